@@ -1,0 +1,1 @@
+"""repro-gate: a reproducibility gate for training code on pull requests."""

@@ -1,0 +1,1 @@
+"""Statement, envelope, keys, package: the seal and its verification."""

@@ -1,0 +1,1 @@
+"""The committed baseline: choose an entry, compare its provenance, render it."""

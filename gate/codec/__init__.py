@@ -1,0 +1,1 @@
+"""Canonical text and digests: strict parsing in, deterministic bytes out."""

@@ -1,0 +1,83 @@
+"""Documents in and out: every fault of a file is told at once, each with the path of its key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from gate.codec.json_text import reviewable_json
+from gate.codec.strict_json import MAX_BYTES, parse_json
+from gate.errors import DocumentError
+from gate.records.document import Document
+
+Record = TypeVar("Record", bound=Document)
+KeyPath = tuple[str | int, ...]
+MAX_FAULTS = 40
+
+
+def read_document(
+    model: type[Record], data: bytes, source: str, *, max_bytes: int = MAX_BYTES
+) -> Record:
+    """Parse and check one JSON document.
+
+    Raises `DocumentError` with one line for each fault; a wrong `schema_version` is told first,
+    because every other fault follows from it.
+    """
+    value = parse_json(data, source, max_bytes=max_bytes)
+    check_schema_version(model, value, source)
+    try:
+        return model.model_validate_json(json.dumps(value))
+    except ValidationError as error:
+        raise DocumentError(
+            f"{source}: {error.error_count()} fault(s)",
+            hint="Make the file again with repro-gate, or restore it from version control.",
+            details=fault_lines(error, lambda _path: ""),
+        ) from error
+
+
+def check_schema_version(model: type[Document], value: object, source: str) -> None:
+    """Tell a file of another version apart from a broken one."""
+    field = model.model_fields.get("schema_version")
+    if field is None or not isinstance(value, dict):
+        return
+    found = value.get("schema_version")
+    if found != field.default:
+        raise DocumentError(
+            f"{source}: schema version {str(found)[:60]!r}, this repro-gate reads "
+            f"{field.default!r}",
+            hint="Use the repro-gate version that wrote it, or record the file again.",
+        )
+
+
+def fault_lines(error: ValidationError, where: Callable[[KeyPath], str]) -> tuple[str, ...]:
+    """One line a fault: key path, place (from `where`), what is wrong."""
+    faults = error.errors(include_url=False)
+    lines = [f"{where(fault['loc'])}{_key_path(fault['loc'])}: {_wrong(fault)}" for fault in faults]
+    if len(lines) > MAX_FAULTS:
+        rest = len(lines) - MAX_FAULTS
+        lines = [*lines[:MAX_FAULTS], f"and {rest} more"]
+    return tuple(lines)
+
+
+def _key_path(location: KeyPath) -> str:
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part[:80]}"
+    return text.removeprefix(".") or "(the whole file)"
+
+
+def _wrong(fault: ErrorDetails) -> str:
+    if fault["type"] == "missing":
+        return "is required"
+    if fault["type"] == "extra_forbidden":
+        return "is not a known key"
+    return fault["msg"].removeprefix("Value error, ")
+
+
+def write_document(document: Document) -> bytes:
+    """The document as reviewable JSON; reading it back gives an equal record."""
+    return reviewable_json(document.model_dump(mode="json")).encode("utf-8")

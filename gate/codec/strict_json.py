@@ -1,0 +1,80 @@
+"""JSON from anywhere, refused rather than guessed: no duplicate key, no NaN, no bomb.
+
+Python's own parser takes the last of two equal keys, accepts NaN and Infinity, and answers deep
+nesting with RecursionError; each of these lets one reader see another document than the next.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NoReturn
+
+from gate.errors import DocumentError
+
+MAX_BYTES = 64 * 1024 * 1024
+MAX_DEPTH = 32
+
+
+def parse_json(data: bytes, source: str, *, max_bytes: int = MAX_BYTES) -> object:
+    """Read one JSON value; `source` names the file in every error.
+
+    Raises `DocumentError` for what is too large, not UTF-8, not JSON, nested deeper than
+    `MAX_DEPTH`, or uses a key twice.
+    """
+    if len(data) > max_bytes:
+        raise DocumentError(
+            f"{source}: {len(data):,} bytes, the limit is {max_bytes:,}",
+            hint="The file is not what it should be; make it again.",
+        )
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"{source}: not UTF-8 at byte {error.start}") from error
+    _check_depth(text, source)
+    try:
+        value: object = json.loads(
+            text, object_pairs_hook=_distinct_keys, parse_constant=_refuse_constant
+        )
+    except ValueError as error:
+        raise DocumentError(
+            f"{source}: not valid JSON: {error}",
+            hint="Restore the file from version control, or make it again.",
+        ) from error
+    return value
+
+
+def _check_depth(text: str, source: str) -> None:
+    """Count brackets outside strings before parsing: the parser itself recurses."""
+    depth = 0
+    in_string = escaped = False
+    for character in text:
+        if in_string:
+            if escaped:
+                escaped = False
+            elif character == "\\":
+                escaped = True
+            elif character == '"':
+                in_string = False
+        elif character == '"':
+            in_string = True
+        elif character in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise DocumentError(f"{source}: nested deeper than {MAX_DEPTH} levels")
+        elif character in "]}":
+            depth -= 1
+
+
+def _distinct_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            message = f"key {key[:80]!r} is given twice"
+            raise ValueError(message)
+        found[key] = value
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    message = f"{name} is not a JSON number"
+    raise ValueError(message)

@@ -1,0 +1,1 @@
+"""Two results in, differences out: values, never verdicts."""

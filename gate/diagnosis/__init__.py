@@ -1,0 +1,1 @@
+"""Where two runs part first, and what class of cause that is."""

@@ -1,0 +1,1 @@
+"""The effects: processes, git, files, GitHub, the clock, the console."""

@@ -1,0 +1,90 @@
+"""Every fault that repro-gate reports: one root, each with a hint and an exit code.
+
+A divergence between two runs is not a fault: it is a value (`gate.records.verdict.Verdict`).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the process answers; the job's required check reads nothing else."""
+
+    PASS = 0
+    FAIL = 1
+    USAGE = 2
+    ERROR = 3
+    CANCELLED = 4
+
+
+class GateError(Exception):
+    """A fault: something could not be done, so nothing can be said about reproducibility.
+
+    `message` says what is wrong, `hint` what a person can do about it, `details` holds lines to
+    show below (the faults of a file, the last output of a script).
+    """
+
+    exit_code = ExitCode.ERROR
+
+    def __init__(self, message: str, *, hint: str = "", details: tuple[str, ...] = ()) -> None:
+        """Keep the three parts apart, so that each report can lay them out in its own way."""
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.details = details
+
+    def __str__(self) -> str:
+        """Message, details and hint as the terminal shows them."""
+        lines = [self.message, *(f"  {line}" for line in self.details)]
+        if self.hint:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class SettingsError(GateError):
+    """`repro-gate.yml`, an action input or the command line asks for something impossible."""
+
+    exit_code = ExitCode.USAGE
+
+
+class DocumentError(GateError):
+    """A file that should hold one of our documents does not."""
+
+
+class RepositoryError(GateError):
+    """Git could not give what was asked for: no repository, a dirty tree, an unknown commit."""
+
+    exit_code = ExitCode.USAGE
+
+
+class RunError(GateError):
+    """A training run failed, timed out or could not be started."""
+
+
+class EvidenceError(GateError):
+    """A run left nothing usable, or something that must not be trusted."""
+
+
+class BaselineError(GateError):
+    """The baseline cannot be read, recorded or accepted."""
+
+
+class AttestationError(GateError):
+    """A key, signature or package is unusable or refused."""
+
+    exit_code = ExitCode.FAIL
+
+
+class PublishError(GateError):
+    """The verdict could not be put on the pull request; the verdict itself stands."""
+
+
+class StorageError(GateError):
+    """A file could not be read or written (disk full, no permission, not a regular file)."""
+
+
+class CancelledError(GateError):
+    """A person or the runner asked to stop."""
+
+    exit_code = ExitCode.CANCELLED

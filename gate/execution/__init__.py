@@ -1,0 +1,1 @@
+"""Plan the runs, prepare their folders and environment, launch them."""

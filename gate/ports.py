@@ -1,0 +1,151 @@
+"""What the program needs from outside: the protocols that `gate.edges` implements.
+
+A room takes a port as a parameter, so its signature tells its effects; a test hands in a short
+real implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from gate.records.report import Comment
+from gate.records.runs import ProcessRequest, ProcessResult
+
+
+class Clock(Protocol):
+    """The time of day, for documents; durations are the process runner's business."""
+
+    def now(self) -> datetime:
+        """The current time in UTC, whole seconds."""
+        ...
+
+
+class Progress(Protocol):
+    """Where a person sees that work goes on."""
+
+    def step(self, text: str) -> None:
+        """Say that something begins."""
+        ...
+
+    def output(self, line: bytes) -> None:
+        """Show one line of the training's output; the line is hostile."""
+        ...
+
+    def running(self, text: str) -> AbstractContextManager[None]:
+        """Show `text` and the time it takes while the body runs."""
+        ...
+
+
+class Processes(Protocol):
+    """Starts training processes."""
+
+    def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
+        """Run to the end, to its time limit, or to cancellation, then leave no process behind."""
+        ...
+
+
+class Files(Protocol):
+    """Reading that trusts nothing and writing that loses nothing."""
+
+    def read_bytes(self, path: Path, *, max_bytes: int) -> bytes:
+        """A regular file's content, no link followed; `StorageError` beyond the limit."""
+        ...
+
+    def open_binary(self, path: Path, *, max_bytes: int) -> AbstractContextManager[BinaryIO]:
+        """Open a regular file for reading, no link followed."""
+        ...
+
+    def exists(self, path: Path) -> bool:
+        """Whether something lies there, a link included."""
+        ...
+
+    def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:
+        """The names in a folder, sorted; empty when there is no folder."""
+        ...
+
+    def write_bytes(self, path: Path, data: bytes) -> None:
+        """Write through a temporary file, so that a full disk leaves the old content."""
+        ...
+
+    def fresh_folder(self, path: Path, *, mode: int = 0o755) -> None:
+        """Make an empty folder, removing what was there."""
+        ...
+
+    def copy_tree(self, source: Path, target: Path) -> None:
+        """Copy a folder of regular files and links, links as links."""
+        ...
+
+    def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> None:
+        """Copy one regular file, no link followed."""
+        ...
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a folder, whatever its permissions."""
+        ...
+
+    def give_to(self, path: Path, uid: int, gid: int) -> None:
+        """Make another account the owner of a folder and all that is in it."""
+        ...
+
+
+class Git(Protocol):
+    """The repository, read without running anything that it configures."""
+
+    def top_level(self) -> Path:
+        """The root of the work tree."""
+        ...
+
+    def resolve(self, reference: str) -> str:
+        """The full hash of a commit."""
+        ...
+
+    def changed_files(self) -> tuple[str, ...]:
+        """Paths that differ from HEAD, untracked files included, ignored ones left out."""
+        ...
+
+    def read_file(self, commit: str, path: str) -> bytes | None:
+        """A file of a commit, or None when it has none there."""
+        ...
+
+    def export_commit(self, commit: str, target: Path) -> str:
+        """Write every file of a commit below `target`; return the tree's digest."""
+        ...
+
+    def export_work_tree(self, target: Path) -> str:
+        """Write tracked and untracked, not ignored files as they are now; return the digest."""
+        ...
+
+
+class Comments(Protocol):
+    """The comments of one pull request."""
+
+    def listed(self) -> Sequence[Comment]:
+        """All of them, in order of creation."""
+        ...
+
+    def create(self, body: str) -> Comment:
+        """Write a new one."""
+        ...
+
+    def update(self, comment_id: int, body: str) -> Comment:
+        """Replace the text of one."""
+        ...
+
+
+class Secrets(Protocol):
+    """Keys and pass phrases: asked for only after the last training process is gone."""
+
+    def signing_key(self) -> bytes | None:
+        """The private key in PEM, or None when there is none."""
+        ...
+
+    def passphrase(self) -> bytes | None:
+        """What the key is encrypted with, or None."""
+        ...
+
+
+Variables = Mapping[str, str]

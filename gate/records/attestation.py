@@ -1,0 +1,91 @@
+"""Seals: what is signed, by whom, and who is trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import Field
+
+from gate.records.document import Document
+
+TRUST_SCHEMA: Final = "repro-gate.trusted-keys/1"
+
+
+class KeyStatus(StrEnum):
+    """Whether signatures of a key still count."""
+
+    ACTIVE = "active"
+    RETIRED = "retired"
+    REVOKED = "revoked"
+
+
+class TrustedKey(Document):
+    """A public key, named by the SHA-256 of its DER SubjectPublicKeyInfo.
+
+    `raw_bytes` is that DER in base64. The algorithm comes from here, never from an envelope.
+    """
+
+    key_id: str = Field(pattern=r"^[0-9a-f]{64}$")
+    raw_bytes: str = Field(max_length=2000)
+    key_details: Literal["PKIX_ECDSA_P256_SHA_256"]
+    status: KeyStatus = KeyStatus.ACTIVE
+    added_at: str = Field(max_length=40)
+    comment: str = Field(default="", max_length=200)
+
+
+class TrustedKeys(Document):
+    """The file `.repro-gate/trusted-keys.json`."""
+
+    schema_version: Literal["repro-gate.trusted-keys/1"] = TRUST_SCHEMA
+    keys: tuple[TrustedKey, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signature:
+    """Bytes that a key made over a payload; the key id is a hint only."""
+
+    key_id: str
+    value: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Envelope:
+    """A DSSE envelope: the payload exactly as it was signed."""
+
+    payload: bytes
+    payload_type: str
+    signatures: tuple[Signature, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackageMember:
+    """A file of the package, by its POSIX name; exactly one of `content` and `path` is set."""
+
+    name: str
+    content: bytes | None = None
+    path: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Package:
+    """A written package and the digests that a statement binds."""
+
+    path: Path
+    sha256: str
+    size_bytes: int
+    members: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifiedPackage:
+    """What a verification established."""
+
+    key_id: str
+    commit: str
+    outcome: str
+    created_at: str
+    checkpoint_root: str
+    members: int

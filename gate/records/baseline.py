@@ -1,0 +1,42 @@
+"""The committed baseline: one entry for each environment that it was recorded in."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from pydantic import Field
+
+from gate.records.document import Document
+from gate.records.evidence import (
+    SHA256_PATTERN,
+    CheckpointManifest,
+    Environment,
+    MetricSeries,
+    StepDigest,
+)
+
+BASELINE_SCHEMA: Final = "repro-gate.baseline/1"
+
+
+class BaselineEntry(Document):
+    """What the training gave in one environment, and what that was made from.
+
+    `training_digest` covers the settings that change the result (command, steps, seed, threads):
+    an entry recorded under others cannot be compared.
+    """
+
+    commit: str = Field(max_length=64)
+    recorded_at: str = Field(max_length=40)
+    reason: str = Field(default="", max_length=500)
+    training_digest: str = Field(pattern=SHA256_PATTERN)
+    environment: Environment
+    metrics: tuple[MetricSeries, ...]
+    steps: tuple[StepDigest, ...]
+    checkpoint: CheckpointManifest
+
+
+class Baseline(Document):
+    """The file `.repro-gate/baseline.json`."""
+
+    schema_version: Literal["repro-gate.baseline/1"] = BASELINE_SCHEMA
+    entries: tuple[BaselineEntry, ...]

@@ -1,0 +1,151 @@
+"""What a run left: metrics at full precision, per-step digests, tensors, environment."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import Final, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from gate.records.document import Document
+from gate.records.runs import RunRecord
+
+EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
+SHA256_PATTERN = r"^[0-9a-f]{64}$"
+FloatType = Literal["float64", "float32", "float16", "bfloat16"]
+
+
+class Point(Document):
+    """One number at one step; `hex` is the value, `decimal` lets a person read it."""
+
+    step: int = Field(ge=0)
+    decimal: str = Field(max_length=40)
+    hex: str = Field(max_length=40)
+
+    @model_validator(mode="after")
+    def _same_number(self) -> Point:
+        value = float.fromhex(self.hex)
+        shown = float(self.decimal)
+        if shown != value and not (math.isnan(shown) and math.isnan(value)):
+            message = f"decimal {self.decimal} is not the number {self.hex}"
+            raise ValueError(message)
+        return self
+
+    @classmethod
+    def of(cls, step: int, value: float) -> Point:
+        """Write a float so that reading it gives the same bits back."""
+        return cls(step=step, decimal=repr(value), hex=value.hex())
+
+    @property
+    def value(self) -> float:
+        """The number itself."""
+        return float.fromhex(self.hex)
+
+
+class MetricSource(StrEnum):
+    """Who says so; the first two are exact, printed text is rounded by whoever printed it."""
+
+    GUEST = "guest"
+    FILE = "file"
+    STDOUT = "stdout"
+
+
+class MetricSeries(Document):
+    """A metric over the steps of a run, in the order of its steps."""
+
+    name: str = Field(min_length=1, max_length=200)
+    source: MetricSource
+    dtype: FloatType = "float64"
+    points: tuple[Point, ...]
+
+
+class StepDigest(Document):
+    """A position-sensitive digest of every parameter after an optimizer step."""
+
+    step: int = Field(ge=1)
+    parameters: str = Field(max_length=128)
+
+
+class StepTiming(Document):
+    """Duration of a step, observers left out."""
+
+    step: int = Field(ge=1)
+    seconds: float = Field(ge=0, allow_inf_nan=False)
+
+
+class TensorDigest(Document):
+    """A tensor's identity: type, shape and the logical row-major little-endian bytes."""
+
+    name: str = Field(min_length=1, max_length=1000)
+    dtype: str = Field(max_length=40)
+    shape: tuple[int, ...]
+    sha256: str = Field(pattern=SHA256_PATTERN)
+
+
+class CheckpointManifest(Document):
+    """Every tensor and every plain value of a training state, sorted by name, and their root.
+
+    `algorithm` names how the digests were made; digests of two algorithms are never compared.
+    """
+
+    algorithm: str
+    tensors: tuple[TensorDigest, ...]
+    root: str = Field(pattern=SHA256_PATTERN)
+
+    @field_validator("tensors")
+    @classmethod
+    def _sorted_and_distinct(cls, value: tuple[TensorDigest, ...]) -> tuple[TensorDigest, ...]:
+        names = [tensor.name for tensor in value]
+        if names != sorted(set(names)):
+            message = "tensor names must be sorted and distinct"
+            raise ValueError(message)
+        return value
+
+
+class Environment(Document):
+    """Named parts of the machine and software that a result depends on, as observed inside."""
+
+    parts: dict[str, str]
+
+
+class GuestProcess(Document):
+    """What one process of the training attested: which settings it really had."""
+
+    pid: int
+    rank: int = 0
+    applied: dict[str, str]
+    problems: tuple[str, ...] = ()
+
+
+class RunEvidence(Document):
+    """Everything that a run is judged by."""
+
+    schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
+    run: RunRecord
+    metrics: tuple[MetricSeries, ...]
+    steps: tuple[StepDigest, ...]
+    timings: tuple[StepTiming, ...]
+    checkpoint: CheckpointManifest
+    environment: Environment
+    processes: tuple[GuestProcess, ...]
+    peak_memory_bytes: int = Field(ge=0)
+    device_memory_bytes: int = Field(default=0, ge=0)
+
+
+class EvidenceSet(Document):
+    """All runs of one gate call, in the order in which they ran."""
+
+    schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
+    commit: str
+    base_commit: str | None
+    snapshot_digest: str = Field(pattern=SHA256_PATTERN)
+    settings_digest: str = Field(pattern=SHA256_PATTERN)
+    training_digest: str = Field(pattern=SHA256_PATTERN)
+    changed_files: tuple[str, ...] = ()
+    created_at: str
+    runs: tuple[RunEvidence, ...]
+
+    def labelled(self, prefix: str) -> tuple[RunEvidence, ...]:
+        """The runs whose label starts so, in order."""
+        return tuple(run for run in self.runs if run.run.label.startswith(prefix))

@@ -1,0 +1,51 @@
+"""Where a verdict is told, and what came of telling it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Activity(StrEnum):
+    """What an event asks the gate to do."""
+
+    GATE_PULL_REQUEST = "gate-pull-request"
+    GATE_COMMIT = "gate-commit"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PullRequest:
+    """The pull request that an event is about; both commits are full hashes."""
+
+    number: int
+    head_sha: str
+    base_sha: str
+    from_fork: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comment:
+    """A comment on a pull request."""
+
+    comment_id: int
+    author: str
+    body: str
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Publication:
+    """Whether the comment is there, and if not, why."""
+
+    comment_url: str = ""
+    action: str = ""
+    reason_not_posted: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportLinks:
+    """Addresses and paths that a report points to; empty when there is none."""
+
+    run_url: str = ""
+    package_path: str = ""
+    verify_command: str = ""

@@ -1,0 +1,107 @@
+"""A run of the training: what is asked for, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from gate.records.document import Document
+
+
+class RunMode(StrEnum):
+    """Under which settings a run trains."""
+
+    STRICT = "strict"
+    DEFAULT = "default"
+
+
+class Commit(StrEnum):
+    """Whose code a run trains: the change under test, or the commit it started from."""
+
+    HEAD = "head"
+    BASE = "base"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedRun:
+    """One row of the plan; `label` names its folder, for example `strict-1`."""
+
+    label: str
+    mode: RunMode
+    commit: Commit = Commit.HEAD
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFolders:
+    """Where a run lives: the same paths for every run, emptied in between."""
+
+    tree: Path
+    home: Path
+    tmp: Path
+    out: Path
+    guest: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Credentials:
+    """The account that a training runs under, when it is not the gate's own."""
+
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessRequest:
+    """A process to start: no shell, no inherited variable, no inherited descriptor."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    workdir: Path
+    timeout_seconds: float
+    output_limit_bytes: int
+    credentials: Credentials | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessResult:
+    """How a process ended and what it printed.
+
+    `exit_code` is negative for a signal, as in `subprocess`. `output` holds stdout and stderr as
+    they came, cut in its middle when `output_bytes` exceeds the limit of the request.
+    """
+
+    exit_code: int
+    timed_out: bool
+    wall_seconds: float
+    output: bytes
+    output_bytes: int
+
+
+class RunRecord(Document):
+    """What the gate itself saw of a run."""
+
+    label: str
+    mode: RunMode
+    commit: Commit
+    argv: tuple[str, ...]
+    exit_code: int
+    timed_out: bool
+    wall_seconds: float
+    output_bytes: int
+    isolation: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """The code under test, exported: what was trained and whether it was all committed.
+
+    `digest` covers names, modes and bytes of every file. `changed_files` names what differs from
+    the commit when a dirty tree was allowed.
+    """
+
+    commit: str
+    tree: Path
+    workdir: str
+    digest: str
+    changed_files: tuple[str, ...] = field(default=())

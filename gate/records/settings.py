@@ -1,0 +1,299 @@
+"""What `repro-gate.yml` may say: every key, its type, its default and what it means."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from gate.records.document import Document
+
+SETTINGS_VERSION = 1
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def _split_command(value: object) -> object:
+    """Accept `python train.py --lr 0.1` beside a list of words; no shell is ever involved."""
+    return tuple(shlex.split(value)) if isinstance(value, str) else value
+
+
+def _relative_path(value: str) -> str:
+    """Refuse a path that leaves the project: it would be read on the gate's side."""
+    parts = value.replace("\\", "/").split("/")
+    if value.startswith("/") or ".." in parts or "\0" in value or not value:
+        message = "must be a relative path inside the project, without '..'"
+        raise ValueError(message)
+    return value
+
+
+Argv = Annotated[tuple[str, ...], BeforeValidator(_split_command), Field(min_length=1)]
+RelativePath = Annotated[str, Field(max_length=500)]
+
+
+class Device(StrEnum):
+    """Where the training must run."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class IsolationMode(StrEnum):
+    """How far the training is kept from the gate; weakest first."""
+
+    AUTO = "auto"
+    NONE = "none"
+    UID = "uid"
+
+
+class MetricsSettings(Document):
+    """Where metrics come from, besides the loss that the guest records by itself."""
+
+    file: RelativePath | None = Field(
+        default=None,
+        description="JSON Lines file that the script writes, relative to train.workdir; one "
+        "object a line, with `step` and numbers. Exact: no rounding.",
+    )
+    stdout_pattern: str | None = Field(
+        default=None,
+        description="Regular expression with named groups, searched in each output line; group "
+        "`step` is the step, every other group a metric. A weaker source: print() rounds.",
+    )
+
+    @field_validator("file")
+    @classmethod
+    def _file_stays_inside(cls, value: str | None) -> str | None:
+        return None if value is None else _relative_path(value)
+
+    @field_validator("stdout_pattern")
+    @classmethod
+    def _pattern_names_groups(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            groups = re.compile(value).groupindex
+        except re.error as error:
+            message = f"is not a regular expression: {error}"
+            raise ValueError(message) from error
+        if not set(groups) - {"step"}:
+            message = "needs a named group for each metric, for example (?P<loss>[0-9.]+)"
+            raise ValueError(message)
+        return value
+
+
+class TrainSettings(Document):
+    """The smoke training: what to start and when to stop it."""
+
+    command: Argv = Field(
+        description="The training command, as one string or a list of words. Run without a shell."
+    )
+    max_steps: int = Field(
+        ge=1,
+        le=100_000,
+        description="Optimizer steps after which the guest stops the script cleanly.",
+    )
+    workdir: RelativePath = Field(
+        default=".", description="Working directory, relative to repro-gate.yml."
+    )
+    seed: int = Field(
+        default=42, ge=0, lt=2**32, description="Seed of Python, NumPy and torch, set from outside."
+    )
+    timeout_seconds: float = Field(default=1800.0, gt=0, description="Wall-clock limit of one run.")
+    output_limit_bytes: int = Field(
+        default=1_048_576,
+        ge=4096,
+        le=67_108_864,
+        description="Kept output of one run: half from its head, half from its tail.",
+    )
+    env: dict[str, str] = Field(
+        default_factory=dict, description="Variables set for the training process."
+    )
+    pass_env: tuple[str, ...] = Field(
+        default=(),
+        description="Names of variables handed on from the gate's own environment. "
+        "Everything else stays outside.",
+    )
+    metrics: MetricsSettings = Field(
+        default_factory=MetricsSettings, description="Further sources of metrics."
+    )
+    checkpoint: RelativePath | None = Field(
+        default=None,
+        description="File that the script saves, relative to train.workdir; its tensors are "
+        "compared beside the state that the guest captures.",
+    )
+    device: Device = Field(
+        default=Device.AUTO,
+        description="`cuda` makes a missing GPU an error; `cpu` hides every GPU; `auto` takes "
+        "what is there.",
+    )
+
+    @field_validator("workdir", "checkpoint")
+    @classmethod
+    def _stays_inside(cls, value: str | None) -> str | None:
+        return None if value is None else _relative_path(value)
+
+    @field_validator("env", "pass_env")
+    @classmethod
+    def _variable_names(
+        cls, value: dict[str, str] | tuple[str, ...]
+    ) -> dict[str, str] | tuple[str, ...]:
+        for name in value:
+            if not VARIABLE_NAME.match(name):
+                message = f"{name!r} is not the name of an environment variable"
+                raise ValueError(message)
+            if name.startswith(("REPRO_GATE_", "GITHUB_", "ACTIONS_", "INPUT_", "RUNNER_")):
+                message = f"{name!r} is reserved: the training must not see it"
+                raise ValueError(message)
+        return value
+
+
+class DeterminismSettings(Document):
+    """What the strict runs pin. Threads are pinned in every run: they are part of the result."""
+
+    threads: int = Field(
+        default=1,
+        ge=1,
+        le=1024,
+        description="CPU threads of every run. Bits depend on it, so it never follows the machine.",
+    )
+    fill_uninitialized_memory: bool = Field(
+        default=False,
+        description="Let torch fill new memory with NaN in strict runs: slower, and it hides "
+        "reads of uninitialised memory.",
+    )
+
+
+class Tolerance(Document):
+    """How far a metric may be from its baseline; every limit that is given must hold."""
+
+    metric: str = Field(
+        min_length=1, max_length=200, description="Shell-style pattern, for example `*loss`."
+    )
+    absolute: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="|a - b| limit.")
+    relative: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="|a - b| / |baseline| limit."
+    )
+    ulp: int = Field(
+        default=0, ge=0, description="Limit in units in the last place of the metric's dtype."
+    )
+    steps: Literal["every", "final"] = Field(
+        default="every", description="Judge each step, or the last one only."
+    )
+
+
+class ComparisonSettings(Document):
+    """What counts as the same."""
+
+    tolerances: tuple[Tolerance, ...] = Field(
+        default=(),
+        description="First matching pattern wins. A metric that none matches must be bit-equal.",
+    )
+    tensors_within_tolerance: bool = Field(
+        default=True,
+        description="With metrics inside their tolerance, differing tensors alone do not fail. "
+        "A metric without tolerance still has to be exact.",
+    )
+    comparable_environment: tuple[str, ...] = Field(
+        default=("cpu", "os", "packages", "python"),
+        description="Parts of the environment that may differ and still be compared within "
+        "tolerance.",
+    )
+
+
+class BaselineSettings(Document):
+    """Where the committed baseline lies."""
+
+    path: RelativePath = Field(
+        default=".repro-gate/baseline.json", description="Relative to repro-gate.yml."
+    )
+    stale_after_days: int = Field(
+        default=90, ge=1, description="From this age on the comment suggests recording it again."
+    )
+
+    @field_validator("path")
+    @classmethod
+    def _stays_inside(cls, value: str) -> str:
+        return _relative_path(value)
+
+
+class PolicySettings(Document):
+    """Which outcomes pass. Read from the base commit on a pull request."""
+
+    require_bitwise: bool = Field(
+        default=False, description="`within-tolerance` fails: only equal bits pass."
+    )
+    allow_baseline_change: bool = Field(
+        default=True,
+        description="A pull request may carry a new baseline that its own run reproduces exactly.",
+    )
+    run_base_on_drift: bool = Field(
+        default=True,
+        description="When the environment moved, run the base commit here too and judge by that.",
+    )
+
+
+class CostSettings(Document):
+    """How the cost of determinism is measured."""
+
+    warmup_steps: int = Field(default=5, ge=0, description="Steps left out at the start of a run.")
+    min_steps: int = Field(
+        default=10, ge=2, description="Fewer steady steps than this: not measurable."
+    )
+
+
+class IsolationSettings(Document):
+    """How the training process is kept apart."""
+
+    mode: IsolationMode = Field(
+        default=IsolationMode.AUTO,
+        description="`auto` takes another uid when the gate is root and that works, else none.",
+    )
+
+
+class SigningSettings(Document):
+    """Which keys count."""
+
+    trusted_keys: RelativePath = Field(
+        default=".repro-gate/trusted-keys.json",
+        description="Public keys that `verify` trusts, relative to repro-gate.yml.",
+    )
+
+
+class ReportSettings(Document):
+    """What the pull request sees."""
+
+    gate_id: str = Field(
+        default="default",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$",
+        description="One comment per id: set it when a repository has several gates.",
+    )
+
+
+class GateSettings(Document):
+    """The whole of `repro-gate.yml`."""
+
+    version: Literal[1] = Field(description="Version of this file's schema.")
+    train: TrainSettings = Field(description="The smoke training.")
+    determinism: DeterminismSettings = Field(
+        default_factory=DeterminismSettings, description="What strict runs pin."
+    )
+    compare: ComparisonSettings = Field(
+        default_factory=ComparisonSettings, description="What counts as the same."
+    )
+    baseline: BaselineSettings = Field(
+        default_factory=BaselineSettings, description="The committed baseline."
+    )
+    policy: PolicySettings = Field(
+        default_factory=PolicySettings, description="Which outcomes pass."
+    )
+    cost: CostSettings = Field(
+        default_factory=CostSettings, description="The price of determinism."
+    )
+    isolation: IsolationSettings = Field(
+        default_factory=IsolationSettings, description="Training apart from the gate."
+    )
+    signing: SigningSettings = Field(default_factory=SigningSettings, description="Keys.")
+    report: ReportSettings = Field(default_factory=ReportSettings, description="The comment.")

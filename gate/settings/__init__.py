@@ -1,0 +1,1 @@
+"""repro-gate.yml and the run's context become one GateSettings."""

@@ -1,0 +1,1 @@
+"""From comparisons to one outcome: the lattice."""
