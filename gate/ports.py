@@ -6,7 +6,7 @@ real implementation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
@@ -71,6 +71,18 @@ class Files(Protocol):
         """Write through a temporary file, so that a full disk leaves the old content."""
         ...
 
+    def append_bytes(self, path: Path, data: bytes) -> None:
+        """Add to the end of a regular file, made when it is not there; no link followed."""
+        ...
+
+    def owner(self, path: Path) -> tuple[int, int]:
+        """The user and group that own something, a link itself."""
+        ...
+
+    def replacing(self, path: Path) -> AbstractContextManager[BinaryIO]:
+        """A new file that takes the place of `path` when the body ends well, and else is gone."""
+        ...
+
     def fresh_folder(self, path: Path, *, mode: int = 0o755) -> None:
         """Make an empty folder, removing what was there."""
         ...
@@ -101,6 +113,10 @@ class Git(Protocol):
 
     def resolve(self, reference: str) -> str:
         """The full hash of a commit."""
+        ...
+
+    def merge_base(self, one: str, other: str) -> str | None:
+        """The commit that two grew from, or None when their known histories share none."""
         ...
 
     def changed_files(self) -> tuple[str, ...]:
@@ -137,15 +153,16 @@ class Comments(Protocol):
 
 
 class Secrets(Protocol):
-    """Keys and pass phrases: asked for only after the last training process is gone."""
+    """Keys and tokens: asked for only after the last training process is gone."""
 
     def signing_key(self) -> bytes | None:
-        """The private key in PEM, or None when there is none."""
+        """The private key in PEM, or None when nothing is to be sealed."""
         ...
 
     def passphrase(self) -> bytes | None:
         """What the key is encrypted with, or None."""
         ...
 
-
-Variables = Mapping[str, str]
+    def token(self) -> str:
+        """The token for comments, or the empty text."""
+        ...

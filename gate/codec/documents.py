@@ -75,7 +75,7 @@ def _wrong(fault: ErrorDetails) -> str:
         return "is required"
     if fault["type"] == "extra_forbidden":
         return "is not a known key"
-    return fault["msg"].removeprefix("Value error, ")
+    return fault["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
 
 
 def write_document(document: Document) -> bytes:

@@ -15,8 +15,13 @@ MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 32
 
 
-def parse_json(data: bytes, source: str, *, max_bytes: int = MAX_BYTES) -> object:
+def parse_json(
+    data: bytes, source: str, *, max_bytes: int = MAX_BYTES, non_finite: bool = False
+) -> object:
     """Read one JSON value; `source` names the file in every error.
+
+    `non_finite` keeps NaN and Infinity as numbers: a training's metric may be one, and dropping or
+    refusing the line would hide that.
 
     Raises `DocumentError` for what is too large, not UTF-8, not JSON, nested deeper than
     `MAX_DEPTH`, or uses a key twice.
@@ -33,7 +38,9 @@ def parse_json(data: bytes, source: str, *, max_bytes: int = MAX_BYTES) -> objec
     _check_depth(text, source)
     try:
         value: object = json.loads(
-            text, object_pairs_hook=_distinct_keys, parse_constant=_refuse_constant
+            text,
+            object_pairs_hook=_distinct_keys,
+            parse_constant=float if non_finite else _refuse_constant,
         )
     except ValueError as error:
         raise DocumentError(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from gate.records.document import Document
 
@@ -42,6 +43,15 @@ class TrustedKeys(Document):
     schema_version: Literal["repro-gate.trusted-keys/1"] = TRUST_SCHEMA
     keys: tuple[TrustedKey, ...]
 
+    @field_validator("keys")
+    @classmethod
+    def _distinct(cls, value: tuple[TrustedKey, ...]) -> tuple[TrustedKey, ...]:
+        """A key listed twice could be revoked in one line and active in the next."""
+        if len({key.key_id for key in value}) != len(value):
+            message = "a key id is listed twice"
+            raise ValueError(message)
+        return value
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signature:
@@ -61,6 +71,27 @@ class Envelope:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SealContext:
+    """What a statement says beside the verdict: where and by what it was made.
+
+    `baseline_digest` is the SHA-256 of the baseline file that was compared with, or empty.
+    """
+
+    gate_version: str
+    repository: str = ""
+    run_id: str = ""
+    baseline_digest: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SealFile:
+    """A seal in one of its two forms; `name` is what messages call it."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PackageMember:
     """A file of the package, by its POSIX name; exactly one of `content` and `path` is set."""
 
@@ -71,7 +102,10 @@ class PackageMember:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Package:
-    """A written package and the digests that a statement binds."""
+    """A written package and the digests that a statement binds.
+
+    `members` holds (name, SHA-256) in the order of the archive, its `SHA256SUMS` last.
+    """
 
     path: Path
     sha256: str
@@ -80,8 +114,39 @@ class Package:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ArchiveMember:
+    """A member as it was read; `content` is kept only for members that were asked for."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+    content: bytes | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Archive:
+    """A package as it was read, in one pass."""
+
+    sha256: str
+    size_bytes: int
+    members: tuple[ArchiveMember, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expected:
+    """What the caller demands of a seal; a full commit hash, and what else is given.
+
+    `not_before` is in UTC. The time in a seal is the signer's claim, no proof.
+    """
+
+    commit: str
+    repository: str = ""
+    not_before: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class VerifiedPackage:
-    """What a verification established."""
+    """What a verification established; `notes` are sentences that a reader should see."""
 
     key_id: str
     commit: str
@@ -89,3 +154,8 @@ class VerifiedPackage:
     created_at: str
     checkpoint_root: str
     members: int
+    package_sha256: str
+    isolation: str
+    repository: str
+    properties: tuple[str, ...]
+    notes: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from gate.records.document import Document
+from gate.records.document import Document, Timestamp
 from gate.records.evidence import (
     SHA256_PATTERN,
     CheckpointManifest,
@@ -26,7 +26,7 @@ class BaselineEntry(Document):
     """
 
     commit: str = Field(max_length=64)
-    recorded_at: str = Field(max_length=40)
+    recorded_at: Timestamp
     reason: str = Field(default="", max_length=500)
     training_digest: str = Field(pattern=SHA256_PATTERN)
     environment: Environment

@@ -78,11 +78,14 @@ class Comparison(Document):
         return self.compared_points > 0 and self.compared_tensors > 0
 
     @property
+    def differs(self) -> bool:
+        """Whether any number, step or tensor is not the same, missing ones included."""
+        return bool(self.metrics or self.series or self.tensors or self.step_faults)
+
+    @property
     def numerically_equal(self) -> bool:
         """Whether every number, step digest and tensor is the same, bit for bit."""
-        return self.something_compared and not (
-            self.metrics or self.series or self.tensors or self.step_faults
-        )
+        return self.something_compared and not self.differs
 
     @property
     def comparable(self) -> bool:

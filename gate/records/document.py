@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+
+def _iso_time(value: str) -> str:
+    """Refuse a time without its offset: two clocks could not be compared."""
+    if datetime.fromisoformat(value).tzinfo is None:
+        message = "must be an ISO 8601 time with an offset, for example 2026-01-31T12:00:00+00:00"
+        raise ValueError(message)
+    return value
+
+
+Timestamp = Annotated[str, Field(max_length=40), AfterValidator(_iso_time)]
 
 
 class Document(BaseModel):

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from gate.records.document import Document
+from gate.records.document import Document, Timestamp
 from gate.records.runs import RunRecord
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
@@ -119,7 +119,7 @@ class GuestProcess(Document):
 
 
 class RunEvidence(Document):
-    """Everything that a run is judged by."""
+    """Everything that a run is judged by; `notes` are sentences about what was left out."""
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
     run: RunRecord
@@ -131,6 +131,7 @@ class RunEvidence(Document):
     processes: tuple[GuestProcess, ...]
     peak_memory_bytes: int = Field(ge=0)
     device_memory_bytes: int = Field(default=0, ge=0)
+    notes: tuple[str, ...] = ()
 
 
 class EvidenceSet(Document):
@@ -143,7 +144,7 @@ class EvidenceSet(Document):
     settings_digest: str = Field(pattern=SHA256_PATTERN)
     training_digest: str = Field(pattern=SHA256_PATTERN)
     changed_files: tuple[str, ...] = ()
-    created_at: str
+    created_at: Timestamp
     runs: tuple[RunEvidence, ...]
 
     def labelled(self, prefix: str) -> tuple[RunEvidence, ...]:

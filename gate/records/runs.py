@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from gate.records.document import Document
+from gate.records.settings import IsolationMode
 
 
 class RunMode(StrEnum):
@@ -49,6 +50,15 @@ class Credentials:
 
     uid: int
     gid: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Isolation:
+    """How the training is kept apart, and why in this way; `mode` is never `auto`."""
+
+    mode: IsolationMode
+    credentials: Credentials | None
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

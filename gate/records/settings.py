@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import re
-import shlex
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import Field, field_validator
 
 from gate.records.document import Document
+from gate.records.settings_types import (
+    Argv,
+    RelativePath,
+    check_variable_name,
+    path_inside_project,
+)
 
 SETTINGS_VERSION = 1
-VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-
-
-def _split_command(value: object) -> object:
-    """Accept `python train.py --lr 0.1` beside a list of words; no shell is ever involved."""
-    return tuple(shlex.split(value)) if isinstance(value, str) else value
-
-
-def _relative_path(value: str) -> str:
-    """Refuse a path that leaves the project: it would be read on the gate's side."""
-    parts = value.replace("\\", "/").split("/")
-    if value.startswith("/") or ".." in parts or "\0" in value or not value:
-        message = "must be a relative path inside the project, without '..'"
-        raise ValueError(message)
-    return value
-
-
-Argv = Annotated[tuple[str, ...], BeforeValidator(_split_command), Field(min_length=1)]
-RelativePath = Annotated[str, Field(max_length=500)]
 
 
 class Device(StrEnum):
@@ -66,7 +52,7 @@ class MetricsSettings(Document):
     @field_validator("file")
     @classmethod
     def _file_stays_inside(cls, value: str | None) -> str | None:
-        return None if value is None else _relative_path(value)
+        return None if value is None else path_inside_project(value)
 
     @field_validator("stdout_pattern")
     @classmethod
@@ -133,7 +119,7 @@ class TrainSettings(Document):
     @field_validator("workdir", "checkpoint")
     @classmethod
     def _stays_inside(cls, value: str | None) -> str | None:
-        return None if value is None else _relative_path(value)
+        return None if value is None else path_inside_project(value)
 
     @field_validator("env", "pass_env")
     @classmethod
@@ -141,12 +127,7 @@ class TrainSettings(Document):
         cls, value: dict[str, str] | tuple[str, ...]
     ) -> dict[str, str] | tuple[str, ...]:
         for name in value:
-            if not VARIABLE_NAME.match(name):
-                message = f"{name!r} is not the name of an environment variable"
-                raise ValueError(message)
-            if name.startswith(("REPRO_GATE_", "GITHUB_", "ACTIONS_", "INPUT_", "RUNNER_")):
-                message = f"{name!r} is reserved: the training must not see it"
-                raise ValueError(message)
+            check_variable_name(name)
         return value
 
 
@@ -167,7 +148,7 @@ class DeterminismSettings(Document):
 
 
 class Tolerance(Document):
-    """How far a metric may be from its baseline; every limit that is given must hold."""
+    """How far a metric may be from its baseline; it is within when any one limit holds."""
 
     metric: str = Field(
         min_length=1, max_length=200, description="Shell-style pattern, for example `*loss`."
@@ -193,8 +174,8 @@ class ComparisonSettings(Document):
     )
     tensors_within_tolerance: bool = Field(
         default=True,
-        description="With metrics inside their tolerance, differing tensors alone do not fail. "
-        "A metric without tolerance still has to be exact.",
+        description="Where a tolerance is given, tensors and step digests may differ as long as "
+        "every metric is inside its own. Without any tolerance they must be equal.",
     )
     comparable_environment: tuple[str, ...] = Field(
         default=("cpu", "os", "packages", "python"),
@@ -216,7 +197,7 @@ class BaselineSettings(Document):
     @field_validator("path")
     @classmethod
     def _stays_inside(cls, value: str) -> str:
-        return _relative_path(value)
+        return path_inside_project(value)
 
 
 class PolicySettings(Document):

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from gate.errors import ExitCode
 from gate.records.comparison import Comparison, DeterminismCost
-from gate.records.document import Document
+from gate.records.document import Document, Timestamp
 from gate.records.evidence import Environment
 from gate.records.runs import RunRecord
 
@@ -69,7 +69,7 @@ class BaselineFacts(Document):
     """Which baseline entry was used, and how old it is."""
 
     commit: str
-    recorded_at: str
+    recorded_at: Timestamp
     age_days: int
     stale: bool
     checkpoint_root: str
@@ -87,7 +87,10 @@ class SeriesSummary(Document):
 
 
 class Verdict(Document):
-    """The document `verdict.json`, and all that a report may show."""
+    """The document `verdict.json`, and all that a report may show.
+
+    `fault_details` holds lines of a fault, such as the last output of a training that failed.
+    """
 
     schema_version: Literal["repro-gate.verdict/1"] = VERDICT_SCHEMA
     outcome: Outcome
@@ -96,7 +99,7 @@ class Verdict(Document):
     next_command: str
     commit: str
     base_commit: str | None = None
-    created_at: str
+    created_at: Timestamp
     changed_files: tuple[str, ...] = ()
     settings_from: str = "head"
     isolation: str = "none"
@@ -115,6 +118,7 @@ class Verdict(Document):
     series: tuple[SeriesSummary, ...] = ()
     runs: tuple[RunRecord, ...] = ()
     not_exercised: tuple[str, ...] = ()
+    fault_details: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:

@@ -1,0 +1,213 @@
+"""The GitHub Action: the runner's variables in, comment, summary, outputs and an exit code out."""
+
+from __future__ import annotations
+
+import secrets as randomness
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gate.edges.github import GitHubComments
+from gate.edges.secrets import InputSecrets
+from gate.entry import Outcome, run_and_deliver
+from gate.errors import ExitCode, GateError, PublishError, SettingsError
+from gate.ports import Comments, Files, Git
+from gate.records.report import Publication
+from gate.records.request import GateRequest
+from gate.records.runs import Isolation
+from gate.records.settings import IsolationMode
+from gate.report.commands import annotation_commands, fault_annotation
+from gate.report.outputs import StepOutputs, fault_outputs, output_file_text, verdict_outputs
+from gate.report.sticky import publish
+from gate.session import Edges
+from gate.settings.event import ActionContext, ActionInputs, read_context, read_inputs
+from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
+
+MAX_EVENT_BYTES = 32 * 1024 * 1024
+Say = Callable[[str], None]
+OpenComments = Callable[[ActionContext, str], Comments]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Runner:
+    """What the action is given: the runner's variables, and the makers of its edges."""
+
+    variables: Mapping[str, str]
+    files: Files
+    edges: Callable[[Path], Edges]
+    comments: OpenComments
+    say: Say
+
+
+def run_action(runner: Runner) -> ExitCode:
+    """Gate the commit of the event and tell the result everywhere that the runner offers.
+
+    The exit code is the verdict's alone: a comment that cannot be posted changes nothing.
+    """
+    context: ActionContext | None = None
+    try:
+        context, inputs = _read(runner)
+        return _gate_and_tell(runner, context, inputs)
+    except GateError as fault:
+        runner.say(fault_annotation(fault))
+        runner.say(str(fault))
+        if context is not None:
+            _append_outputs(runner, context, fault_outputs(fault.exit_code))
+        return fault.exit_code
+
+
+def _read(runner: Runner) -> tuple[ActionContext, ActionInputs]:
+    path = runner.variables.get("GITHUB_EVENT_PATH", "")
+    event = runner.files.read_bytes(Path(path), max_bytes=MAX_EVENT_BYTES) if path else b"{}"
+    return read_context(runner.variables, event), read_inputs(runner.variables)
+
+
+def _gate_and_tell(runner: Runner, context: ActionContext, inputs: ActionInputs) -> ExitCode:
+    edges = isolated(runner.edges(context.workspace))
+    request = event_request(context, inputs, edges.git)
+    secrets = InputSecrets(runner.variables)
+    from_fork = context.pull_request is not None and context.pull_request.from_fork
+    outcome = run_and_deliver(
+        request,
+        edges,
+        InputSecrets({}) if from_fork else secrets,
+        trusted_keys=request.settings.signing.trusted_keys,
+    )
+    publication = _publish(runner, context, inputs, outcome, secrets.token())
+    _tell(runner, context, outcome, publication)
+    _give_back(context, request, edges.files)
+    return outcome.exit_code
+
+
+def isolated(edges: Edges) -> Edges:
+    """The same edges, refusing to train under the account that holds the step's secrets."""
+
+    def isolate(mode: IsolationMode, folders: tuple[Path, ...]) -> Isolation:
+        found = edges.isolate(mode, folders)
+        if found.mode is IsolationMode.NONE:
+            raise SettingsError(
+                f"the training would share the action's account: {found.reason}",
+                hint="It could read this step's token and key. Leave isolation.mode at auto and "
+                "let the container run as root.",
+            )
+        return found
+
+    return replace(edges, isolate=isolate)
+
+
+def event_request(context: ActionContext, inputs: ActionInputs, git: Git) -> GateRequest:
+    """The request of an event; on a pull request what decides comes from the base commit.
+
+    Only a base without a settings file lets the pull request bring its own, and says so.
+    """
+    head = git.resolve(context.head_commit)
+    pull_request = context.pull_request
+    base = git.resolve(pull_request.base_sha) if pull_request else None
+    if base is None and inputs.base:
+        base = git.resolve(inputs.base)
+    path = inputs.config or FILE_NAME
+    brought = git.read_file(head, path)
+    trusted = git.read_file(base, path) if base and pull_request else None
+    text = trusted if trusted is not None else brought
+    if text is None:
+        raise SettingsError(
+            f"{path}: not in commit {head[:12]}", hint=f"Make one; a minimal file:\n{MINIMAL_FILE}"
+        )
+    settings = parse_settings(text, path)
+    project = Path(path).parent.as_posix()
+    request = GateRequest(
+        top=context.workspace,
+        project=project,
+        config_name=Path(path).name,
+        settings=settings,
+        settings_text=text,
+        settings_from="base" if trusted is not None else "head",
+        out=context.workspace / inputs.out,
+        commit=head,
+        base_commit=base,
+        pull_request=pull_request is not None,
+        repository=context.repository,
+        run_url=context.run_url,
+    )
+    if pull_request is None or base is None:
+        return request
+    deciders = (
+        path,
+        request.repository_path(settings.baseline.path),
+        request.repository_path(settings.signing.trusted_keys),
+    )
+    changed = tuple(
+        path for path in deciders if git.read_file(base, path) != git.read_file(head, path)
+    )
+    return replace(request, changed_deciders=changed)
+
+
+def _publish(
+    runner: Runner, context: ActionContext, inputs: ActionInputs, outcome: Outcome, token: str
+) -> Publication:
+    if context.pull_request is None:
+        return Publication(reason_not_posted="this event has no pull request")
+    if not inputs.comment:
+        return Publication(reason_not_posted="input comment is false")
+    if not token:
+        return Publication(reason_not_posted="no token was given")
+    first_line = outcome.reports.comment.partition("\n")[0]
+    try:
+        comments = runner.comments(context, token)
+    except PublishError as error:
+        return Publication(reason_not_posted=str(error))
+    return publish(comments, marker=first_line, body=outcome.reports.comment)
+
+
+def _tell(
+    runner: Runner, context: ActionContext, outcome: Outcome, publication: Publication
+) -> None:
+    """Annotations and the log first, then the runner's files."""
+    for command in annotation_commands(outcome.verdict):
+        runner.say(command)
+    if publication.reason_not_posted:
+        runner.say(f"no comment: {publication.reason_not_posted}")
+    else:
+        runner.say(f"comment {publication.action}: {publication.comment_url}")
+    if not outcome.sealing.seals:
+        runner.say(f"not sealed: {outcome.sealing.why_not}")
+    if context.summary_path is not None:
+        _append(runner, context.summary_path, outcome.reports.summary)
+    bundle = next((str(path) for path in outcome.sealing.seals if "sigstore" in path.name), "")
+    outputs = verdict_outputs(
+        outcome.verdict,
+        publication,
+        package_path=str(outcome.package or ""),
+        bundle_path=bundle,
+        report_path="",
+    )
+    _append_outputs(runner, context, outputs)
+
+
+def _append_outputs(runner: Runner, context: ActionContext, outputs: StepOutputs) -> None:
+    if context.output_path is not None:
+        delimiter = f"repro_gate_{randomness.token_hex(16)}"
+        _append(runner, context.output_path, output_file_text(outputs, delimiter))
+
+
+def _append(runner: Runner, path: Path, text: str) -> None:
+    """The runner's files are appended to; what an earlier step wrote stays."""
+    runner.files.append_bytes(path, text.encode("utf-8"))
+
+
+def _give_back(context: ActionContext, request: GateRequest, files: Files) -> None:
+    """What the container's root wrote must belong to the workspace's owner: later steps read it."""
+    owner = files.owner(context.workspace)
+    files.give_to(request.out, *owner)
+
+
+def github_comments(context: ActionContext, token: str) -> Comments:
+    """The real comments of the event's pull request."""
+    if context.pull_request is None:
+        raise PublishError("this event has no pull request")
+    return GitHubComments(
+        api_url=context.api_url,
+        repository=context.repository,
+        number=context.pull_request.number,
+        token=token,
+    )

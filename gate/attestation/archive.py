@@ -1,0 +1,112 @@
+"""Reading a package: one pass over hostile bytes, every header compared with the one we write."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from gate.attestation.ustar import (
+    BLOCK_BYTES,
+    END_BYTES,
+    MAX_MEMBERS,
+    RECORD_BYTES,
+    SUMS_NAME,
+    check_names,
+    not_canonical,
+    padding,
+    parse_header,
+)
+from gate.errors import AttestationError
+from gate.records.attestation import Archive, ArchiveMember
+
+CHUNK_BYTES = 1024 * 1024
+MAX_KEPT_BYTES = 64 * 1024 * 1024
+
+
+def read_archive(stream: BinaryIO, *, size_bytes: int, keep: frozenset[str]) -> Archive:
+    """Read a package of exactly `size_bytes`, holding the content of the members in `keep`.
+
+    Raises `AttestationError` for anything that `gate.attestation.package` does not write: links
+    and folders, unsafe, unsorted or colliding names, bytes after the end, a kept member above
+    `MAX_KEPT_BYTES`. Nothing is written to disk and no name is followed.
+    """
+    reader = _HashingReader(stream, size_bytes)
+    members = tuple(_members(reader, keep))
+    if not members or members[-1].name != SUMS_NAME:
+        raise AttestationError(
+            f"the package does not end with {SUMS_NAME}",
+            hint="It is incomplete or was made by another tool; fetch it again.",
+        )
+    names = [member.name for member in members]
+    if names[:-1] != sorted(names[:-1]):
+        raise not_canonical()
+    check_names(names)
+    _check_end(reader, size_bytes)
+    return Archive(sha256=reader.hasher.hexdigest(), size_bytes=size_bytes, members=members)
+
+
+class _HashingReader:
+    """Hands out exactly what is asked for, and no more than the size that was announced."""
+
+    def __init__(self, stream: BinaryIO, size_bytes: int) -> None:
+        self._stream = stream
+        self.left = size_bytes
+        self.hasher = hashlib.sha256()
+
+    def take(self, count: int) -> bytes:
+        data = self._stream.read(count) if count <= self.left else b""
+        if len(data) != count:
+            raise AttestationError(
+                "the package ends too early", hint="The file was cut; fetch it again."
+            )
+        self.hasher.update(data)
+        self.left -= count
+        return data
+
+
+def _members(reader: _HashingReader, keep: frozenset[str]) -> Iterator[ArchiveMember]:
+    for _ in range(MAX_MEMBERS + 1):
+        block = reader.take(BLOCK_BYTES)
+        if not any(block):
+            return
+        name, size_bytes = parse_header(block)
+        yield _member(reader, name, size_bytes, kept=name in keep)
+    raise AttestationError(
+        f"the package holds more than {MAX_MEMBERS:,} files",
+        hint="repro-gate writes no such package; do not unpack it.",
+    )
+
+
+def _member(reader: _HashingReader, name: str, size_bytes: int, *, kept: bool) -> ArchiveMember:
+    if kept and size_bytes > MAX_KEPT_BYTES:
+        raise AttestationError(
+            f"{name} in the package has {size_bytes:,} bytes, the limit is {MAX_KEPT_BYTES:,}",
+            hint="repro-gate writes no such file; do not trust this package.",
+        )
+    digest = hashlib.sha256()
+    content = bytearray()
+    left = size_bytes
+    while left:
+        chunk = reader.take(min(CHUNK_BYTES, left))
+        digest.update(chunk)
+        left -= len(chunk)
+        if kept:
+            content += chunk
+    if any(reader.take(len(padding(size_bytes)))):
+        raise not_canonical()
+    return ArchiveMember(
+        name=name,
+        size_bytes=size_bytes,
+        sha256=digest.hexdigest(),
+        content=bytes(content) if kept else None,
+    )
+
+
+def _check_end(reader: _HashingReader, size_bytes: int) -> None:
+    """One block of the end mark is read already; the rest of the record holds nothing."""
+    rest = END_BYTES - BLOCK_BYTES
+    if size_bytes % RECORD_BYTES or not rest <= reader.left < rest + RECORD_BYTES:
+        raise not_canonical()
+    if any(reader.take(reader.left)):
+        raise not_canonical()

@@ -1,0 +1,73 @@
+"""Signing and verifying bytes: DSSE protocol 1.0.2 with ECDSA P-256, SHA-256 and DER."""
+
+from __future__ import annotations
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+
+from gate.attestation.keys import PrivateKey, PublicKey, key_id, trusted_public_key
+from gate.attestation.reading import printable
+from gate.errors import AttestationError
+from gate.records.attestation import Envelope, KeyStatus, Signature, TrustedKey, TrustedKeys
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+
+
+def pae(payload_type: str, payload: bytes) -> bytes:
+    """The pre-authentication encoding: what is signed is type and payload, both with length."""
+    kind = payload_type.encode("utf-8")
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def sign(payload: bytes, payload_type: str, private_key: PrivateKey) -> Envelope:
+    """An envelope with one signature in DER; ECDSA draws a nonce, so its bytes vary."""
+    value = private_key.sign(pae(payload_type, payload), ec.ECDSA(SHA256()))
+    signature = Signature(key_id=key_id(private_key.public_key()), value=value)
+    return Envelope(payload=payload, payload_type=payload_type, signatures=(signature,))
+
+
+def verify(envelope: Envelope, trusted: TrustedKeys) -> TrustedKey:
+    """The trusted key that signed; the caller tells the reader when it is retired.
+
+    Every trusted key is tried: the key id in an envelope is not signed and decides nothing. An
+    active key is preferred to a retired one; a revoked key never counts. Raises
+    `AttestationError` when no counting key signed.
+    """
+    message = pae(envelope.payload_type, envelope.payload)
+    signers = [
+        key for key in trusted.keys if _signed_by(trusted_public_key(key), envelope, message)
+    ]
+    for status in (KeyStatus.ACTIVE, KeyStatus.RETIRED):
+        for key in signers:
+            if key.status is status:
+                return key
+    if signers:
+        raise AttestationError(
+            f"the signing key {signers[0].key_id[:16]} is revoked",
+            hint="Run the gate again; a revoked key's seals count no more.",
+        )
+    raise AttestationError(
+        "no trusted key made this signature",
+        hint="The seal was changed, or its key is not in the trust file; "
+        "compare key ids with `repro-gate keys list`.",
+        details=_key_lines(envelope, trusted),
+    )
+
+
+def _signed_by(key: PublicKey, envelope: Envelope, message: bytes) -> bool:
+    return any(_valid(key, signature.value, message) for signature in envelope.signatures)
+
+
+def _valid(key: PublicKey, signature: bytes, message: bytes) -> bool:
+    try:
+        key.verify(signature, message, ec.ECDSA(SHA256()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _key_lines(envelope: Envelope, trusted: TrustedKeys) -> tuple[str, ...]:
+    named = [printable(each.key_id)[:64] or "(none)" for each in envelope.signatures]
+    known = [f"{key.key_id} ({key.status})" for key in trusted.keys] or ["(none)"]
+    return (f"key named by the seal: {', '.join(named)}", f"trusted keys: {', '.join(known)}")

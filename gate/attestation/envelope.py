@@ -1,0 +1,146 @@
+"""The two written forms of a seal: a bare DSSE envelope and a Sigstore bundle.
+
+Formats: DSSE protocol 1.0.2 and Sigstore bundle v0.3. Both are read strictly: what is not signed
+and not needed has no place in a seal, so an unknown key is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Final, Literal
+
+from pydantic import Field
+
+from gate.attestation.reading import decode_base64, read_object, read_record
+from gate.codec.json_text import canonical_json
+from gate.errors import AttestationError
+from gate.records.attestation import Envelope, SealFile, Signature
+from gate.records.statement import CamelDocument
+
+BUNDLE_TYPE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
+MAX_ENVELOPE_BYTES = 8 * 1024 * 1024
+MAX_SIGNATURES = 16
+DAMAGED_HINT = "The seal was damaged, changed, or made by another tool; fetch it again."
+
+
+class WireSignature(CamelDocument):
+    """One signature of a bare envelope, base64; `keyid` is a hint only."""
+
+    keyid: str = Field(default="", max_length=200)
+    sig: str
+
+
+class WireEnvelope(CamelDocument):
+    """A bare DSSE envelope as it is written."""
+
+    payload: str
+    payload_type: str = Field(max_length=200)
+    signatures: tuple[WireSignature, ...] = Field(min_length=1, max_length=MAX_SIGNATURES)
+
+
+class AnonymousSignature(CamelDocument):
+    """The signature of a bundle: verifiers reject a key id that is not their own kind."""
+
+    keyid: Literal[""] = Field(default="", exclude=True)
+    sig: str
+
+
+class BundleEnvelope(CamelDocument):
+    """The envelope of a bundle, which holds exactly one signature."""
+
+    payload: str
+    payload_type: str = Field(max_length=200)
+    signatures: tuple[AnonymousSignature]
+
+
+class KeyHint(CamelDocument):
+    """Base64 of the SHA-256 of the DER public key."""
+
+    hint: str = Field(max_length=200)
+
+
+class VerificationMaterial(CamelDocument):
+    """Which key to verify with; no log entry, because none is verified."""
+
+    public_key: KeyHint
+    tlog_entries: tuple[()] = ()
+
+
+class Bundle(CamelDocument):
+    """A Sigstore bundle with a key hint."""
+
+    media_type: Literal["application/vnd.dev.sigstore.bundle.v0.3+json"] = BUNDLE_TYPE
+    verification_material: VerificationMaterial
+    dsse_envelope: BundleEnvelope
+
+
+def write_envelope(envelope: Envelope) -> bytes:
+    """The bare DSSE form; the same envelope gives the same bytes."""
+    signatures = tuple(
+        WireSignature(keyid=each.key_id, sig=_encode(each.value)) for each in envelope.signatures
+    )
+    wire = WireEnvelope(
+        payload=_encode(envelope.payload),
+        payload_type=envelope.payload_type,
+        signatures=signatures,
+    )
+    return _text(wire)
+
+
+def write_bundle(envelope: Envelope) -> bytes:
+    """The Sigstore form of an envelope with one signature, whose key id becomes the hint."""
+    (signature,) = envelope.signatures
+    return _text(
+        Bundle(
+            verification_material=VerificationMaterial(
+                public_key=KeyHint(hint=_encode(bytes.fromhex(signature.key_id)))
+            ),
+            dsse_envelope=BundleEnvelope(
+                payload=_encode(envelope.payload),
+                payload_type=envelope.payload_type,
+                signatures=(AnonymousSignature(sig=_encode(signature.value)),),
+            ),
+        )
+    )
+
+
+def read_envelope(seal: SealFile) -> Envelope:
+    """Read either form; nothing in it is verified yet.
+
+    Raises `AttestationError` for what is too large, not strict JSON, not strict base64, has an
+    unknown key or another number of signatures than its form allows.
+    """
+    limit = MAX_ENVELOPE_BYTES
+    value = read_object(seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT)
+    if "mediaType" not in value:
+        bare = read_record(
+            WireEnvelope, seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT
+        )
+        return _decoded(bare, seal.name)
+    if value["mediaType"] != BUNDLE_TYPE:
+        raise AttestationError(
+            f"{seal.name}: not a Sigstore bundle v0.3", hint="Fetch the seal that repro-gate wrote."
+        )
+    bundle = read_record(Bundle, seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT)
+    return _decoded(bundle.dsse_envelope, seal.name)
+
+
+def _decoded(wire: WireEnvelope | BundleEnvelope, name: str) -> Envelope:
+    return Envelope(
+        payload=decode_base64(wire.payload, f"{name}: the payload"),
+        payload_type=wire.payload_type,
+        signatures=tuple(
+            Signature(key_id=each.keyid, value=decode_base64(each.sig, f"{name}: a signature"))
+            for each in wire.signatures
+        ),
+    )
+
+
+def _encode(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _text(wire: CamelDocument) -> bytes:
+    """One line of canonical JSON, so that `sed` can take a field out of it."""
+    value = wire.model_dump(mode="json", by_alias=True)
+    return canonical_json(value) + b"\n"

@@ -1,0 +1,115 @@
+"""Text for people: how to verify a package without this program, and a package's own README."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from gate.attestation.dsse import PAYLOAD_TYPE
+from gate.attestation.seal import BARE_SUFFIX
+from gate.attestation.ustar import SUMS_NAME
+from gate.records.verdict import Verdict
+
+README_NAME = "README.md"
+MEMBER_MEANINGS = {
+    "verdict.json": "the verdict: outcome, findings, comparisons, figures",
+    SUMS_NAME: "SHA-256 of every other file; check with `sha256sum -c SHA256SUMS`",
+    README_NAME: "this page",
+}
+LIMIT = (
+    "The seal proves who signed and what was compared. It cannot prove that the training code "
+    "was honest about its numbers."
+)
+
+
+def openssl_commands(
+    package_name: str, *, commit: str, public_key_name: str = "gate-public-key.pem"
+) -> str:
+    """Shell lines that verify a seal with sed and openssl only.
+
+    The public key must come from a place that the reader trusts, such as the protected branch,
+    never from beside the package. The encoding that is signed is DSSE's: type and payload, each
+    after its length in bytes.
+    """
+    name, key = _quoted(package_name), _quoted(public_key_name)
+    envelope = _quoted(PurePath(package_name).with_suffix(BARE_SUFFIX).name)
+    encoding = f"DSSEv1 {len(PAYLOAD_TYPE)} {PAYLOAD_TYPE} %s "
+    lines = (
+        "# The signature over the statement: must print 'Verified OK'.",
+        _field("payload", envelope, "statement.json"),
+        _field("sig", envelope, "statement.sig"),
+        f"""printf '{encoding}' "$(wc -c < statement.json | tr -d ' ')" > statement.pae""",
+        "cat statement.json >> statement.pae",
+        f"openssl dgst -sha256 -verify {key} -signature statement.sig statement.pae",
+        "# The package and the commit that the statement is about: each must print 1.",
+        f'grep -c "$(openssl dgst -sha256 -r {name} | cut -d " " -f 1)" statement.json',
+        f"grep -c {_quoted(commit)} statement.json",
+    )
+    return "\n".join(lines) + "\n"
+
+
+def package_readme(
+    verdict: Verdict,
+    *,
+    member_names: Sequence[str],
+    reproduce_command: str,
+    package_name: str = "package.tar",
+) -> str:
+    """The README.md of a package, in Markdown; the same verdict gives the same text.
+
+    `member_names` need not name the README itself, nor `SHA256SUMS`.
+    """
+    opening = (
+        f"The smoke training of commit `{_shown(verdict.commit)}`, judged by repro-gate on "
+        f"{_shown(verdict.created_at)}: **{verdict.outcome}**."
+    )
+    verify = (
+        f"repro-gate verify {package_name} --trusted-keys trusted-keys.json "
+        f"--commit {_shown(verdict.commit)}"
+    )
+    parts = (
+        "# Reproducibility package",
+        opening,
+        "## What is in it",
+        "\n".join(_member_line(name) for name in sorted({*member_names, README_NAME, SUMS_NAME})),
+        "## Verify it",
+        "With repro-gate, and the trust file from your protected branch:",
+        _block(verify),
+        "Or with openssl alone, and the public key from a place that you trust:",
+        _block(openssl_commands(package_name, commit=verdict.commit)),
+        LIMIT,
+        "## Reproduce it",
+        _block(_one_line(reproduce_command)),
+        "The same bits are promised in the same environment only; `verdict.json` lists it.",
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _member_line(name: str) -> str:
+    meaning = MEMBER_MEANINGS.get(name)
+    return f"- `{_shown(name)}`: {meaning}" if meaning else f"- `{_shown(name)}`"
+
+
+def _field(key: str, source: str, target: str) -> str:
+    """Take one base64 field out of a seal, which is a single line, and decode it."""
+    pattern = f's/.*"{key}":"\\([^"]*\\)".*/\\1/p'
+    return f"sed -n '{pattern}' {source} | openssl base64 -d -A > {target}"
+
+
+def _quoted(text: str) -> str:
+    return shlex.quote(_one_line(text))
+
+
+def _one_line(text: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
+def _shown(text: str) -> str:
+    """One line of text that cannot end the code span it stands in."""
+    return _one_line(text).replace("`", "?")
+
+
+def _block(text: str) -> str:
+    """An indented code block: no fence, so nothing inside can close it."""
+    return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,0 +1,180 @@
+"""Keys: ECDSA on P-256 only, private ones encrypted, public ones named by their digest."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_der_public_key,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+
+from gate.attestation.reading import decode_base64, read_record
+from gate.errors import AttestationError
+from gate.records.attestation import TrustedKey, TrustedKeys
+
+PrivateKey = ec.EllipticCurvePrivateKey
+PublicKey = ec.EllipticCurvePublicKey
+KEY_DETAILS: Final = "PKIX_ECDSA_P256_SHA_256"
+MIN_PASSPHRASE_BYTES = 16
+MAX_TRUST_BYTES = 1024 * 1024
+GENERATE_HINT = "Make one with `repro-gate keys generate`."
+
+
+def generate_private_key() -> PrivateKey:
+    """A new ECDSA key on P-256, the one kind that every outside verifier accepts."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def private_pem(key: PrivateKey, passphrase: bytes | None, *, allow_plain: bool = False) -> bytes:
+    """The private key as PKCS#8 PEM, encrypted with the pass phrase.
+
+    The PEM's key derivation is weak (PBKDF2 with 2048 rounds), so the pass phrase has to be
+    strong by itself. Raises `AttestationError` for a short one, and for none unless `allow_plain`.
+    """
+    encryption: KeySerializationEncryption = NoEncryption()
+    if passphrase is not None:
+        if len(passphrase) < MIN_PASSPHRASE_BYTES:
+            raise AttestationError(
+                f"the pass phrase is shorter than {MIN_PASSPHRASE_BYTES} bytes",
+                hint="Draw one with `openssl rand -base64 24` and keep it as a secret.",
+            )
+        encryption = BestAvailableEncryption(passphrase)
+    elif not allow_plain:
+        raise AttestationError(
+            "a private key is not written without a pass phrase",
+            hint="Give a pass phrase, or ask for a plain key explicitly.",
+        )
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+
+
+def public_pem(key: PublicKey) -> bytes:
+    """The public key as PEM, for openssl and for people."""
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def public_der(key: PublicKey) -> bytes:
+    """The public key as DER SubjectPublicKeyInfo, the bytes that name it."""
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def key_id(key: PublicKey) -> str:
+    """Lowercase hexadecimal SHA-256 of the DER, as `openssl pkey -pubin -outform DER` gives it."""
+    return hashlib.sha256(public_der(key)).hexdigest()
+
+
+def load_private_key(
+    pem: bytes, passphrase: bytes | None, *, allow_plain: bool = False
+) -> PrivateKey:
+    """Read a private key.
+
+    Raises `AttestationError` for a wrong or missing pass phrase, for a key that is not on P-256,
+    and for one that is not encrypted unless `allow_plain`. No message repeats key material.
+    """
+    encrypted = b"ENCRYPTED" in pem
+    if encrypted and not passphrase:
+        raise AttestationError(
+            "the signing key is encrypted and no pass phrase was given",
+            hint="Hand over the pass phrase as a secret, never on the command line.",
+        )
+    if not encrypted and not allow_plain:
+        raise AttestationError(
+            "the signing key is not encrypted",
+            hint="Encrypt it (`openssl pkcs8 -topk8 -scrypt`), or allow a plain key explicitly.",
+        )
+    try:
+        key = load_pem_private_key(pem, passphrase if encrypted else None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        problem = "the pass phrase is wrong, or the key is damaged" if encrypted else "not PEM"
+        raise AttestationError(
+            f"the signing key cannot be read: {problem}",
+            hint="Check that key and pass phrase belong together and were copied whole.",
+        ) from error
+    if not isinstance(key, PrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise _not_p256("the signing key")
+    return key
+
+
+def load_public_key(pem: bytes) -> PublicKey:
+    """Read a public key in PEM; `AttestationError` when it is none, or not on P-256."""
+    try:
+        key = load_pem_public_key(pem)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise AttestationError(
+            "the public key cannot be read: not PEM", hint=GENERATE_HINT
+        ) from error
+    if not isinstance(key, PublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise _not_p256("the public key")
+    return key
+
+
+def trusted_key(key: PublicKey, *, added_at: str, comment: str = "") -> TrustedKey:
+    """The active trust entry of a public key; `added_at` is UTC in ISO 8601."""
+    return TrustedKey(
+        key_id=key_id(key),
+        raw_bytes=base64.b64encode(public_der(key)).decode("ascii"),
+        key_details=KEY_DETAILS,
+        added_at=added_at,
+        comment=comment,
+    )
+
+
+def trusted_public_key(trusted: TrustedKey) -> PublicKey:
+    """The public key of a trust entry, whose id, algorithm and bytes must agree."""
+    what = f"trusted key {trusted.key_id[:16]}"
+    der = decode_base64(trusted.raw_bytes, what)
+    if hashlib.sha256(der).hexdigest() != trusted.key_id:
+        raise AttestationError(
+            f"{what}: raw_bytes does not have this key id",
+            hint="Restore trusted-keys.json from version control.",
+        )
+    try:
+        key = load_der_public_key(der)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise AttestationError(f"{what}: not a public key", hint=GENERATE_HINT) from error
+    if not isinstance(key, PublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise _not_p256(what)
+    return key
+
+
+def with_key(document: TrustedKeys, key: TrustedKey) -> TrustedKeys:
+    """The trust document with one key more, sorted by key id.
+
+    Raises `AttestationError` when the key is listed already: a revoked key never comes back.
+    """
+    for known in document.keys:
+        if known.key_id == key.key_id:
+            raise AttestationError(
+                f"key {key.key_id[:16]} is listed already, as {known.status}",
+                hint="Generate a new key if this one is retired or revoked.",
+            )
+    return TrustedKeys(keys=tuple(sorted((*document.keys, key), key=lambda each: each.key_id)))
+
+
+def read_trusted_keys(data: bytes, source: str) -> TrustedKeys:
+    """Read `trusted-keys.json` and check every key in it; `AttestationError` names the fault."""
+    document = read_record(
+        TrustedKeys,
+        data,
+        source,
+        max_bytes=MAX_TRUST_BYTES,
+        hint="Restore the trust file from version control.",
+    )
+    for key in document.keys:
+        trusted_public_key(key)
+    return document
+
+
+def _not_p256(what: str) -> AttestationError:
+    return AttestationError(f"{what} is not an ECDSA key on P-256", hint=GENERATE_HINT)

@@ -1,0 +1,109 @@
+"""Writing a package: a ustar archive whose bytes depend on names and contents alone.
+
+One pass: each file is read once, and what is hashed is what is written. `SHA256SUMS` covers all
+other members, so it can only be the last one; the others are sorted byte-wise by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from gate.attestation.ustar import (
+    END_BYTES,
+    MAX_MEMBER_BYTES,
+    RECORD_BYTES,
+    SUMS_NAME,
+    check_names,
+    header,
+    padding,
+    sums_text,
+)
+from gate.errors import AttestationError, StorageError
+from gate.ports import Files
+from gate.records.attestation import Package, PackageMember
+
+CHUNK_BYTES = 1024 * 1024
+
+
+def pack(
+    members: Sequence[PackageMember], *, path: Path, target: BinaryIO, files: Files
+) -> Package:
+    """Write all members to `target`; `path` is where the caller puts those bytes.
+
+    Raises `AttestationError` for a name that no package may hold, before anything is written, and
+    `StorageError` when a file cannot be read, changes meanwhile, or the disk is full.
+    """
+    ordered = sorted(members, key=lambda member: member.name)
+    if SUMS_NAME in {member.name for member in ordered}:
+        raise AttestationError(
+            f"{SUMS_NAME} is written by the packer itself",
+            hint="Leave it out of the members.",
+        )
+    check_names([*(member.name for member in ordered), SUMS_NAME])
+    writer = _ArchiveWriter(target)
+    written = [(member.name, _add(writer, member, files)) for member in ordered]
+    sums = sums_text(written)
+    written.append((SUMS_NAME, writer.add(SUMS_NAME, io.BytesIO(sums), len(sums))))
+    writer.finish()
+    return Package(
+        path=path,
+        sha256=writer.hasher.hexdigest(),
+        size_bytes=writer.size_bytes,
+        members=tuple(written),
+    )
+
+
+def _add(writer: _ArchiveWriter, member: PackageMember, files: Files) -> str:
+    if member.path is None:
+        content = member.content or b""
+        return writer.add(member.name, io.BytesIO(content), len(content))
+    with files.open_binary(member.path, max_bytes=MAX_MEMBER_BYTES) as stream:
+        size_bytes = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+        return writer.add(member.name, stream, size_bytes)
+
+
+class _ArchiveWriter:
+    """Counts and hashes everything on its way to the target."""
+
+    def __init__(self, target: BinaryIO) -> None:
+        self._target = target
+        self.hasher = hashlib.sha256()
+        self.size_bytes = 0
+
+    def add(self, name: str, stream: BinaryIO, size_bytes: int) -> str:
+        """Write one member of exactly that size; return its SHA-256."""
+        self._write(header(name, size_bytes))
+        digest = hashlib.sha256()
+        left = size_bytes
+        while left and (chunk := stream.read(min(CHUNK_BYTES, left))):
+            digest.update(chunk)
+            self._write(chunk)
+            left -= len(chunk)
+        if left or stream.read(1):
+            raise StorageError(
+                f"{name} changed while it was packed", hint="Wait until nothing writes to it."
+            )
+        self._write(padding(size_bytes))
+        return digest.hexdigest()
+
+    def finish(self) -> None:
+        """Write the end mark and fill the last record."""
+        self._write(bytes(END_BYTES))
+        self._write(bytes(-self.size_bytes % RECORD_BYTES))
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._target.write(data)
+        except OSError as error:
+            raise StorageError(
+                f"the package could not be written: {error.strerror}",
+                hint="Make room on the disk, then run again.",
+            ) from error
+        self.hasher.update(data)
+        self.size_bytes += len(data)

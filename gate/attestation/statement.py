@@ -1,0 +1,139 @@
+"""The in-toto Statement v1 about a passing verdict, as a Simple Verification Result v0.2.
+
+Each fact stands in one place only, so that no two parts of a statement can disagree: the commit
+and the package are subjects, settings and baseline are policies, the rest are our claims.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+
+from gate.attestation.reading import printable, read_object, read_record
+from gate.codec.documents import fault_lines
+from gate.codec.json_text import canonical_json
+from gate.errors import AttestationError
+from gate.records.statement import (
+    STATEMENT_TYPE,
+    VERDICT_PREDICATE,
+    CommitDescriptor,
+    CommitDigest,
+    FileDescriptor,
+    FileDigest,
+    GateClaims,
+    Statement,
+    StatementFacts,
+    VerdictPredicate,
+    Verifier,
+)
+
+VERIFIER_ID = "urn:repro-gate:verifier:v1"
+MAX_STATEMENT_BYTES = 1024 * 1024
+SOURCE = "the signed statement"
+OTHER_HINT = "Verify it with the tool or the repro-gate version that made it."
+
+
+def utc_time(timestamp: str) -> str:
+    """An ISO 8601 time with an offset, as UTC with whole seconds and a `Z`, as in-toto wants it."""
+    return datetime.fromisoformat(timestamp).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def write_statement(facts: StatementFacts) -> bytes:
+    """The payload to sign: canonical JSON, so equal facts give equal bytes.
+
+    Raises `AttestationError` for facts that no statement can say, such as a missing digest.
+    """
+    try:
+        statement = _statement(facts)
+    except ValidationError as error:
+        raise AttestationError(
+            "these facts cannot be sealed",
+            hint="Run the gate again; a verdict that lacks one of them is bound to nothing.",
+            details=fault_lines(error, lambda _path: ""),
+        ) from error
+    return canonical_json(statement.model_dump(mode="json", by_alias=True))
+
+
+def _statement(facts: StatementFacts) -> Statement:
+    policies = [_by_sha256("settings", facts.settings_digest)]
+    if facts.baseline_digest:
+        policies.append(_by_sha256("baseline", facts.baseline_digest))
+    return Statement(
+        subject=(
+            _by_sha256(facts.package_name, facts.package_sha256),
+            CommitDescriptor(digest=CommitDigest(git_commit=facts.commit)),
+        ),
+        predicate=VerdictPredicate(
+            verifier=Verifier(id=VERIFIER_ID, policies=tuple(policies)),
+            time_created=facts.created_at,
+            properties=facts.properties,
+            repro_gate=_claims(facts),
+        ),
+    )
+
+
+def _claims(facts: StatementFacts) -> GateClaims:
+    return GateClaims(
+        outcome=facts.outcome,
+        package_size_bytes=facts.package_size_bytes,
+        checkpoint_algorithm=facts.checkpoint_algorithm,
+        checkpoint_root=facts.checkpoint_root,
+        snapshot_digest=facts.snapshot_digest,
+        isolation=facts.isolation,
+        repository=facts.repository,
+        run_id=facts.run_id,
+        gate_version=facts.gate_version,
+    )
+
+
+def _by_sha256(name: str, digest: str) -> FileDescriptor:
+    return FileDescriptor(name=name, digest=FileDigest(sha256=digest))
+
+
+def read_statement(payload: bytes) -> StatementFacts:
+    """The facts of a payload whose signature holds; the inverse of `write_statement`.
+
+    Raises `AttestationError` for another statement or predicate type, for an unknown or missing
+    key, and for other subjects or policies than ours.
+    """
+    value = read_object(payload, SOURCE, max_bytes=MAX_STATEMENT_BYTES, hint=OTHER_HINT)
+    _require_type(value, "_type", STATEMENT_TYPE)
+    _require_type(value, "predicateType", VERDICT_PREDICATE)
+    statement = read_record(
+        Statement, payload, SOURCE, max_bytes=MAX_STATEMENT_BYTES, hint=OTHER_HINT
+    )
+    return _facts(statement)
+
+
+def _require_type(value: dict[str, object], key: str, wanted: str) -> None:
+    if value.get(key) != wanted:
+        found = printable(str(value.get(key)))
+        raise AttestationError(
+            f"{SOURCE} has {key} {found!r}, only {wanted!r} is accepted", hint=OTHER_HINT
+        )
+
+
+def _facts(statement: Statement) -> StatementFacts:
+    package, commit = statement.subject
+    predicate = statement.predicate
+    claims = predicate.repro_gate
+    settings, *baseline = predicate.verifier.policies
+    return StatementFacts(
+        package_name=package.name,
+        package_sha256=package.digest.sha256,
+        package_size_bytes=claims.package_size_bytes,
+        commit=commit.digest.git_commit,
+        checkpoint_algorithm=claims.checkpoint_algorithm,
+        checkpoint_root=claims.checkpoint_root,
+        outcome=claims.outcome,
+        properties=predicate.properties,
+        settings_digest=settings.digest.sha256,
+        baseline_digest=baseline[0].digest.sha256 if baseline else "",
+        snapshot_digest=claims.snapshot_digest,
+        isolation=claims.isolation,
+        created_at=predicate.time_created,
+        repository=claims.repository,
+        run_id=claims.run_id,
+        gate_version=claims.gate_version,
+    )

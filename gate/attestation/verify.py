@@ -1,0 +1,185 @@
+"""Verifying a package: from the signature inwards, each step resting on the one before.
+
+A seal proves who signed and what was compared, not that the training was honest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from gate.attestation.archive import MAX_KEPT_BYTES, read_archive
+from gate.attestation.dsse import PAYLOAD_TYPE, verify
+from gate.attestation.envelope import read_envelope
+from gate.attestation.reading import printable, read_record
+from gate.attestation.seal import VERDICT_MEMBER
+from gate.attestation.statement import read_statement, utc_time
+from gate.attestation.ustar import SUMS_NAME, sums_text
+from gate.errors import AttestationError
+from gate.ports import Files
+from gate.records.attestation import (
+    Archive,
+    Expected,
+    KeyStatus,
+    SealFile,
+    TrustedKey,
+    TrustedKeys,
+    VerifiedPackage,
+)
+from gate.records.statement import StatementFacts
+from gate.records.verdict import Verdict
+
+MAX_PACKAGE_BYTES = 64 * 1024**3
+MAX_DIFFERENCES = 5
+FETCH_HINT = "The package was damaged or changed after sealing; fetch it again or do not use it."
+CLAIM_HINT = "The seal and the package do not belong together; do not use this package."
+
+
+def verify_package(
+    path: Path,
+    seals: Sequence[SealFile],
+    trusted: TrustedKeys,
+    expected: Expected,
+    files: Files,
+) -> VerifiedPackage:
+    """Check a package against every given seal and against what the caller expects.
+
+    Raises `AttestationError` with a sentence of its own for each way to fail, and `StorageError`
+    when the package cannot be read.
+    """
+    key, payload = _signed_payload(seals, trusted)
+    facts = read_statement(payload)
+    archive = _read_package(path, facts, files)
+    _check_sums(archive)
+    _check_verdict(archive, facts)
+    _check_expected(facts, expected)
+    return VerifiedPackage(
+        key_id=key.key_id,
+        commit=facts.commit,
+        outcome=facts.outcome.value,
+        created_at=facts.created_at,
+        checkpoint_root=facts.checkpoint_root,
+        members=len(archive.members),
+        package_sha256=archive.sha256,
+        isolation=facts.isolation,
+        repository=facts.repository,
+        properties=tuple(each.value for each in facts.properties),
+        notes=_notes(key, facts),
+    )
+
+
+def _signed_payload(seals: Sequence[SealFile], trusted: TrustedKeys) -> tuple[TrustedKey, bytes]:
+    """The one payload that every seal holds, and the key that signed the first of them."""
+    if not seals:
+        raise AttestationError("no seal was given", hint="Name the seal of the package.")
+    found = [_verified(seal, trusted) for seal in seals]
+    if len({payload for _, payload in found}) > 1:
+        names = " and ".join(seal.name for seal in seals)
+        raise AttestationError(f"{names} seal different statements", hint=CLAIM_HINT)
+    return found[0]
+
+
+def _verified(seal: SealFile, trusted: TrustedKeys) -> tuple[TrustedKey, bytes]:
+    envelope = read_envelope(seal)
+    key = verify(envelope, trusted)
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise AttestationError(
+            f"{seal.name} seals a payload of type {printable(envelope.payload_type)!r}, "
+            f"only {PAYLOAD_TYPE!r} is accepted",
+            hint="This key signed something else than a repro-gate statement.",
+        )
+    return key, envelope.payload
+
+
+def _read_package(path: Path, facts: StatementFacts, files: Files) -> Archive:
+    keep = frozenset({SUMS_NAME, VERDICT_MEMBER})
+    with files.open_binary(path, max_bytes=MAX_PACKAGE_BYTES) as stream:
+        size_bytes = stream.seek(0, os.SEEK_END)
+        if size_bytes != facts.package_size_bytes:
+            raise AttestationError(
+                f"{path.name} has {size_bytes:,} bytes, the seal says {facts.package_size_bytes:,}",
+                hint=FETCH_HINT,
+            )
+        stream.seek(0)
+        archive = read_archive(stream, size_bytes=size_bytes, keep=keep)
+    if archive.sha256 != facts.package_sha256:
+        raise AttestationError(
+            f"{path.name} is not the file that was sealed: its SHA-256 differs",
+            hint=FETCH_HINT,
+            details=(f"sealed: {facts.package_sha256}", f"found:  {archive.sha256}"),
+        )
+    return archive
+
+
+def _check_sums(archive: Archive) -> None:
+    *others, sums = archive.members
+    expected = sums_text([(member.name, member.sha256) for member in others])
+    if sums.content == expected:
+        return
+    listed, packed = (sums.content or b"").splitlines(), expected.splitlines()
+    wrong = [f"not packed like that: {line!r}" for line in sorted(set(listed) - set(packed))]
+    wrong += [f"not listed: {line!r}" for line in sorted(set(packed) - set(listed))]
+    raise AttestationError(
+        f"{SUMS_NAME} does not fit the members of the package",
+        hint=CLAIM_HINT,
+        details=tuple(printable(line) for line in wrong[:MAX_DIFFERENCES]),
+    )
+
+
+def _check_verdict(archive: Archive, facts: StatementFacts) -> None:
+    """What people read in `verdict.json` must be what was signed."""
+    content = {member.name: member.content for member in archive.members}.get(VERDICT_MEMBER)
+    if content is None:
+        raise AttestationError(f"the package holds no {VERDICT_MEMBER}", hint=CLAIM_HINT)
+    verdict = read_record(
+        Verdict, content, VERDICT_MEMBER, max_bytes=MAX_KEPT_BYTES, hint=CLAIM_HINT
+    )
+    claims = {
+        "passes": (verdict.passes, True),
+        "outcome": (verdict.outcome, facts.outcome),
+        "commit": (verdict.commit, facts.commit),
+        "checkpoint_root": (verdict.checkpoint_root, facts.checkpoint_root),
+        "settings_digest": (verdict.settings_digest, facts.settings_digest),
+        "snapshot_digest": (verdict.snapshot_digest, facts.snapshot_digest),
+        "isolation": (verdict.isolation, facts.isolation),
+        "created_at": (utc_time(verdict.created_at), facts.created_at),
+    }
+    for name, (found, sealed) in claims.items():
+        if found != sealed:
+            raise AttestationError(
+                f"{VERDICT_MEMBER} says {name} {printable(str(found))!r}, "
+                f"the seal says {printable(str(sealed))!r}",
+                hint=CLAIM_HINT,
+            )
+
+
+def _check_expected(facts: StatementFacts, expected: Expected) -> None:
+    if facts.commit != expected.commit.lower():
+        raise AttestationError(
+            f"this package is about commit {facts.commit}, "
+            f"not about {printable(expected.commit)!r}",
+            hint="Give the full hash (`git rev-parse COMMIT`), or the package of that commit.",
+        )
+    if expected.repository and facts.repository != expected.repository:
+        raise AttestationError(
+            f"this package is about repository {printable(facts.repository)!r}, "
+            f"not about {printable(expected.repository)!r}",
+            hint="Give the package that was made for that repository.",
+        )
+    made = datetime.fromisoformat(facts.created_at)
+    if expected.not_before is not None and made < expected.not_before:
+        raise AttestationError(
+            f"this package was made at {facts.created_at}, which is too long ago",
+            hint="Run the gate again, or allow a greater age.",
+        )
+
+
+def _notes(key: TrustedKey, facts: StatementFacts) -> tuple[str, ...]:
+    notes = []
+    if key.status is KeyStatus.RETIRED:
+        notes.append(f"The signing key {key.key_id[:16]} is retired: it signs nothing new.")
+    if facts.isolation == "none":
+        notes.append("The training ran under the gate's own account (isolation none).")
+    return tuple(notes)

@@ -1,0 +1,59 @@
+"""Which entry of a baseline judges a run: the one whose environment is nearest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.evidence import Environment
+
+
+class Relation(IntEnum):
+    """How an entry's environment relates to the run's; the lowest is chosen."""
+
+    SAME = 0
+    COMPARABLE = 1
+    DIFFERENT = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """The chosen entry, or why there is none to choose."""
+
+    entry: BaselineEntry | None
+    relation: Relation
+    same_training: bool
+
+
+def select_entry(
+    baseline: Baseline | None,
+    environment: Environment,
+    training_digest: str,
+    comparable: tuple[str, ...],
+) -> Selection:
+    """Choose by training first (another experiment is never compared), environment second.
+
+    Among equally near entries the one with the fewest moved parts wins, then the newest.
+    """
+    entries = baseline.entries if baseline else ()
+    if not entries:
+        return Selection(entry=None, relation=Relation.DIFFERENT, same_training=True)
+    fitting = [entry for entry in entries if entry.training_digest == training_digest]
+    candidates = fitting or list(entries)
+    newest_first = sorted(candidates, key=lambda entry: entry.recorded_at, reverse=True)
+    chosen = min(newest_first, key=lambda entry: _distance(entry, environment, comparable))
+    relation, _ = _distance(chosen, environment, comparable)
+    return Selection(entry=chosen, relation=relation, same_training=bool(fitting))
+
+
+def _distance(
+    entry: BaselineEntry, environment: Environment, comparable: tuple[str, ...]
+) -> tuple[Relation, int]:
+    parts, others = entry.environment.parts, environment.parts
+    moved = [name for name in parts.keys() | others.keys() if parts.get(name) != others.get(name)]
+    if not moved:
+        return Relation.SAME, 0
+    if all(name in comparable for name in moved):
+        return Relation.COMPARABLE, len(moved)
+    return Relation.DIFFERENT, len(moved)

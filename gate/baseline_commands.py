@@ -1,0 +1,96 @@
+"""`repro-gate baseline`: record, accept and show the committed baseline."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+
+from gate.baseline.record import read_baseline
+from gate.codec.documents import write_document
+from gate.edges.console import QuietProgress
+from gate.entry import local_request
+from gate.errors import BaselineError, SettingsError
+from gate.options import (
+    FILES,
+    MAX_DOCUMENT_BYTES,
+    OUT,
+    AsJson,
+    Config,
+    Out,
+    Quiet,
+    Reason,
+    local_call,
+    prepare,
+    progress_for,
+)
+from gate.pipeline import accept_baseline, record_baseline
+from gate.records.baseline import Baseline
+from gate.records.request import GateRequest
+from gate.report.baseline_view import baseline_view
+
+baseline_app = typer.Typer(
+    help="Record, accept and show the committed baseline.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@baseline_app.command("record")
+def record_command(
+    config: Config = "", out: Out = OUT, reason: Reason = "", *, quiet: Quiet = False
+) -> None:
+    """Train twice under strict settings and write the result to the baseline file.
+
+    Example: repro-gate baseline record --reason "first baseline"
+    """
+    request, edges = prepare(local_call(config, out), progress_for(quiet=quiet, verbose=False))
+    _write_baseline(request, record_baseline(request, edges, reason))
+
+
+@baseline_app.command("accept")
+def accept_command(config: Config = "", out: Out = OUT, reason: Reason = "") -> None:
+    """Take over what the last gate call proposed, with the reason why the result moved.
+
+    Example: repro-gate baseline accept --reason "new learning rate schedule"
+    """
+    if not reason:
+        raise SettingsError(
+            "accept needs --reason",
+            hint="Reviewers read it in the diff: say why the result moved.",
+        )
+    request, edges = prepare(local_call(config, out), QuietProgress())
+    path = request.out / "proposed-baseline.json"
+    if not FILES.exists(path):
+        raise BaselineError(
+            f"{path}: nothing to accept",
+            hint="Run `repro-gate gate` first. A run that was not repeatable, not finite or not "
+            "committed proposes nothing.",
+        )
+    proposed = FILES.read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES)
+    _write_baseline(request, accept_baseline(request, edges, proposed, reason))
+
+
+def _write_baseline(request: GateRequest, baseline: Baseline) -> None:
+    path = request.top / request.repository_path(request.settings.baseline.path)
+    FILES.write_bytes(path, write_document(baseline))
+    sys.stdout.write(f"written: {path}\nCommit it: the gate judges by the committed file.\n")
+
+
+@baseline_app.command("show")
+def show_command(config: Config = "", *, as_json: AsJson = False) -> None:
+    """Show the entries of the baseline: environment, commit, age, last values.
+
+    Example: repro-gate baseline show
+    """
+    request = local_request(local_call(config, OUT), FILES)
+    path = request.top / request.repository_path(request.settings.baseline.path)
+    data = FILES.read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES) if FILES.exists(path) else None
+    baseline = read_baseline(data, str(path))
+    if baseline is None:
+        raise BaselineError(f"{path}: no baseline", hint="Run `repro-gate baseline record`.")
+    if as_json:
+        sys.stdout.write(write_document(baseline).decode("utf-8"))
+        return
+    Console(highlight=False, markup=False, emoji=False).print(baseline_view(baseline))

@@ -1,0 +1,144 @@
+"""The command line: arguments in, text and an exit code out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from gate.action import Runner, github_comments, run_action
+from gate.baseline_commands import baseline_app
+from gate.codec.documents import write_document
+from gate.edges.console import ConsoleProgress
+from gate.edges.secrets import FileSecrets
+from gate.entry import Outcome, build_edges, run_and_deliver
+from gate.errors import GateError
+from gate.options import (
+    FILES,
+    INTERRUPTS,
+    OUT,
+    AllowDirty,
+    AsJson,
+    Config,
+    Out,
+    Quiet,
+    Verbose,
+    local_call,
+    prepare,
+    progress_for,
+)
+from gate.report.terminal import verdict_view
+from gate.sealing_commands import keys_app, verify_command
+from gate.settings.schema import schema_text
+
+app = typer.Typer(
+    name="repro-gate",
+    help="Runs a training twice, compares, explains, prices and seals the result.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(baseline_app, name="baseline")
+app.add_typer(keys_app, name="keys")
+app.command("verify")(verify_command)
+
+
+@app.command("gate")
+def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
+    config: Config = "",
+    out: Out = OUT,
+    base: Annotated[
+        str, typer.Option(help="Commit to run here as well when the environment moved.")
+    ] = "",
+    commit: Annotated[str, typer.Option(help="Commit to train; default: HEAD, clean.")] = "",
+    signing_key: Annotated[
+        Path | None,
+        typer.Option(
+            help="Private key (PEM) to seal a pass; pass phrase in REPRO_GATE_PASSPHRASE."
+        ),
+    ] = None,
+    trusted_keys: Annotated[
+        str, typer.Option(help="Trust file to name in the verify command.")
+    ] = ".repro-gate/trusted-keys.json",
+    *,
+    allow_plain_key: Annotated[
+        bool, typer.Option("--allow-plain-key", help="Accept a key without pass phrase.")
+    ] = False,
+    allow_dirty: AllowDirty = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the training, judge it, write all reports; exit code 0 only for a verified pass.
+
+    Example: repro-gate gate --config examples/digits/repro-gate.yml --out demo-out
+    """
+    call = local_call(config, out, base=base, commit=commit, allow_dirty=allow_dirty)
+    request, edges = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
+    outcome = run_and_deliver(
+        request,
+        edges,
+        FileSecrets(signing_key, FILES, os.environ),
+        trusted_keys=trusted_keys,
+        allow_plain_key=allow_plain_key,
+    )
+    _print_outcome(outcome, as_json=as_json)
+    raise typer.Exit(int(outcome.exit_code))
+
+
+def _print_outcome(outcome: Outcome, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(write_document(outcome.verdict).decode("utf-8"))
+        return
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.print(verdict_view(outcome.verdict, outcome.reports.links))
+    names = ", ".join(FILES.list_names(outcome.out, max_names=1000))
+    console.print(f"\nWritten to {outcome.out}: {names}", style="dim", soft_wrap=True)
+    if outcome.reports.links.verify_command:
+        console.print(f"Verify:\n  {outcome.reports.links.verify_command}", soft_wrap=True)
+    if outcome.sealing.why_not:
+        console.print(f"Not sealed: {outcome.sealing.why_not}.", style="dim", soft_wrap=True)
+
+
+@app.command("schema")
+def schema_command() -> None:
+    """Print the JSON Schema of repro-gate.yml.
+
+    Example: repro-gate schema > repro-gate.schema.json
+    """
+    sys.stdout.write(schema_text())
+
+
+@app.command("action", hidden=True)
+def action_command() -> None:
+    """Run as a GitHub Action: everything comes from the runner's variables."""
+    progress = ConsoleProgress(sys.stderr)
+    runner = Runner(
+        variables=os.environ,
+        files=FILES,
+        edges=lambda top: build_edges(FILES, top, progress, INTERRUPTS, os.environ),
+        comments=github_comments,
+        say=_say,
+    )
+    raise typer.Exit(int(run_action(runner)))
+
+
+def _say(line: str) -> None:
+    """Write to the job log at once: annotations must stand where they were made."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Run a command; every fault of ours becomes its text and its exit code."""
+    with INTERRUPTS.installed():
+        try:
+            app(standalone_mode=True)
+        except GateError as error:
+            sys.stderr.write(f"error: {error}\n")
+            raise SystemExit(int(error.exit_code)) from error

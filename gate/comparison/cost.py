@@ -1,0 +1,102 @@
+"""What determinism costs here: strict over default, with an interval and a noise control.
+
+Method: each run gives the durations of its steady steps (warm-up left out, observers outside the
+durations). The estimate is the ratio of the pooled medians. The interval is a two-level bootstrap:
+runs are drawn with replacement, then steps within them, so that differences between whole
+processes count (B. Efron and R. Tibshirani, An Introduction to the Bootstrap, 1993, chapter 8.3:
+data with structure are resampled by their structure). The control is the same figure for one half
+of the default runs over the other: where machines are noisy, default over default is not one
+either, and a cost inside that band is no finding.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gate.records.comparison import CostState, DeterminismCost
+from gate.records.evidence import RunEvidence
+from gate.records.settings import CostSettings
+
+DRAWS = 2000
+INTERVAL = (2.5, 97.5)
+Seconds = NDArray[np.float64]
+
+
+def determinism_cost(
+    strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...], settings: CostSettings
+) -> DeterminismCost:
+    """Price strict mode on this workload, or say why it cannot be priced."""
+    memory = _memory_ratio(strict, default)
+    if not strict or len(default) < 2:  # noqa: PLR2004 - the control needs two halves
+        return _not_measurable("too few runs in default mode", memory, 0)
+    arms = [[_steady(run, settings.warmup_steps) for run in runs] for runs in (strict, default)]
+    shortest = min(len(run) for arm in arms for run in arm)
+    if shortest < settings.min_steps:
+        reason = f"{settings.min_steps - shortest} steps too short"
+        return _not_measurable(reason, memory, shortest)
+    strict_seconds, default_seconds = (float(np.median(np.concatenate(arm))) for arm in arms)
+    if default_seconds <= 0:
+        return _not_measurable("steps too fast for this clock", memory, shortest)
+    generator = np.random.default_rng(0)
+    low, high = _interval(arms[0], arms[1], generator)
+    half = len(arms[1]) // 2
+    control_low, control_high = _interval(arms[1][:half], arms[1][half:], generator)
+    apart = low > max(control_high, 1.0) or high < min(control_low, 1.0)
+    return DeterminismCost(
+        state=CostState.MEASURED if apart else CostState.INCONCLUSIVE,
+        reason="" if apart else "not outside the noise of this machine",
+        strict_step_seconds=strict_seconds,
+        default_step_seconds=default_seconds,
+        time_ratio=strict_seconds / default_seconds,
+        low=low,
+        high=high,
+        control_low=control_low,
+        control_high=control_high,
+        memory_ratio=memory,
+        steps_used=shortest,
+    )
+
+
+def _not_measurable(reason: str, memory: float | None, steps: int) -> DeterminismCost:
+    return DeterminismCost(
+        state=CostState.NOT_MEASURABLE, reason=reason, memory_ratio=memory, steps_used=steps
+    )
+
+
+def _steady(run: RunEvidence, warmup_steps: int) -> Seconds:
+    """Durations in seconds of the steps after the warm-up, shape (steps,)."""
+    return np.array([timing.seconds for timing in run.timings if timing.step > warmup_steps])
+
+
+def _interval(
+    numerator: list[Seconds], denominator: list[Seconds], generator: np.random.Generator
+) -> tuple[float, float]:
+    """The 95 % bootstrap interval of a ratio of medians."""
+    ratios = _resampled(numerator, generator) / _resampled(denominator, generator)
+    low, high = np.percentile(ratios, INTERVAL)
+    return float(low), float(high)
+
+
+def _resampled(runs: list[Seconds], generator: np.random.Generator) -> Seconds:
+    """Medians of `DRAWS` samples, shape (DRAWS,): runs with replacement, then their steps."""
+    medians = np.empty(DRAWS)
+    for draw in range(DRAWS):
+        chosen = generator.integers(len(runs), size=len(runs))
+        steps = [generator.choice(runs[index], size=len(runs[index])) for index in chosen]
+        medians[draw] = np.median(np.concatenate(steps))
+    return medians
+
+
+def _memory_ratio(
+    strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...]
+) -> float | None:
+    """Peak memory, strict over default: the device's when one was used, else the process's."""
+    on_device = all(run.device_memory_bytes > 0 for run in (*strict, *default))
+    peaks = [
+        [run.device_memory_bytes if on_device else run.peak_memory_bytes for run in runs]
+        for runs in (strict, default)
+    ]
+    if not all(peaks) or not all(all(arm) for arm in peaks):
+        return None
+    return float(np.median(peaks[0]) / np.median(peaks[1]))

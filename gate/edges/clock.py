@@ -1,0 +1,13 @@
+"""The time of day, for documents."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+class SystemClock:
+    """The machine's clock, as the port `Clock`."""
+
+    def now(self) -> datetime:
+        """The current time in UTC, whole seconds: what a document shows is what it holds."""
+        return datetime.now(UTC).replace(microsecond=0)

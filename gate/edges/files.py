@@ -1,0 +1,128 @@
+"""Reading that trusts nothing and writing that loses nothing: the port `Files` on this machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from gate.edges import trees
+from gate.edges.reading import open_regular, refuse_foreign_links
+from gate.edges.safe_text import safe_line
+from gate.edges.storage_faults import storage_faults
+from gate.errors import StorageError
+
+
+class LocalFiles:
+    """Every fault is a `StorageError` that names the path."""
+
+    def read_bytes(self, path: Path, *, max_bytes: int) -> bytes:
+        """A regular file's whole content, no link followed, `max_bytes` at most."""
+        with open_regular(path, max_bytes) as file:
+            return file.read()
+
+    @contextmanager
+    def open_binary(self, path: Path, *, max_bytes: int) -> Iterator[BinaryIO]:
+        """Open a regular file; reading past `max_bytes` is refused even when it grows meanwhile."""
+        with open_regular(path, max_bytes) as file:
+            # a buffered reader does all that BinaryIO asks; typeshed gives them no common base
+            yield cast("BinaryIO", file)
+
+    def exists(self, path: Path) -> bool:
+        """Whether something lies there, a link included, wherever it leads."""
+        with storage_faults("looking at", path):
+            try:
+                os.lstat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            return True
+
+    def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:
+        """The names in a folder, sorted; empty when there is none, refused beyond `max_names`."""
+        if not self.exists(folder):
+            return ()
+        with storage_faults("listing", folder):
+            refuse_foreign_links(folder)
+            with trees.open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+                names = [entry.name for entry in islice(entries, max_names + 1)]
+        if len(names) > max_names:
+            raise StorageError(
+                f"{safe_line(str(folder))} holds more than {max_names:,} names",
+                hint="Let the training write fewer files there.",
+            )
+        return tuple(sorted(names))
+
+    def write_bytes(self, path: Path, data: bytes, *, mode: int = 0o644) -> None:
+        """Replace a file in one step, its folders made as needed.
+
+        Whatever goes wrong, the old content is still there, and no temporary file is.
+        """
+        with self.replacing(path, mode=mode) as file:
+            file.write(data)
+
+    @contextmanager
+    def replacing(self, path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
+        """A new file that takes the place of `path` when the body ends well, and else is gone."""
+        with storage_faults("writing", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.")
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    yield file
+                    file.flush()
+                    os.fchmod(descriptor, mode)
+                    os.fsync(descriptor)
+                Path(temporary).replace(path)
+            finally:
+                # gone when it became the file
+                with suppress(FileNotFoundError):
+                    Path(temporary).unlink()
+            with trees.open_folder(path.parent.resolve()) as folder:
+                os.fsync(folder)
+
+    def append_bytes(self, path: Path, data: bytes) -> None:
+        """Add to the end of a regular file, made when it is not there; no link followed."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with storage_faults("appending to", path):
+            descriptor = os.open(path, flags, 0o644)
+            with os.fdopen(descriptor, "ab") as file:
+                file.write(data)
+
+    def owner(self, path: Path) -> tuple[int, int]:
+        """The user and group that own something, a link itself."""
+        with storage_faults("looking at", path):
+            facts = os.lstat(path)
+            return facts.st_uid, facts.st_gid
+
+    def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> None:
+        """Copy a regular file's bytes to a new file; what lies there already is an error."""
+        with open_regular(source, max_bytes) as file, storage_faults("writing", target):
+            trees.write_new(target, trees.chunks_of(file), 0o644)
+
+    def fresh_folder(self, path: Path, *, mode: int = 0o755) -> None:
+        """Make an empty folder of exactly `mode`, removing what was there."""
+        self.remove_tree(path)
+        with storage_faults("making", path):
+            path.mkdir(parents=True)
+            path.chmod(mode)
+
+    def copy_tree(self, source: Path, target: Path) -> None:
+        """Copy a folder into a new or empty one: regular files, and links as links.
+
+        Permissions and times of modification stay, so that every copy looks the same to a script.
+        """
+        trees.copy_tree(source, target)
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove what lies there, whatever its permissions and depth; no link is followed."""
+        with storage_faults("removing", path):
+            trees.remove_tree(path)
+
+    def give_to(self, path: Path, uid: int, gid: int) -> None:
+        """Make another account the owner of a folder and of all in it, links themselves too."""
+        with storage_faults("giving away", path):
+            trees.give_to(path, uid, gid)

@@ -1,0 +1,97 @@
+"""SIGINT, SIGTERM and SIGHUP: the first stops the work in order, the second stops it at once.
+
+A signal becomes an exception of the main thread, so every `finally` on the way out does its work.
+It must not strike between a process's start and the `try` that ends it, nor in the middle of that
+ending: such stretches defer it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from gate.errors import CancelledError, ExitCode
+
+LAST_WORDS = b"\nstopped at once: every training process was killed, nothing was kept\n"
+
+
+class Interrupts:
+    """One for the whole program; `leave` ends the process (handed in so that a test survives)."""
+
+    def __init__(self, leave: Callable[[int], object] = os._exit) -> None:
+        self._leave = leave
+        self._first: signal.Signals | None = None
+        self._told = False
+        self._deferrals = 0
+        self._last_resorts: list[Callable[[], None]] = []
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Handle the signals while the body runs, then put the old handlers back.
+
+        Works in the main thread only. A SIGHUP that is ignored (`nohup`) stays ignored.
+        """
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, self._handle) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Let a first signal wait until the body is through; it is raised on the way out."""
+        self._deferrals += 1
+        try:
+            yield
+        finally:
+            self._deferrals -= 1
+            self._tell()
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        """Lift the deferral for the body, and raise at once what has come meanwhile."""
+        deferrals = self._deferrals
+        try:
+            self._deferrals = 0
+            self._tell()
+            yield
+        finally:
+            self._deferrals = deferrals
+
+    @contextmanager
+    def last_resort(self, action: Callable[[], None]) -> Iterator[None]:
+        """Call `action` (it must be quick and never wait) should a second signal come."""
+        self._last_resorts.append(action)
+        try:
+            yield
+        finally:
+            self._last_resorts.remove(action)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self._first is not None:
+            self._stop_at_once()
+        self._first = signal.Signals(number)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._first is None or self._told or self._deferrals > 0:
+            return
+        self._told = True
+        raise CancelledError(
+            f"cancelled by {self._first.name}",
+            hint="Nothing was judged. Start it again when you are ready.",
+        )
+
+    def _stop_at_once(self) -> None:
+        for action in self._last_resorts:
+            action()
+        os.write(2, LAST_WORDS)
+        self._leave(int(ExitCode.CANCELLED))

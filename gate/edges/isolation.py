@@ -1,0 +1,99 @@
+"""Whether the training can run under an account of its own, found out by trying."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from gate.edges.process_table import processes
+from gate.edges.safe_text import safe_line
+from gate.errors import RunError
+from gate.ports import Processes
+from gate.records.runs import Credentials, Isolation, ProcessRequest
+from gate.records.settings import IsolationMode
+
+# between the ranges that systemd hands out by itself: systemd.io/UIDS-GIDS
+ACCOUNTS = range(61001, 61184)
+PROBE_SECONDS = 20.0
+PROBE_OUTPUT_BYTES = 4096
+PROBE_ANSWER = b"isolated"
+PROBE = """
+import os, sys
+for folder in sys.argv[2:]:
+    os.listdir(folder)
+uid = int(sys.argv[1])
+ids = {*os.getresuid(), *os.getresgid(), *os.getgroups()}
+status = open("/proc/self/status").read()
+print("isolated" if ids == {uid} and "NoNewPrivs:\\t1" in status else f"ids are {sorted(ids)}")
+"""
+
+
+def choose_isolation(
+    asked: IsolationMode, processes: Processes, interpreter: str, folders: Sequence[Path]
+) -> Isolation:
+    """Decide between the gate's own account and another one.
+
+    `interpreter` is the Python that trains, `folders` is what it must be able to list: both are
+    tried under the other account. `auto` takes what works and says why; raises `RunError` when
+    `uid` was asked for and cannot be had.
+    """
+    if asked is IsolationMode.NONE:
+        return _not_isolated("isolation.mode is none")
+    account = unused_account() if os.geteuid() == 0 else None
+    obstacle = _obstacle(account, processes, interpreter, folders)
+    if not obstacle:
+        return Isolation(
+            mode=IsolationMode.UID,
+            credentials=account,
+            reason="the training runs under an account of its own",
+        )
+    if asked is IsolationMode.UID:
+        raise RunError(
+            f"isolation.mode is uid, but {obstacle}",
+            hint="Run the gate as root with an interpreter and folders that every account may "
+            "read, or set isolation.mode to none.",
+        )
+    return _not_isolated(obstacle)
+
+
+def unused_account() -> Credentials | None:
+    """An account that owns no process; where the search starts depends on the gate's own id.
+
+    Two gates on one machine should not meet: each ends every process of its account.
+    """
+    taken = {uid for row in processes() for uid in row.uids}
+    offset = os.getpid() % len(ACCOUNTS)
+    order = (*ACCOUNTS[offset:], *ACCOUNTS[:offset])
+    free = next((uid for uid in order if uid not in taken), None)
+    return None if free is None else Credentials(uid=free, gid=free)
+
+
+def _not_isolated(reason: str) -> Isolation:
+    return Isolation(mode=IsolationMode.NONE, credentials=None, reason=reason)
+
+
+def _obstacle(
+    account: Credentials | None, runner: Processes, interpreter: str, folders: Sequence[Path]
+) -> str:
+    """Why it cannot be done; empty when a child under that account did all that it must."""
+    if os.geteuid() != 0:
+        return "the gate does not run as root"
+    if account is None:
+        return f"every account from {ACCOUNTS[0]} to {ACCOUNTS[-1]} is in use"
+    request = ProcessRequest(
+        argv=(interpreter, "-I", "-c", PROBE, str(account.uid), *map(str, folders)),
+        env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+        workdir=Path("/"),
+        timeout_seconds=PROBE_SECONDS,
+        output_limit_bytes=PROBE_OUTPUT_BYTES,
+        credentials=account,
+    )
+    try:
+        result = runner.run(request, lambda _: None)
+    except RunError as error:
+        return error.message
+    if result.exit_code == 0 and result.output.strip() == PROBE_ANSWER:
+        return ""
+    last = (result.output.strip().splitlines() or [b"no answer"])[-1]
+    return f"another account cannot use {interpreter}: {safe_line(last)}"

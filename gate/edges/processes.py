@@ -1,0 +1,158 @@
+"""Starting a training process: no shell, nothing inherited, one pipe for all that it prints."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from gate.edges.interrupts import Interrupts
+from gate.edges.output_capture import LineFeed, OutputCapture
+from gate.edges.process_table import (
+    PR_SET_NO_NEW_PRIVS,
+    adopt_orphans,
+    descendants,
+    process_control,
+)
+from gate.edges.running_process import RunningProcess
+from gate.edges.safe_text import safe_line
+from gate.errors import RunError
+from gate.records.runs import Credentials, ProcessRequest, ProcessResult
+
+
+class LocalProcesses:
+    """The port `Processes` on this machine; `interrupts` must be the installed ones, if any are."""
+
+    def __init__(self, interrupts: Interrupts | None = None) -> None:
+        self._interrupts = interrupts or Interrupts()
+
+    def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
+        """Run to the end, to its time limit, or to an exception, then leave no process behind.
+
+        `on_line` gets lines to show (see `LineFeed`: a flood is thinned out); what is to be relied
+        on stands in the result. Raises `RunError` when the process could not be started, or when
+        something that it started could not be ended.
+        """
+        capture, lines = OutputCapture(request.output_limit_bytes), LineFeed(on_line)
+
+        def take(data: bytes) -> None:
+            capture.feed(data)
+            lines.feed(data)
+
+        adopt_orphans()
+        family_before = descendants(os.getpid())
+        with self._interrupts.deferred():
+            running = RunningProcess(start(request), request.credentials, family_before)
+            with self._interrupts.last_resort(running.kill):
+                try:
+                    with self._interrupts.allowed():
+                        in_time = running.follow(take, request.timeout_seconds)
+                finally:
+                    # without `on_line`: it may be what failed
+                    running.end(capture.feed)
+        lines.finish()
+        return ProcessResult(
+            exit_code=running.exit_code,
+            timed_out=not in_time,
+            wall_seconds=running.wall_seconds,
+            output=capture.content(),
+            output_bytes=capture.total_bytes,
+        )
+
+
+def start(request: ProcessRequest) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own; raises `RunError` that names what is wrong."""
+    if not request.workdir.is_dir():
+        raise RunError(
+            f"the working directory {safe_line(str(request.workdir))} is not a folder",
+            hint="Correct train.workdir in repro-gate.yml.",
+        )
+    try:
+        with _no_core_dumps():
+            if request.credentials is None:
+                return _popen(request)
+            return _start_fenced(request, request.credentials)
+    except (OSError, ValueError) as error:
+        raise _cannot_start(request, error) from error
+
+
+def _popen(request: ProcessRequest, account: Credentials | None = None) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        request.argv,
+        env=request.env,
+        cwd=request.workdir,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+        close_fds=True,
+        start_new_session=True,
+        user=None if account is None else account.uid,
+        group=None if account is None else account.gid,
+        extra_groups=None if account is None else (),
+    )
+
+
+def _start_fenced(request: ProcessRequest, account: Credentials) -> subprocess.Popen[bytes]:
+    """Under another account, without its groups, and with no way back through a setuid program.
+
+    Linux keeps no_new_privs for each thread and hands it to what that thread starts, so a thread
+    that ends right after sets it: the gate stays as it is, and no code runs between fork and exec.
+    """
+
+    def fenced() -> subprocess.Popen[bytes]:
+        if not process_control(PR_SET_NO_NEW_PRIVS):
+            raise RunError(
+                "this system cannot keep a process from gaining privileges (no_new_privs)",
+                hint="Set isolation.mode to none in repro-gate.yml, or run on Linux.",
+            )
+        return _popen(request, account)
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(fenced).result()
+
+
+@contextmanager
+def _no_core_dumps() -> Iterator[None]:
+    """A child inherits the limit: a dump would hold the machine's disk full of its memory."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+
+
+def _cannot_start(request: ProcessRequest, error: OSError | ValueError) -> RunError:
+    """Say what was tried; the hint follows the kind of fault."""
+    name = safe_line(request.argv[0])
+    if isinstance(error, FileNotFoundError):
+        return RunError(
+            f"cannot start {name}: command not found",
+            hint="Install it in the training's environment, or correct train.command; a script "
+            "whose first line names a missing interpreter looks the same.",
+        )
+    if isinstance(error, PermissionError):
+        return RunError(
+            f"cannot start {name}: permission denied",
+            hint=_permission_hint(request),
+        )
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return RunError(
+        f"cannot start {name}: {reason}",
+        hint="Correct train.command in repro-gate.yml; a script needs a first line such as "
+        "#!/usr/bin/env python.",
+    )
+
+
+def _permission_hint(request: ProcessRequest) -> str:
+    if request.credentials is None:
+        return f"Make it executable (chmod +x {Path(request.argv[0]).name}), or start it by python."
+    return (
+        f"The account {request.credentials.uid} that the training runs under may not execute it, "
+        "or may not enter its folder or the working directory."
+    )

@@ -1,0 +1,60 @@
+"""Keys and tokens, read at the moment they are asked for and not before.
+
+The gate asks only after the last training process is gone; until then nothing of them is in a
+variable of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from gate.ports import Files
+
+MAX_KEY_BYTES = 64 * 1024
+PASSPHRASE_VARIABLE = "REPRO_GATE_PASSPHRASE"  # noqa: S105 - the name, not the secret
+
+
+class FileSecrets:
+    """For the command line: the key from a file, its pass phrase from one variable."""
+
+    def __init__(self, key: Path | None, files: Files, variables: Mapping[str, str]) -> None:
+        self._key = key
+        self._files = files
+        self._variables = variables
+
+    def signing_key(self) -> bytes | None:
+        """The file's content, or None when no file was named."""
+        if self._key is None:
+            return None
+        return self._files.read_bytes(self._key, max_bytes=MAX_KEY_BYTES)
+
+    def passphrase(self) -> bytes | None:
+        """The pass phrase from the environment, or None."""
+        return self._variables.get(PASSPHRASE_VARIABLE, "").encode() or None
+
+    def token(self) -> str:
+        """None: the command line posts nothing."""
+        return ""
+
+
+class InputSecrets:
+    """For the action: the step's inputs, which the runner hands over as variables."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = variables
+
+    def signing_key(self) -> bytes | None:
+        """The input `signing_key`, or None when it is empty."""
+        return self._input("SIGNING_KEY").encode() or None
+
+    def passphrase(self) -> bytes | None:
+        """The input `signing_key_passphrase`, or None when it is empty."""
+        return self._input("SIGNING_KEY_PASSPHRASE").encode() or None
+
+    def token(self) -> str:
+        """The input `token`."""
+        return self._input("TOKEN")
+
+    def _input(self, name: str) -> str:
+        return self._variables.get(f"INPUT_{name}", "").strip()

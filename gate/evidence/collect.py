@@ -1,0 +1,125 @@
+"""From what a run left on disk to the record that it is judged by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gate.codec.digests import state_manifest
+from gate.errors import EvidenceError
+from gate.evidence.checkpoint_reader import read_checkpoint
+from gate.evidence.guest_documents import MetricLine
+from gate.evidence.guest_files import GuestFile, find_processes, read_guest_lines
+from gate.evidence.hostile_file import open_hostile, plain_text
+from gate.evidence.metrics import file_series, guest_series, output_series
+from gate.evidence.ranks import TrainedRank, read_attestations, read_ranks, refuse_problems
+from gate.evidence.safetensors_reader import read_safetensors
+from gate.evidence.steps import step_digests, step_timings
+from gate.evidence.torch_archive import CheckpointContent
+from gate.ports import Files
+from gate.records.evidence import Environment, MetricSeries, RunEvidence, TensorDigest
+from gate.records.runs import RunMode, RunRecord
+from gate.records.settings import TrainSettings
+
+MAX_STATE_BYTES = 64 * 1024**3
+
+
+def collect_run(
+    files: Files,
+    run: RunRecord,
+    out: Path,
+    workdir_tree: Path,
+    output: bytes,
+    train: TrainSettings,
+) -> RunEvidence:
+    """Read everything that a run left.
+
+    `out` is the guest's folder, `workdir_tree` the training's working directory, `output` what it
+    printed. Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
+    """
+    found = find_processes(files, out)
+    processes = read_attestations(files, out, found, run.mode)
+    ranks = read_ranks(files, out, found)
+    problems = [
+        f"rank {rank.files.rank}: {plain_text(problem)}"
+        for rank in ranks
+        for problem in rank.summary.problems
+    ]
+    if run.mode is RunMode.STRICT:
+        refuse_problems("the guest could not observe everything", problems)
+    saved = _saved_checkpoint(files, workdir_tree, train)
+    states = [tensor for rank in ranks for tensor in _state(files, out, rank)]
+    return RunEvidence(
+        run=run,
+        metrics=_metrics(
+            guest=_guest_metrics(files, out, ranks[0]),
+            script=_script_metrics(files, run, workdir_tree, output, train),
+        ),
+        steps=step_digests(ranks),
+        timings=step_timings(ranks[0]),
+        checkpoint=state_manifest([*states, *saved.tensors]),
+        environment=Environment(parts=ranks[0].summary.environment),
+        processes=processes,
+        peak_memory_bytes=max(rank.summary.peak_memory_bytes for rank in ranks),
+        device_memory_bytes=max(rank.summary.device_memory_bytes for rank in ranks),
+        notes=(*problems, *saved.notes),
+    )
+
+
+def _state(files: Files, out: Path, rank: TrainedRank) -> list[TensorDigest]:
+    """The guest's capture: `state/<name>` for rank 0, `state.rank<r>/<name>` for the others."""
+    name = rank.files.name(GuestFile.STATE)
+    number = rank.files.rank
+    prefix = f"state.rank{number}/" if number else "state/"
+    with open_hostile(files, out / name, name, max_bytes=MAX_STATE_BYTES) as opened:
+        tensors = read_safetensors(opened)
+    if not tensors:
+        raise EvidenceError(
+            f"{name}: holds no tensor, so no training state could be compared",
+            hint="The optimizer must own parameters of the model.",
+        )
+    return [tensor.model_copy(update={"name": prefix + tensor.name}) for tensor in tensors]
+
+
+def _saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> CheckpointContent:
+    """The script's own file, when the settings name one."""
+    if train.checkpoint is None:
+        return CheckpointContent(tensors=())
+    return read_checkpoint(files, workdir_tree / train.checkpoint, train.checkpoint)
+
+
+def _guest_metrics(files: Files, out: Path, rank: TrainedRank) -> tuple[MetricSeries, ...]:
+    logged: tuple[MetricLine, ...] = ()
+    if GuestFile.METRICS in rank.files.kinds:
+        logged = read_guest_lines(files, out, rank.files.name(GuestFile.METRICS), MetricLine)
+    return guest_series(rank.lines, logged)
+
+
+def _script_metrics(
+    files: Files, run: RunRecord, workdir_tree: Path, output: bytes, train: TrainSettings
+) -> tuple[MetricSeries, ...]:
+    """What the script wrote and printed, as far as the settings ask for it."""
+    series: tuple[MetricSeries, ...] = ()
+    if train.metrics.file is not None:
+        series = file_series(files, workdir_tree / train.metrics.file, train.metrics.file)
+    if train.metrics.stdout_pattern is not None:
+        if run.output_bytes > train.output_limit_bytes:
+            raise EvidenceError(
+                f"the script printed {run.output_bytes:,} bytes, of which "
+                f"{train.output_limit_bytes:,} were kept: metrics in the rest are lost",
+                hint="Raise train.output_limit_bytes, print less, or write a metrics file.",
+            )
+        series = (*series, *output_series(train.metrics.stdout_pattern, output))
+    return series
+
+
+def _metrics(
+    *, guest: tuple[MetricSeries, ...], script: tuple[MetricSeries, ...]
+) -> tuple[MetricSeries, ...]:
+    """All series sorted by name; without any, nothing could be compared."""
+    series = (*guest, *script)
+    if not series:
+        raise EvidenceError(
+            "the run gave no metric: no loss was seen and none was logged",
+            hint="Call backward() on a scalar loss between the steps, or set train.metrics.file.",
+        )
+    return tuple(sorted(series, key=lambda item: item.name))

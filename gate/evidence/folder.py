@@ -1,0 +1,111 @@
+"""The evidence folder: what goes into each file, and reading it back.
+
+`set.json` holds the set without its runs, `<label>/evidence.json` each run, `manifest.json` the
+SHA-256 of all of them, in the order of the runs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import Field
+
+from gate.codec.digests import sha256_hex
+from gate.codec.documents import read_document, write_document
+from gate.errors import DocumentError, EvidenceError
+from gate.evidence.hostile_file import open_hostile
+from gate.ports import Files
+from gate.records.document import Document
+from gate.records.evidence import SHA256_PATTERN, EvidenceSet, RunEvidence
+
+MANIFEST_SCHEMA: Final = "repro-gate.evidence-manifest/1"
+MANIFEST_NAME = "manifest.json"
+SET_NAME = "set.json"
+RUN_NAME = r"[a-z0-9][a-z0-9-]{0,39}/evidence\.json"
+MAX_DOCUMENTS = 1000
+MAX_BYTES = 512 * 1024 * 1024
+Record = TypeVar("Record", bound=Document)
+
+
+class EvidenceFile(Document):
+    """A document of the folder and its digest."""
+
+    name: str = Field(pattern=rf"^({RUN_NAME}|set\.json)$")
+    sha256: str = Field(pattern=SHA256_PATTERN)
+
+
+class EvidenceManifest(Document):
+    """The file `manifest.json`."""
+
+    schema_version: Literal["repro-gate.evidence-manifest/1"] = MANIFEST_SCHEMA
+    documents: Annotated[tuple[EvidenceFile, ...], Field(max_length=MAX_DOCUMENTS)]
+
+
+def run_document(run: RunEvidence) -> tuple[str, bytes]:
+    """Name and content of one run's document."""
+    return f"{run.run.label}/evidence.json", write_document(run)
+
+
+def evidence_documents(evidence: EvidenceSet) -> tuple[tuple[str, bytes], ...]:
+    """Name and content of every file of the folder, the manifest last.
+
+    Raises `EvidenceError` when two runs share a label: one would overwrite the other.
+    """
+    labels = [run.run.label for run in evidence.runs]
+    if len(set(labels)) != len(labels):
+        raise EvidenceError("two runs of the evidence have the same label")
+    bare = evidence.model_copy(update={"runs": ()})
+    documents = ((SET_NAME, write_document(bare)), *map(run_document, evidence.runs))
+    manifest = EvidenceManifest(
+        documents=tuple(
+            EvidenceFile(name=name, sha256=sha256_hex(content)) for name, content in documents
+        )
+    )
+    return (*documents, (MANIFEST_NAME, write_document(manifest)))
+
+
+def read_evidence_set(files: Files, folder: Path) -> EvidenceSet:
+    """Read a folder back.
+
+    Raises `EvidenceError` for a missing, foreign or altered document. The manifest itself is bound
+    by the seal of the package, not by this folder.
+    """
+    content = _read(files, folder, MANIFEST_NAME)
+    manifest = _parse(EvidenceManifest, content, MANIFEST_NAME)
+    names = [document.name for document in manifest.documents]
+    if names[:1] != [SET_NAME] or len(set(names)) != len(names):
+        raise EvidenceError(
+            f"{MANIFEST_NAME}: must list {SET_NAME} first and each document once",
+            hint="The folder was altered; make the evidence again.",
+        )
+    read = [_checked(files, folder, document) for document in manifest.documents]
+    runs = tuple(
+        _parse(RunEvidence, data, name) for name, data in zip(names[1:], read[1:], strict=True)
+    )
+    for name, run in zip(names[1:], runs, strict=True):
+        if name != f"{run.run.label}/evidence.json":
+            raise EvidenceError(f"{name}: holds the run {run.run.label[:60]!a}")
+    return _parse(EvidenceSet, read[0], SET_NAME).model_copy(update={"runs": runs})
+
+
+def _read(files: Files, folder: Path, name: str) -> bytes:
+    with open_hostile(files, folder / name, name, max_bytes=MAX_BYTES) as opened:
+        return opened.read_at(0, opened.size_bytes)
+
+
+def _checked(files: Files, folder: Path, document: EvidenceFile) -> bytes:
+    data = _read(files, folder, document.name)
+    if sha256_hex(data) != document.sha256:
+        raise EvidenceError(
+            f"{document.name}: is not the document that {MANIFEST_NAME} lists",
+            hint="The folder was altered; make the evidence again.",
+        )
+    return data
+
+
+def _parse(model: type[Record], data: bytes, name: str) -> Record:
+    try:
+        return read_document(model, data, name, max_bytes=MAX_BYTES)
+    except DocumentError as error:
+        raise EvidenceError(error.message, hint=error.hint, details=error.details) from error

@@ -1,0 +1,94 @@
+"""The guest's files as records; docs/guest-protocol.md describes them for both sides."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from gate.records.document import Document
+from gate.records.evidence import FloatType
+
+MAX_STEP = 2**53
+Text = Annotated[str, Field(max_length=4000)]
+TextMap = Annotated[dict[str, Text], Field(max_length=1000)]
+Problems = Annotated[tuple[Text, ...], Field(max_length=1000)]
+Count = Annotated[int, Field(ge=0, le=2**63)]
+
+
+class ExactNumber(Document):
+    """A float as `float.hex` writes it, and the type that it had in the training."""
+
+    dtype: FloatType
+    hex: str = Field(max_length=40)
+
+    @model_validator(mode="after")
+    def _belongs_to_dtype(self) -> ExactNumber:
+        try:
+            value = float.fromhex(self.hex)
+        except (ValueError, OverflowError) as error:
+            message = f"hex {self.hex!a} is not a number"
+            raise ValueError(message) from error
+        if not representable(value, self.dtype):
+            message = f"{self.hex} is not a {self.dtype}"
+            raise ValueError(message)
+        return self
+
+    @property
+    def value(self) -> float:
+        """The number itself, NaN and infinity included."""
+        return float.fromhex(self.hex)
+
+
+def representable(value: float, dtype: FloatType) -> bool:
+    """Whether a value of this type can be that number: no type gains bits on the way here."""
+    if dtype == "float64" or not math.isfinite(value):
+        return True
+    code = "<e" if dtype == "float16" else "<f"
+    try:
+        packed = struct.pack(code, value)
+    except OverflowError:
+        return False
+    exact: bool = struct.unpack(code, packed)[0] == value
+    # A bfloat16 is the upper half of a float32.
+    return exact and (dtype != "bfloat16" or packed[:2] == b"\0\0")
+
+
+class Attestation(Document):
+    """`process-rR-P.json`: which settings a process read back from torch."""
+
+    pid: Count
+    rank: Count
+    applied: TextMap
+    problems: Problems
+
+
+class StepLine(Document):
+    """A line of `steps-rR-P.jsonl`: one optimizer step."""
+
+    step: int = Field(ge=1, le=MAX_STEP)
+    optimizer: int = Field(ge=0, le=999)
+    loss: ExactNumber | None
+    backwards: Count
+    parameters: str = Field(max_length=128, pattern=r"^[A-Za-z0-9._/+-]{1,40}:[0-9a-f]{1,80}$")
+    seconds: float | None = Field(ge=0, allow_inf_nan=False)
+
+
+class MetricLine(ExactNumber):
+    """A line of `metrics-rR-P.jsonl`: one number that the script logged."""
+
+    name: str = Field(min_length=1, max_length=200)
+    step: int = Field(ge=0, le=MAX_STEP)
+
+
+class Summary(Document):
+    """`summary-rR-P.json`: written last, so its presence says that the process ended well."""
+
+    steps: Count
+    stopped_by: Literal["max_steps", "script"]
+    environment: TextMap
+    peak_memory_bytes: Count
+    device_memory_bytes: Count
+    problems: Problems

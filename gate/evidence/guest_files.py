@@ -1,0 +1,115 @@
+"""The guest's output folder: which processes wrote what, each file read with a limit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+
+from gate.codec.documents import read_document
+from gate.errors import EvidenceError, StorageError
+from gate.evidence.hostile_file import HostileFile, open_hostile
+from gate.ports import Files
+from gate.records.document import Document
+
+MAX_NAMES = 20_000
+MAX_GUEST_FILES = 10_000
+MAX_DOCUMENT_BYTES = 8 * 1024 * 1024
+MAX_LINES_BYTES = 256 * 1024 * 1024
+MAX_LINE_BYTES = 64 * 1024
+MAX_LINES = 1_000_000
+NAME = re.compile(
+    r"(process|summary|steps|metrics|state)-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})"
+    r"\.(jsonl|json|safetensors)\Z"
+)
+Record = TypeVar("Record", bound=Document)
+
+
+class GuestFile(StrEnum):
+    """The kinds of files, by the first word of their names."""
+
+    PROCESS = "process"
+    STEPS = "steps"
+    METRICS = "metrics"
+    STATE = "state"
+    SUMMARY = "summary"
+
+
+ENDINGS = {
+    GuestFile.PROCESS: "json",
+    GuestFile.SUMMARY: "json",
+    GuestFile.STEPS: "jsonl",
+    GuestFile.METRICS: "jsonl",
+    GuestFile.STATE: "safetensors",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class ProcessFiles:
+    """What one process left; `kinds` names the files that are there."""
+
+    rank: int
+    pid: int
+    kinds: tuple[GuestFile, ...]
+
+    def name(self, kind: GuestFile) -> str:
+        """The name of this process's file of a kind."""
+        return f"{kind.value}-r{self.rank}-{self.pid}.{ENDINGS[kind]}"
+
+
+def find_processes(files: Files, out: Path) -> tuple[ProcessFiles, ...]:
+    """The processes that left a file of the protocol, by rank and process id.
+
+    Any other name in the folder is passed over. `EvidenceError` when there are too many.
+    """
+    try:
+        names = files.list_names(out, max_names=MAX_NAMES)
+    except StorageError as error:
+        raise EvidenceError(
+            f"the run's output folder cannot be read: {error.message}",
+            hint="Only the guest writes there; the training may have filled or replaced it.",
+        ) from error
+    kinds: dict[tuple[int, int], list[GuestFile]] = {}
+    for match in filter(None, map(NAME.match, names)):
+        kind = GuestFile(match[1])
+        if match[4] == ENDINGS[kind]:
+            kinds.setdefault((int(match[2]), int(match[3])), []).append(kind)
+    if sum(map(len, kinds.values())) > MAX_GUEST_FILES:
+        raise EvidenceError(
+            f"the run left more than {MAX_GUEST_FILES:,} files of the guest",
+            hint="The training starts too many processes; use fewer data workers.",
+        )
+    return tuple(
+        ProcessFiles(rank=rank, pid=pid, kinds=tuple(found))
+        for (rank, pid), found in sorted(kinds.items())
+    )
+
+
+def read_guest_document(files: Files, out: Path, name: str, model: type[Record]) -> Record:
+    """One JSON file of the guest's."""
+    with open_hostile(files, out / name, name, max_bytes=MAX_DOCUMENT_BYTES) as opened:
+        return read_document(model, opened.read_at(0, opened.size_bytes), name)
+
+
+def read_guest_lines(files: Files, out: Path, name: str, model: type[Record]) -> tuple[Record, ...]:
+    """One JSON Lines file of the guest's; each fault names the file and the line."""
+    with open_hostile(files, out / name, name, max_bytes=MAX_LINES_BYTES) as opened:
+        return tuple(
+            read_document(model, line, f"{name}: line {number}")
+            for number, line in numbered_lines(opened)
+        )
+
+
+def numbered_lines(opened: HostileFile) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file, counted from 1, without their ends; empty ones are passed over."""
+    lines = iter(lambda: opened.stream.readline(MAX_LINE_BYTES + 1), b"")
+    for number, line in enumerate(lines, start=1):
+        if len(line) > MAX_LINE_BYTES:
+            raise opened.fault(f"line {number}: longer than {MAX_LINE_BYTES:,} bytes")
+        if number > MAX_LINES:
+            raise opened.fault(f"more than {MAX_LINES:,} lines")
+        if line.strip():
+            yield number, line.rstrip(b"\r\n")

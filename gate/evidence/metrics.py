@@ -1,0 +1,127 @@
+"""Metrics of a run: from the guest, from the script's own file, from its printed lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from gate.codec.strict_json import parse_json
+from gate.errors import EvidenceError
+from gate.evidence.guest_documents import MetricLine, StepLine
+from gate.evidence.guest_files import MAX_LINE_BYTES, MAX_LINES_BYTES, numbered_lines
+from gate.evidence.hostile_file import HostileFile, open_hostile, short_text
+from gate.evidence.series import SeriesCollector
+from gate.ports import Files
+from gate.records.evidence import MetricSeries, MetricSource
+
+MAX_OUTPUT_LINES = 100_000
+MAX_OUTPUT_LINE_BYTES = 1000
+
+
+def guest_series(
+    steps: Iterable[StepLine], logged: Iterable[MetricLine]
+) -> tuple[MetricSeries, ...]:
+    """Losses as `guest.loss` (`guest.loss.<i>` for further optimizers), and what was logged."""
+    collector = SeriesCollector(MetricSource.GUEST, "the guest's record")
+    for line in steps:
+        if line.loss is not None:
+            name = f"guest.loss.{line.optimizer}" if line.optimizer else "guest.loss"
+            collector.add(name, line.step, line.loss.value, dtype=line.loss.dtype)
+    for metric in logged:
+        collector.add(f"guest.{metric.name}", metric.step, metric.value, dtype=metric.dtype)
+    return collector.series()
+
+
+def file_series(files: Files, path: Path, shown: str) -> tuple[MetricSeries, ...]:
+    """Each number of a JSON Lines file as `file.<key>` in float64, at the line's `step`.
+
+    Booleans, text, lists and nested objects are no metrics and are passed over.
+    Raises `EvidenceError` naming the line that is no object, has no integer `step`, or holds a
+    number that float64 cannot.
+    """
+    if not files.exists(path):
+        raise EvidenceError(
+            f"{shown}: the script left no metrics file there",
+            hint="Check train.metrics.file; the path is relative to train.workdir.",
+        )
+    collector = SeriesCollector(MetricSource.FILE, shown)
+    with open_hostile(files, path, shown, max_bytes=MAX_LINES_BYTES) as opened:
+        for number, line in numbered_lines(opened):
+            _add_line(collector, opened, number, line)
+    return collector.series()
+
+
+def _add_line(collector: SeriesCollector, opened: HostileFile, number: int, line: bytes) -> None:
+    where = f"line {number}"
+    record = parse_json(line, f"{opened.shown}: {where}", max_bytes=MAX_LINE_BYTES, non_finite=True)
+    if not isinstance(record, dict):
+        raise opened.fault(f"{where}: is not a JSON object", hint="Write one object a line.")
+    step = record.get("step")
+    if isinstance(step, bool) or not isinstance(step, int):
+        raise opened.fault(
+            f"{where}: has no integer `step`", hint='Write lines such as {"step": 1, "loss": 0.5}.'
+        )
+    for key, value in record.items():
+        if key != "step" and isinstance(value, int | float) and not isinstance(value, bool):
+            collector.add(f"file.{key}", step, _as_float(opened, where, key, value), where=where)
+
+
+def _as_float(opened: HostileFile, where: str, key: str, value: float) -> float:
+    """An integer that float64 would round is refused: two different ones could look equal."""
+    try:
+        converted = float(value)
+    except OverflowError:
+        converted = 0.0
+    if isinstance(value, int) and int(converted) != value:
+        raise opened.fault(
+            f"{where}: {short_text(key)} is an integer that float64 cannot hold",
+            hint="Metrics are float64 numbers; write such an integer as text.",
+        )
+    return converted
+
+
+def output_series(pattern: str, output: bytes) -> tuple[MetricSeries, ...]:
+    """Each named group of `pattern` as `stdout.<group>`, over the lines that a script printed.
+
+    Without a group `step` the matches are counted from 1. Lines above 1000 bytes are passed over:
+    the pattern is trusted, the text is not. Raises `EvidenceError` when there are more than
+    100,000 lines, a group is no number, or no line matches.
+    """
+    lines = output.splitlines()
+    if len(lines) > MAX_OUTPUT_LINES:
+        raise EvidenceError(
+            f"the script printed more than {MAX_OUTPUT_LINES:,} lines, too many for metrics",
+            hint="Print less, or write a metrics file and set train.metrics.file.",
+        )
+    compiled = re.compile(pattern)
+    collector = SeriesCollector(MetricSource.STDOUT, "the script's output")
+    matches = 0
+    for number, line in enumerate(lines, start=1):
+        text = line.decode("utf-8", "replace") if len(line) <= MAX_OUTPUT_LINE_BYTES else ""
+        match = compiled.search(text) if text else None
+        if match is not None:
+            matches += 1
+            _add_match(collector, match, number, matches)
+    if not matches:
+        raise EvidenceError(
+            "no line of the script's output matches train.metrics.stdout_pattern",
+            hint="Try the pattern on a printed line; it is searched, so it need not match a "
+            "whole line.",
+        )
+    return collector.series()
+
+
+def _add_match(collector: SeriesCollector, match: re.Match[str], number: int, matches: int) -> None:
+    groups = {name: text for name, text in match.groupdict().items() if text is not None}
+    try:
+        step = int(groups.pop("step", str(matches)))
+        values = {name: float(text) for name, text in groups.items()}
+    except ValueError as error:
+        raise EvidenceError(
+            f"the script's output: line {number}: {short_text(match[0])} matches, but a group is "
+            "not a number",
+            hint="Let each group of train.metrics.stdout_pattern match digits only.",
+        ) from error
+    for name, value in values.items():
+        collector.add(f"stdout.{name}", step, value, where=f"line {number}")

@@ -1,0 +1,204 @@
+"""What the calls in a state's pickle stand for; nothing is ever called.
+
+Source: the `__reduce_ex__` methods of torch 2.13 (`torch/_tensor.py`, `torch/_utils.py`) and of the
+standard library's containers under pickle protocols 2 to 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from gate.errors import EvidenceError
+from gate.evidence.dtypes import TORCH_DTYPES, TORCH_STORAGES
+from gate.evidence.hostile_file import HINT, short_text
+from gate.evidence.pickle_nodes import (
+    GlobalNode,
+    MapNode,
+    OpaqueNode,
+    SetNode,
+    StorageNode,
+    TensorNode,
+)
+
+MAX_DIMENSIONS = 64
+MAX_INTEGER = 2**62
+Arguments = tuple[object, ...]
+Call = Callable[[Arguments], object]
+NOT_PLAIN = {
+    ("torch._utils", "_rebuild_meta_tensor_no_storage"): "a tensor on the meta device",
+    ("torch._utils", "_rebuild_wrapper_subclass"): "a tensor subclass without data",
+}
+
+
+class StateError(EvidenceError):
+    """A fault inside a saved state; it names no file yet, the reader of the file adds that."""
+
+
+def fault(problem: str, *, hint: str = HINT) -> StateError:
+    """What is wrong inside the state."""
+    return StateError(problem, hint=hint)
+
+
+def call(function: object, arguments: object) -> object:
+    """The value that a call stands for, or an opaque node.
+
+    Raises `StateError` for a call whose arguments make no sense, and for tensors without plain
+    bytes, which must not be left out silently.
+    """
+    if not isinstance(arguments, tuple):
+        raise fault("calls something with arguments that are no tuple")
+    if not isinstance(function, GlobalNode):
+        return OpaqueNode("an object", (function, *arguments))
+    if function.key in NOT_PLAIN:
+        raise fault(
+            f"holds {NOT_PLAIN[function.key]}, which has no plain bytes to compare",
+            hint="Save ordinary tensors.",
+        )
+    known = _CALLS.get(function.key)
+    result = known(arguments) if known else None
+    return _opaque(function, arguments) if result is None else result
+
+
+def _opaque(function: GlobalNode, arguments: Arguments) -> OpaqueNode:
+    return OpaqueNode(f"{function.module}.{function.name}"[:200], arguments)
+
+
+def storage(reference: object) -> StorageNode:
+    """The storage that a persistent id `("storage", type, key, location, elements)` names."""
+    match reference:
+        case ("storage", GlobalNode() as kind, str() as key, _, int() as elements):
+            dtype = TORCH_STORAGES.get(kind.name)
+            if dtype is None or kind.module.partition(".")[0] != "torch":
+                raise fault(
+                    f"holds a storage of type {short_text(kind.name)}, which is not read",
+                    hint="Save ordinary tensors, for example dequantized ones.",
+                )
+            if not 0 <= elements < MAX_INTEGER:
+                raise fault(f"storage {short_text(key)} has an impossible size")
+            return StorageNode(key, dtype, elements)
+    raise fault("refers to something outside that is no storage")
+
+
+def _sizes(values: object, what: str) -> tuple[int, ...]:
+    if not isinstance(values, tuple) or len(values) > MAX_DIMENSIONS:
+        raise fault(f"a tensor's {what} is no short tuple")
+    sizes = tuple(value for value in values if type(value) is int and 0 <= value < MAX_INTEGER)
+    if len(sizes) != len(values):
+        raise fault(f"a tensor's {what} holds something else than sizes from 0")
+    return sizes
+
+
+def _tensor(arguments: Arguments, dtype: str | None, metadata: object) -> TensorNode:
+    """A tensor from (storage, offset, shape, strides, …)."""
+    match arguments:
+        case (StorageNode() as source, int() as offset, shape, strides, *_):
+            pass
+        case _:
+            raise fault("rebuilds a tensor from something that is no storage")
+    if isinstance(metadata, MapNode) and any(value is True for _, value in metadata.pairs):
+        raise fault(
+            "holds a tensor that is only marked as conjugated or negated",
+            hint="Save tensor.resolve_conj().resolve_neg().",
+        )
+    node = TensorNode(
+        storage=source,
+        dtype=source.dtype if dtype is None else dtype,
+        offset=offset,
+        shape=_sizes(shape, "shape"),
+        strides=_sizes(strides, "strides"),
+    )
+    if not 0 <= offset < MAX_INTEGER or len(node.shape) != len(node.strides):
+        raise fault("a tensor's offset, shape and strides do not belong together")
+    return node
+
+
+def _rebuild_v2(arguments: Arguments) -> TensorNode:
+    return _tensor(arguments, None, arguments[6] if len(arguments) > 6 else None)  # noqa: PLR2004 - the seventh argument
+
+
+def _rebuild_v3(arguments: Arguments) -> TensorNode:
+    match arguments[6:]:
+        case (GlobalNode(module="torch", name=name), *rest) if name in TORCH_DTYPES:
+            return _tensor(arguments, TORCH_DTYPES[name], rest[0] if rest else None)
+    raise fault("holds a tensor of an unknown dtype")
+
+
+def _first(arguments: Arguments) -> object:
+    """A parameter is its tensor: whether it asks for gradients is no part of its value."""
+    return arguments[0] if arguments and isinstance(arguments[0], TensorNode) else None
+
+
+def _rebuild_subclass(arguments: Arguments) -> object:
+    match arguments:
+        case (GlobalNode() as function, _, tuple() as inner, *_) if function.key in _TENSOR_CALLS:
+            return _TENSOR_CALLS[function.key](inner)
+    return None
+
+
+def _empty_map(arguments: Arguments) -> object:
+    return MapNode() if all(isinstance(item, GlobalNode) for item in arguments) else None
+
+
+def _counter(arguments: Arguments) -> object:
+    match arguments:
+        case ():
+            return MapNode()
+        case (MapNode() as counts,):
+            return counts
+    return None
+
+
+def _set(arguments: Arguments) -> object:
+    match arguments:
+        case (list() as items,):
+            return SetNode(items)
+    return None
+
+
+def _size(arguments: Arguments) -> object:
+    match arguments:
+        case (tuple() as sizes,):
+            return sizes
+    return None
+
+
+def _bytes(arguments: Arguments) -> object:
+    """Protocol 2 writes bytes as text of which each character is one byte."""
+    match arguments:
+        case ():
+            return b""
+        case (bytes() as data,):
+            return data
+        case (str() as text, "latin1" | "latin-1"):
+            try:
+                return text.encode("latin-1")
+            except UnicodeEncodeError as error:
+                raise fault("holds bytes that are written as no bytes") from error
+    return None
+
+
+_TENSOR_CALLS: Final[dict[tuple[str, str], Call]] = {
+    ("torch._utils", "_rebuild_tensor"): _rebuild_v2,
+    ("torch._utils", "_rebuild_tensor_v2"): _rebuild_v2,
+    ("torch._utils", "_rebuild_tensor_v3"): _rebuild_v3,
+    ("torch._utils", "_rebuild_parameter"): _first,
+    ("torch._utils", "_rebuild_parameter_with_state"): _first,
+    ("torch._utils", "_rebuild_device_tensor_from_cpu_tensor"): _first,
+}
+_CALLS: Final[dict[tuple[str, str], Call]] = {
+    **_TENSOR_CALLS,
+    ("torch._tensor", "_rebuild_from_type_v2"): _rebuild_subclass,
+    ("torch", "Size"): _size,
+    ("collections", "OrderedDict"): _empty_map,
+    ("collections", "defaultdict"): _empty_map,
+    ("collections", "Counter"): _counter,
+    ("_codecs", "encode"): _bytes,
+    **{
+        (module, name): meaning
+        for module in ("builtins", "__builtin__")
+        for name, meaning in (
+            ("set", _set), ("frozenset", _set), ("bytes", _bytes), ("bytearray", _bytes),
+        )
+    },
+}  # fmt: skip

@@ -1,0 +1,67 @@
+"""What an interpreted pickle consists of: plain values, and these nodes for everything else.
+
+Nodes compare by identity: a hostile pickle can nest them deeper than any comparison could follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GlobalNode:
+    """A name that a pickle refers to; it is never imported."""
+
+    module: str
+    name: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What the tables of known names are indexed by."""
+        return self.module, self.name
+
+
+@dataclass(slots=True, eq=False)
+class MapNode:
+    """A dictionary of any kind; keys may be of any kind too, so it is kept as pairs."""
+
+    pairs: list[tuple[object, object]] = field(default_factory=list)
+    attributes: list[object] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class SetNode:
+    """A set of any kind."""
+
+    items: list[object]
+
+
+@dataclass(slots=True, eq=False)
+class OpaqueNode:
+    """An object of a class that means nothing to us: what it was made from, nothing more."""
+
+    made_by: str
+    arguments: tuple[object, ...]
+    items: list[object] = field(default_factory=list)
+    pairs: list[tuple[object, object]] = field(default_factory=list)
+    states: list[object] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StorageNode:
+    """A run of `elements` elements under a record's key."""
+
+    key: str
+    dtype: str
+    elements: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorNode:
+    """A view of a storage; offset and strides count elements."""
+
+    storage: StorageNode
+    dtype: str
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]

@@ -1,0 +1,175 @@
+"""Which processes trained: attested, one a rank, with whole records from step 1 on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate.errors import EvidenceError
+from gate.evidence.guest_documents import Attestation, StepLine, Summary
+from gate.evidence.guest_files import (
+    GuestFile,
+    ProcessFiles,
+    read_guest_document,
+    read_guest_lines,
+)
+from gate.evidence.hostile_file import plain_text
+from gate.ports import Files
+from gate.records.evidence import GuestProcess
+from gate.records.runs import RunMode
+
+MAX_SHOWN_PROBLEMS = 40
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainedRank:
+    """One rank's record: its optimizer steps in order, and how it ended."""
+
+    files: ProcessFiles
+    lines: tuple[StepLine, ...]
+    summary: Summary
+
+    @property
+    def last_step(self) -> int:
+        """The number of the last optimizer step."""
+        return max(line.step for line in self.lines)
+
+
+def read_attestations(
+    files: Files, out: Path, found: tuple[ProcessFiles, ...], mode: RunMode
+) -> tuple[GuestProcess, ...]:
+    """What each process attested.
+
+    Raises `EvidenceError` when there is none at all, or when a strict run reports a problem: then
+    it was not the run that it should have been.
+    """
+    processes = tuple(
+        _attestation(files, out, process) for process in found if GuestFile.PROCESS in process.kinds
+    )
+    if not processes:
+        raise EvidenceError(
+            "no process of the training loaded the guest, so nothing was observed",
+            hint="The command must start Python, import torch, and keep PYTHONPATH: python -I, -E "
+            "or -S and a cleared environment shut the guest out.",
+        )
+    problems = [
+        f"process {process.pid}, rank {process.rank}: {problem}"
+        for process in processes
+        for problem in process.problems
+    ]
+    if mode is RunMode.STRICT:
+        refuse_problems("the deterministic settings did not take effect", problems)
+    return processes
+
+
+def _attestation(files: Files, out: Path, process: ProcessFiles) -> GuestProcess:
+    name = process.name(GuestFile.PROCESS)
+    told = read_guest_document(files, out, name, Attestation)
+    if (told.rank, told.pid) != (process.rank, process.pid):
+        raise EvidenceError(
+            f"{name}: names process {told.pid}, rank {told.rank} inside",
+            hint="Only the guest may write into its output folder.",
+        )
+    return GuestProcess(pid=told.pid, rank=told.rank, applied=told.applied, problems=told.problems)
+
+
+def refuse_problems(what: str, problems: list[str]) -> None:
+    """Raise `EvidenceError` with the problems listed, if there are any."""
+    if problems:
+        raise EvidenceError(
+            f"{what} ({len(problems)} problem(s))",
+            hint="Each line tells its cause; a strict run must have none.",
+            details=tuple(map(plain_text, problems[:MAX_SHOWN_PROBLEMS])),
+        )
+
+
+def read_ranks(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> tuple[TrainedRank, ...]:
+    """The ranks that took optimizer steps, rank 0 first.
+
+    Raises `EvidenceError` when none did, when one did without attesting, when two processes of a
+    rank did, when rank 0 did not, or when a record is not whole.
+    """
+    steps = {
+        process: read_guest_lines(files, out, process.name(GuestFile.STEPS), StepLine)
+        for process in found
+        if GuestFile.STEPS in process.kinds
+    }
+    stepping = [process for process, lines in steps.items() if lines]
+    _check_processes(stepping)
+    ranks = tuple(
+        TrainedRank(files=process, lines=steps[process], summary=_summary(files, out, process))
+        for process in stepping
+    )
+    for rank in ranks:
+        _check_steps(rank)
+    _check_same_length(ranks)
+    return ranks
+
+
+def _check_processes(stepping: list[ProcessFiles]) -> None:
+    if not stepping:
+        raise EvidenceError(
+            "the script never calls an optimizer: no step was recorded",
+            hint="The smoke training must reach torch optimizer steps; check train.command and "
+            "whether it stops before training.",
+        )
+    for process in stepping:
+        if GuestFile.PROCESS not in process.kinds:
+            raise EvidenceError(
+                f"process {process.pid}, rank {process.rank} took optimizer steps without "
+                "attesting its settings",
+                hint="Let every training process start with the guest; do not fork after torch "
+                "was imported.",
+            )
+    for rank, count in Counter(process.rank for process in stepping).items():
+        if count > 1:
+            raise EvidenceError(
+                f"{count} processes of rank {rank} took optimizer steps",
+                hint="One process a rank can be judged: set RANK in each, or train in one only.",
+            )
+    if stepping[0].rank != 0:
+        raise EvidenceError(
+            "rank 0 took no optimizer step, other ranks did",
+            hint="Ranks are read from the variable RANK and start at 0.",
+        )
+
+
+def _summary(files: Files, out: Path, process: ProcessFiles) -> Summary:
+    for kind in (GuestFile.STATE, GuestFile.SUMMARY):
+        if kind not in process.kinds:
+            raise EvidenceError(
+                f"{process.name(kind)} is missing: the training process did not end in order",
+                hint="os._exit, a signal, or a full disk at the end prevents the final record.",
+            )
+    return read_guest_document(files, out, process.name(GuestFile.SUMMARY), Summary)
+
+
+def _check_steps(rank: TrainedRank) -> None:
+    """Steps 1 to N without a gap, each optimizer once a step and in order."""
+    name = rank.files.name(GuestFile.STEPS)
+    before: dict[int, int] = {}
+    for line in rank.lines:
+        if line.step <= before.get(line.optimizer, 0):
+            raise EvidenceError(
+                f"{name}: step {line.step} of optimizer {line.optimizer} comes twice or too late",
+                hint="Only the guest may write into its output folder.",
+            )
+        before[line.optimizer] = line.step
+    numbers = {line.step for line in rank.lines}
+    if len(numbers) != rank.last_step or rank.summary.steps != rank.last_step:
+        raise EvidenceError(
+            f"{name}: {len(numbers)} steps up to step {rank.last_step}, and the summary counts "
+            f"{rank.summary.steps}",
+            hint="A step was lost or added; run again, and look at the script's output.",
+        )
+
+
+def _check_same_length(ranks: tuple[TrainedRank, ...]) -> None:
+    for rank in ranks:
+        if rank.last_step != ranks[0].last_step:
+            raise EvidenceError(
+                f"rank {rank.files.rank} took {rank.last_step} steps, rank 0 took "
+                f"{ranks[0].last_step}",
+                hint="All ranks must take the same optimizer steps.",
+            )

@@ -1,0 +1,83 @@
+"""Collects single numbers into metric series, refusing what cannot be a series."""
+
+from __future__ import annotations
+
+from gate.errors import EvidenceError
+from gate.evidence.guest_documents import MAX_STEP
+from gate.evidence.hostile_file import short_text
+from gate.records.evidence import FloatType, MetricSeries, MetricSource, Point
+
+MAX_NAME = 200
+MAX_SERIES = 1000
+MAX_POINTS = 500_000
+
+
+class SeriesCollector:
+    """Takes points in the order in which a source tells them.
+
+    NaN and infinity stay what they are: it is the verdict that refuses them.
+    """
+
+    def __init__(self, source: MetricSource, shown: str) -> None:
+        self._source = source
+        self._shown = shown
+        self._dtypes: dict[str, FloatType] = {}
+        self._points: dict[str, list[Point]] = {}
+        self._count = 0
+
+    def add(
+        self, name: str, step: int, value: float, *, dtype: FloatType = "float64", where: str = ""
+    ) -> None:
+        """Take one number; `where` is the place for an error, for example `line 3`.
+
+        Raises `EvidenceError` for a name that is no plain text, a step that is there already or
+        goes back, another dtype than before, or too many numbers.
+        """
+        place = f"{self._shown}: {where}: " if where else f"{self._shown}: "
+        self._check_name(name, place)
+        points = self._points.setdefault(name, [])
+        self._check_step(name, step, points, place)
+        known = self._dtypes.setdefault(name, dtype)
+        if known != dtype:
+            raise EvidenceError(
+                f"{place}metric {short_text(name)} is {known}, but {dtype} at step {step}",
+                hint="Log one metric in one type; give the other one a name of its own.",
+            )
+        self._count += 1
+        if self._count > MAX_POINTS or len(self._points) > MAX_SERIES:
+            raise EvidenceError(
+                f"{place}more than {MAX_POINTS:,} numbers or {MAX_SERIES:,} metrics",
+                hint="Log fewer metrics, or lower train.max_steps.",
+            )
+        points.append(Point.of(step, value))
+
+    def _check_name(self, name: str, place: str) -> None:
+        if len(name) > MAX_NAME or not name.isprintable():
+            raise EvidenceError(
+                f"{place}metric name {short_text(name)} is longer than {MAX_NAME} characters or "
+                "not printable",
+                hint="Give metrics short plain names.",
+            )
+
+    def _check_step(self, name: str, step: int, points: list[Point], place: str) -> None:
+        if not 0 <= step <= MAX_STEP:
+            raise EvidenceError(
+                f"{place}metric {short_text(name)} has a step below 0 or above 2**53",
+                hint="Count steps from 0 or 1.",
+            )
+        if points and step <= points[-1].step:
+            how = "twice" if step == points[-1].step else f"after step {points[-1].step}"
+            raise EvidenceError(
+                f"{place}metric {short_text(name)} is given for step {step} {how}",
+                hint="Log each metric once for each step, in order; name the phases apart, for "
+                "example train_loss and eval_loss.",
+            )
+
+    def series(self) -> tuple[MetricSeries, ...]:
+        """All series so far, sorted by name."""
+        return tuple(
+            MetricSeries(
+                name=name, source=self._source, dtype=self._dtypes[name], points=tuple(points)
+            )
+            for name, points in sorted(self._points.items())
+        )

@@ -1,0 +1,173 @@
+"""One run: empty folders, a fresh copy of the code, a fresh process, an account of how it ended."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate.errors import RunError
+from gate.execution.child_environment import child_environment
+from gate.ports import Files, Processes, Progress
+from gate.records.runs import (
+    Isolation,
+    PlannedRun,
+    ProcessRequest,
+    ProcessResult,
+    RunFolders,
+    RunRecord,
+    Snapshot,
+)
+from gate.records.settings import GateSettings
+
+HARNESS = Path(__file__).resolve().parent.parent / "harness"
+GUEST_PACKAGE = "repro_gate_guest"
+GUEST_FILE_LIMIT = 1024 * 1024
+MAX_GUEST_FILES = 100
+SHOWN_LINES = 20
+SHOWN_WIDTH = 300
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launcher:
+    """What every run of one gate call shares."""
+
+    files: Files
+    processes: Processes
+    progress: Progress
+    settings: GateSettings
+    isolation: Isolation
+    host: Mapping[str, str]
+
+    def run(
+        self, planned: PlannedRun, snapshot: Snapshot, folders: RunFolders
+    ) -> tuple[RunRecord, ProcessResult]:
+        """Run once in emptied folders.
+
+        Raises `RunError` when the training failed, timed out or could not be started: then there
+        is nothing to compare, however alike two failures look.
+        """
+        prepare_folders(self.files, snapshot, folders, self.isolation)
+        request = self._request(planned, snapshot, folders)
+        result = self.processes.run(request, self.progress.output)
+        _refuse_failure(planned.label, result, request)
+        record = RunRecord(
+            label=planned.label,
+            mode=planned.mode,
+            commit=planned.commit,
+            argv=request.argv,
+            exit_code=result.exit_code,
+            timed_out=result.timed_out,
+            wall_seconds=round(result.wall_seconds, 3),
+            output_bytes=result.output_bytes,
+            isolation=self.isolation.mode.value,
+        )
+        return record, result
+
+    def _request(
+        self, planned: PlannedRun, snapshot: Snapshot, folders: RunFolders
+    ) -> ProcessRequest:
+        train = self.settings.train
+        return ProcessRequest(
+            argv=train.command,
+            env=child_environment(planned.mode, self.settings, folders, self.host),
+            workdir=folders.tree / snapshot.workdir,
+            timeout_seconds=train.timeout_seconds,
+            output_limit_bytes=train.output_limit_bytes,
+            credentials=self.isolation.credentials,
+        )
+
+
+def run_folders(root: Path) -> RunFolders:
+    """The paths of every run below `root`; equal paths keep paths out of the result."""
+    return RunFolders(
+        tree=root / "tree",
+        home=root / "home",
+        tmp=root / "tmp",
+        out=root / "out",
+        guest=root / "guest",
+    )
+
+
+def prepare_folders(
+    files: Files, snapshot: Snapshot, folders: RunFolders, isolation: Isolation
+) -> None:
+    """Empty every folder, copy code and guest afresh, and hand them to the training's account."""
+    for folder in (folders.home, folders.tmp, folders.out):
+        files.fresh_folder(folder, mode=0o700)
+    files.remove_tree(folders.tree)
+    files.copy_tree(snapshot.tree, folders.tree)
+    install_guest(files, folders.guest)
+    if isolation.credentials is not None:
+        uid, gid = isolation.credentials.uid, isolation.credentials.gid
+        for folder in (folders.tree, folders.home, folders.tmp, folders.out):
+            files.give_to(folder, uid, gid)
+
+
+def install_guest(files: Files, target: Path) -> None:
+    """Copy the guest under its own package name; it takes nothing else of the gate along."""
+    package = target / GUEST_PACKAGE
+    files.fresh_folder(target)
+    files.fresh_folder(package)
+    start_up = "sitecustomize.py"
+    files.copy_file(HARNESS / "startup" / start_up, target / start_up, max_bytes=GUEST_FILE_LIMIT)
+    for name in files.list_names(HARNESS, max_names=MAX_GUEST_FILES):
+        if name.endswith(".py"):
+            files.copy_file(HARNESS / name, package / name, max_bytes=GUEST_FILE_LIMIT)
+
+
+def _refuse_failure(label: str, result: ProcessResult, request: ProcessRequest) -> None:
+    if result.timed_out:
+        raise RunError(
+            f"run {label}: no end after {request.timeout_seconds:g} s (train.timeout_seconds)",
+            hint="Lower train.max_steps or raise train.timeout_seconds.",
+            details=last_lines(result.output),
+        )
+    if result.exit_code != 0:
+        raise RunError(
+            f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result.exit_code)}",
+            hint=_failure_hint(result),
+            details=last_lines(result.output),
+        )
+
+
+def _how_it_ended(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"exited with {exit_code}"
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    return f"was ended by {name}"
+
+
+def _failure_hint(result: ProcessResult) -> str:
+    """The commonest causes, told where the exit code or the output points at one."""
+    if result.exit_code == -signal.SIGBUS:
+        return (
+            "Often too little shared memory for DataLoader workers: raise the container's "
+            "--shm-size, or use num_workers=0 for the smoke training."
+        )
+    if result.exit_code == -signal.SIGKILL:
+        return "Killed from outside, most often for want of memory: look at the machine's log."
+    if b"does not have a deterministic implementation" in result.output:
+        return (
+            "An operator has no deterministic form. Replace it, or compute that part on the CPU; "
+            "the line above names it."
+        )
+    if b"No module named" in result.output:
+        return (
+            "The training's environment lacks a package: start the gate from the environment that "
+            "trains, or name its interpreter in train.command."
+        )
+    return "Run the same command by hand in a clean checkout; its last lines are above."
+
+
+def last_lines(output: bytes) -> tuple[str, ...]:
+    """The end of a training's output for a person: printable, bounded."""
+    lines = output[-SHOWN_LINES * SHOWN_WIDTH * 4 :].decode("utf-8", "replace").splitlines()
+    shown = [line for line in lines if line.strip()][-SHOWN_LINES:]
+    return tuple(
+        "".join(c if c.isprintable() else " " for c in line)[:SHOWN_WIDTH] for line in shown
+    )

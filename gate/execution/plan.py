@@ -1,0 +1,32 @@
+"""Which runs, in which order: strict and default interleaved, so that drift of speed hits both."""
+
+from __future__ import annotations
+
+from gate.records.runs import Commit, PlannedRun, RunMode
+
+STRICT_PREFIX = "strict"
+DEFAULT_PREFIX = "default"
+BASE_PREFIX = "base"
+
+
+def plan_gate() -> tuple[PlannedRun, ...]:
+    """The runs of a gate call: A, default, B, default."""
+    return (
+        PlannedRun(label=f"{STRICT_PREFIX}-1", mode=RunMode.STRICT),
+        PlannedRun(label=f"{DEFAULT_PREFIX}-1", mode=RunMode.DEFAULT),
+        PlannedRun(label=f"{STRICT_PREFIX}-2", mode=RunMode.STRICT),
+        PlannedRun(label=f"{DEFAULT_PREFIX}-2", mode=RunMode.DEFAULT),
+    )
+
+
+def plan_record() -> tuple[PlannedRun, ...]:
+    """The runs that a baseline is recorded from: two, which must be equal."""
+    return tuple(run for run in plan_gate() if run.mode is RunMode.STRICT)
+
+
+def plan_base() -> tuple[PlannedRun, ...]:
+    """The base commit twice on this machine: their difference is the machine's own."""
+    return (
+        PlannedRun(label=f"{BASE_PREFIX}-1", mode=RunMode.STRICT, commit=Commit.BASE),
+        PlannedRun(label=f"{BASE_PREFIX}-2", mode=RunMode.STRICT, commit=Commit.BASE),
+    )

@@ -1,0 +1,83 @@
+"""The only place where the guest writes: the run's output folder, see docs/guest-protocol.md.
+
+Each line is written with an open, a write and a close: nothing waits in a buffer that a killed
+process would lose, and nothing is shared with a forked child.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+MAX_PROBLEMS = 100
+MAX_PROBLEM_LENGTH = 300
+
+Record = Mapping[str, object]
+
+
+class Problems:
+    """What went wrong inside the guest: told in the evidence, never raised into the training."""
+
+    def __init__(self) -> None:
+        self._sentences: dict[str, None] = {}
+
+    def note(self, sentence: str) -> None:
+        """Keep a sentence once; beyond `MAX_PROBLEMS` the rest is dropped."""
+        if len(self._sentences) < MAX_PROBLEMS:
+            self._sentences[sentence[:MAX_PROBLEM_LENGTH]] = None
+
+    @property
+    def sentences(self) -> list[str]:
+        """All of them, in the order in which they were met."""
+        return list(self._sentences)
+
+    @contextmanager
+    def noting(self, doing: str) -> Iterator[None]:
+        """Turn an exception of the body into a problem; the program goes on after the body."""
+        try:
+            yield
+        except Exception as error:
+            self.note(f"{doing}: {type(error).__name__}: {error}")
+
+
+def current_rank() -> int:
+    """The rank as the launcher (torchrun, accelerate, the script itself) told it, or 0."""
+    text = os.environ.get("RANK", "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+class Output:
+    """Files of one process, named by kind, rank and process id."""
+
+    def __init__(self, folder: str, rank: int, pid: int) -> None:
+        self._folder = Path(folder).absolute()  # the script may change its directory
+        self.rank = rank
+        self.pid = pid
+
+    def path(self, kind: str, suffix: str) -> Path:
+        """For example `steps-r0-4711.jsonl`, absolute."""
+        return self._folder / f"{kind}-r{self.rank}-{self.pid}{suffix}"
+
+    def append_line(self, kind: str, record: Record) -> None:
+        """Add one JSON line; `OSError` when that is impossible."""
+        line = json.dumps(record, allow_nan=False).encode("ascii") + b"\n"
+        with self.path(kind, ".jsonl").open("ab", buffering=0) as file:
+            file.write(line)
+
+    def write_document(self, kind: str, record: Record) -> None:
+        """Write one JSON file, whole or not at all; `OSError` when that is impossible."""
+        path = self.path(kind, ".json")
+        temporary = path.with_name(f"{path.name}.part")
+        temporary.write_bytes(json.dumps(record, allow_nan=False).encode("ascii"))
+        temporary.replace(path)
+
+    def document_or_complaint(self, kind: str, record: Record) -> None:
+        """As `write_document`; where even that fails, one line on stderr is all that is left."""
+        try:
+            self.write_document(kind, record)
+        except OSError as error:
+            sys.stderr.write(f"repro-gate: cannot write {self.path(kind, '.json')}: {error}\n")

@@ -1,0 +1,93 @@
+"""Records every optimizer step of this process: loss, parameters, time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from . import cuda
+from .digests import parameters_digest
+from .exact_number import FLOAT_TYPES, exact
+from .modules import outermost_owners
+from .output import Output, Problems
+from .state import optimized_parameters
+
+
+class Recorder:
+    """What the training does, one line a step.
+
+    Modules and optimizers are kept alive until the state is written, even if the script drops
+    them. `steps` is the largest number of steps of any one optimizer.
+    """
+
+    def __init__(self, output: Output, problems: Problems) -> None:
+        self.modules: list[nn.Module] = []
+        self.optimizers: list[Optimizer] = []
+        self.steps = 0
+        self._output = output
+        self._problems = problems
+        self._step_counts: list[int] = []
+        self._loss: torch.Tensor | None = None
+        self._backwards = 0
+        self._observed_until: float | None = None
+
+    def note_backward(self, loss: torch.Tensor) -> None:
+        """Remember the scalar that `backward` was called on; of several the last one counts.
+
+        Only referred to, not read: reading would make the host wait for the device here.
+        """
+        self._backwards += 1
+        is_scalar = loss.numel() == 1 and str(loss.dtype).removeprefix("torch.") in FLOAT_TYPES
+        self._loss = loss.detach() if is_scalar else None
+
+    def observe(self, optimizer: Optimizer) -> None:
+        """Record the step that `optimizer` has just made; faults become problems."""
+        now = self._now()
+        seconds = None if self._observed_until is None else now - self._observed_until
+        number = self._number(optimizer)
+        self._step_counts[number] += 1
+        self.steps = max(self._step_counts)
+        with self._problems.noting("recording a step"), torch.no_grad():
+            self._write(number, seconds)
+        self._loss, self._backwards = None, 0
+        self._observed_until = time.perf_counter()
+
+    def _now(self) -> float:
+        """The time at which the step's work is done, on the device too."""
+        with self._problems.noting("waiting for the device"):
+            cuda.wait()
+        return time.perf_counter()
+
+    def _number(self, optimizer: Optimizer) -> int:
+        """The optimizer's place in the order of first steps."""
+        for number, known in enumerate(self.optimizers):
+            if known is optimizer:
+                return number
+        self.optimizers.append(optimizer)
+        self._step_counts.append(0)
+        with self._problems.noting("looking for the model"):
+            self._find_modules(optimizer)
+        return len(self.optimizers) - 1
+
+    def _find_modules(self, optimizer: Optimizer) -> None:
+        owned = {id(parameter) for module in self.modules for parameter in module.parameters()}
+        parameters = optimized_parameters(optimizer)
+        new = [parameter for parameter in parameters if id(parameter) not in owned]
+        if new:
+            self.modules += outermost_owners(new, self._problems)
+
+    def _write(self, number: int, seconds: float | None) -> None:
+        parameters = optimized_parameters(self.optimizers[number])
+        line: dict[str, Any] = {
+            "step": self._step_counts[number],
+            "optimizer": number,
+            "loss": None if self._loss is None else exact(self._loss),
+            "backwards": self._backwards,
+            "parameters": parameters_digest(parameters, self._problems.note),
+            "seconds": seconds,
+        }
+        self._output.append_line("steps", line)

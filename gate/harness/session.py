@@ -1,0 +1,156 @@
+"""One process of the training: what it attests, records and leaves at its end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.util
+import os
+
+import torch
+from torch.optim import Optimizer
+
+from . import cuda, environment, memory, switches, torch_hooks
+from .output import Output, Problems, current_rank
+from .recorder import Recorder
+from .safetensors_file import write_safetensors
+from .settings import GuestSettings
+from .state import capture
+
+_settings: GuestSettings | None = None
+_session: Session | None = None
+
+
+class TrainingStopped(SystemExit):
+    """Raised into the script after the last step that the gate asked for.
+
+    A `SystemExit`, so that `except Exception` lets it pass while `finally` blocks, context
+    managers and exit handlers run as at any other end of the program.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class Session:
+    """The guest of one process; a forked child gets one of its own."""
+
+    def __init__(self, settings: GuestSettings) -> None:
+        self.settings = settings
+        self.pid = os.getpid()
+        self.problems = Problems()
+        self.output = Output(settings.out, current_rank(), self.pid)
+        self.recorder = Recorder(self.output, self.problems)
+        self._finished = False
+        self._stopped = False
+
+    def attest(self) -> None:
+        """Write which settings torch really has in this process."""
+        readings = switches.read_back(self.problems)
+        for sentence in switches.not_as_asked(self.settings, readings):
+            self.problems.note(sentence)
+        document = {
+            "pid": self.pid,
+            "rank": self.output.rank,
+            "applied": readings,
+            "problems": self.problems.sentences,
+        }
+        self.output.document_or_complaint("process", document)
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        """Record a step; raise `TrainingStopped` at the last one, and at any that follows it."""
+        if not self._stopped:
+            if not self.recorder.optimizers:
+                self._before_first_step()
+            self.recorder.observe(optimizer)
+            if self.recorder.steps < self.settings.max_steps:
+                return
+            self._stopped = True
+            self.finish("max_steps")
+        raise TrainingStopped
+
+    def _before_first_step(self) -> None:
+        """Settle what could not be known when torch was imported."""
+        if self.output.rank != current_rank():
+            # A worker that the script itself started has been told its rank only now.
+            self.output.rank = current_rank()
+            self.attest()
+        if multiprocessing.parent_process() is not None:
+            # Such a worker may end without exit handlers, but never without finalizers.
+            multiprocessing.util.Finalize(None, finish_at_exit, exitpriority=-1)
+
+    def finish(self, stopped_by: str) -> None:
+        """Write state and summary, once, if there was a step."""
+        if self._finished or not self.recorder.optimizers:
+            return
+        self._finished = True
+        with self.problems.noting("writing the state"):
+            self._write_state()
+        with self.problems.noting("writing the summary"):
+            self._write_summary(stopped_by)
+
+    def _write_summary(self, stopped_by: str) -> None:
+        summary = {
+            "steps": self.recorder.steps,
+            "stopped_by": stopped_by,
+            "environment": environment.parts(self.problems),
+            "peak_memory_bytes": memory.peak_bytes(),
+            "device_memory_bytes": cuda.peak_bytes(),
+            "problems": self._problems_at_the_end(),
+        }
+        self.output.document_or_complaint("summary", summary)
+
+    def _write_state(self) -> None:
+        recorder = self.recorder
+        tensors = capture(recorder.modules, recorder.optimizers, self.problems)
+        path = self.output.path("state", ".safetensors")
+        write_safetensors(path, tensors, self.problems.note)
+
+    def _problems_at_the_end(self) -> list[str]:
+        readings = switches.read_back(self.problems)
+        for sentence in switches.turned_back(self.settings, readings):
+            self.problems.note(sentence)
+        return self.problems.sentences
+
+
+def begin(settings: GuestSettings) -> None:
+    """Torch has just been imported: set its switches, attest them, watch its training."""
+    global _settings, _session
+    _settings = settings
+    _session = Session(settings)
+    switches.apply(settings, _session.problems)
+    with _session.problems.noting("watching torch"):
+        torch_hooks.install(_on_backward, _on_step)
+    _session.attest()
+
+
+def current() -> Session | None:
+    """The session of this process, or None outside a gate run.
+
+    A forked child finds its parent's session here; it starts its own, so that the two never write
+    into one file. It inherits torch's switches with the parent's memory.
+    """
+    global _session
+    if _session is None or _settings is None or _session.pid == os.getpid():
+        return _session
+    _session = Session(_settings)
+    _session.attest()
+    return _session
+
+
+def finish_at_exit() -> None:
+    """The script has ended by itself (or was stopped, and then there is nothing left to do)."""
+    if _session is not None and _session.pid == os.getpid():
+        _session.finish("script")
+
+
+def _on_backward(loss: torch.Tensor) -> None:
+    session = current()
+    if session is not None:
+        with session.problems.noting("noting the loss"):
+            session.recorder.note_backward(loss)
+
+
+def _on_step(optimizer: Optimizer) -> None:
+    session = current()
+    if session is not None:
+        session.after_step(optimizer)

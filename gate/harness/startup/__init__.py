@@ -1,0 +1,1 @@
+"""The start-up hook; the launcher copies `sitecustomize.py` alone, beside the guest's package."""

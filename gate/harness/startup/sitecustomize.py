@@ -1,0 +1,43 @@
+"""Python runs this before the user's first line, in every process that inherits PYTHONPATH.
+
+Most of those processes never import torch (pip, git hooks, launchers), so only `os` and `sys` are
+imported here and the guest itself waits for the imports that it cares about.
+"""
+
+import os
+import sys
+
+
+def _start_guest() -> None:
+    """Start the guest; without it the process attests nothing, which the gate calls an error."""
+    try:
+        # The package exists only in the folder that the launcher makes, never in this tree.
+        from repro_gate_guest.start import start  # type: ignore[import-not-found]
+
+        start(os.environ)
+    except Exception as error:
+        sys.stderr.write(f"repro-gate: the guest did not start: {error}\n")
+
+
+def _run_hidden_sitecustomize() -> None:
+    """Run the sitecustomize that this file hides, as `site` would have done.
+
+    Its errors are its own: `site` reports them in its usual way.
+    """
+    here = os.path.realpath(os.path.dirname(__file__))  # noqa: PTH120 - pathlib is slow to import
+    rest = [entry for entry in sys.path if os.path.realpath(entry or ".") != here]
+    for finder in sys.meta_path:
+        spec = finder.find_spec("sitecustomize", rest)
+        if spec is not None and spec.loader is not None:
+            module = type(sys)(spec.name)
+            module.__spec__ = spec
+            module.__loader__ = spec.loader
+            module.__file__ = spec.origin
+            sys.modules[spec.name] = module
+            spec.loader.exec_module(module)
+            return
+
+
+if "REPRO_GATE_OUT" in os.environ:
+    _start_guest()
+_run_hidden_sitecustomize()

@@ -1,0 +1,84 @@
+"""Where the guest listens: every `Tensor.backward` and every step of every torch optimizer."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+# Not `torch.optim.optimizer.…`: newer versions of torch hide the module behind that name.
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+OnBackward = Callable[[torch.Tensor], None]
+OnStep = Callable[[Optimizer], None]
+
+
+def install(on_backward: OnBackward, on_step: OnStep) -> None:
+    """Call back after each backward pass that succeeded and after each optimizer step."""
+    _watch_backward(on_backward)
+    _watch_steps(on_step)
+
+
+def _watch_backward(on_backward: OnBackward) -> None:
+    plain_backward: Any = torch.Tensor.backward
+    note = _outside_compiler(on_backward)
+
+    @functools.wraps(plain_backward)
+    def backward(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        plain_backward(self, *args, **kwargs)
+        note(self)
+
+    # The one way to see which scalar is the loss in a script that does not know the guest. Only
+    # the wrapper itself stays uncompiled: what backward starts is as free as it was.
+    torch.Tensor.backward = _outside_compiler(backward, recursive=False)  # type: ignore[method-assign]
+
+
+def _watch_steps(on_step: OnStep) -> None:
+    wrapper_code = _step_wrapper_code()
+
+    def after_step(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
+        if _running_steps(optimizer, wrapper_code) <= 1:
+            on_step(optimizer)
+
+    register_optimizer_step_post_hook(_outside_compiler(after_step))
+
+
+def _outside_compiler(function: Callable[..., None], *, recursive: bool = True) -> Any:
+    """The function, kept out of a training step that the user compiles.
+
+    Its first call imports the compiler, which every optimizer imports anyway when it is made; the
+    public name of the same would import it at once.
+    """
+    disable: Any = torch._disable_dynamo  # type: ignore[attr-defined]  # noqa: SLF001
+    return disable(function, recursive=recursive)
+
+
+def _step_wrapper_code() -> CodeType:
+    """The code that torch wraps around each optimizer's `step` to run the hooks."""
+    wrap: Any = Optimizer.profile_hook_step
+    code: CodeType = wrap(_no_step).__code__
+    return code
+
+
+def _no_step() -> None:
+    """A function to wrap."""
+
+
+def _running_steps(optimizer: Optimizer, wrapper_code: CodeType) -> int:
+    """How many wrapped steps of this optimizer are on the stack.
+
+    A subclass whose `step` calls its parent's runs the hooks twice for one step: only the outer
+    one, at whose end no other is running, is a step of the training.
+    """
+    running = 0
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - inspect offers only slower copies
+    while frame is not None:
+        if frame.f_code is wrapper_code and frame.f_locals["args"][0] is optimizer:
+            running += 1
+        frame = frame.f_back
+    return running

@@ -1,0 +1,56 @@
+"""What the commands share: options, the program's few single objects, the way to a request."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gate.edges.console import ConsoleProgress, QuietProgress
+from gate.edges.files import LocalFiles
+from gate.edges.interrupts import Interrupts
+from gate.entry import LocalCall, build_edges, local_request
+from gate.ports import Progress
+from gate.records.request import GateRequest
+from gate.session import Edges
+
+OUT = Path("repro-gate-out")
+MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
+FILES = LocalFiles()
+INTERRUPTS = Interrupts()
+
+Config = Annotated[
+    str,
+    typer.Option("--config", "-c", help="Settings file; default: repro-gate.yml here, or above."),
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for everything that is written.")]
+AllowDirty = Annotated[
+    bool, typer.Option("--allow-dirty", help="Train the work tree as it is; never sealed.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what the training prints.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the document as JSON on stdout.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why the result may move; kept in the file.")]
+
+
+def local_call(
+    config: str, out: Path, *, base: str = "", commit: str = "", allow_dirty: bool = False
+) -> LocalCall:
+    """The call that the options describe, from the current folder."""
+    return LocalCall(
+        config=config, start=Path.cwd(), out=out, base=base, commit=commit, allow_dirty=allow_dirty
+    )
+
+
+def prepare(call: LocalCall, progress: Progress) -> tuple[GateRequest, Edges]:
+    """Read everything that decides, and build the edges for it."""
+    request = local_request(call, FILES)
+    return request, build_edges(FILES, request.top, progress, INTERRUPTS, os.environ)
+
+
+def progress_for(*, quiet: bool, verbose: bool) -> Progress:
+    """Who wants only the result gets no progress."""
+    return QuietProgress() if quiet else ConsoleProgress(sys.stderr, verbose=verbose)

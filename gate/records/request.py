@@ -1,0 +1,38 @@
+"""What one call of the gate is about: which code, judged by whose rules, written where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate.records.settings import GateSettings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GateRequest:
+    """A call of the gate, with everything that decides already read from its trusted place.
+
+    `project` is the folder of `repro-gate.yml` relative to the repository's root (POSIX, `.` for
+    the root itself). `commit` None means the work tree at HEAD. `base_commit` is set when there is
+    something to protect against: then settings and baseline come from there. `settings_text` holds
+    the bytes of the settings file as read, for the package.
+    """
+
+    top: Path
+    project: str
+    config_name: str
+    settings: GateSettings
+    settings_text: bytes
+    settings_from: str
+    out: Path
+    commit: str | None = None
+    base_commit: str | None = None
+    allow_dirty: bool = False
+    pull_request: bool = False
+    changed_deciders: tuple[str, ...] = ()
+    repository: str = ""
+    run_url: str = ""
+
+    def repository_path(self, relative: str) -> str:
+        """A path of the settings as the repository sees it."""
+        return relative if self.project == "." else f"{self.project}/{relative}"

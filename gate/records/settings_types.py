@@ -1,0 +1,53 @@
+"""Types that the settings share: a command, a path inside the project, a variable's name."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+RESERVED_PREFIXES = ("REPRO_GATE_", "GITHUB_", "ACTIONS_", "INPUT_", "RUNNER_")
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def _split_command(value: object) -> object:
+    """Accept `python train.py --lr 0.1` beside a list of words; no shell is ever involved."""
+    if isinstance(value, str):
+        return tuple(shlex.split(value))
+    return tuple(value) if isinstance(value, list) else value
+
+
+def path_inside_project(value: str) -> str:
+    """Refuse a path that leaves the project: it would be read on the gate's side."""
+    parts = value.replace("\\", "/").split("/")
+    if value.startswith("/") or ".." in parts or "\0" in value or not value:
+        message = "must be a relative path inside the project, without '..'"
+        raise ValueError(message)
+    return value
+
+
+COMMAND_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    ]
+}
+Argv = Annotated[
+    tuple[str, ...],
+    Field(min_length=1),
+    BeforeValidator(_split_command),
+    WithJsonSchema(COMMAND_SCHEMA, mode="validation"),
+]
+RelativePath = Annotated[str, Field(max_length=500)]
+
+
+def check_variable_name(name: str) -> None:
+    """Refuse what is no variable name, and names that carry the gate's or the runner's secrets."""
+    if not VARIABLE_NAME.match(name):
+        message = f"{name!r} is not the name of an environment variable"
+        raise ValueError(message)
+    if name.startswith(RESERVED_PREFIXES):
+        message = f"{name!r} is reserved: the training must not see it"
+        raise ValueError(message)

@@ -1,0 +1,66 @@
+"""A verdict turned into a report: which part says what, in which order."""
+
+from __future__ import annotations
+
+from gate.records.report import ReportLinks
+from gate.records.verdict import Severity, Verdict
+from gate.report import context, differences
+from gate.report.layout import Alert, Cell, Limits, Report, Row, Section
+from gate.report.overview import overview
+from gate.report.wording import WORDS, headline, icon, sentences, short
+
+MAX_ALERTS = 5
+
+
+def assemble(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
+    """Everything that a reader may be shown, each table cut to `limits`."""
+    alerts = tuple(
+        Alert(code=one.code, text=sentences(one.message, one.remedy))
+        for severity in (Severity.ERROR, Severity.WARNING)
+        for one in verdict.findings
+        if one.severity is severity
+    )
+    words = WORDS[verdict.outcome]
+    return Report(
+        icon=icon(verdict),
+        headline=headline(verdict),
+        meaning=words.meaning,
+        cause=verdict.cause,
+        alerts=alerts[:MAX_ALERTS],
+        alerts_total=len(alerts),
+        overview=overview(verdict),
+        next_command=verdict.next_command or links.verify_command,
+        facts=_facts(verdict, links),
+        run_url=links.run_url,
+        sections=_sections(verdict, limits),
+    )
+
+
+def _facts(verdict: Verdict, links: ReportLinks) -> tuple[Row, ...]:
+    facts = (
+        ("commit", context.commit_words(verdict)),
+        ("checkpoint", short(verdict.checkpoint_root)),
+        ("package", links.package_path),
+        ("verify with", links.verify_command if verdict.next_command else ""),
+    )
+    return tuple((Cell(name), Cell(value, code=True)) for name, value in facts if value)
+
+
+def _sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
+    sections = (
+        context.fault_section(verdict, limits),
+        context.diagnosis_section(verdict, limits),
+        *differences.comparison_sections("Repeat", verdict.repeat, limits, judged=False),
+        *differences.comparison_sections("Baseline", verdict.baseline, limits, judged=True),
+        *differences.comparison_sections("Base commit", verdict.base_run, limits, judged=True),
+        differences.environment_changes(verdict.baseline, limits),
+        context.cost_section(verdict, limits),
+        context.baseline_section(verdict, limits),
+        context.notices_section(verdict, limits),
+        context.not_exercised_section(verdict, limits),
+        context.environment_section(verdict, limits),
+        context.runs_section(verdict, limits),
+        context.canary_section(verdict, limits),
+        context.provenance_section(verdict, limits),
+    )
+    return tuple(section for section in sections if section is not None)

@@ -1,0 +1,69 @@
+"""The comment on the pull request: the verdict in ten seconds, everything else folded away."""
+
+from __future__ import annotations
+
+from gate.records.report import ReportLinks
+from gate.records.verdict import Verdict
+from gate.report.assembly import assemble
+from gate.report.escape import code_block, prose, safe_url
+from gate.report.layout import Limits, Report
+from gate.report.markdown import (
+    Part,
+    alert_markdown,
+    facts_line,
+    fit,
+    folded,
+    folded_together,
+    table_markdown,
+)
+
+# GitHub refuses a comment above 65,536 characters
+COMMENT_BYTES = 60_000
+COMMENT_LIMITS = Limits(deltas=10, rows=40)
+
+
+def marker(gate_id: str) -> str:
+    """The hidden first line by which a later run finds its comment again."""
+    return f"<!-- repro-gate:{gate_id} -->"
+
+
+def comment_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "default") -> str:
+    """The comment in GitHub Markdown: at most 60,000 bytes of UTF-8, equal for equal verdicts."""
+    report = assemble(verdict, links, COMMENT_LIMITS)
+    head = f"{marker(gate_id)}\n{head_markdown(report, gate_id)}"
+    return fit(head, _parts(report), COMMENT_BYTES)
+
+
+def _parts(report: Report) -> tuple[Part, ...]:
+    """What differs, each under its own title; the rest together under one."""
+    rest = tuple(section for section in report.sections if not section.leading)
+    return (
+        *(folded(section) for section in report.sections if section.leading),
+        folded_together("More", rest),
+    )
+
+
+def head_markdown(report: Report, gate_id: str) -> str:
+    """What is seen without a click: verdict, cause, warnings, four answers, next command."""
+    name = "" if gate_id == "default" else f" ({prose(gate_id)})"
+    parts = (
+        f"### {report.icon} repro-gate{name} {prose(report.headline)}",
+        f"**{prose(report.cause or report.meaning)}**",
+        alert_markdown(report.alerts, report.alerts_total),
+        table_markdown(report.overview),
+        next_markdown(report),
+        _footer(report),
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def next_markdown(report: Report) -> str:
+    """The command to run next, ready to be copied."""
+    block = code_block(report.next_command)
+    return f"**Next:**\n\n{block}" if block else ""
+
+
+def _footer(report: Report) -> str:
+    url = safe_url(report.run_url)
+    run = f" · [this run]({url})" if url else ""
+    return f"<sub>{facts_line(report.facts)}{run}</sub>"

@@ -1,0 +1,166 @@
+"""The sections around the differences: why, at what price, on what, compared with what."""
+
+from __future__ import annotations
+
+from gate.records.comparison import CostState, DeterminismCost
+from gate.records.runs import RunRecord
+from gate.records.verdict import Severity, Verdict
+from gate.report.layout import Cell, Limits, Row, Section, Table, facts_table, table_of
+from gate.report.wording import count, duration, interval, percent, short
+
+
+def fault_section(verdict: Verdict, limits: Limits) -> Section | None:
+    """The last lines of a fault, such as what a training printed before it failed."""
+    lines = verdict.fault_details
+    if not lines:
+        return None
+    rows = tuple((Cell(line, code=True),) for line in lines[-limits.rows :])
+    table = Table(headings=("The last lines",), rows=rows, total=len(lines))
+    return Section(title=f"Details of the fault ({len(lines):,})", table=table, leading=True)
+
+
+def diagnosis_section(verdict: Verdict, limits: Limits) -> Section | None:
+    """Where two runs part first, and what that points to."""
+    found = verdict.diagnosis
+    if found is None:
+        return None
+    facts = (
+        ("First step", Cell("" if found.first_step is None else str(found.first_step))),
+        ("Stream", Cell(found.stream)),
+        ("Subject", Cell(found.subject, code=True)),
+        ("Cause", Cell(found.cause)),
+        ("Remedy", Cell(found.remedy)),
+    )
+    table = facts_table(facts, limits.rows)
+    return Section(title="Diagnosis: where they part", table=table, leading=True)
+
+
+def notices_section(verdict: Verdict, limits: Limits) -> Section | None:
+    """Findings that are worth knowing and need nothing done."""
+    notices = [finding for finding in verdict.findings if finding.severity is Severity.NOTICE]
+    if not notices:
+        return None
+    rows = ((Cell(one.code, code=True), Cell(one.message), Cell(one.remedy)) for one in notices)
+    table = table_of(("Notice", "What", "What to do"), rows, limits.rows)
+    return Section(title=f"Notices ({table.total:,})", table=table)
+
+
+def cost_words(cost: DeterminismCost) -> str:
+    """What strict mode costs, in one line."""
+    memory = "" if cost.memory_ratio is None else f", memory {percent(cost.memory_ratio)}"
+    if cost.state is CostState.NOT_MEASURABLE or cost.time_ratio is None:
+        return f"time not measurable: {cost.reason}{memory}"
+    words = f"time {percent(cost.time_ratio)} {interval(cost.low, cost.high)}".rstrip()
+    noise = " (within this machine's noise)" if cost.state is CostState.INCONCLUSIVE else ""
+    return f"{words}{noise}{memory}"
+
+
+def cost_section(verdict: Verdict, limits: Limits) -> Section | None:
+    """Strict mode against default mode, beside default against itself."""
+    cost = verdict.cost
+    if cost is None:
+        return None
+    memory = "" if cost.memory_ratio is None else percent(cost.memory_ratio)
+    facts = (
+        ("State", Cell(f"{cost.state.value}: {cost.reason}" if cost.reason else cost.state.value)),
+        ("Step in strict mode", Cell(duration(cost.strict_step_seconds))),
+        ("Step in default mode", Cell(duration(cost.default_step_seconds))),
+        ("Time", Cell("" if cost.time_ratio is None else percent(cost.time_ratio))),
+        ("95 % interval", Cell(interval(cost.low, cost.high))),
+        ("Noise: default against default", Cell(interval(cost.control_low, cost.control_high))),
+        ("Peak memory", Cell(memory)),
+        ("Steady steps used", Cell(f"{cost.steps_used:,}")),
+    )
+    return Section(title="Price of determinism", table=facts_table(facts, limits.rows))
+
+
+def baseline_section(verdict: Verdict, limits: Limits) -> Section | None:
+    """Which entry of the baseline was used."""
+    facts = verdict.baseline_facts
+    if facts is None:
+        return None
+    rows = (
+        ("Recorded from commit", Cell(facts.commit, code=True)),
+        ("Recorded at", Cell(facts.recorded_at)),
+        ("Age", Cell(count(facts.age_days, "day") + (", stale" if facts.stale else ""))),
+        ("Read from", Cell("the base commit" if facts.from_base else "the commit under test")),
+        ("Checkpoint digest", Cell(facts.checkpoint_root, code=True)),
+    )
+    return Section(title="Baseline", table=facts_table(rows, limits.rows))
+
+
+def environment_section(verdict: Verdict, limits: Limits) -> Section | None:
+    """What the training ran on, as it observed itself."""
+    if verdict.environment is None:
+        return None
+    parts = sorted(verdict.environment.parts.items())
+    rows = ((Cell(part, code=True), Cell(value, code=True)) for part, value in parts)
+    return Section(title="Environment", table=table_of(("Part", "Here"), rows, limits.rows))
+
+
+def runs_section(verdict: Verdict, limits: Limits) -> Section | None:
+    """The training runs, in the order in which they ran."""
+    if not verdict.runs:
+        return None
+    headings = ("Run", "Mode", "Code", "Ended with", "Took", "Isolation")
+    table = table_of(headings, map(_run_row, verdict.runs), limits.rows, 4)
+    return Section(title=f"Runs ({table.total:,})", table=table)
+
+
+def _run_row(run: RunRecord) -> Row:
+    return (
+        Cell(run.label, code=True),
+        Cell(run.mode.value),
+        Cell(run.commit.value),
+        Cell("time limit" if run.timed_out else f"exit code {run.exit_code}"),
+        Cell(duration(run.wall_seconds)),
+        Cell(run.isolation),
+    )
+
+
+def canary_section(verdict: Verdict, limits: Limits) -> Section | None:
+    """The faults that were planted to see whether the comparison catches them."""
+    if not verdict.canary:
+        return None
+    caught = sum(probe.caught for probe in verdict.canary)
+    rows = (
+        (Cell(probe.name), Cell("caught" if probe.caught else "NOT CAUGHT"))
+        for probe in verdict.canary
+    )
+    table = table_of(("Planted fault", "Result"), rows, limits.rows)
+    return Section(title=f"Canary: {caught} of {table.total} caught", table=table)
+
+
+def not_exercised_section(verdict: Verdict, limits: Limits) -> Section | None:
+    """What this verdict says nothing about."""
+    if not verdict.not_exercised:
+        return None
+    total = len(verdict.not_exercised)
+    table = table_of(
+        ("This verdict says nothing about",),
+        ((Cell(one),) for one in verdict.not_exercised),
+        limits.rows,
+    )
+    return Section(title=f"Not exercised ({total:,})", table=table)
+
+
+def provenance_section(verdict: Verdict, limits: Limits) -> Section:
+    """Which bytes were judged, by which settings."""
+    facts = (
+        ("Commit", Cell(verdict.commit, code=True)),
+        ("Base commit", Cell(verdict.base_commit or "", code=True)),
+        ("Checkpoint digest", Cell(verdict.checkpoint_root, code=True)),
+        ("Snapshot digest", Cell(verdict.snapshot_digest, code=True)),
+        ("Settings digest", Cell(verdict.settings_digest, code=True)),
+        ("Settings read from", Cell(verdict.settings_from)),
+        ("Isolation", Cell(verdict.isolation)),
+        ("Judged at", Cell(verdict.created_at)),
+        *(("Not committed", Cell(path, code=True)) for path in verdict.changed_files),
+    )
+    return Section(title="What was judged", table=facts_table(facts, limits.rows))
+
+
+def commit_words(verdict: Verdict) -> str:
+    """The commit under test, short, with what is not committed."""
+    dirty = len(verdict.changed_files)
+    return short(verdict.commit) + (f" + {count(dirty, 'changed file')}" if dirty else "")

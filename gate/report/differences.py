@@ -1,0 +1,124 @@
+"""The sections that list what differs between two results, worst first."""
+
+from __future__ import annotations
+
+import math
+
+from gate.records.comparison import Comparison, MetricDelta
+from gate.report.layout import Cell, Limits, Row, Section, Table, table_of
+from gate.report.wording import magnitude, share, short, short_if_digest
+
+
+def comparison_sections(
+    name: str, comparison: Comparison | None, limits: Limits, *, judged: bool
+) -> tuple[Section, ...]:
+    """Numbers, series, steps and tensors that differ; nothing for what is equal.
+
+    `judged` adds whether each number is inside its tolerance: a repeat has none.
+    """
+    if comparison is None:
+        return ()
+    sections = (
+        _numbers(name, comparison, limits, judged=judged),
+        _faults(name, comparison, limits),
+        _tensors(name, comparison, limits),
+    )
+    return tuple(section for section in sections if section is not None)
+
+
+def severity(delta: MetricDelta) -> tuple[bool, float]:
+    """How bad a difference is: outside its tolerance first, then by relative size.
+
+    A difference without a finite size (NaN, or a baseline of zero) is as large as can be.
+    """
+    relative = delta.relative
+    known = relative is not None and math.isfinite(relative)
+    return not delta.within, relative if known and relative is not None else math.inf
+
+
+def worst_first(deltas: tuple[MetricDelta, ...]) -> list[MetricDelta]:
+    """The same differences, the worst at the head; equally bad ones in their given order."""
+    return sorted(deltas, key=severity, reverse=True)
+
+
+def _numbers(name: str, comparison: Comparison, limits: Limits, *, judged: bool) -> Section | None:
+    if not comparison.metrics:
+        return None
+    headings = ("Metric", "Step", comparison.expected, comparison.observed, "Relative", "ULP")
+    table = table_of(
+        (*headings, "Inside limits") if judged else headings,
+        (_number_row(delta, judged=judged) for delta in worst_first(comparison.metrics)),
+        limits.deltas,
+        1,
+        2,
+        3,
+        4,
+        5,
+    )
+    return Section(
+        title=f"{name}: numbers that differ ({table.total:,})", table=table, leading=True
+    )
+
+
+def _number_row(delta: MetricDelta, *, judged: bool) -> Row:
+    row = (
+        Cell(delta.metric, code=True),
+        Cell(str(delta.step)),
+        Cell(delta.expected),
+        Cell(delta.observed),
+        Cell(share(delta.relative) if delta.relative is not None else magnitude(delta.absolute)),
+        Cell(magnitude(None) if delta.ulp is None else f"{delta.ulp:,}"),
+    )
+    return (*row, Cell("yes" if delta.within else "no")) if judged else row
+
+
+def _faults(name: str, comparison: Comparison, limits: Limits) -> Section | None:
+    rows: list[Row] = [
+        (Cell(fault.metric, code=True), Cell(fault.reason)) for fault in comparison.series
+    ]
+    rows += [(Cell("steps"), Cell(fault)) for fault in comparison.step_faults]
+    if not rows:
+        return None
+    table = table_of(("What", "Why"), rows, limits.deltas)
+    return Section(
+        title=f"{name}: steps and series that do not match ({table.total:,})",
+        table=table,
+        leading=True,
+    )
+
+
+def _tensors(name: str, comparison: Comparison, limits: Limits) -> Section | None:
+    if not comparison.tensors:
+        return None
+    rows = (
+        (
+            Cell(delta.name, code=True),
+            Cell(delta.kind.value),
+            Cell(short(delta.expected), code=True),
+            Cell(short(delta.observed), code=True),
+        )
+        for delta in comparison.tensors
+    )
+    headings = ("Tensor", "How", comparison.expected, comparison.observed)
+    table = table_of(headings, rows, limits.deltas)
+    title = f"{name}: tensors that differ ({table.total:,})"
+    return Section(title=title, table=table, leading=True)
+
+
+def environment_changes(comparison: Comparison | None, limits: Limits) -> Section | None:
+    """The parts of the environment that moved since the baseline was recorded."""
+    if comparison is None or comparison.same_environment:
+        return None
+    rows = (
+        (
+            Cell(change.part, code=True),
+            Cell(short_if_digest(change.expected), code=True),
+            Cell(short_if_digest(change.observed), code=True),
+            Cell("yes" if change.comparable else "no"),
+        )
+        for change in comparison.environment
+    )
+    table: Table = table_of(("Part", "Baseline", "Here", "May differ"), rows, limits.rows)
+    return Section(
+        title=f"Environment: parts that moved ({table.total:,})", table=table, leading=True
+    )

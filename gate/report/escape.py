@@ -1,0 +1,131 @@
+"""Hostile text made harmless for the place where it is shown: Markdown, code, a workflow command.
+
+Whatever a verdict quotes (a metric's name, a path, the last line of an error) was chosen by the
+code under test. Every function here takes such text and returns text that shows as itself: it
+cannot open a link, an image, a tag, a comment or a command, mention a person, or hide.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+TEXT_LIMIT = 400
+NAME_LIMIT = 120
+BLOCK_LIMIT = 2000
+ZERO_WIDTH_SPACE = "\u200b"
+ELLIPSIS = "…"
+NOTHING = "—"
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+# Default_Ignorable_Code_Point of Unicode, as far as it is not in the categories above: invisible,
+# and skipped by culture-aware comparisons, so they could hide a command from us but not from others
+_IGNORABLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
+    "\U000e0000-\U000e0fff]"
+)
+_LINKING = re.compile(r"@|#|www\.|GH-|:(?=//)", re.IGNORECASE)
+_BACKSLASHED = frozenset("`*_[]~")
+_ENCODED = frozenset("\\&<>|$")
+_PLAIN_CODE = re.compile(r"[^`|\\<>&$]+")
+_URL = re.compile(r"https?://[A-Za-z0-9.\[\]:_-]+(?:/[A-Za-z0-9._~:/?#@!*+,;=%-]*)?")
+
+
+def visible(text: str) -> str:
+    """Only what can be seen: no control, format or bidi character, every space a plain one."""
+    shown = _IGNORABLE.sub("", _ANSI.sub("", text))
+    return "".join(_visible_character(character) for character in shown)
+
+
+def _visible_character(character: str) -> str:
+    if character.isspace():
+        return " "
+    return "" if unicodedata.category(character) in _HIDDEN_CATEGORIES else character
+
+
+def clean(text: str, limit: int = TEXT_LIMIT) -> str:
+    """One line of visible text of at most `limit` characters, cut at its end."""
+    # a bound on the work: what is cut away anyway need not be looked at
+    line = " ".join(visible(text[: limit * 20]).split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + ELLIPSIS
+
+
+def clean_name(text: str, limit: int = NAME_LIMIT) -> str:
+    """One line like `clean`, cut in its middle: names differ at their ends."""
+    line = " ".join(visible(text[: limit * 20]).split())
+    if len(line) <= limit:
+        return line
+    head = (limit - 1) // 2
+    return line[:head] + ELLIPSIS + line[len(line) - (limit - 1 - head) :]
+
+
+def _unlinked(text: str) -> str:
+    """Keep GitHub from linking people, issues and addresses; replies by e-mail are plain text."""
+    return _LINKING.sub(lambda match: match.group() + ZERO_WIDTH_SPACE, text)
+
+
+def prose(text: str, limit: int = TEXT_LIMIT) -> str:
+    """Markdown that shows `text` inside a sentence or a table cell."""
+    return "".join(map(_escaped, _unlinked(clean(text, limit))))
+
+
+def _escaped(character: str) -> str:
+    if character in _BACKSLASHED:
+        return "\\" + character
+    return f"&#{ord(character)};" if character in _ENCODED else character
+
+
+def code(text: str, limit: int = NAME_LIMIT) -> str:
+    """Markdown that shows `text` in the code face, also inside a table cell.
+
+    A code span cannot hold every character (a backtick, a pipe in a table), so the rare text
+    with such a one becomes an HTML element with character references.
+    """
+    line = _unlinked(clean_name(text, limit))
+    if not line:
+        return NOTHING
+    if _PLAIN_CODE.fullmatch(line):
+        return f"`{line}`"
+    return f"<code>{''.join(map(_encoded, line))}</code>"
+
+
+def _encoded(character: str) -> str:
+    plain = character.isalnum() or character == " " or not character.isascii()
+    return character if plain else f"&#{ord(character)};"
+
+
+def command_lines(text: str, limit: int = BLOCK_LIMIT) -> tuple[str, ...]:
+    """The lines of a command to copy: visible characters only, nothing inserted.
+
+    None of a command that is too long: half a command does something else.
+    """
+    if len(text) > limit:
+        return ()
+    lines = (visible(line).rstrip() for line in text.splitlines())
+    return tuple(line for line in lines if line)
+
+
+def code_block(text: str, limit: int = BLOCK_LIMIT) -> str:
+    """A fenced block that shows `text` exactly, so that it can be copied; else nothing."""
+    lines = command_lines(text, limit)
+    if not lines:
+        return ""
+    longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return "\n".join((f"{fence}sh", *lines, fence))
+
+
+def safe_url(text: str) -> str:
+    """The address, or nothing when it is not a plain http(s) one."""
+    return text if _URL.fullmatch(text) else ""
+
+
+def command_data(text: str) -> str:
+    """Text as the message of a workflow command."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def command_property(text: str) -> str:
+    """Text as a property of a workflow command."""
+    return command_data(text).replace(":", "%3A").replace(",", "%2C")

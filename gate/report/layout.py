@@ -1,0 +1,93 @@
+"""What a report consists of, before it becomes Markdown, HTML or a terminal's lines.
+
+All text in these records is raw: each presenter escapes all of it for its own place, so nothing
+can be shown unescaped by having been forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """How many rows of each kind a report shows before it counts the rest."""
+
+    deltas: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell; `code` marks names and digests, shown in the code face."""
+
+    text: str
+    code: bool = False
+
+
+Row = tuple[Cell, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Rows under headings; `total` counts the rows that there are, shown or not.
+
+    `right` names the columns of numbers.
+    """
+
+    headings: tuple[str, ...]
+    rows: tuple[Row, ...]
+    total: int
+    right: tuple[int, ...] = ()
+
+    @property
+    def omitted(self) -> int:
+        """How many rows are not shown."""
+        return self.total - len(self.rows)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """A titled table of the details; `leading` marks those shown where room is scarce."""
+
+    title: str
+    table: Table
+    leading: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alert:
+    """A finding that must be seen: its code, what is the matter and what to do."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """The whole report: what is seen at once, then the details in order of interest."""
+
+    icon: str
+    headline: str
+    meaning: str
+    cause: str
+    alerts: tuple[Alert, ...]
+    alerts_total: int
+    overview: Table
+    next_command: str
+    facts: tuple[Row, ...]
+    run_url: str
+    sections: tuple[Section, ...]
+
+
+def table_of(headings: tuple[str, ...], rows: Iterable[Row], limit: int, *right: int) -> Table:
+    """A table of the first `limit` rows that knows how many there were."""
+    every = tuple(rows)
+    return Table(headings=headings, rows=every[:limit], total=len(every), right=right)
+
+
+def facts_table(facts: Iterable[tuple[str, Cell]], limit: int) -> Table:
+    """A table of names and values, without those that have no value."""
+    rows = ((Cell(name), value) for name, value in facts if value.text)
+    return table_of(("What", "Value"), rows, limit)

@@ -1,0 +1,91 @@
+"""The step's outputs, in the form that the runner reads from its file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from gate.errors import ExitCode, PublishError
+from gate.records.report import Publication
+from gate.records.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepOutputs:
+    """What later steps can read; all text, empty where there is nothing to say.
+
+    `exit_reason` is the exit code in words. Costs are percentages without a sign for percent:
+    `4.2` means that strict mode takes 4.2 % longer.
+    """
+
+    verdict: str = ""
+    exit_reason: str = ""
+    exit_code: str = ""
+    determinism_cost_pct: str = ""
+    cost_low: str = ""
+    cost_high: str = ""
+    checkpoint_digest: str = ""
+    package_path: str = ""
+    bundle_path: str = ""
+    comment_url: str = ""
+    report_path: str = ""
+
+
+def verdict_outputs(
+    verdict: Verdict,
+    publication: Publication,
+    *,
+    package_path: str = "",
+    bundle_path: str = "",
+    report_path: str = "",
+) -> StepOutputs:
+    """The outputs of a gate that came to a verdict."""
+    cost = verdict.cost
+    return StepOutputs(
+        verdict=verdict.outcome.value,
+        exit_reason=exit_reason(verdict.exit_code),
+        exit_code=str(int(verdict.exit_code)),
+        determinism_cost_pct=_percent(cost.time_ratio if cost else None),
+        cost_low=_percent(cost.low if cost else None),
+        cost_high=_percent(cost.high if cost else None),
+        checkpoint_digest=verdict.checkpoint_root,
+        package_path=package_path,
+        bundle_path=bundle_path,
+        comment_url=publication.comment_url,
+        report_path=report_path,
+    )
+
+
+def fault_outputs(exit_code: ExitCode) -> StepOutputs:
+    """The outputs of a gate that ended before it came to a verdict."""
+    return StepOutputs(
+        verdict="error", exit_reason=exit_reason(exit_code), exit_code=str(int(exit_code))
+    )
+
+
+def exit_reason(exit_code: ExitCode) -> str:
+    """An exit code in one word: pass, fail, usage, error, cancelled."""
+    return exit_code.name.lower()
+
+
+def output_file_text(outputs: StepOutputs, delimiter: str) -> str:
+    """The text to append to the runner's output file, each value between two delimiter lines.
+
+    `delimiter` must be unguessable. Raises `PublishError` when a value contains it: whoever
+    chose that value could write outputs of their own.
+    """
+    return "".join(
+        _entry(field.name, getattr(outputs, field.name), delimiter) for field in fields(outputs)
+    )
+
+
+def _entry(name: str, value: str, delimiter: str) -> str:
+    if delimiter in value:
+        raise PublishError(
+            f"output {name} contains the delimiter of the output file",
+            hint="Run the job again; if it repeats, look at where this value comes from.",
+        )
+    return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
+
+
+def _percent(ratio: float | None) -> str:
+    return "" if ratio is None else f"{(ratio - 1) * 100:.2f}"

@@ -1,0 +1,51 @@
+"""A curve in one line of text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+GAP = "✕"
+WIDTH = 40
+
+
+def sparkline(values: Sequence[float | None], width: int = WIDTH) -> str:
+    """One block character a value, or a mean of neighbours when there are more than `width`.
+
+    A value that is missing or not finite shows as a cross.
+    """
+    shown = _buckets([_finite(value) for value in values], width)
+    numbers = [value for value in shown if value is not None]
+    if not numbers:
+        return GAP * len(shown)
+    low, high = min(numbers), max(numbers)
+    return "".join(GAP if value is None else _block(value, low, high) for value in shown)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _buckets(values: Sequence[float | None], width: int) -> list[float | None]:
+    if len(values) <= width:
+        return list(values)
+    edges = [index * len(values) // width for index in range(width + 1)]
+    return [_mean(values[edges[i] : edges[i + 1]]) for i in range(width)]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean, or None when any value is missing: a NaN must not vanish among its neighbours."""
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < len(values):
+        return None
+    # divided first: a sum of large numbers would overflow
+    return math.fsum(number / len(numbers) for number in numbers)
+
+
+def _block(value: float, low: float, high: float) -> str:
+    if high == low:
+        return BLOCKS[len(BLOCKS) // 2]
+    # halved: the range of two finite numbers need not be finite
+    share = (value / 2 - low / 2) / (high / 2 - low / 2)
+    return BLOCKS[min(int(share * len(BLOCKS)), len(BLOCKS) - 1)]

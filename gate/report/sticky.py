@@ -1,0 +1,84 @@
+"""One comment a gate: found again by its marker and its author, and only then replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from gate.errors import PublishError
+from gate.ports import Comments
+from gate.records.report import Comment, Publication
+
+# Whoever GITHUB_TOKEN writes as; the token may not ask the API for its own name
+BOT_AUTHORS = ("github-actions[bot]",)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Create:
+    """Write a new comment."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Update:
+    """Replace the text of this comment."""
+
+    comment_id: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unchanged:
+    """The comment already says so."""
+
+    url: str
+
+
+Decision = Create | Update | Unchanged
+
+
+def decide(
+    listed: Sequence[Comment], *, authors: Collection[str], marker: str, body: str
+) -> Decision:
+    """What to do so that exactly one comment carries `marker`, and says `body`.
+
+    Marker and author must both match: anybody can write the marker. The first match wins.
+    """
+    for comment in listed:
+        if comment.author in authors and _first_line(comment.body) == marker:
+            if _same_text(comment.body, body):
+                return Unchanged(url=comment.url)
+            return Update(comment_id=comment.comment_id)
+    return Create()
+
+
+def publish(
+    comments: Comments, *, marker: str, body: str, authors: Collection[str] = BOT_AUTHORS
+) -> Publication:
+    """Put the comment on the pull request, or say why that was not possible.
+
+    Never raises `PublishError`: a verdict stands whether or not it could be posted.
+    """
+    try:
+        decision = decide(comments.listed(), authors=authors, marker=marker, body=body)
+        return _carry_out(comments, decision, body)
+    except PublishError as error:
+        reason = f"{error.message}. {error.hint}" if error.hint else error.message
+        return Publication(reason_not_posted=reason)
+
+
+def _carry_out(comments: Comments, decision: Decision, body: str) -> Publication:
+    match decision:
+        case Unchanged(url=url):
+            return Publication(comment_url=url, action="unchanged")
+        case Update(comment_id=comment_id):
+            return Publication(comment_url=comments.update(comment_id, body).url, action="updated")
+        case Create():
+            return Publication(comment_url=comments.create(body).url, action="created")
+
+
+def _first_line(body: str) -> str:
+    return body.partition("\n")[0].strip()
+
+
+def _same_text(left: str, right: str) -> bool:
+    """GitHub may hand a text back with other line ends and without the last one."""
+    return left.replace("\r\n", "\n").strip() == right.replace("\r\n", "\n").strip()

@@ -1,0 +1,134 @@
+"""Words and numbers as a reader sees them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from gate.records.verdict import Outcome, Verdict
+from gate.report.escape import NOTHING
+
+SHORT_DIGEST = 12
+SHA256 = re.compile(r"[0-9a-f]{64}")
+GOOD, BAD, WATCH, NEUTRAL = "✅", "❌", "🔶", "⚪"
+STOPPED = "⛔"
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeWords:
+    """An outcome in plain words: its title and what it means."""
+
+    title: str
+    meaning: str
+
+
+WORDS: Mapping[Outcome, OutcomeWords] = MappingProxyType(
+    {
+        Outcome.REPRODUCED: OutcomeWords(
+            "reproduced", "The strict runs and the baseline are equal, bit for bit."
+        ),
+        Outcome.WITHIN_TOLERANCE: OutcomeWords(
+            "within tolerance", "The strict runs are equal and every metric is inside its limits."
+        ),
+        Outcome.CODE_DRIFT: OutcomeWords(
+            "code drift",
+            "The strict runs are equal, the environment is the baseline's, but the result is not.",
+        ),
+        Outcome.ENVIRONMENT_DRIFT: OutcomeWords(
+            "environment drift",
+            "The strict runs are equal, but the environment moved and the result with it.",
+        ),
+        Outcome.BASELINE_CHANGE: OutcomeWords(
+            "baseline change",
+            "The pull request carries a new baseline and its own run reproduces it exactly.",
+        ),
+        Outcome.NO_BASELINE: OutcomeWords(
+            "no baseline", "The strict runs are equal, but there is nothing to compare them with."
+        ),
+        Outcome.NOT_COMPARABLE: OutcomeWords(
+            "not comparable",
+            "The baseline was made with other steps, metrics, tensors or settings.",
+        ),
+        Outcome.NONDETERMINISTIC: OutcomeWords(
+            "not deterministic", "Two strict runs of the same code gave different results."
+        ),
+        Outcome.ERROR: OutcomeWords(
+            "error", "Nothing can be said about reproducibility: the check itself did not finish."
+        ),
+    }
+)
+
+
+def icon(verdict: Verdict) -> str:
+    """One character for the outcome; a new baseline passes, but wants to be looked at."""
+    if verdict.outcome is Outcome.ERROR:
+        return STOPPED
+    if not verdict.passes:
+        return BAD
+    return WATCH if verdict.outcome is Outcome.BASELINE_CHANGE else GOOD
+
+
+def headline(verdict: Verdict) -> str:
+    """The verdict in a few words, to be read after the gate's name: `failed: code drift`."""
+    if verdict.outcome is Outcome.ERROR:
+        return "could not check"
+    return f"{'passed' if verdict.passes else 'failed'}: {WORDS[verdict.outcome].title}"
+
+
+def percent(ratio: float) -> str:
+    """A ratio as a signed change: 1.042 is `+4.2 %`."""
+    if not math.isfinite(ratio):
+        return "not a number"
+    # adding zero turns a rounded -0.0 into 0.0
+    return f"{round((ratio - 1) * 100, 1) + 0.0:+.1f} %"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """The bounds of a ratio as `[+1.0 %, +7.5 %]`, or nothing when there are none."""
+    if low is None or high is None:
+        return ""
+    return f"[{percent(low)}, {percent(high)}]"
+
+
+def share(relative: float | None) -> str:
+    """A relative difference as a percentage, or a dash when it does not exist."""
+    if relative is None or not math.isfinite(relative):
+        return NOTHING
+    return f"{relative * 100:.3g} %"
+
+
+def magnitude(number: float | None) -> str:
+    """A difference, or a dash when it does not exist."""
+    return NOTHING if number is None or not math.isfinite(number) else f"{number:.3g}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds, or milliseconds below one; nothing when unknown."""
+    if seconds is None:
+        return ""
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.4g} s"
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun: `1 tensor`, `2,048 tensors`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def sentences(message: str, remedy: str) -> str:
+    """What is the matter and what to do about it, as two sentences."""
+    if not remedy:
+        return message
+    return f"{message}{'' if message.endswith(('.', '!', '?', ':')) else '.'} {remedy}"
+
+
+def short(digest: str) -> str:
+    """The head of a commit or digest, enough to recognise it."""
+    return digest[:SHORT_DIGEST]
+
+
+def short_if_digest(value: str) -> str:
+    """The value, but a SHA-256 by its head: nobody compares 64 digits by eye."""
+    return short(value) if SHA256.fullmatch(value) else value

@@ -1,0 +1,166 @@
+"""The runs of one call: snapshots exported once, folders emptied for each run, evidence kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from gate.errors import RepositoryError, SettingsError
+from gate.evidence.collect import collect_run
+from gate.evidence.folder import evidence_documents
+from gate.execution.launch import Launcher, run_folders
+from gate.ports import Clock, Files, Git, Processes, Progress
+from gate.records.evidence import EvidenceSet, RunEvidence
+from gate.records.request import GateRequest
+from gate.records.runs import Commit, Isolation, PlannedRun, RunFolders, Snapshot
+from gate.records.settings import IsolationMode
+from gate.settings.load import settings_digest, training_digest
+
+MAX_STATE_BYTES = 64 * 1024**3
+SHOWN_FILES = 20
+STATE_FILE = "state.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Edges:
+    """Every effect that the story has, handed in by the entry points."""
+
+    files: Files
+    git: Git
+    processes: Processes
+    clock: Clock
+    progress: Progress
+    isolate: Callable[[IsolationMode, tuple[Path, ...]], Isolation]
+    clean_up: Callable[[Isolation], None]
+    host: Mapping[str, str]
+
+
+class Session:
+    """The runs of one call: snapshots exported once, folders emptied for each run."""
+
+    def __init__(self, request: GateRequest, edges: Edges) -> None:
+        """Nothing is touched before `with` is entered."""
+        self.request = request
+        self.edges = edges
+        self._work = request.out / "work"
+        self._snapshots: dict[Commit, Snapshot] = {}
+
+    def __enter__(self) -> Self:
+        """Export the code and decide how the training is kept apart."""
+        prepare_out(self.request.out, self.edges.files)
+        self.edges.files.fresh_folder(self._work)
+        self._snapshots[Commit.HEAD] = self._export(Commit.HEAD)
+        self.isolation = self.edges.isolate(self.request.settings.isolation.mode, (self._work,))
+        self._launcher = Launcher(
+            files=self.edges.files,
+            processes=self.edges.processes,
+            progress=self.edges.progress,
+            settings=self.request.settings,
+            isolation=self.isolation,
+            host=self.edges.host,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave no process and no copy of the code behind, however the body ended."""
+        if hasattr(self, "isolation"):
+            self.edges.clean_up(self.isolation)
+        self.edges.files.remove_tree(self._work)
+
+    def run(self, planned: PlannedRun) -> RunEvidence:
+        """One run from empty folders to evidence on disk."""
+        files, folders = self.edges.files, run_folders(self._work / "run")
+        if planned.commit not in self._snapshots:
+            self._snapshots[planned.commit] = self._export(planned.commit)
+        snapshot = self._snapshots[planned.commit]
+        files.fresh_folder(self._work / "run")
+        with self.edges.progress.running(_described(planned)):
+            record, result = self._launcher.run(planned, snapshot, folders)
+        self.edges.clean_up(self.isolation)
+        found = collect_run(
+            files,
+            record,
+            folders.out,
+            folders.tree / snapshot.workdir,
+            result.output,
+            self.request.settings.train,
+        )
+        kept = self.request.out / "evidence" / planned.label
+        files.fresh_folder(kept)
+        files.write_bytes(kept / "output.txt", result.output)
+        if planned.label == "strict-1":
+            _keep_state(files, folders, kept)
+        return found
+
+    def evidence(self, runs: tuple[RunEvidence, ...]) -> EvidenceSet:
+        """All runs as one document, written to the evidence folder."""
+        snapshot = self._snapshots[Commit.HEAD]
+        evidence = EvidenceSet(
+            commit=snapshot.commit,
+            base_commit=self.request.base_commit,
+            snapshot_digest=snapshot.digest,
+            settings_digest=settings_digest(self.request.settings),
+            training_digest=training_digest(self.request.settings),
+            changed_files=snapshot.changed_files,
+            created_at=self.edges.clock.now().isoformat(),
+            runs=runs,
+        )
+        for name, data in evidence_documents(evidence):
+            self.edges.files.write_bytes(self.request.out / "evidence" / name, data)
+        return evidence
+
+    def _export(self, which: Commit) -> Snapshot:
+        request, git = self.request, self.edges.git
+        target = self._work / f"{which.value}-snapshot"
+        workdir = request.repository_path(request.settings.train.workdir)
+        changed: tuple[str, ...] = ()
+        if which is Commit.BASE and request.base_commit:
+            commit = request.base_commit
+        elif request.commit:
+            commit = request.commit
+        else:
+            commit = git.resolve("HEAD")
+            changed = _changed_files(request, git)
+        self.edges.files.fresh_folder(target)
+        digest = git.export_work_tree(target) if changed else git.export_commit(commit, target)
+        return Snapshot(
+            commit=commit, tree=target, workdir=workdir, digest=digest, changed_files=changed
+        )
+
+
+def prepare_out(out: Path, files: Files) -> None:
+    """Make the output folder, invisible to git, with what an earlier call left there removed."""
+    if files.exists(out / ".git"):
+        raise SettingsError(
+            f"--out {out}: is a repository", hint="Name a folder of its own, for example demo-out."
+        )
+    if not files.exists(out):
+        files.fresh_folder(out)
+    files.write_bytes(out / ".gitignore", b"*\n")
+    files.fresh_folder(out / "evidence")
+
+
+def _described(planned: PlannedRun) -> str:
+    what = "base commit" if planned.commit is Commit.BASE else "training"
+    return f"{planned.label}: {what}, {planned.mode.value} mode"
+
+
+def _keep_state(files: Files, folders: RunFolders, kept: Path) -> None:
+    """Keep the state of rank 0 as the artifact; its bytes were hashed by the gate itself."""
+    names = files.list_names(folders.out, max_names=10_000)
+    states = [name for name in names if name.startswith("state-r0-")]
+    for name in states[:1]:
+        files.copy_file(folders.out / name, kept / STATE_FILE, max_bytes=MAX_STATE_BYTES)
+
+
+def _changed_files(request: GateRequest, git: Git) -> tuple[str, ...]:
+    changed = git.changed_files()
+    if changed and not request.allow_dirty:
+        raise RepositoryError(
+            f"the work tree has {len(changed)} change(s) that no commit holds",
+            hint="Commit or stash them, or pass --allow-dirty: the verdict then says so.",
+            details=changed[:SHOWN_FILES],
+        )
+    return changed

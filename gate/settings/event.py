@@ -1,0 +1,160 @@
+"""The GitHub event and the action's inputs: read once, from a mapping, into one typed record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate.codec.strict_json import parse_json
+from gate.errors import SettingsError
+from gate.records.report import Activity, PullRequest
+
+REPOSITORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}\Z")
+COMMIT_HASH = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?\Z")
+REFUSED_EVENTS = ("pull_request_target", "workflow_run")
+COMMIT_EVENTS = ("push", "workflow_dispatch", "schedule", "merge_group")
+MAX_EVENT_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionInputs:
+    """What the step's `with:` says, its secrets left out: `gate.edges.secrets` reads those late."""
+
+    config: str
+    base: str
+    out: str
+    comment: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionContext:
+    """Where the action runs: repository, event, and the files that the runner reads."""
+
+    activity: Activity
+    repository: str
+    event_name: str
+    workspace: Path
+    api_url: str
+    run_url: str
+    pull_request: PullRequest | None
+    head_commit: str
+    output_path: Path | None
+    summary_path: Path | None
+
+
+def read_inputs(variables: Mapping[str, str]) -> ActionInputs:
+    """The action's inputs from `INPUT_*`; an empty input is an absent one."""
+    return ActionInputs(
+        config=_input(variables, "config"),
+        base=_input(variables, "base"),
+        out=_input(variables, "out") or "repro-gate-out",
+        comment=_flag(variables, "comment", default=True),
+    )
+
+
+def _input(variables: Mapping[str, str], name: str) -> str:
+    return variables.get(f"INPUT_{name.upper()}", "").strip()
+
+
+def _flag(variables: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = _input(variables, name).lower()
+    if text not in {"", "true", "false"}:
+        raise SettingsError(f"input {name}: {text[:40]!r} is neither true nor false")
+    return text == "true" if text else default
+
+
+def read_context(variables: Mapping[str, str], event: bytes) -> ActionContext:
+    """The event that started the action; `event` is the content of `GITHUB_EVENT_PATH`.
+
+    Raises `SettingsError` for a trigger that would run a stranger's code with secrets, for an
+    event that the gate does not know, and for a malformed event file.
+    """
+    name = variables.get("GITHUB_EVENT_NAME", "")
+    if name in REFUSED_EVENTS:
+        raise SettingsError(
+            f"event {name}: refused, it would run the pull request's code with this "
+            "repository's secrets",
+            hint="Start the gate `on: pull_request`; docs/architecture.md, Trust, says why.",
+        )
+    pull_request = None
+    if name == "pull_request":
+        pull_request = _pull_request(event)
+    elif name not in COMMIT_EVENTS:
+        raise SettingsError(
+            f"event {name[:60]!r}: the gate does not know what to check there",
+            hint=f"Use pull_request or one of {', '.join(COMMIT_EVENTS)}.",
+        )
+    head = pull_request.head_sha if pull_request else _commit(variables)
+    return ActionContext(
+        activity=Activity.GATE_PULL_REQUEST if pull_request else Activity.GATE_COMMIT,
+        repository=_repository(variables),
+        event_name=name,
+        workspace=Path(variables.get("GITHUB_WORKSPACE", ".")),
+        api_url=variables.get("GITHUB_API_URL", "https://api.github.com").rstrip("/"),
+        run_url=_run_url(variables),
+        pull_request=pull_request,
+        head_commit=head,
+        output_path=_path(variables, "GITHUB_OUTPUT"),
+        summary_path=_path(variables, "GITHUB_STEP_SUMMARY"),
+    )
+
+
+def _repository(variables: Mapping[str, str]) -> str:
+    name = variables.get("GITHUB_REPOSITORY", "")
+    if not REPOSITORY_NAME.match(name):
+        raise SettingsError(
+            f"GITHUB_REPOSITORY {name[:80]!r} is not owner/name",
+            hint="`repro-gate action` is for a GitHub runner; locally use `repro-gate gate`.",
+        )
+    return name
+
+
+def _commit(variables: Mapping[str, str]) -> str:
+    commit = variables.get("GITHUB_SHA", "")
+    if not COMMIT_HASH.match(commit):
+        raise SettingsError(f"GITHUB_SHA {commit[:80]!r} is not a commit hash")
+    return commit
+
+
+def _path(variables: Mapping[str, str], name: str) -> Path | None:
+    text = variables.get(name, "")
+    return Path(text) if text else None
+
+
+def _run_url(variables: Mapping[str, str]) -> str:
+    server, run = variables.get("GITHUB_SERVER_URL", ""), variables.get("GITHUB_RUN_ID", "")
+    if not server.startswith(("https://", "http://")) or not run.isdigit():
+        return ""
+    return f"{server.rstrip('/')}/{_repository(variables)}/actions/runs/{run}"
+
+
+def _pull_request(event: bytes) -> PullRequest:
+    value = parse_json(event, "GITHUB_EVENT_PATH", max_bytes=MAX_EVENT_BYTES)
+    number = _dig(value, "pull_request", "number")
+    head = _dig(value, "pull_request", "head", "sha")
+    base = _dig(value, "pull_request", "base", "sha")
+    head_repository = _dig(value, "pull_request", "head", "repo", "full_name")
+    base_repository = _dig(value, "pull_request", "base", "repo", "full_name")
+    if not isinstance(number, int) or not all(
+        isinstance(commit, str) and COMMIT_HASH.match(commit) for commit in (head, base)
+    ):
+        raise SettingsError(
+            "GITHUB_EVENT_PATH: no pull_request with number, head.sha and base.sha",
+            hint="The event file is written by the runner; do not replace it.",
+        )
+    return PullRequest(
+        number=number,
+        head_sha=str(head),
+        base_sha=str(base),
+        from_fork=head_repository != base_repository,
+    )
+
+
+def _dig(value: object, *path: str) -> object:
+    for key in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value

@@ -1,0 +1,77 @@
+"""`repro-gate.yml` becomes `GateSettings`; every fault is told at once, with its key and line."""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import ValidationError
+
+from gate.codec.digests import sha256_hex
+from gate.codec.documents import KeyPath, fault_lines
+from gate.codec.json_text import canonical_json
+from gate.codec.strict_yaml import parse_yaml
+from gate.errors import SettingsError
+from gate.records.settings import GateSettings
+
+FILE_NAME = "repro-gate.yml"
+MINIMAL_FILE = """\
+version: 1
+train:
+  command: python train.py
+  max_steps: 20
+"""
+
+
+def parse_settings(data: bytes, source: str) -> GateSettings:
+    """Read and check the settings; `source` names the file in errors.
+
+    Raises `SettingsError` with one line for each fault of the file.
+    """
+    value, lines = parse_yaml(data, source)
+    if not isinstance(value, dict) or not value:
+        raise SettingsError(
+            f"{source}: is empty or not a mapping of keys",
+            hint=f"A minimal file:\n{MINIMAL_FILE}",
+        )
+    try:
+        return GateSettings.model_validate_json(json.dumps(value))
+    except ValidationError as error:
+        raise SettingsError(
+            f"{source}: {error.error_count()} fault(s)",
+            hint="`repro-gate schema` prints every key with its type and default.",
+            details=fault_lines(error, lambda path: _line(path, lines)),
+        ) from error
+
+
+def _line(path: KeyPath, lines: dict[KeyPath, int]) -> str:
+    """The line of a key, or of the nearest key above it when it is the missing one."""
+    for length in range(len(path), -1, -1):
+        if path[:length] in lines:
+            return f"line {lines[path[:length]]}: "
+    return ""
+
+
+def settings_digest(settings: GateSettings) -> str:
+    """SHA-256 over every setting, defaults included."""
+    return sha256_hex(canonical_json(settings.model_dump(mode="json")))
+
+
+def training_digest(settings: GateSettings) -> str:
+    """SHA-256 over what changes the numbers of a training, and nothing else.
+
+    Results made under two different digests are not comparable: another command, step count,
+    seed, thread count or variable is another experiment.
+    """
+    train = settings.train
+    parts = {
+        "command": train.command,
+        "max_steps": train.max_steps,
+        "workdir": train.workdir,
+        "seed": train.seed,
+        "env": train.env,
+        "metrics": train.metrics.model_dump(mode="json"),
+        "checkpoint": train.checkpoint,
+        "device": train.device.value,
+        "determinism": settings.determinism.model_dump(mode="json"),
+    }
+    return sha256_hex(canonical_json(parts))

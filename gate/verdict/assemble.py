@@ -1,0 +1,141 @@
+"""Everything that was found becomes the one document that every report is made from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+
+from gate.errors import GateError
+from gate.records.baseline import BaselineEntry
+from gate.records.comparison import Comparison, DeterminismCost
+from gate.records.evidence import EvidenceSet, MetricSeries
+from gate.records.request import GateRequest
+from gate.records.runs import Isolation
+from gate.records.verdict import (
+    Diagnosis,
+    Finding,
+    Outcome,
+    SeriesSummary,
+    Severity,
+    Verdict,
+)
+from gate.verdict import findings
+from gate.verdict.lattice import Facts, decide
+from gate.verdict.next_step import next_command
+
+MAX_SERIES = 20
+SECONDS_A_DAY = 86_400
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assessment:
+    """What the rooms found out, before it is one document."""
+
+    evidence: EvidenceSet
+    facts: Facts
+    entry: BaselineEntry | None
+    diagnosis: Diagnosis | None
+    cost: DeterminismCost
+    default_repeat: Comparison | None
+    isolation: Isolation
+    settings_digest: str
+
+
+def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
+    """Decide, collect the findings, and close the verdict."""
+    evidence, facts = assessment.evidence, assessment.facts
+    decision = decide(facts)
+    run = evidence.labelled("strict")[0]
+    age = _age_days(assessment.entry, evidence.created_at)
+    about_baseline = (
+        findings.baseline_facts(
+            assessment.entry,
+            age,
+            stale_after_days=request.settings.baseline.stale_after_days,
+            from_base=request.base_commit is not None,
+        )
+        if assessment.entry
+        else None
+    )
+    config = request.repository_path(request.config_name)
+    return Verdict(
+        outcome=decision.outcome,
+        passes=decision.passes,
+        cause=decision.cause,
+        next_command=next_command(
+            decision.outcome, passes=decision.passes, config=config, out=str(request.out)
+        ),
+        commit=evidence.commit,
+        base_commit=evidence.base_commit,
+        created_at=evidence.created_at,
+        changed_files=evidence.changed_files,
+        settings_from=request.settings_from,
+        isolation=assessment.isolation.mode.value,
+        findings=(
+            *findings.dirty_tree(evidence),
+            *findings.changed_by_pull_request(request.changed_deciders),
+            *findings.settings_origin(request.settings_from, pull_request=request.pull_request),
+            *findings.environment_moved(facts.baseline),
+            *findings.stale_baseline(about_baseline),
+            *findings.default_mode(assessment.default_repeat),
+            *findings.weaker_source(run),
+            *findings.isolation(assessment.isolation),
+        ),
+        repeat=facts.repeat,
+        baseline=facts.baseline,
+        base_run=facts.base_run,
+        baseline_facts=about_baseline,
+        diagnosis=assessment.diagnosis,
+        cost=assessment.cost,
+        canary=facts.canary,
+        environment=run.environment,
+        checkpoint_root=run.checkpoint.root,
+        snapshot_digest=evidence.snapshot_digest,
+        settings_digest=assessment.settings_digest,
+        series=tuple(_summary(series) for series in run.metrics[:MAX_SERIES]),
+        runs=tuple(each.run for each in evidence.runs),
+        not_exercised=findings.not_exercised(run),
+    )
+
+
+def _age_days(entry: BaselineEntry | None, now: str) -> int:
+    if entry is None:
+        return 0
+    elapsed = datetime.fromisoformat(now) - datetime.fromisoformat(entry.recorded_at)
+    return max(0, int(elapsed.total_seconds() // SECONDS_A_DAY))
+
+
+def _summary(series: MetricSeries) -> SeriesSummary:
+    values = [point.value for point in series.points]
+    return SeriesSummary(
+        name=series.name,
+        source=series.source.value,
+        steps=tuple(point.step for point in series.points),
+        values=tuple(value if math.isfinite(value) else None for value in values),
+        last_decimal=series.points[-1].decimal if series.points else "",
+    )
+
+
+def error_verdict(request: GateRequest, commit: str, created_at: str, fault: GateError) -> Verdict:
+    """The verdict when a fault kept the gate from looking: never a pass, never a divergence."""
+    config = request.repository_path(request.config_name)
+    return Verdict(
+        outcome=Outcome.ERROR,
+        passes=False,
+        cause=fault.message,
+        next_command=next_command(Outcome.ERROR, passes=False, config=config, out=""),
+        commit=commit,
+        base_commit=request.base_commit,
+        created_at=created_at,
+        settings_from=request.settings_from,
+        findings=(
+            Finding(
+                code="fault",
+                severity=Severity.ERROR,
+                message=fault.message,
+                remedy=fault.hint,
+            ),
+        ),
+        fault_details=fault.details,
+    )

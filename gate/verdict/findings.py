@@ -1,0 +1,149 @@
+"""Small rules, one question each: what a reader should know beside the outcome."""
+
+from __future__ import annotations
+
+from gate.records.baseline import BaselineEntry
+from gate.records.comparison import Comparison
+from gate.records.evidence import EvidenceSet, MetricSource, RunEvidence
+from gate.records.runs import Isolation
+from gate.records.settings import IsolationMode
+from gate.records.verdict import BaselineFacts, Finding, Severity
+
+SHOWN_FILES = 5
+
+
+def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
+    """Was something trained that no commit holds?"""
+    files = evidence.changed_files
+    if not files:
+        return ()
+    names = ", ".join(files[:SHOWN_FILES]) + (", ..." if len(files) > SHOWN_FILES else "")
+    return (
+        Finding(
+            code="dirty-tree",
+            severity=Severity.WARNING,
+            message=f"{len(files)} file(s) differ from the commit: {names}",
+            remedy="Commit them: this result belongs to no commit and is not sealed.",
+        ),
+    )
+
+
+def changed_by_pull_request(paths: tuple[str, ...]) -> tuple[Finding, ...]:
+    """Does the pull request touch what decides over it?"""
+    return tuple(
+        Finding(
+            code="decides-changed",
+            severity=Severity.WARNING,
+            message=f"this pull request changes {path}; the base commit's version decided",
+            remedy="Review that change by itself.",
+        )
+        for path in paths
+    )
+
+
+def settings_origin(settings_from: str, *, pull_request: bool) -> tuple[Finding, ...]:
+    """Did the pull request have to bring its own settings, because the base has none?"""
+    if not pull_request or settings_from == "base":
+        return ()
+    return (
+        Finding(
+            code="settings-from-head",
+            severity=Severity.WARNING,
+            message="the base commit has no settings file, so this pull request's own decided",
+            remedy="After the merge the gate reads them from the base commit.",
+        ),
+    )
+
+
+def environment_moved(baseline: Comparison | None) -> tuple[Finding, ...]:
+    """Which parts of the environment are not the baseline's?"""
+    changes = baseline.environment if baseline else ()
+    return tuple(
+        Finding(
+            code="environment-moved",
+            severity=Severity.NOTICE if change.comparable else Severity.WARNING,
+            message=f"{change.part}: {change.expected} became {change.observed}",
+        )
+        for change in changes
+    )
+
+
+def stale_baseline(facts: BaselineFacts | None) -> tuple[Finding, ...]:
+    """Is the baseline older than the settings like?"""
+    if facts is None or not facts.stale:
+        return ()
+    return (
+        Finding(
+            code="baseline-stale",
+            severity=Severity.NOTICE,
+            message=f"the baseline is {facts.age_days} days old",
+            remedy="Record it again while results still agree: repro-gate baseline record",
+        ),
+    )
+
+
+def weaker_source(run: RunEvidence) -> tuple[Finding, ...]:
+    """Which metrics come from printed text?"""
+    names = [series.name for series in run.metrics if series.source is MetricSource.STDOUT]
+    if not names:
+        return ()
+    return (
+        Finding(
+            code="rounded-metric",
+            severity=Severity.NOTICE,
+            message=f"read from printed text, as exact as it was printed: {', '.join(names[:5])}",
+            remedy="Write them to a JSON Lines file and name it in train.metrics.file.",
+        ),
+    )
+
+
+def default_mode(comparison: Comparison | None) -> tuple[Finding, ...]:
+    """Is the training repeatable without strict mode, with seeds alone?"""
+    if comparison is None or comparison.numerically_equal:
+        return ()
+    return (
+        Finding(
+            code="default-mode-differs",
+            severity=Severity.NOTICE,
+            message="in default mode two runs differ: seeds alone do not repeat this training",
+        ),
+    )
+
+
+def isolation(used: Isolation) -> tuple[Finding, ...]:
+    """Did the training run under the gate's own account?"""
+    if used.mode is not IsolationMode.NONE:
+        return ()
+    return (
+        Finding(
+            code="not-isolated",
+            severity=Severity.NOTICE,
+            message=f"the training ran under the gate's own account: {used.reason}",
+            remedy="Fine for your own code; a shared runner should start the gate as root.",
+        ),
+    )
+
+
+def baseline_facts(
+    entry: BaselineEntry, age_days: int, *, stale_after_days: int, from_base: bool
+) -> BaselineFacts:
+    """What a report says about the entry that was used."""
+    return BaselineFacts(
+        commit=entry.commit,
+        recorded_at=entry.recorded_at,
+        age_days=age_days,
+        stale=age_days > stale_after_days,
+        checkpoint_root=entry.checkpoint.root,
+        from_base=from_base,
+    )
+
+
+def not_exercised(run: RunEvidence) -> tuple[str, ...]:
+    """What a green check does not speak of."""
+    parts = run.environment.parts
+    found = [f"anything after step {len(run.steps)}", "any other machine or driver"]
+    if parts.get("device", "cpu") == "cpu":
+        found.append("GPU kernels: the training ran on the CPU")
+    if parts.get("world_size", "1") == "1":
+        found.append("several ranks: the training ran as one process")
+    return tuple(found)

@@ -1,0 +1,164 @@
+"""action.yml, Dockerfile, requirements and README tell one story, and it is the code's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gate.report.outputs import StepOutputs
+from gate.settings.event import ActionInputs
+
+ROOT = Path(__file__).resolve().parents[2]
+ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
+DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+ENTRY_POINT = ["/opt/repro-gate/bin/python", "-I", "-u", "-m", "gate", "action"]
+FULL_HASH = re.compile(r"[^@\s]+@[0-9a-f]{40}")
+
+
+def _workflow(path: Path) -> dict[str, Any]:
+    workflow: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
+    return workflow
+
+
+def _steps(workflow: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [step for job in workflow["jobs"].values() for step in job["steps"]]
+
+
+def _documented(heading: str) -> set[str]:
+    """The names in the first column of the table below a heading of the README."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    found = re.search(rf"^#+ {heading}$(.*?)(?=^#|\Z)", readme, re.MULTILINE | re.DOTALL)
+    assert found, f"README.md has no heading {heading!r}"
+    return set(re.findall(r"^\| *`([a-z_]+)` *\|", found[1], re.MULTILINE))
+
+
+def _pins(name: str) -> dict[str, str]:
+    """Package to version, without the part that names a build, such as +cpu."""
+    text = (ROOT / "requirements" / name).read_text("utf-8")
+    found = re.findall(r"^([\w-]+)==([^\s+]+)", text, re.MULTILINE)
+    return {package.lower().replace("_", "-"): version for package, version in found}
+
+
+def test_marketplace_takes_the_description() -> None:
+    assert len(ACTION["description"]) < 125
+
+
+def test_inputs_are_those_that_the_code_reads() -> None:
+    assert set(ACTION["inputs"]) == {field.name for field in fields(ActionInputs)}
+
+
+def test_outputs_are_those_that_the_code_writes() -> None:
+    assert list(ACTION["outputs"]) == [field.name for field in fields(StepOutputs)]
+
+
+@pytest.mark.parametrize("table", ["inputs", "outputs"])
+def test_each_name_is_one_that_every_shell_can_hand_on(table: str) -> None:
+    assert all(re.fullmatch(r"[a-z][a-z_]*", name) for name in ACTION[table])
+
+
+@pytest.mark.parametrize("table", ["inputs", "outputs"])
+def test_each_input_and_output_is_described(table: str) -> None:
+    assert all(entry["description"].endswith(".") for entry in ACTION[table].values())
+
+
+@pytest.mark.parametrize("table", ["inputs", "outputs"])
+def test_readme_lists_each_input_and_output(table: str) -> None:
+    assert _documented(table.capitalize()) == set(ACTION[table])
+
+
+def test_no_argument_carries_an_input_because_command_lines_are_readable_by_all() -> None:
+    assert "${{" not in str(ACTION["runs"])
+
+
+def test_action_starts_what_the_image_starts() -> None:
+    runs = ACTION["runs"]
+    assert (runs["using"], runs["image"]) == ("docker", "Dockerfile")
+    assert [runs["entrypoint"], *runs["args"]] == ENTRY_POINT
+
+
+def test_entry_point_is_in_exec_form_so_that_signals_arrive() -> None:
+    (line,) = re.findall(r"^ENTRYPOINT (.*)$", DOCKERFILE, re.MULTILINE)
+    assert yaml.safe_load(line) == ENTRY_POINT
+
+
+def test_the_code_under_test_cannot_replace_the_gate() -> None:
+    assert "-I" in ENTRY_POINT[: ENTRY_POINT.index("-m")]
+
+
+def test_base_image_is_pinned_by_digest() -> None:
+    (default,) = re.findall(r"^ARG BASE_IMAGE=(.*)$", DOCKERFILE, re.MULTILINE)
+    assert re.fullmatch(r"python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}", default)
+
+
+def test_image_keeps_the_account_and_the_frontend_that_every_engine_has() -> None:
+    assert not re.search(r"^(USER|# *syntax=)", DOCKERFILE, re.MULTILINE)
+    assert "WORKDIR" not in DOCKERFILE.rpartition("\nFROM ")[2]
+
+
+@pytest.mark.parametrize("name", ["gate.txt", "build.txt", "training.txt"])
+def test_each_requirement_is_pinned_and_hashed(name: str) -> None:
+    text = (ROOT / "requirements" / name).read_text("utf-8")
+    entries = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", " ").splitlines()
+    assert entries
+    assert all(re.match(r"[a-z0-9-]+==\S+ .*--hash=sha256:[0-9a-f]{64}", line) for line in entries)
+
+
+def test_no_requirement_file_names_a_registry() -> None:
+    texts = [path.read_text("utf-8") for path in (ROOT / "requirements").glob("*.txt")]
+    assert not [text for text in texts if "://" in text or "index-url" in text]
+
+
+@pytest.mark.parametrize("name", ["gate.txt", "training.txt", "training-cpu.txt"])
+def test_image_has_the_versions_that_the_tests_ran_with(name: str) -> None:
+    tested = _pins("constraints.txt")
+    moved = {
+        package: version
+        for package, version in _pins(name).items()
+        if tested.get(package, version) != version
+    }
+    assert moved == {}
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflow_grants_nothing_that_a_job_does_not_ask_for(path: Path) -> None:
+    workflow = _workflow(path)
+    assert workflow["permissions"] == {}
+    assert all("permissions" in job for job in workflow["jobs"].values())
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflow_ends_by_itself(path: Path) -> None:
+    workflow = _workflow(path)
+    assert "concurrency" in workflow
+    assert all(job["timeout-minutes"] <= 60 for job in workflow["jobs"].values())
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflow_pins_each_action_by_its_full_hash(path: Path) -> None:
+    used = [step["uses"] for step in _steps(_workflow(path)) if "uses" in step]
+    assert used
+    assert all(name == "./" or FULL_HASH.fullmatch(name) for name in used)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_checkout_leaves_no_token_behind(path: Path) -> None:
+    steps = _steps(_workflow(path))
+    checkouts = [step for step in steps if step.get("uses", "").startswith("actions/checkout@")]
+    assert checkouts
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def test_own_gate_uses_inputs_that_exist() -> None:
+    steps = _steps(_workflow(ROOT / ".github" / "workflows" / "gate.yml"))
+    own = [step for step in steps if step.get("uses") == "./"]
+    assert own
+    for step in own:
+        assert set(step["with"]) <= set(ACTION["inputs"])
+        assert (ROOT / step["with"]["config"]).is_file()

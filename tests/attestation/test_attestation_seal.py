@@ -1,0 +1,120 @@
+"""Sealing: only what passes, only what was committed, only the verdict that is packed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from attestation_cases import (
+    CHANGED_TENSOR,
+    CONTEXT,
+    EQUAL,
+    FILES,
+    gate_key,
+    member,
+    members_of,
+    pack_to,
+    sealed_in,
+    verdict_of,
+)
+
+from gate.attestation.envelope import read_envelope
+from gate.attestation.seal import find_seals, seal, seal_paths, statement_facts, write_seals
+from gate.errors import AttestationError
+from gate.records.comparison import Comparison
+from gate.records.statement import Property
+from gate.records.verdict import Outcome, Verdict
+
+ALL = tuple(Property)
+DIFFERENT = EQUAL.model_copy(update={"tensors": (CHANGED_TENSOR,)})
+NOTHING = EQUAL.model_copy(update={"compared_points": 0})
+
+
+def _properties(folder: Path, **changes: object) -> tuple[Property, ...]:
+    verdict = verdict_of(**changes)
+    package = pack_to(folder / "package.tar", *members_of(verdict))
+    return statement_facts(verdict, package, CONTEXT).properties
+
+
+def _refusal(folder: Path, verdict: Verdict) -> str:
+    with pytest.raises(AttestationError) as caught:
+        sealed_in(folder, verdict)
+    assert caught.value.hint
+    return caught.value.message
+
+
+def test_both_forms_seal_the_same_statement(tmp_path: Path) -> None:
+    bare, bundle = sealed_in(tmp_path).seals
+    assert (bare.name, bundle.name) == ("package.dsse.json", "package.sigstore.json")
+    assert read_envelope(bare).payload == read_envelope(bundle).payload
+
+
+def test_seal_says_where_it_was_made(tmp_path: Path) -> None:
+    claims = json.loads(read_envelope(sealed_in(tmp_path).seals[0]).payload)["predicate"]
+    assert claims["reproGate"]["repository"] == "org/repo"
+    assert claims["reproGate"]["runId"] == "42"
+    assert claims["reproGate"]["isolation"] == "none"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CODE_DRIFT, Outcome.NONDETERMINISTIC, Outcome.ERROR])
+def test_verdict_that_does_not_pass_is_never_sealed(tmp_path: Path, outcome: Outcome) -> None:
+    message = _refusal(tmp_path, verdict_of(outcome=outcome, passes=False))
+    assert message == f"only a verdict that passes is sealed; this one is {outcome}"
+
+
+def test_uncommitted_changes_are_never_sealed(tmp_path: Path) -> None:
+    message = _refusal(tmp_path, verdict_of(changed_files=("train.py",)))
+    assert message == (
+        "the training used changes that are not committed, so no commit can be sealed"
+    )
+
+
+@pytest.mark.parametrize("name", ["commit", "checkpoint_root", "snapshot_digest"])
+def test_verdict_that_lacks_a_fact_is_refused(tmp_path: Path, name: str) -> None:
+    assert _refusal(tmp_path, verdict_of(**{name: ""})) == "these facts cannot be sealed"
+
+
+@pytest.mark.parametrize("cause", ["another verdict", None])
+def test_package_must_hold_this_verdict(tmp_path: Path, cause: str | None) -> None:
+    members = members_of(verdict_of(cause=cause)) if cause else (member("a"),)
+    package = pack_to(tmp_path / "package.tar", *members)
+    with pytest.raises(AttestationError, match=r"verdict\.json is not the verdict that is to be"):
+        seal(verdict_of(), package, CONTEXT, gate_key())
+
+
+@pytest.mark.parametrize(
+    ("repeat", "baseline", "wanted"),
+    [
+        (EQUAL, EQUAL, ALL),
+        (DIFFERENT, EQUAL, (ALL[0], *ALL[2:])),
+        (EQUAL, DIFFERENT, ALL[:3]),
+        (EQUAL, NOTHING, ALL[:2]),
+        (None, None, ALL[:1]),
+    ],
+    ids=["all", "not-repeated", "other-checkpoint", "nothing-compared", "no-comparison"],
+)
+def test_only_properties_that_hold_are_claimed(
+    tmp_path: Path,
+    repeat: Comparison | None,
+    baseline: Comparison | None,
+    wanted: tuple[Property, ...],
+) -> None:
+    assert _properties(tmp_path, repeat=repeat, baseline=baseline) == wanted
+
+
+def test_written_seals_are_found_beside_the_package(tmp_path: Path) -> None:
+    sealed = sealed_in(tmp_path)
+    bare, bundle = seal_paths(sealed.path)
+    assert write_seals((sealed.seals[0], sealed.seals[1]), sealed.path, FILES) == (bare, bundle)
+    assert find_seals(sealed.path, FILES) == sealed.seals
+    assert find_seals(sealed.path, FILES, bundle) == sealed.seals[1:]
+    bare.unlink()
+    assert find_seals(sealed.path, FILES) == sealed.seals[1:]
+
+
+def test_missing_seal_is_told(tmp_path: Path) -> None:
+    with pytest.raises(AttestationError) as caught:
+        find_seals(tmp_path / "package.tar", FILES)
+    assert caught.value.message == "no seal lies beside package.tar"
+    assert "package.dsse.json or package.sigstore.json" in caught.value.hint

@@ -1,0 +1,234 @@
+"""Verifying a package: what is established, and one sentence for each way to fail."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from attestation_cases import (
+    COMMIT,
+    FILES,
+    Sealed,
+    facts_in,
+    member,
+    members_of,
+    other_key,
+    sealed_bytes,
+    sealed_in,
+    signed,
+    trust_of,
+    verdict_of,
+)
+
+from gate.attestation.dsse import PAYLOAD_TYPE
+from gate.attestation.envelope import read_envelope
+from gate.attestation.package import pack
+from gate.attestation.statement import write_statement
+from gate.attestation.ustar import header, padding, sums_text
+from gate.codec.digests import sha256_hex
+from gate.codec.documents import write_document
+from gate.errors import AttestationError, StorageError
+from gate.records.attestation import Expected, KeyStatus, PackageMember, SealFile
+from gate.records.verdict import Outcome
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def sealed(tmp_path: Path) -> Sealed:
+    return sealed_in(tmp_path)
+
+
+def _packed(*members: PackageMember) -> bytes:
+    target = io.BytesIO()
+    pack(members, path=Path("package.tar"), target=target, files=FILES)
+    return target.getvalue()
+
+
+def _refusal(sealed: Sealed, **given: object) -> str:
+    with pytest.raises(AttestationError) as caught:
+        sealed.verified(**given)  # type: ignore[arg-type]  # handed through as it came
+    assert caught.value.hint
+    return caught.value.message
+
+
+def test_good_package_is_verified(sealed: Sealed) -> None:
+    verified = sealed.verified()
+    assert verified.commit == COMMIT
+    assert verified.outcome == "reproduced"
+    assert verified.key_id == trust_of().keys[0].key_id
+    assert verified.package_sha256 == sealed.package.sha256
+    assert verified.members == 3
+    assert verified.created_at == "2026-01-31T12:00:00Z"
+
+
+@pytest.mark.parametrize("index", [0, 1], ids=["bare", "bundle"])
+def test_either_form_is_enough(sealed: Sealed, index: int) -> None:
+    assert sealed.verified(seals=(sealed.seals[index],)) == sealed.verified()
+
+
+def test_renamed_package_is_still_the_same(sealed: Sealed) -> None:
+    moved = sealed.path.rename(sealed.path.with_name("package (1).tar"))
+    renamed = replace(sealed, package=replace(sealed.package, path=moved))
+    assert renamed.verified().package_sha256 == sealed.package.sha256
+
+
+def test_reader_is_told_what_weakens_the_seal(sealed: Sealed) -> None:
+    notes = sealed.verified(trusted=trust_of(KeyStatus.RETIRED)).notes
+    key_id = trust_of().keys[0].key_id[:16]
+    assert notes == (
+        f"The signing key {key_id} is retired: it signs nothing new.",
+        "The training ran under the gate's own account (isolation none).",
+    )
+
+
+def test_isolated_training_with_an_active_key_needs_no_note(tmp_path: Path) -> None:
+    assert sealed_in(tmp_path, verdict_of(isolation="uid")).verified().notes == ()
+
+
+def test_no_seal_is_refused(sealed: Sealed) -> None:
+    assert _refusal(sealed, seals=()) == "no seal was given"
+
+
+def test_revoked_key_is_refused(sealed: Sealed) -> None:
+    message = _refusal(sealed, trusted=trust_of(KeyStatus.REVOKED))
+    assert message == f"the signing key {trust_of().keys[0].key_id[:16]} is revoked"
+
+
+def test_untrusted_key_is_refused(sealed: Sealed) -> None:
+    payload = read_envelope(sealed.seals[0]).payload
+    stranger = signed(payload, PAYLOAD_TYPE, other_key())
+    assert _refusal(sealed, seals=stranger) == "no trusted key made this signature"
+    assert _refusal(sealed, seals=sealed.seals + stranger) == "no trusted key made this signature"
+
+
+def test_other_payload_type_is_refused(sealed: Sealed) -> None:
+    payload = read_envelope(sealed.seals[0]).payload
+    assert _refusal(sealed, seals=signed(payload, "text/plain")) == (
+        "package.dsse.json seals a payload of type 'text/plain', "
+        "only 'application/vnd.in-toto+json' is accepted"
+    )
+
+
+def test_seals_of_two_statements_are_refused(sealed: Sealed, tmp_path: Path) -> None:
+    (other,) = signed(write_statement(facts_in(tmp_path)))
+    both = (sealed.seals[0], SealFile(name="package.sigstore.json", content=other.content))
+    assert _refusal(sealed, seals=both) == (
+        "package.dsse.json and package.sigstore.json seal different statements"
+    )
+
+
+def test_another_commit_is_refused(sealed: Sealed) -> None:
+    for commit in ("f" * 40, COMMIT[:12]):
+        message = _refusal(sealed, expected=Expected(commit=commit))
+        assert message == f"this package is about commit {COMMIT}, not about '{commit}'"
+
+
+def test_commit_in_capitals_is_the_same_commit(sealed: Sealed) -> None:
+    assert sealed.verified(expected=Expected(commit=COMMIT.upper())).commit == COMMIT
+
+
+def test_another_repository_is_refused(sealed: Sealed) -> None:
+    message = _refusal(sealed, expected=Expected(commit=COMMIT, repository="evil/fork"))
+    assert message == "this package is about repository 'org/repo', not about 'evil/fork'"
+    verified = sealed.verified(expected=Expected(commit=COMMIT, repository="org/repo"))
+    assert verified.repository == "org/repo"
+
+
+def test_package_beyond_its_age_is_refused(sealed: Sealed) -> None:
+    late = Expected(commit=COMMIT, not_before=NOON.replace(minute=1))
+    message = _refusal(sealed, expected=late)
+    assert message == "this package was made at 2026-01-31T12:00:00Z, which is too long ago"
+    on_time = sealed.verified(expected=Expected(commit=COMMIT, not_before=NOON))
+    assert on_time.created_at == "2026-01-31T12:00:00Z"
+
+
+def test_missing_package_is_a_fault_of_storage(sealed: Sealed) -> None:
+    sealed.path.unlink()
+    with pytest.raises(StorageError):
+        sealed.verified()
+
+
+@pytest.mark.parametrize("extra", [b"\0", b"x" * 512])
+def test_longer_package_is_refused(sealed: Sealed, extra: bytes) -> None:
+    with sealed.path.open("ab") as target:
+        target.write(extra)
+    size = 10240 + len(extra)
+    assert _refusal(sealed) == f"package.tar has {size:,} bytes, the seal says 10,240"
+
+
+def test_another_package_is_refused(sealed: Sealed) -> None:
+    sealed.path.write_bytes(_packed(*members_of(verdict_of(cause="other"))))
+    with pytest.raises(AttestationError, match="not the file that was sealed") as caught:
+        sealed.verified()
+    assert caught.value.details[0] == f"sealed: {sealed.package.sha256}"
+
+
+SUMS_REFUSED = "SHA256SUMS does not fit the members of the package"
+
+
+@pytest.mark.parametrize(
+    ("listed", "detail"),
+    [
+        ((("a", b"1"), ("b", b"2")), "not packed like that: "),
+        ((), "not listed: "),
+        ((("a", b"changed"),), "not packed like that: "),
+    ],
+    ids=["member missing", "member extra", "member changed"],
+)
+def test_sums_that_do_not_fit_are_refused(
+    tmp_path: Path, listed: tuple[tuple[str, bytes], ...], detail: str
+) -> None:
+    sums = sums_text([(name, sha256_hex(data)) for name, data in listed])
+    rows = (("a", b"1"), ("SHA256SUMS", sums))
+    blocks = b"".join(header(name, len(data)) + data + padding(len(data)) for name, data in rows)
+    archive = blocks + bytes(10240 - len(blocks))
+    with pytest.raises(AttestationError, match=SUMS_REFUSED) as caught:
+        sealed_bytes(tmp_path, archive).verified()
+    assert caught.value.details[0].startswith(detail)
+
+
+def test_package_without_verdict_is_refused(tmp_path: Path) -> None:
+    sealed = sealed_bytes(tmp_path, _packed(member("a")))
+    assert _refusal(sealed) == "the package holds no verdict.json"
+
+
+def test_verdict_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    sealed = sealed_bytes(tmp_path, _packed(member("verdict.json", b'{"a": 1, "a": 2}')))
+    assert _refusal(sealed) == "verdict.json: not valid JSON: key 'a' is given twice"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"passes": False}, "says passes 'False', the seal says 'True'"),
+        ({"outcome": Outcome.ERROR}, "says outcome 'error', the seal says 'reproduced'"),
+        ({"commit": "f" * 40}, f"says commit '{'f' * 40}', the seal says '{COMMIT}'"),
+        ({"checkpoint_root": "1" * 64}, f"the seal says '{'c' * 64}'"),
+        ({"settings_digest": "1" * 64}, f"the seal says '{'e' * 64}'"),
+        ({"snapshot_digest": "1" * 64}, f"the seal says '{'d' * 64}'"),
+        ({"isolation": "\x1b[2J"}, "says isolation '?[2J', the seal says 'none'"),
+        ({"created_at": "2026-01-31T12:00:01+00:00"}, "the seal says '2026-01-31T12:00:00Z'"),
+    ],
+    ids=lambda value: str(next(iter(value))) if isinstance(value, dict) else "",
+)
+def test_verdict_that_contradicts_its_seal_is_refused(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    archive = _packed(member("verdict.json", write_document(verdict_of(**change))))
+    assert _refusal(sealed_bytes(tmp_path, archive)).endswith(message)
+
+
+def test_damaged_archive_with_a_valid_seal_is_refused(tmp_path: Path) -> None:
+    message = _refusal(sealed_bytes(tmp_path, b"no archive" * 1024))
+    assert message == "the package holds something that is not a regular file"
+
+
+def test_signed_text_that_is_no_statement_is_refused(sealed: Sealed) -> None:
+    assert _refusal(sealed, seals=signed(b"[" * 1000)) == (
+        "the signed statement: nested deeper than 32 levels"
+    )
+    assert _refusal(sealed, seals=signed(b"null")) == "the signed statement: not a JSON object"

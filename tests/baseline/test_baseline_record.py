@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+from evidence_cases import COMMIT, PARTS, evidence_of, evidence_set_of, settings_of
+
+from gate.baseline.record import propose_entry, read_baseline, with_entry
+from gate.baseline.select import Relation, select_entry
+from gate.codec.documents import write_document
+from gate.comparison.compare import compare_results
+from gate.errors import BaselineError, DocumentError
+from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.evidence import Environment, RunEvidence
+
+COMPARE = settings_of().compare
+TRAINING = "3" * 64
+
+
+def _entry(
+    run: RunEvidence | None = None,
+    again: RunEvidence | None = None,
+    changed_files: tuple[str, ...] = (),
+) -> BaselineEntry:
+    run = run or evidence_of()
+    repeat = compare_results(run, again or run, COMPARE, ("strict-1", "strict-2"))
+    evidence = evidence_set_of(run, changed_files=changed_files)
+    return propose_entry(evidence, run, repeat, reason="because")
+
+
+def test_an_entry_says_what_it_was_made_from() -> None:
+    entry = _entry()
+    assert (entry.commit, entry.reason, entry.training_digest) == (COMMIT, "because", TRAINING)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_number_that_is_not_finite_enters_no_baseline(value: float) -> None:
+    with pytest.raises(BaselineError, match=r"metric guest.loss is (nan|inf) at step 2"):
+        _entry(evidence_of(values=(1.0, value)))
+
+
+def test_a_run_that_does_not_repeat_enters_no_baseline() -> None:
+    with pytest.raises(BaselineError, match="the two strict runs are not equal"):
+        _entry(evidence_of(), evidence_of(weights=b"other"))
+
+
+def test_a_dirty_tree_enters_no_baseline() -> None:
+    with pytest.raises(BaselineError, match="the work tree differs from its commit") as caught:
+        _entry(changed_files=("train.py",))
+    assert caught.value.details == ("train.py",)
+
+
+def test_the_file_is_one_fact_a_line_and_reads_back() -> None:
+    baseline = with_entry(None, _entry())
+    data = write_document(baseline)
+    assert b'{"decimal": "2.5", "hex": "0x1.4000000000000p+1", "step": 1},\n' in data
+    assert read_baseline(data, "baseline.json") == baseline
+
+
+def test_no_file_is_no_baseline_and_a_broken_one_is_an_error() -> None:
+    assert read_baseline(None, "baseline.json") is None
+    with pytest.raises(DocumentError, match=r"baseline.json: not valid JSON"):
+        read_baseline(b"{", "baseline.json")
+
+
+def test_an_entry_replaces_its_environments_and_keeps_others() -> None:
+    other = _entry(evidence_of(parts={**PARTS, "device": "gpu"}))
+    first = with_entry(with_entry(None, _entry()), other)
+    again = _entry().model_copy(update={"reason": "newer"})
+    entries = with_entry(first, again).entries
+    assert sorted(entry.reason for entry in entries) == ["because", "newer"]
+
+
+def test_an_entry_of_another_training_is_dropped() -> None:
+    old = _entry().model_copy(update={"training_digest": "4" * 64})
+    assert with_entry(Baseline(entries=(old,)), _entry()).entries == (_entry(),)
+
+
+def test_order_of_recording_does_not_show_in_the_file() -> None:
+    one, two = _entry(), _entry(evidence_of(parts={**PARTS, "device": "gpu"}))
+    assert with_entry(with_entry(None, one), two) == with_entry(with_entry(None, two), one)
+
+
+def _select(
+    parts: dict[str, str], *entries: BaselineEntry
+) -> tuple[BaselineEntry | None, Relation]:
+    baseline = Baseline(entries=entries) if entries else None
+    found = select_entry(baseline, Environment(parts=parts), TRAINING, ("cpu",))
+    return found.entry, found.relation
+
+
+def test_the_same_environment_is_chosen_before_a_comparable_one() -> None:
+    near, same = _entry(evidence_of(parts={**PARTS, "cpu": "two"})), _entry()
+    assert _select(PARTS, near, same) == (same, Relation.SAME)
+    assert _select(PARTS, near) == (near, Relation.COMPARABLE)
+
+
+def test_among_different_ones_the_nearest_is_chosen() -> None:
+    far = _entry(evidence_of(parts={**PARTS, "device": "gpu", "torch": "1"}))
+    near = _entry(evidence_of(parts={**PARTS, "device": "gpu"}))
+    assert _select(PARTS, far, near) == (near, Relation.DIFFERENT)
+
+
+def test_no_entries_choose_nothing() -> None:
+    assert _select(PARTS) == (None, Relation.DIFFERENT)
+
+
+def test_an_entry_of_another_training_is_chosen_only_to_say_so() -> None:
+    old = _entry().model_copy(update={"training_digest": "4" * 64})
+    found = select_entry(Baseline(entries=(old,)), Environment(parts=PARTS), TRAINING, ())
+    assert not found.same_training
+    both = Baseline(entries=(old, _entry()))
+    assert select_entry(both, Environment(parts=PARTS), TRAINING, ()).same_training

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gate.codec.json_text import canonical_json, reviewable_json
+from gate.codec.strict_json import parse_json
+from gate.errors import DocumentError
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4)
+    | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(JSON_VALUES)
+def test_reviewable_text_reads_back_as_the_same_value(value: object) -> None:
+    assert parse_json(reviewable_json(value).encode(), "x") == value
+
+
+@given(JSON_VALUES)
+def test_canonical_text_does_not_depend_on_key_order(value: object) -> None:
+    shuffled = json.loads(json.dumps(value), object_pairs_hook=lambda pairs: dict(pairs[::-1]))
+    assert canonical_json(shuffled) == canonical_json(value)
+
+
+def test_a_record_in_a_list_keeps_to_one_line() -> None:
+    text = reviewable_json({"points": [{"step": 1, "shape": [2, 3]}, {"step": 2, "shape": []}]})
+    assert '    {"shape": [2, 3], "step": 1},\n' in text
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"a": 1, "a": 2}', "x: not valid JSON: key 'a' is given twice"),
+        (b"[NaN]", "x: not valid JSON: NaN is not a JSON number"),
+        (b"[-Infinity]", "x: not valid JSON: -Infinity is not a JSON number"),
+        (b"\xff", "x: not UTF-8 at byte 0"),
+        (b"[" * 100_000, "x: nested deeper than 32 levels"),
+        (b'{"a":' * 40, "x: nested deeper than 32 levels"),
+        (b"{", "x: not valid JSON: Expecting property name"),
+    ],
+)
+def test_what_is_refused_is_named(data: bytes, message: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        parse_json(data, "x")
+    assert str(caught.value).startswith(message)
+
+
+def test_brackets_inside_text_are_no_nesting() -> None:
+    assert parse_json(b'"' + b"[" * 100 + b'\\"{"', "x") == "[" * 100 + '"{'
+
+
+def test_a_file_over_its_limit_is_refused_before_parsing() -> None:
+    with pytest.raises(DocumentError, match=r"x: 11 bytes, the limit is 10"):
+        parse_json(b"[1,2,3,4,5]", "x", max_bytes=10)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from evidence_cases import PARTS, evidence_of, manifest_of, settings_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gate.comparison.canary import run_canary
+from gate.comparison.compare import compare_results, compare_steps
+from gate.records.comparison import Comparison, TensorChange
+from gate.records.evidence import RunEvidence, StepDigest
+
+COMPARE = settings_of().compare
+VALUES = st.lists(st.floats(allow_nan=False), min_size=1, max_size=5).map(tuple)
+
+
+def _compare(expected: RunEvidence, observed: RunEvidence) -> Comparison:
+    return compare_results(expected, observed, COMPARE, ("one", "two"))
+
+
+def test_equal_runs_are_equal_and_say_how_much_was_compared() -> None:
+    found = _compare(evidence_of(), evidence_of())
+    assert found.numerically_equal
+    assert (found.compared_points, found.compared_steps, found.compared_tensors) == (3, 3, 2)
+    assert found.first_step is None
+
+
+def test_the_first_differing_step_is_the_earliest_of_all_streams() -> None:
+    found = _compare(evidence_of(), evidence_of(values=(2.5, 9.0, 9.5)))
+    assert found.first_step == 2
+    assert found.step_faults == ("parameters differ from step 2 on (2 of 3 steps)",)
+
+
+def test_a_changed_tensor_shows_both_sides() -> None:
+    (delta,) = _compare(evidence_of(), evidence_of(weights=b"WEIGHTS")).tensors
+    assert (delta.name, delta.kind) == ("weight", TensorChange.CHANGED)
+    assert delta.expected.startswith("U8[7] ")
+    assert delta.expected != delta.observed
+
+
+def test_missing_and_extra_tensors_are_told_apart() -> None:
+    left = evidence_of().model_copy(update={"checkpoint": manifest_of(a=b"1")})
+    right = evidence_of().model_copy(update={"checkpoint": manifest_of(b=b"1")})
+    found = _compare(left, right)
+    assert [delta.kind for delta in found.tensors] == [TensorChange.MISSING, TensorChange.EXTRA]
+    assert not found.something_compared
+
+
+def test_manifests_of_two_algorithms_are_never_equal() -> None:
+    other = evidence_of().checkpoint.model_copy(update={"algorithm": "other/1"})
+    found = _compare(evidence_of(), evidence_of().model_copy(update={"checkpoint": other}))
+    assert found.tensors[0].name == "(digest algorithm)"
+
+
+def test_steps_of_two_algorithms_are_not_compared() -> None:
+    left, right = (StepDigest(step=1, parameters=f"{name}:00") for name in ("sha256", "poly64"))
+    faults, compared, first = compare_steps((left,), (right,))
+    assert faults == ("per-step digests were made by two algorithms and cannot be compared",)
+    assert (compared, first) == (0, None)
+
+
+def test_another_step_count_is_told() -> None:
+    faults, _, _ = compare_steps(evidence_of().steps, evidence_of().steps[:-1])
+    assert faults == ("3 optimizer steps expected, 2 found",)
+
+
+def test_environment_parts_are_compared_one_by_one() -> None:
+    moved = {**PARTS, "cpu": "two", "driver": "9"}
+    found = _compare(evidence_of(), evidence_of(parts=moved))
+    assert [(c.part, c.expected, c.observed, c.comparable) for c in found.environment] == [
+        ("cpu", "one", "two", True),
+        ("driver", "none", "9", False),
+    ]
+    assert not found.comparable_environment
+
+
+@given(VALUES, VALUES)
+def test_swapping_the_sides_swaps_the_differences(
+    left: tuple[float, ...], right: tuple[float, ...]
+) -> None:
+    there = _compare(evidence_of(values=left), evidence_of(values=right))
+    back = _compare(evidence_of(values=right), evidence_of(values=left))
+    assert there.numerically_equal == back.numerically_equal
+    assert there.first_step == back.first_step
+    assert [d.step for d in there.metrics] == [d.step for d in back.metrics]
+
+
+@given(VALUES)
+def test_a_result_equals_itself(values: tuple[float, ...]) -> None:
+    run = evidence_of(values=values)
+    assert _compare(run, run).numerically_equal
+
+
+@given(VALUES)
+def test_the_canary_catches_every_planted_fault(values: tuple[float, ...]) -> None:
+    assert all(probe.caught for probe in run_canary(evidence_of(values=values), COMPARE))
+
+
+def test_the_canary_plants_six_probes() -> None:
+    assert len(run_canary(evidence_of(), COMPARE)) == 6

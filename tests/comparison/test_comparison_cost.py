@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+from evidence_cases import evidence_of, settings_of
+
+from gate.comparison.cost import determinism_cost
+from gate.records.comparison import CostState, DeterminismCost
+from gate.records.evidence import RunEvidence
+
+COST = settings_of().cost
+
+
+def _runs(
+    label: str, *seconds: float, steps: int = 40, memory: int = 100
+) -> tuple[RunEvidence, ...]:
+    return tuple(
+        evidence_of(
+            f"{label}-{number}",
+            step_seconds=tuple(base * (1 + 0.01 * (step % 5)) for step in range(steps)),
+            memory=memory,
+        )
+        for number, base in enumerate(seconds, start=1)
+    )
+
+
+def _cost(strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...]) -> DeterminismCost:
+    return determinism_cost(strict, default, COST)
+
+
+def test_a_clear_cost_is_measured_with_its_interval() -> None:
+    cost = _cost(_runs("strict", 1.2, 1.2, memory=150), _runs("default", 1.0, 1.0))
+    assert cost.state is CostState.MEASURED
+    assert cost.time_ratio == pytest.approx(1.2, rel=0.02)
+    assert cost.low is not None
+    assert cost.high is not None
+    assert 1.1 < cost.low <= cost.time_ratio <= cost.high < 1.3
+    assert cost.memory_ratio == 1.5
+    assert cost.steps_used == 35
+
+
+def test_a_gain_is_measured_too() -> None:
+    cost = _cost(_runs("strict", 0.5, 0.5), _runs("default", 1.0, 1.0))
+    assert cost.state is CostState.MEASURED
+    assert cost.high is not None
+    assert cost.high < 1
+
+
+def test_inside_the_noise_of_the_machine_nothing_is_claimed() -> None:
+    cost = _cost(_runs("strict", 1.1, 1.1), _runs("default", 1.0, 1.3))
+    assert cost.state is CostState.INCONCLUSIVE
+    assert cost.reason == "not outside the noise of this machine"
+
+
+def test_too_few_steps_give_a_reason_and_no_number() -> None:
+    cost = _cost(_runs("strict", 1.0, 1.0, steps=12), _runs("default", 1.0, 1.0))
+    assert (cost.state, cost.reason) == (CostState.NOT_MEASURABLE, "3 steps too short")
+    assert cost.time_ratio is None
+
+
+def test_one_default_run_has_no_control() -> None:
+    cost = _cost(_runs("strict", 1.0, 1.0), _runs("default", 1.0))
+    assert cost.reason == "too few runs in default mode"
+
+
+def test_a_clock_that_stands_still_measures_nothing() -> None:
+    cost = _cost(_runs("strict", 1.0, 1.0), _runs("default", 0.0, 0.0))
+    assert cost.reason == "steps too fast for this clock"
+
+
+def test_without_a_memory_figure_there_is_no_memory_ratio() -> None:
+    cost = _cost(_runs("strict", 1.0, 1.0, memory=0), _runs("default", 1.0, 1.0))
+    assert cost.memory_ratio is None
+
+
+def test_the_same_evidence_gives_the_same_interval() -> None:
+    runs = _runs("strict", 1.1, 1.2), _runs("default", 1.0, 1.05)
+    assert _cost(*runs) == _cost(*runs)

@@ -1,0 +1,301 @@
+"""The client against a server that plays GitHub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from fake_github import BOT, Failure, FakeGitHub
+
+from gate.edges.github import GitHubComments
+from gate.edges.github_http import Patience
+from gate.errors import PublishError
+from gate.records.report import Publication
+from gate.report.sticky import publish
+
+MARKER = "<!-- repro-gate:default -->"
+
+
+@pytest.fixture
+def github() -> Iterator[FakeGitHub]:
+    with FakeGitHub() as server:
+        yield server
+
+
+@pytest.fixture
+def client(github: FakeGitHub) -> Iterator[GitHubComments]:
+    with connect(github) as comments:
+        yield comments
+
+
+def connect(github: FakeGitHub, *, timeout_seconds: float = 5.0) -> GitHubComments:
+    return GitHubComments(
+        api_url=github.api_url,
+        repository="org/repo",
+        number=7,
+        token=github.token,
+        patience=Patience(timeout_seconds=timeout_seconds, backoff_seconds=0.0),
+    )
+
+
+def test_creates_a_comment_as_the_bot(github: FakeGitHub, client: GitHubComments) -> None:
+    made = client.create("text")
+    assert (made.author, made.body) == (BOT, "text")
+    assert [comment.comment_id for comment in github.comments] == [made.comment_id]
+
+
+def test_replaces_the_text_of_a_comment(github: FakeGitHub, client: GitHubComments) -> None:
+    made = client.create("old")
+    assert client.update(made.comment_id, "new").url == made.url
+    assert [comment.body for comment in github.comments] == ["new"]
+
+
+def test_lists_every_page_in_order(github: FakeGitHub, client: GitHubComments) -> None:
+    for index in range(205):
+        github.add(f"text {index}")
+    assert [one.body for one in client.listed()] == [f"text {index}" for index in range(205)]
+    assert github.methods() == ["GET"] * 3
+
+
+def test_lists_a_comment_of_a_deleted_account(github: FakeGitHub, client: GitHubComments) -> None:
+    github.add("text", author=None)
+    assert client.listed()[0].author == ""
+
+
+def test_an_enterprise_prefix_is_kept() -> None:
+    with FakeGitHub(prefix="/api/v3") as github, connect(github) as client:
+        for index in range(101):
+            github.add(str(index))
+        assert len(client.listed()) == 101
+        assert {one.path.split("/repos")[0] for one in github.requests} == {"/api/v3"}
+
+
+def test_sends_the_headers_that_the_api_wants(github: FakeGitHub, client: GitHubComments) -> None:
+    client.listed()
+    headers = github.requests[0].headers
+    assert headers["accept"] == "application/vnd.github+json, application/json;q=0.9"
+    assert headers["x-github-api-version"] == "2022-11-28"
+    assert headers["authorization"] == f"Bearer {github.token}"
+
+
+@pytest.mark.parametrize(
+    ("failure", "message", "hint"),
+    [
+        (Failure.UNAUTHORISED, "the token was refused (401)", "Pass the token of this job"),
+        (
+            Failure.REFUSED,
+            "the token may not comment on this pull request (403)",
+            "Give the job the permission `pull-requests: write`",
+        ),
+        (
+            Failure.NOT_FOUND,
+            "the pull request or its comment was not found (404)",
+            "Check the repository's name",
+        ),
+        (Failure.GONE, "comments are switched off or locked here (410)", "Unlock"),
+        (Failure.RATE_LIMITED, "GitHub's rate limit is used up (429)", "later"),
+        (Failure.TEAPOT, "GitHub refused the request (418)", "The job summary"),
+    ],
+)
+def test_a_refusal_is_explained_and_not_repeated(
+    github: FakeGitHub, client: GitHubComments, failure: Failure, message: str, hint: str
+) -> None:
+    github.fail_next("POST", failure)
+    with pytest.raises(PublishError) as caught:
+        client.create("text")
+    assert caught.value.message == message
+    assert hint in caught.value.hint
+    assert github.methods() == ["POST"]
+
+
+def test_a_used_up_rate_limit_is_told_apart_from_a_missing_permission(
+    github: FakeGitHub, client: GitHubComments
+) -> None:
+    github.fail_next("POST", Failure.QUOTA_EMPTY)
+    with pytest.raises(PublishError, match="rate limit is used up"):
+        client.create("text")
+
+
+def test_what_github_says_is_passed_on(github: FakeGitHub, client: GitHubComments) -> None:
+    github.fail_next("POST", Failure.REFUSED)
+    with pytest.raises(PublishError) as caught:
+        client.create("text")
+    assert caught.value.details == ("Resource not accessible by integration",)
+
+
+@pytest.mark.parametrize("failure", [Failure.TEAPOT, Failure.TEAPOT_LIST, Failure.TEAPOT_TEXT])
+def test_an_answer_without_a_message_adds_nothing(
+    github: FakeGitHub, client: GitHubComments, failure: Failure
+) -> None:
+    github.fail_next("POST", failure)
+    with pytest.raises(PublishError) as caught:
+        client.create("text")
+    assert caught.value.details == ()
+
+
+def test_a_text_over_the_limit_is_refused(client: GitHubComments) -> None:
+    with pytest.raises(PublishError, match="refused as invalid or too long"):
+        client.create("x" * 65_537)
+
+
+def test_reading_and_replacing_are_retried(github: FakeGitHub, client: GitHubComments) -> None:
+    made = client.create("old")
+    github.fail_next("GET", Failure.SERVER_ERROR, Failure.RATE_LIMITED, Failure.CUT)
+    github.fail_next("PATCH", Failure.SERVER_ERROR)
+    assert len(client.listed()) == 1
+    assert client.update(made.comment_id, "new").body == "new"
+
+
+def test_a_server_that_stays_broken_is_told(github: FakeGitHub, client: GitHubComments) -> None:
+    github.fail_next("GET", *[Failure.SERVER_ERROR] * 4)
+    with pytest.raises(PublishError, match=r"GitHub had a fault of its own \(500\)"):
+        client.listed()
+
+
+def test_a_failed_creation_is_repeated_after_a_look(
+    github: FakeGitHub, client: GitHubComments
+) -> None:
+    github.fail_next("POST", Failure.SERVER_ERROR, Failure.CUT)
+    client.create("text")
+    assert len(github.comments) == 1
+    assert github.methods() == ["POST", "GET", "POST", "GET", "POST"]
+
+
+@pytest.mark.parametrize("failure", [Failure.CUT_AFTER_STORING, Failure.BAD_GATEWAY_AFTER_STORING])
+def test_a_creation_whose_answer_got_lost_is_not_repeated(
+    github: FakeGitHub, client: GitHubComments, failure: Failure
+) -> None:
+    github.fail_next("POST", failure)
+    assert client.create("text").comment_id == github.comments[0].comment_id
+    assert len(github.comments) == 1
+
+
+def test_an_older_comment_with_the_same_text_is_not_taken_for_ours(
+    github: FakeGitHub, client: GitHubComments
+) -> None:
+    older = github.add("text")
+    client.listed()
+    github.fail_next("POST", Failure.CUT)
+    assert client.create("text").comment_id != older.comment_id
+
+
+def test_creation_gives_up_after_three_tries(github: FakeGitHub, client: GitHubComments) -> None:
+    github.fail_next("POST", *[Failure.CUT] * 3)
+    with pytest.raises(PublishError, match=r"could not be reached \(ConnectionError\)"):
+        client.create("text")
+    assert github.methods().count("POST") == 3
+
+
+def test_a_server_that_does_not_answer_is_told(github: FakeGitHub) -> None:
+    with connect(github, timeout_seconds=0.05) as client:
+        github.fail_next("POST", *[Failure.SILENT] * 3)
+        with pytest.raises(PublishError, match=r"did not answer within 0\.05 s"):
+            client.create("text")
+
+
+def test_a_redirect_on_the_same_host_is_followed(
+    github: FakeGitHub, client: GitHubComments
+) -> None:
+    github.fail_next("POST", Failure.MOVED_HERE)
+    assert client.create("text").body == "text"
+
+
+def test_a_redirect_to_another_host_is_not(github: FakeGitHub, client: GitHubComments) -> None:
+    github.fail_next("GET", Failure.MOVED_TO_ANOTHER_HOST)
+    with pytest.raises(PublishError, match="to another host; it was not followed"):
+        client.listed()
+
+
+def test_redirects_without_end_are_left(github: FakeGitHub, client: GitHubComments) -> None:
+    github.fail_next("GET", *[Failure.MOVED_HERE] * 4)
+    with pytest.raises(PublishError, match="from one address to the next without end"):
+        client.listed()
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_an_answer_that_is_not_the_apis_is_told(
+    github: FakeGitHub, client: GitHubComments, method: str
+) -> None:
+    github.fail_next(method, Failure.NOT_JSON)
+    with pytest.raises(PublishError, match="not that of GitHub's API"):
+        _ = client.listed() if method == "GET" else client.create("text")
+
+
+def test_a_list_without_end_is_left(github: FakeGitHub, client: GitHubComments) -> None:
+    github.fail_next("GET", *[Failure.SAME_PAGE_AGAIN] * 200)
+    with pytest.raises(PublishError, match="more than 20,000 comments"):
+        client.listed()
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("failure", [*Failure])
+def test_no_failure_shows_the_token(github: FakeGitHub, method: str, failure: Failure) -> None:
+    github.fail_next(method, *[failure] * 4)
+    with connect(github, timeout_seconds=0.05) as client:
+        error = _error_of(client, method)
+    assert github.token not in f"{error}{error!r}{error and error.__cause__!r}"
+
+
+def _error_of(client: GitHubComments, method: str) -> PublishError | None:
+    try:
+        _ = client.listed() if method == "GET" else client.create("text")
+    except PublishError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("token", ["", "secret\n", "sec ret", "s\xe9cret"])
+def test_a_malformed_token_is_refused_without_being_shown(github: FakeGitHub, token: str) -> None:
+    with pytest.raises(PublishError) as caught:
+        GitHubComments(api_url=github.api_url, repository="org/repo", number=7, token=token)
+    assert str(caught.value) == (
+        "the GitHub token is empty or holds a character that no token has\n"
+        "hint: Pass the token of this job, without quotes or line ends."
+    )
+
+
+@pytest.mark.parametrize("api_url", ["", "api.github.com", "file:///etc", "https://"])
+def test_an_address_that_is_none_is_refused(api_url: str) -> None:
+    with pytest.raises(PublishError, match="is no address of an API"):
+        GitHubComments(api_url=api_url, repository="org/repo", number=7, token="token")
+
+
+@pytest.mark.parametrize("repository", ["", "repo", "org/repo/issues", "org/re po", "../.."])
+def test_a_repository_that_is_none_is_refused(repository: str) -> None:
+    with pytest.raises(PublishError, match="is no repository"):
+        GitHubComments(
+            api_url="https://api.github.example", repository=repository, number=7, token="token"
+        )
+
+
+def test_nobody_answers_at_that_address() -> None:
+    with FakeGitHub() as github:
+        api_url = github.api_url
+    with (
+        GitHubComments(
+            api_url=api_url,
+            repository="org/repo",
+            number=7,
+            token="token",
+            patience=Patience(backoff_seconds=0.0),
+        ) as client,
+        pytest.raises(PublishError, match="could not be reached"),
+    ):
+        client.listed()
+
+
+def test_one_comment_is_kept_over_three_gates(github: FakeGitHub, client: GitHubComments) -> None:
+    github.add(f"{MARKER}\nplanted")
+    actions = [publish(client, marker=MARKER, body=f"{MARKER}\n{text}").action for text in "aab"]
+    assert actions == ["created", "unchanged", "updated"]
+    assert [one.body for one in github.comments] == [f"{MARKER}\nplanted", f"{MARKER}\nb"]
+
+
+def test_a_read_only_token_leaves_a_reason(github: FakeGitHub, client: GitHubComments) -> None:
+    github.fail_next("POST", Failure.REFUSED)
+    publication = publish(client, marker=MARKER, body=MARKER)
+    assert publication == Publication(
+        reason_not_posted="the token may not comment on this pull request (403). Give the job the "
+        "permission `pull-requests: write`. A pull request from a fork never gets it: the job "
+        "summary holds the report."
+    )

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from guest_folder import exact, step_line
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gate.edges.files import LocalFiles
+from gate.errors import EvidenceError
+from gate.evidence import metrics, series
+from gate.evidence.guest_documents import MetricLine, StepLine
+from gate.evidence.metrics import file_series, guest_series, output_series
+from gate.records.evidence import MetricSeries, MetricSource
+
+
+def steps_of(*lines: dict[str, object]) -> list[StepLine]:
+    return [StepLine.model_validate(line) for line in lines]
+
+
+def values(found: MetricSeries) -> list[tuple[int, float]]:
+    return [(point.step, point.value) for point in found.points]
+
+
+def from_file(files: LocalFiles, folder: Path, text: str) -> tuple[MetricSeries, ...]:
+    (folder / "m.jsonl").write_text(text)
+    return file_series(files, folder / "m.jsonl", "m.jsonl")
+
+
+def test_losses_of_each_optimizer_are_a_series_of_their_own() -> None:
+    lines = steps_of(
+        step_line(1), step_line(1, optimizer=1, loss=exact(3.0, "float64")), step_line(2, loss=None)
+    )
+    first, second = guest_series(lines, ())
+    assert (first.name, first.dtype, first.source) == ("guest.loss", "float32", MetricSource.GUEST)
+    assert values(first) == [(1, 0.5)]
+    assert (second.name, second.dtype) == ("guest.loss.1", "float64")
+
+
+def test_what_the_script_logs_is_kept_exactly() -> None:
+    logged = MetricLine(name="accuracy", step=3, dtype="float64", hex=(0.1).hex())
+    (found,) = guest_series((), [logged])
+    assert (found.name, values(found)) == ("guest.accuracy", [(3, 0.1)])
+
+
+def test_a_metric_that_changes_its_type_is_refused() -> None:
+    lines = steps_of(step_line(1), step_line(2, loss=exact(0.5, "float64")))
+    with pytest.raises(EvidenceError, match=r"'guest.loss' is float32, but float64 at step 2"):
+        guest_series(lines, ())
+
+
+def test_numbers_of_a_metrics_file_become_series(files: LocalFiles, tmp_path: Path) -> None:
+    text = (
+        '{"step": 1, "loss": 0.1, "ok": true, "note": "x", "deep": {"a": 1}}\n\n{"step": 2, "n": 7}'
+    )
+    loss, count = from_file(files, tmp_path, text)
+    assert (loss.name, loss.source, values(loss)) == ("file.loss", MetricSource.FILE, [(1, 0.1)])
+    assert (count.name, values(count)) == ("file.n", [(2, 7.0)])
+
+
+def test_nan_and_infinity_of_a_metrics_file_are_kept(files: LocalFiles, tmp_path: Path) -> None:
+    (loss,) = from_file(files, tmp_path, '{"step": 1, "loss": NaN}\n{"step": 2, "loss": -Infinity}')
+    assert math.isnan(loss.points[0].value)
+    assert loss.points[1].value == float("-inf")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"loss": 1.0}', "m.jsonl: line 1: has no integer `step`"),
+        ('{"step": true, "loss": 1.0}', "m.jsonl: line 1: has no integer `step`"),
+        ('{"step": 1.0, "loss": 1.0}', "m.jsonl: line 1: has no integer `step`"),
+        ('{"step": 1}\n[1]', "m.jsonl: line 2: is not a JSON object"),
+        ('{"step": 1', "m.jsonl: line 1: not valid JSON"),
+        ('{"step": -1, "a": 1}', "line 1: metric 'file.a' has a step below 0"),
+        ('{"step": 1, "a": 1}\n{"step": 1, "a": 2}', "'file.a' is given for step 1 twice"),
+        ('{"step": 2, "a": 1}\n{"step": 1, "a": 2}', "'file.a' is given for step 1 after step 2"),
+        ('{"step": 1, "a": 9007199254740993}', "'a' is an integer that float64 cannot hold"),
+        ('{"step": 1, "a": 1' + "0" * 400 + "}", "'a' is an integer that float64 cannot hold"),
+        ('{"step": 1, "a\\u001b": 1}', r"metric name 'file.a\x1b' is longer than 200"),
+        ('{"step": 1, "' + "a" * 196 + '": 1}', "is longer than 200 characters"),
+    ],
+)
+def test_a_broken_metrics_file_is_named_with_its_line(
+    files: LocalFiles, tmp_path: Path, text: str, told: str
+) -> None:
+    with pytest.raises(EvidenceError) as caught:
+        from_file(files, tmp_path, text)
+    assert told in caught.value.message
+
+
+def test_a_missing_metrics_file_is_an_error(files: LocalFiles, tmp_path: Path) -> None:
+    with pytest.raises(EvidenceError, match=r"m.jsonl: the script left no metrics file there"):
+        file_series(files, tmp_path / "m.jsonl", "m.jsonl")
+
+
+@pytest.mark.parametrize("limit", ["MAX_POINTS", "MAX_SERIES"])
+def test_too_many_numbers_are_refused(
+    files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(series, limit, 2)
+    with pytest.raises(EvidenceError, match=r"m.jsonl: line 1: more than"):
+        from_file(files, tmp_path, '{"step": 1, "a": 1, "b": 2, "c": 3}')
+
+
+def test_printed_numbers_become_series() -> None:
+    output = b"start\nstep 1 loss 0.5\r\nstep 2 loss nan\n"
+    (found,) = output_series(r"step (?P<step>\d+) loss (?P<loss>\S+)", output)
+    assert (found.name, found.source) == ("stdout.loss", MetricSource.STDOUT)
+    assert found.points[0].value == 0.5
+    assert math.isnan(found.points[1].value)
+
+
+def test_matches_are_counted_when_the_pattern_has_no_step() -> None:
+    (found,) = output_series(r"loss (?P<loss>\S+)", b"loss 2\nother\nloss 1\n")
+    assert values(found) == [(1, 2.0), (2, 1.0)]
+
+
+def test_a_group_that_took_no_part_is_no_metric() -> None:
+    found = output_series(r"a=(?P<a>\d+)(?: b=(?P<b>\d+))?", b"a=1\na=2 b=5\n")
+    assert [(item.name, values(item)) for item in found] == [
+        ("stdout.a", [(1, 1.0), (2, 2.0)]),
+        ("stdout.b", [(2, 5.0)]),
+    ]
+
+
+def test_long_lines_are_passed_over() -> None:
+    line = b"loss 1 " + b"x" * 1000
+    (found,) = output_series(r"loss (?P<loss>\S+)", line + b"\nloss 2\n")
+    assert values(found) == [(1, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        (b"loss high\n", "the script's output: line 1: 'loss high' matches, but a group is not"),
+        (b"nothing\n\xff\n", "no line of the script's output matches"),
+    ],
+)
+def test_output_without_numbers_is_an_error(output: bytes, told: str) -> None:
+    with pytest.raises(EvidenceError) as caught:
+        output_series(r"loss (?P<loss>\S+)", output)
+    assert told in caught.value.message
+
+
+def test_too_many_lines_of_output_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MAX_OUTPUT_LINES", 2)
+    with pytest.raises(EvidenceError, match="the script printed more than 2 lines"):
+        output_series(r"(?P<loss>\d)", b"1\n2\n3\n")
+
+
+@given(st.lists(st.floats(), min_size=1, max_size=8))
+def test_every_float_comes_through_a_series_bit_for_bit(numbers: list[float]) -> None:
+    collector = series.SeriesCollector(MetricSource.FILE, "m")
+    for step, number in enumerate(numbers):
+        collector.add("a", step, number)
+    assert [point.value.hex() for point in collector.series()[0].points] == [
+        number.hex() for number in numbers
+    ]

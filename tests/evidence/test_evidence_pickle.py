@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from pathlib import Path
+
+import pytest
+from checkpoint_digests import content_of, leaves_of
+from hostile_archives import Opcodes, archive, call, name, pickled, push, storage, tensor
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gate.errors import EvidenceError
+from gate.evidence import pickle_reader
+from gate.evidence.pickle_calls import StateError
+from gate.evidence.pickle_nodes import OpaqueNode
+from gate.evidence.pickle_reader import read_pickle
+
+
+def refusal(folder: Path, data: bytes) -> str:
+    with pytest.raises(EvidenceError) as caught:
+        content_of(archive(folder, data))
+    assert caught.value.message.startswith("bad.pt: ")
+    assert caught.value.exit_code == 3
+    return caught.value.message.removeprefix("bad.pt: ")
+
+
+class Command:
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, (f"touch {self.canary}",)
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_command_in_a_pickle_is_described_and_never_run(tmp_path: Path, protocol: int) -> None:
+    canary = tmp_path / "canary"
+    content = content_of(archive(tmp_path, pickle.dumps({"x": Command(canary)}, protocol)))
+    assert not canary.exists()
+    assert content.notes == (
+        "bad.pt: 1 texts and empty values not compared",
+        "bad.pt: 1 object(s) of 'posix.system' compared only by what is inside",
+    )
+
+
+def test_the_command_would_run_if_it_were_unpickled(tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    pickle.loads(pickle.dumps(Command(canary), 2))  # noqa: S301 - proves that the test above can fail
+    assert canary.exists()
+
+
+def test_a_call_of_a_call_is_opaque() -> None:
+    value = read_pickle(pickled(call(call(name("m", "f")), 5)))
+    assert isinstance(value, OpaqueNode)
+    assert value.made_by == "an object"
+
+
+@pytest.mark.parametrize(
+    ("opcodes", "told"),
+    [
+        (tensor(offset=1), "a tensor reaches outside its storage"),
+        (tensor(offset=-1), "a tensor's offset, shape and strides do not belong together"),
+        (tensor(shape=(5,)), "a tensor reaches outside its storage"),
+        (tensor(shape=(2,), strides=(4,)), "a tensor reaches outside its storage"),
+        (tensor(shape=(2,), strides=(-1,)), "a tensor's strides holds something else than sizes"),
+        (tensor(shape=(2**70,)), "a tensor's shape holds something else than sizes from 0"),
+        (tensor(shape=("4",)), "a tensor's shape holds something else than sizes from 0"),
+        (tensor(shape=(1,) * 65), "a tensor's shape is no short tuple"),
+        (tensor(shape=4), "a tensor's shape is no short tuple"),
+        (tensor(shape=(2, 2)), "a tensor's offset, shape and strides do not belong together"),
+        (tensor(shape=(2**40,), strides=(0,)), "a tensor has more than 68,719,476,736 bytes"),
+        (tensor(shape=(2**31,), strides=(0,)), "an expanded or strided tensor is too large"),
+        (tensor(source=push(1)), "rebuilds a tensor from something that is no storage"),
+        (tensor(source=storage(elements=5)), "storage '0' has 16 bytes, not the 5 elements"),
+        (tensor(source=storage(elements=3)), "storage '0' has 16 bytes, not the 3 elements"),
+        (tensor(source=storage(elements=-4)), "storage '0' has an impossible size"),
+        (tensor(source=storage(key="1")), "storage '1' is missing"),
+        (tensor(source=storage(key="../data.pkl")), "storage '../data.pkl' is missing"),
+        (tensor(source=storage(key=0)), "refers to something outside that is no storage"),
+        (tensor(source=storage(kind="QInt8Storage")), "holds a storage of type 'QInt8Storage'"),
+        (Opcodes(push("0") + b"Q"), "refers to something outside that is no storage"),
+        (
+            Opcodes(push(("storage", name("os", "FloatStorage"), "0", "cpu", 4)) + b"Q"),
+            "holds a storage of type 'FloatStorage', which is not read",
+        ),
+        (
+            call(name("torch._utils", "_rebuild_tensor_v3"), storage(), 0, (4,), (1,), None, None),
+            "holds a tensor of an unknown dtype",
+        ),
+        (
+            call(name("torch._utils", "_rebuild_meta_tensor_no_storage"), 1),
+            "holds a tensor on the meta device",
+        ),
+        (call(name("_codecs", "encode"), "\u20ac", "latin1"), "holds bytes that are written as no"),
+        (Opcodes(name("m", "f") + b"NR"), "calls something with arguments that are no tuple"),
+    ],
+)
+def test_tensors_and_calls_that_lie_are_refused(
+    tmp_path: Path, opcodes: Opcodes, told: str
+) -> None:
+    assert told in refusal(tmp_path, pickled(opcodes))
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "its pickle is cut short or broken: 'pickle exhausted before seeing STOP'"),
+        (b"\x80\x02", "its pickle is cut short or broken"),
+        (b"\x80\x02\xff.", "its pickle is cut short or broken"),
+        (b"\x80\x02X\xff\xff\xff\xffa.", "its pickle is cut short or broken"),
+        (b"}.", "is not a pickle of protocol 2 to 5"),
+        (b"\x80\x01}.", "is not a pickle of protocol 2 to 5"),
+        (b"\x80\x02}.}.", "ends with open values or bytes behind its end"),
+        (b"\x80\x02}}.", "ends with open values or bytes behind its end"),
+        (b"\x80\x02(}.", "ends with open values or bytes behind its end"),
+        (b"\x80\x02.", "ends with open values or bytes behind its end"),
+        (b"\x80\x020.", "takes a value from an empty stack"),
+        (b"\x80\x02}(0.", "takes a value from an empty stack"),
+        (b"\x80\x02t.", "closes a group that it did not open"),
+        (b"\x80\x02h\x01.", "recalls a value that it did not remember"),
+        (b"\x80\x02NNa.", "adds items to something that holds none"),
+        (b"\x80\x02]NNs.", "sets keys in something that has none"),
+        (b"\x80\x02}(Nu.", "sets keys in something that has none"),
+        (b"\x80\x02]}b.", "sets attributes of something that has none"),
+        (b"\x80\x04NN\x93.", "refers to a name that is no text"),
+        (b"\x80\x02ios\nsystem\n.", "is cut short or broken"),
+        (b"\x80\x02(ios\nsystem\n.", "uses the opcode INST, which no state needs"),
+        (b"\x80\x02\x82\x01.", "uses the opcode EXT1, which no state needs"),
+        (b"\x80\x02Pname\n.", "uses the opcode PERSID, which no state needs"),
+    ],
+)
+def test_a_malformed_pickle_is_refused(tmp_path: Path, data: bytes, told: str) -> None:
+    message = refusal(tmp_path, data)
+    assert told in message or "opcode INST" in message
+
+
+@given(st.binary(max_size=60))
+def test_random_bytes_never_break_the_reader(data: bytes) -> None:
+    try:
+        read_pickle(b"\x80\x02" + data + b".")
+    except StateError as error:
+        assert error.message
+
+
+def test_every_cut_of_a_pickle_is_refused() -> None:
+    whole = pickled((tensor(), "text", 5))
+    read_pickle(whole)
+    for end in range(len(whole)):
+        with pytest.raises(StateError):
+            read_pickle(whole[:end])
+
+
+def test_too_many_opcodes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickle_reader, "MAX_OPCODES", 100_000)
+    data = b"\x80\x02" + b"N0" * 1_000_000 + b"N."
+    started = time.monotonic()
+    assert refusal(tmp_path, data) == "has more than 100,000 opcodes or 1,000,000 open values"
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [b"(" + b"N" * 20_000, b"".join(b"Nr" + n.to_bytes(4, "little") + b"0" for n in range(20_000))],
+)
+def test_open_values_and_memo_are_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bomb: bytes
+) -> None:
+    monkeypatch.setattr(pickle_reader, "MAX_STACK", 10_000)
+    assert "10,000 open values" in refusal(tmp_path, b"\x80\x02" + bomb + b"t.")
+
+
+def test_a_memo_that_unfolds_without_end_is_refused(tmp_path: Path) -> None:
+    doubled = b"".join(
+        b"h" + bytes([n]) + b"h" + bytes([n]) + b"\x86q" + bytes([n + 1]) + b"0" for n in range(100)
+    )
+    data = b"\x80\x02)q\x00" + b"0" + doubled + b"h\x64."
+    assert refusal(tmp_path, data) == "holds more than 2,000,000 values"
+
+
+@pytest.mark.parametrize("opcode", [b"\x85", b"]a"], ids=["tuples", "lists"])
+def test_deep_nesting_is_refused_without_recursion(tmp_path: Path, opcode: bytes) -> None:
+    depth = 200_000
+    data = b"]" * depth + b"a" * (depth - 1) if opcode == b"]a" else b"N" + opcode * depth
+    assert refusal(tmp_path, b"\x80\x02" + data + b".") == (
+        "is nested deeper than 200 levels, or contains itself"
+    )
+
+
+def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
+    data = b"\x80\x02}(" + push("a") + push(1) + push("a") + push(2) + b"u."
+    assert refusal(tmp_path, data) == "'checkpoint/a' is there twice"
+
+
+def test_old_and_rare_forms_are_read(tmp_path: Path) -> None:
+    rows = {
+        "counter": call(name("collections", "Counter")),
+        "pairs": call(name("collections", "OrderedDict"), (1, 2)),
+        "counts": call(name("collections", "Counter"), 1, 2),
+        "set": call(name("builtins", "set"), 1),
+        "size": call(name("torch", "Size"), 1),
+        "bytes": call(name("builtins", "bytes"), 1),
+        "parameter": call(name("torch._utils", "_rebuild_parameter"), 1),
+        "subclass": call(name("torch._tensor", "_rebuild_from_type_v2"), 1),
+        "plain": Opcodes(name("torch._utils", "_rebuild_tensor") + push((storage(), 0, (2, 2), (2, 1))) + b"R"),
+    }  # fmt: skip
+    data = b"\x80\x02}(" + b"".join(push(key) + value for key, value in rows.items()) + b"u."
+    found = leaves_of(archive(tmp_path, data))
+    assert found["checkpoint/plain"] == ("F32", (2, 2))
+    assert {path.split("/")[1] for path in found} == set(rows) - {"counter"}
+
+
+def test_objects_made_with_keywords_keep_them(tmp_path: Path) -> None:
+    value = Opcodes(name("m", "C") + push((1,)) + b"}" + push("k") + push(2) + b"s\x92")
+    known = Opcodes(name("collections", "OrderedDict") + b")}\x92")
+    found = leaves_of(archive(tmp_path, pickled((value, known))))
+    assert set(found) == {"checkpoint[0]/~arguments[0]", "checkpoint[0]/~states[0]/k"}
+
+
+def test_a_state_that_is_no_map_is_kept(tmp_path: Path) -> None:
+    value = Opcodes(b"}" + push(7) + b"b" + b"20")
+    assert set(leaves_of(archive(tmp_path, pickled(value)))) == {"checkpoint/~attributes[0]/state"}
+
+
+def test_groups_can_be_dropped(tmp_path: Path) -> None:
+    assert leaves_of(archive(tmp_path, b"\x80\x02(NN1" + push(3) + b".")) == {
+        "checkpoint": ("I64", ())
+    }

@@ -1,0 +1,131 @@
+"""Runs scripts under the guest as the launcher does, and reads what they left."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("torch") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+HARNESS = Path(__file__).parents[2] / "gate" / "harness"
+TIMEOUT_SECONDS = 100
+PlainTensor = tuple[str, tuple[int, ...], bytes]
+
+
+def read_plain(path: Path) -> dict[str, PlainTensor]:
+    """A second reader of the safetensors layout, so that the writer is not judged by itself.
+
+    Name to dtype, shape and bytes; asserts what the layout promises.
+    """
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header: dict[str, dict[str, Any]] = json.loads(data[8 : 8 + length])
+    body = data[8 + length :]
+    ends = [entry["data_offsets"][1] for entry in header.values()]
+    assert list(header) == sorted(header)
+    assert [entry["data_offsets"][0] for entry in header.values()] == [0, *ends][: len(ends)]
+    assert [0, *ends][-1] == len(body)
+    return {
+        name: (entry["dtype"], tuple(entry["shape"]), body[slice(*entry["data_offsets"])])
+        for name, entry in header.items()
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What a script under the guest left."""
+
+    code: int
+    stdout: str
+    stderr: str
+    out: Path
+
+    def names(self) -> list[str]:
+        """Kinds of the files in the output folder, without rank and process id."""
+        return sorted(path.name.split("-")[0] for path in self.out.iterdir())
+
+    def path(self, kind: str) -> Path:
+        """The only file of a kind."""
+        (path,) = self.out.glob(f"{kind}-r*")
+        return path
+
+    def document(self, kind: str) -> dict[str, Any]:
+        """The only JSON file of a kind."""
+        found: dict[str, Any] = json.loads(self.path(kind).read_bytes())
+        return found
+
+    def lines(self, kind: str) -> list[dict[str, Any]]:
+        """The lines of the only JSON Lines file of a kind."""
+        return [json.loads(line) for line in self.path(kind).read_bytes().splitlines()]
+
+    def state(self) -> dict[str, PlainTensor]:
+        """The tensors of the only state."""
+        return read_plain(self.path("state"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Guest:
+    """A copied guest, the folder under which runs live, and the seed that they get."""
+
+    folder: Path
+    runs: Path
+    seed: int = 1234
+
+    def run(self, source: str, *, python_path: str = "", **variables: str) -> Outcome:
+        """Run a script in a folder of its own; `variables` go over those of the protocol."""
+        place = Path(tempfile.mkdtemp(dir=self.runs))
+        (place / "script.py").write_text(source, encoding="utf-8")
+        (place / "out").mkdir()
+        ended = subprocess.run(
+            [sys.executable, "script.py"],
+            cwd=place,
+            env=self._variables(place / "out", python_path) | variables,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+        return Outcome(
+            code=ended.returncode, stdout=ended.stdout, stderr=ended.stderr, out=place / "out"
+        )
+
+    def _variables(self, out: Path, python_path: str) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": ":".join(filter(None, (str(self.folder), python_path))),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1",
+            "REPRO_GATE_OUT": str(out),
+            "REPRO_GATE_MODE": "strict",
+            "REPRO_GATE_SEED": str(self.seed),
+            "REPRO_GATE_MAX_STEPS": "3",
+            "REPRO_GATE_THREADS": "1",
+            "REPRO_GATE_FILL": "0",
+        }
+
+
+def copy_guest(target: Path) -> Path:
+    """The folder that the launcher puts first on PYTHONPATH."""
+    package = target / "repro_gate_guest"
+    package.mkdir(parents=True)
+    for source in HARNESS.glob("*.py"):
+        shutil.copy(source, package)
+    shutil.copy(HARNESS / "startup" / "sitecustomize.py", target)
+    return target
+
+
+@pytest.fixture(scope="session")
+def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
+    folder = copy_guest(tmp_path_factory.mktemp("guest") / "copy")
+    return Guest(folder=folder, runs=tmp_path_factory.mktemp("runs"))

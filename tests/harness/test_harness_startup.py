@@ -1,0 +1,83 @@
+"""The start-up hook in processes that never import torch."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.harness.conftest import Guest
+
+
+def test_a_process_without_torch_leaves_no_file(guest: Guest) -> None:
+    outcome = guest.run("import random; print(random.random())")
+    assert (outcome.code, outcome.stderr, outcome.names()) == (0, "", [])
+    assert outcome.stdout == f"{random.Random(guest.seed).random()}\n"
+
+
+def test_the_start_imports_nothing_but_itself(guest: Guest) -> None:
+    source = "import sys; print(*sorted(sys.modules))"
+    free = set(guest.run(source, PYTHONPATH="").stdout.split())
+    own = {f"repro_gate_guest{name}" for name in ("", ".start", ".settings", ".import_hook")}
+    cheap = {"sitecustomize", "__future__", "atexit"}
+    assert set(guest.run(source).stdout.split()) <= free | own | cheap
+
+
+def test_starting_costs_little(guest: Guest) -> None:
+    """The target is 5 ms; the limit leaves room for a busy machine."""
+    outcome = guest.run(
+        "import runpy, sys, time\n"
+        "for name in [name for name in sys.modules if name.startswith('repro_gate')]:\n"
+        "    del sys.modules[name]\n"
+        "times = []\n"
+        "began = time.process_time()\n"
+        "import repro_gate_guest.start\n"
+        "print(time.process_time() - began)\n"
+    )
+    assert float(outcome.stdout) < 0.03
+
+
+def test_without_its_variables_the_guest_stays_away(guest: Guest) -> None:
+    source = "import sys; print('repro_gate_guest' in sys.modules)"
+    outcome = guest.run(
+        "import os, subprocess, sys\n"
+        "os.environ.pop('REPRO_GATE_OUT')\n"
+        f"subprocess.run([sys.executable, '-c', {source!r}])\n"
+    )
+    assert (outcome.stdout, outcome.stderr) == ("False\n", "")
+
+
+def test_a_broken_variable_is_told_and_the_script_runs(guest: Guest) -> None:
+    outcome = guest.run("print('ran')", REPRO_GATE_SEED="one")
+    assert (outcome.code, outcome.stdout) == (0, "ran\n")
+    assert outcome.stderr == (
+        "repro-gate: the guest did not start: REPRO_GATE_SEED is 'one', not a whole number\n"
+    )
+
+
+@pytest.mark.parametrize("variable", ["REPRO_GATE_MODE", "REPRO_GATE_THREADS", "REPRO_GATE_FILL"])
+def test_an_empty_variable_is_told(guest: Guest, variable: str) -> None:
+    outcome = guest.run("print('ran')", **{variable: ""})
+    assert outcome.stdout == "ran\n"
+    assert outcome.stderr == f"repro-gate: the guest did not start: {variable} is not set\n"
+
+
+def test_the_users_own_sitecustomize_still_runs(guest: Guest, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('mine', __file__)", encoding="utf-8")
+    outcome = guest.run("import sitecustomize; print('ran')", python_path=str(tmp_path))
+    assert outcome.stdout == f"mine {tmp_path}/sitecustomize.py\nran\n"
+    assert outcome.stderr == ""
+
+
+def test_an_error_in_the_users_sitecustomize_is_reported_as_python_does(
+    guest: Guest, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("1 / 0", encoding="utf-8")
+    outcome = guest.run("print('ran')", python_path=str(tmp_path))
+    assert (outcome.code, outcome.stdout) == (0, "ran\n")
+    assert "Error in sitecustomize" in outcome.stderr
+    assert "ZeroDivisionError: division by zero" in outcome.stderr

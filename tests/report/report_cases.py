@@ -1,0 +1,235 @@
+"""Realistic verdicts, one for each way in which a gate can end."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+
+from gate.records.comparison import (
+    Comparison,
+    CostState,
+    DeterminismCost,
+    MetricDelta,
+    TensorChange,
+    TensorDelta,
+)
+from gate.records.evidence import Environment
+from gate.records.report import ReportLinks
+from gate.records.runs import Commit, RunMode, RunRecord
+from gate.records.verdict import (
+    BaselineFacts,
+    CanaryProbe,
+    Outcome,
+    SeriesSummary,
+    Verdict,
+)
+
+STEPS = 24
+TENSOR_NAMES = (
+    "model/0/conv1.bias",
+    "model/0/conv1.weight",
+    "model/0/conv2.bias",
+    "model/0/conv2.weight",
+    "model/0/head.bias",
+    "model/0/head.weight",
+    "optimizer/0/group/0/lr",
+    "optimizer/0/state/0/exp_avg",
+    "optimizer/0/state/0/exp_avg_sq",
+    "optimizer/0/state/1/exp_avg",
+    "optimizer/0/state/1/exp_avg_sq",
+    "optimizer/0/state/1/step",
+)
+
+
+def digest(text: str) -> str:
+    """64 hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+COMMIT = digest("head")[:40]
+BASE = digest("base")[:40]
+LINKS = ReportLinks(
+    run_url="https://github.example/org/digits/actions/runs/4711",
+    package_path="repro-gate-out/package.tar",
+    verify_command="repro-gate verify repro-gate-out/package.tar --trusted-keys "
+    f".repro-gate/trusted-keys.json --commit {COMMIT}",
+)
+
+
+def loss(step: int) -> float:
+    """A curve that looks like a training."""
+    return 2.3 * math.exp(-step / 9) + 0.31 + 0.05 * math.sin(step * 1.7)
+
+
+def delta(step: int, by: float, *, within: bool, metric: str = "loss") -> MetricDelta:
+    expected = round(loss(step), 6)
+    return MetricDelta(
+        metric=metric,
+        step=step,
+        expected=repr(expected),
+        observed=repr(round(expected * (1 + by), 6)),
+        absolute=abs(expected * by),
+        relative=abs(by),
+        ulp=int(abs(by) * 2**23),
+        within=within,
+    )
+
+
+def tensor(name: str, kind: TensorChange = TensorChange.CHANGED) -> TensorDelta:
+    return TensorDelta(
+        name=name,
+        kind=kind,
+        expected="" if kind is TensorChange.EXTRA else digest(name),
+        observed="" if kind is TensorChange.MISSING else digest(name + "'"),
+    )
+
+
+def comparison(**fields: object) -> Comparison:
+    """Equal results, but for the fields given."""
+    plain: dict[str, object] = {
+        "expected": "strict-1",
+        "observed": "strict-2",
+        "metrics": (),
+        "series": (),
+        "tensors": (),
+        "step_faults": (),
+        "environment": (),
+        "compared_points": 2 * STEPS,
+        "compared_steps": STEPS,
+        "compared_tensors": len(TENSOR_NAMES),
+        "first_step": None,
+    }
+    return Comparison.model_validate(plain | fields)
+
+
+def against_baseline(**fields: object) -> Comparison:
+    return comparison(**({"expected": "baseline", "observed": "strict-1"} | fields))
+
+
+CPU_PARTS: Mapping[str, str] = {
+    "python": "3.11.2",
+    "torch": "2.13.0",
+    "numpy": "2.4.6",
+    "device": "cpu",
+    "cuda": "none",
+    "cudnn": "none",
+    "driver": "none",
+    "cpu": "AMD EPYC 7763",
+    "cpu_capability": "AVX2",
+    "os": "Linux 6.8",
+    "threads": "1",
+    "world_size": "1",
+    "packages": digest("packages"),
+}
+FACTS = BaselineFacts(
+    commit=BASE,
+    recorded_at="2026-08-01T09:30:00+00:00",
+    age_days=21,
+    stale=False,
+    checkpoint_root=digest("checkpoint"),
+    from_base=True,
+)
+COST = DeterminismCost(
+    state=CostState.MEASURED,
+    reason="",
+    strict_step_seconds=0.01294,
+    default_step_seconds=0.01242,
+    time_ratio=1.042,
+    low=1.01,
+    high=1.075,
+    control_low=0.991,
+    control_high=1.008,
+    memory_ratio=1.0,
+    steps_used=38,
+)
+TOO_SHORT = DeterminismCost(
+    state=CostState.NOT_MEASURABLE, reason="6 steps too short", memory_ratio=1.0
+)
+WITHIN_NOISE = COST.model_copy(
+    update={
+        "state": CostState.INCONCLUSIVE,
+        "time_ratio": 1.004,
+        "low": 0.99,
+        "high": 1.019,
+        "control_low": 0.97,
+        "control_high": 1.03,
+        "reason": "not outside the noise of this machine",
+    }
+)
+CANARY = tuple(
+    CanaryProbe(name=name, caught=True)
+    for name in ("one flipped bit", "one missing step", "one renamed tensor", "altered environment")
+)
+
+
+def run(label: str, mode: RunMode, exit_code: int = 0, *, timed_out: bool = False) -> RunRecord:
+    return RunRecord(
+        label=label,
+        mode=mode,
+        commit=Commit.HEAD,
+        argv=("python", "train.py"),
+        exit_code=exit_code,
+        timed_out=timed_out,
+        wall_seconds=7.31,
+        output_bytes=1834,
+        isolation="uid",
+    )
+
+
+RUNS = (
+    run("strict-1", RunMode.STRICT),
+    run("default-1", RunMode.DEFAULT),
+    run("strict-2", RunMode.STRICT),
+    run("default-2", RunMode.DEFAULT),
+)
+SERIES = (
+    SeriesSummary(
+        name="loss",
+        source="guest",
+        steps=tuple(range(1, STEPS + 1)),
+        values=tuple(loss(step) for step in range(1, STEPS + 1)),
+        last_decimal=repr(round(loss(STEPS), 7)),
+    ),
+    SeriesSummary(
+        name="accuracy",
+        source="file",
+        steps=tuple(range(1, STEPS + 1)),
+        values=tuple(1 - loss(step) / 3 for step in range(1, STEPS + 1)),
+        last_decimal="0.8417508417508418",
+    ),
+)
+NOT_EXERCISED = (
+    f"anything after step {STEPS}",
+    "any other machine or driver",
+    "GPU kernels: the training ran on the CPU",
+    "several ranks: the training ran as one process",
+)
+
+
+def verdict(outcome: Outcome, *, passes: bool, **fields: object) -> Verdict:
+    """A complete verdict; `fields` replaces what the outcome makes different."""
+    plain: dict[str, object] = {
+        "outcome": outcome,
+        "passes": passes,
+        "cause": "",
+        "next_command": "",
+        "commit": COMMIT,
+        "base_commit": BASE,
+        "created_at": "2026-08-22T12:00:00+00:00",
+        "settings_from": "base",
+        "isolation": "uid",
+        "repeat": comparison(),
+        "baseline": against_baseline(),
+        "baseline_facts": FACTS,
+        "cost": COST,
+        "canary": CANARY,
+        "environment": Environment(parts=dict(CPU_PARTS)),
+        "checkpoint_root": digest("checkpoint"),
+        "snapshot_digest": digest("snapshot"),
+        "settings_digest": digest("settings"),
+        "series": SERIES,
+        "runs": RUNS,
+        "not_exercised": NOT_EXERCISED,
+    }
+    return Verdict.model_validate(plain | fields)

@@ -1,0 +1,48 @@
+"""Texts that a training could choose to deceive a reader, a parser or the runner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from hypothesis import strategies as st
+
+from gate.records.verdict import Verdict
+
+FRAGMENTS = (
+    "|", "`", "``", "```", "<!--", "-->", "<img src=x onerror=1>", "</details>", "<script>",
+    "[a](javascript:x)", "![x](http://evil.example)", "[x]: http://evil.example", "@octocat",
+    "#12", "GH-12", "www.evil.example", "https://evil.example", "$x$", "~~", "**", "_", "\\",
+    "&lt;", "&#96;", "1. ", "- ", "> ", "\n", "\r", "\t", "\x00", "\x1b[31m", "\x9b31m",
+    "\x1b]0;title\x07", "\u202e", "\u200b", "\u2066", "\ufe0f", "\u2028", "::error::no",
+    " ::add-mask::1", "##[error]no", "#\u034f#[", "{{ 7 * 7 }}", "[bold]", "loss", "é", "損失",
+    "%0A", "'", '"',
+)  # fmt: skip
+# JSON and files hold no lone surrogates, a decoded log line could
+PLAIN = st.characters(codec="utf-8")
+HOSTILE = st.lists(st.sampled_from(FRAGMENTS) | st.text(PLAIN, max_size=8), max_size=12).map(
+    "".join
+)
+KEPT_KEYS = frozenset(
+    {"schema_version", "outcome", "severity", "kind", "state", "mode", "created_at", "recorded_at"}
+)
+
+
+def poisoned(verdict: Verdict, text: str) -> Verdict:
+    """The same verdict with `text` wherever a text is free."""
+
+    def poison(value: object) -> object:
+        if isinstance(value, str):
+            return text
+        if isinstance(value, list):
+            return [poison(item) for item in value]
+        if isinstance(value, dict):
+            return {key: _kept(key, item, poison) for key, item in value.items()}
+        return value
+
+    return Verdict.model_validate_json(json.dumps(poison(verdict.model_dump(mode="json"))))
+
+
+def _kept(key: str, value: object, poison: Callable[[object], object]) -> object:
+    run_commit = key == "commit" and value in {"head", "base"}
+    return value if key in KEPT_KEYS or run_commit else poison(value)

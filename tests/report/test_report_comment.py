@@ -1,0 +1,124 @@
+"""The comment: its head, its size, and what hostile text can do to it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from report_cases import LINKS, delta, tensor
+from report_hostile import HOSTILE, poisoned
+from report_outcomes import BASELINE_CHANGE, CODE_DRIFT, REPRODUCED
+
+from gate.records.report import ReportLinks
+from gate.records.verdict import Finding, Severity
+from gate.report.comment import COMMENT_BYTES, comment_text, marker
+from gate.report.markdown import CUT_NOTE, Part, cut_lines, fit
+
+MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+OWN_TAGS = {"<details>", "</details>", "<summary>", "</summary>", "<sub>", "</sub>", "<code>",
+            "</code>", marker("default")}  # fmt: skip
+TEXTS = st.text(max_size=400)
+
+
+def test_the_verdict_comes_first() -> None:
+    lines = comment_text(CODE_DRIFT, LINKS).splitlines()
+    assert lines[:2] == ["<!-- repro-gate:default -->", "### ❌ repro-gate failed: code drift"]
+
+
+def test_a_named_gate_says_its_name() -> None:
+    lines = comment_text(REPRODUCED, LINKS, gate_id="lm-small").splitlines()
+    assert lines[0] == "<!-- repro-gate:lm-small -->"
+    assert lines[1] == "### ✅ repro-gate (lm-small) passed: reproduced"
+
+
+def test_without_a_cause_the_outcome_is_explained() -> None:
+    text = comment_text(REPRODUCED.model_copy(update={"cause": ""}), LINKS)
+    assert "**The strict runs and the baseline are equal, bit for bit.**" in text
+
+
+def test_without_a_command_nothing_is_next() -> None:
+    assert "**Next:**" not in comment_text(REPRODUCED, ReportLinks())
+
+
+def test_after_a_pass_the_next_thing_is_to_verify() -> None:
+    command = f"```sh\n{LINKS.verify_command}\n```"
+    assert f"**Next:**\n\n{command}" in comment_text(REPRODUCED, LINKS)
+
+
+def test_without_addresses_nothing_is_linked() -> None:
+    text = comment_text(REPRODUCED, ReportLinks(run_url="javascript:alert(1)"))
+    assert "](" not in text
+
+
+def test_how_to_verify_is_shown() -> None:
+    text = comment_text(CODE_DRIFT, ReportLinks(verify_command="repro-gate verify package.tar"))
+    assert "verify with `repro-gate verify package.tar`" in text
+
+
+def test_more_warnings_than_five_are_counted() -> None:
+    finding = Finding(code="dirty-tree", severity=Severity.WARNING, message="m", remedy="r")
+    text = comment_text(BASELINE_CHANGE.model_copy(update={"findings": (finding,) * 7}), LINKS)
+    assert text.count("> - `dirty-tree`: m. r") == 5
+    assert "> - and 2 more" in text
+
+
+def test_what_does_not_fit_in_a_table_is_counted() -> None:
+    assert CODE_DRIFT.baseline is not None
+    many = CODE_DRIFT.baseline.model_copy(
+        update={
+            "metrics": tuple(delta(step, 0.1, within=False) for step in range(1, 5001)),
+            "tensors": tuple(tensor(f"model/0/{index}") for index in range(5000)),
+        }
+    )
+    text = comment_text(CODE_DRIFT.model_copy(update={"baseline": many}), LINKS)
+    assert text.count("*and 4,990 more*") == 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(HOSTILE)
+def test_hostile_text_adds_no_link_no_tag_and_no_mention(text: str) -> None:
+    shown = comment_text(poisoned(CODE_DRIFT, text), ReportLinks())
+    blocks = MARKDOWN.parse(shown)
+    tokens = [child for block in blocks for child in (block, *(block.children or []))]
+    assert not {"link_open", "image", "s_open"} & {token.type for token in tokens}
+    html = "".join(token.content for token in tokens if token.type in {"html_block", "html_inline"})
+    assert set(re.findall(r"<[^>]*>", html)) <= OWN_TAGS
+    rest = re.sub(r"&#\d+;|^```sh\n.*?^```", "", shown, flags=re.DOTALL | re.MULTILINE)
+    assert not re.search(r"[@#]\w", rest)
+
+
+@pytest.mark.parametrize("text", ["|" * 400, "𐍈" * 400, "`$@" * 200, "<&" * 900])
+def test_the_comment_is_never_too_long(text: str) -> None:
+    shown = comment_text(poisoned(CODE_DRIFT, text), LINKS)
+    assert len(shown.encode()) <= COMMENT_BYTES
+    assert shown.startswith("<!-- repro-gate:default -->\n### ❌ repro-gate failed: code drift\n")
+    assert shown.count("<details>") == shown.count("</details>")
+
+
+@given(TEXTS, st.lists(st.builds(Part, text=TEXTS, close=st.just("\nend"))), st.integers(700, 2000))
+def test_fitting_keeps_the_limit_and_the_head(head: str, parts: list[Part], limit: int) -> None:
+    # 400 characters are at most 1,600 bytes: a head may be cut too
+    text = fit(head, parts, limit)
+    assert len(text.encode()) <= limit
+    assert text.startswith(head if len(head.encode()) < limit else head.rpartition("\n")[0][:1])
+
+
+def test_a_part_is_cut_at_a_line_end_and_closed() -> None:
+    part = Part(text="<details>\n" + "| row |\n" * 1000, close="\n</details>")
+    text = fit("head", (part, Part(text="left out")), 2000)
+    assert text.endswith(f"| row |\n\n{CUT_NOTE}\n</details>\n")
+    assert "left out" not in text
+
+
+def test_a_part_of_which_little_would_be_left_is_left_out() -> None:
+    assert fit("head", (Part(text="row\n" * 1000),), 500) == "head\n"
+
+
+@given(st.text(), st.integers(0, 100))
+def test_cutting_gives_whole_lines(text: str, limit: int) -> None:
+    cut = cut_lines(text, limit)
+    assert len(cut.encode()) <= limit
+    assert cut in {text, ""} or text.startswith(cut + "\n")

@@ -1,0 +1,29 @@
+"""The comment for every outcome, as a reviewer reads it; UPDATE_GOLDENS=1 writes the files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from report_cases import LINKS
+from report_outcomes import CASES
+
+from gate.records.verdict import Outcome
+from gate.report.comment import comment_text
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_comment_is_the_golden_one(name: str) -> None:
+    path = GOLDEN / f"{name}.md"
+    text = comment_text(CASES[name], LINKS)
+    if os.environ.get("UPDATE_GOLDENS") == "1":
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def test_every_outcome_has_a_golden_file() -> None:
+    assert {case.outcome for case in CASES.values()} == set(Outcome)
+    assert {path.stem for path in GOLDEN.glob("*.md")} == set(CASES)

@@ -1,0 +1,135 @@
+"""Numbers, curves and their order, as a reader sees them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_cases import delta, digest
+from report_outcomes import BROKEN_SERIES
+
+from gate.records.verdict import SeriesSummary
+from gate.report.curves import HEIGHT, WIDTH, curve
+from gate.report.differences import worst_first
+from gate.report.sparkline import BLOCKS, GAP, sparkline
+from gate.report.wording import (
+    count,
+    duration,
+    interval,
+    magnitude,
+    percent,
+    sentences,
+    share,
+    short_if_digest,
+)
+
+VALUES = st.lists(st.none() | st.floats(), max_size=90)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (1.042, "+4.2 %"),
+        (0.985, "-1.5 %"),
+        (1.0, "+0.0 %"),
+        (0.99999, "+0.0 %"),
+        (3.0, "+200.0 %"),
+        (math.nan, "not a number"),
+        (math.inf, "not a number"),
+    ],
+)
+def test_a_ratio_is_a_signed_change(ratio: float, text: str) -> None:
+    assert percent(ratio) == text
+
+
+def test_an_interval_has_both_bounds_or_none() -> None:
+    assert interval(1.01, 1.075) == "[+1.0 %, +7.5 %]"
+    assert interval(1.01, None) == ""
+
+
+def test_small_differences_keep_their_digits() -> None:
+    assert [share(0.0123456), share(1e-9), share(None), share(math.inf)] == [
+        "1.23 %",
+        "1e-07 %",
+        "—",
+        "—",
+    ]
+    assert [magnitude(0.000123), magnitude(None), magnitude(math.nan)] == ["0.000123", "—", "—"]
+
+
+def test_times_have_a_readable_unit() -> None:
+    assert [duration(0.01294), duration(7.314), duration(None)] == ["12.9 ms", "7.314 s", ""]
+
+
+def test_counts_have_their_nouns() -> None:
+    assert [count(1, "tensor"), count(2048, "tensor")] == ["1 tensor", "2,048 tensors"]
+
+
+def test_message_and_remedy_are_two_sentences() -> None:
+    assert sentences("it moved", "Record it.") == "it moved. Record it."
+    assert sentences("It moved.", "Record it.") == "It moved. Record it."
+    assert sentences("it moved", "") == "it moved"
+
+
+def test_a_digest_is_told_by_its_head() -> None:
+    assert short_if_digest(digest("x")) == digest("x")[:12]
+    assert short_if_digest("2.13.0") == "2.13.0"
+
+
+def test_what_has_no_size_is_worst_then_what_is_outside_then_the_largest() -> None:
+    nan = delta(1, 0.0, within=False).model_copy(update={"relative": None})
+    small, large, inside = (
+        delta(2, 0.1, within=False),
+        delta(3, 0.2, within=False),
+        delta(4, 0.9, within=True),
+    )
+    assert worst_first((inside, small, nan, large)) == [nan, large, small, inside]
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ((), ""),
+        ((1.0, 2.0, 3.0), "▁▅█"),
+        ((2.0, 2.0), "▅▅"),
+        ((1.0, None, math.nan, 2.0), f"▁{GAP}{GAP}█"),
+        ((None,), GAP),
+        ((1e308, -1e308), "█▁"),
+    ],
+)
+def test_a_curve_in_one_line(values: tuple[float | None, ...], text: str) -> None:
+    assert sparkline(values) == text
+
+
+@given(VALUES)
+def test_a_line_is_never_wider_than_asked(values: list[float | None]) -> None:
+    line = sparkline(values, 40)
+    assert len(line) == min(len(values), 40)
+    assert set(line) <= {*BLOCKS, GAP}
+    missing = any(value is None or not math.isfinite(value) for value in values)
+    assert (GAP in line) == missing
+
+
+@given(VALUES)
+def test_every_drawn_point_lies_in_the_picture(values: list[float | None]) -> None:
+    steps = tuple(range(1, len(values) + 1))
+    series = SeriesSummary(
+        name="loss", source="guest", steps=steps, values=tuple(values), last_decimal=""
+    )
+    drawn = curve(series)
+    pairs = [pair.split(",") for piece in drawn.pieces for pair in piece.split(" ")]
+    assert all(0 <= float(x) <= WIDTH and 0 <= float(y) <= HEIGHT for x, y in pairs)
+    assert len(pairs) + drawn.gaps == len(values)
+
+
+def test_a_hole_parts_a_curve() -> None:
+    drawn = curve(BROKEN_SERIES)
+    assert len(drawn.pieces) == 2
+    assert [tick.label for tick in drawn.x_ticks] == ["1", "12", "24"]
+
+
+def test_a_level_curve_has_one_label() -> None:
+    flat = BROKEN_SERIES.model_copy(update={"steps": (1, 2), "values": (0.5, 0.5)})
+    assert [tick.label for tick in curve(flat).y_ticks] == ["0.5"]

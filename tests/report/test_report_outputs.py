@@ -1,0 +1,93 @@
+"""The step's outputs, read back as the runner reads them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_cases import digest
+from report_outcomes import CODE_DRIFT, ERROR, NO_BASELINE, REPRODUCED
+
+from gate.errors import ExitCode, PublishError
+from gate.records.report import Publication
+from gate.report.outputs import StepOutputs, fault_outputs, output_file_text, verdict_outputs
+
+DELIMITER = "ghadelimiter_5c0c1f"
+
+
+def read_back(text: str) -> dict[str, str]:
+    """The heredoc form as the runner's parser takes it."""
+    found: dict[str, str] = {}
+    lines = iter(text.split("\n"))
+    for line in lines:
+        name, mark, delimiter = line.partition("<<")
+        if not mark:
+            assert line == ""
+            continue
+        value: list[str] = []
+        for row in lines:
+            if row == delimiter:
+                break
+            value.append(row)
+        found[name] = "\n".join(value)
+    return found
+
+
+def test_a_pass_gives_every_output() -> None:
+    outputs = verdict_outputs(
+        REPRODUCED,
+        Publication(comment_url="https://github.example/c"),
+        package_path="out/package.tar",
+        bundle_path="out/package.sigstore.json",
+        report_path="out/report.html",
+    )
+    assert read_back(output_file_text(outputs, DELIMITER)) == {
+        "verdict": "reproduced",
+        "exit_reason": "pass",
+        "exit_code": "0",
+        "determinism_cost_pct": "4.20",
+        "cost_low": "1.00",
+        "cost_high": "7.50",
+        "checkpoint_digest": digest("checkpoint"),
+        "package_path": "out/package.tar",
+        "bundle_path": "out/package.sigstore.json",
+        "comment_url": "https://github.example/c",
+        "report_path": "out/report.html",
+    }
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason", "code"), [(CODE_DRIFT, "fail", "1"), (ERROR, "error", "3")]
+)
+def test_a_failure_tells_its_reason(verdict: object, reason: str, code: str) -> None:
+    outputs = verdict_outputs(verdict, Publication())  # type: ignore[arg-type] # parametrized
+    assert (outputs.exit_reason, outputs.exit_code) == (reason, code)
+
+
+@pytest.mark.parametrize("verdict", [NO_BASELINE, ERROR])
+def test_a_cost_that_was_not_measured_is_empty(verdict: object) -> None:
+    outputs = verdict_outputs(verdict, Publication())  # type: ignore[arg-type] # parametrized
+    assert (outputs.determinism_cost_pct, outputs.cost_low, outputs.cost_high) == ("", "", "")
+
+
+def test_a_fault_before_the_verdict_has_outputs_too() -> None:
+    assert fault_outputs(ExitCode.USAGE) == StepOutputs(
+        verdict="error", exit_reason="usage", exit_code="2"
+    )
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_a_value_cannot_write_another_output(value: str) -> None:
+    outputs = StepOutputs(package_path=value)
+    if DELIMITER in value:
+        return
+    assert read_back(output_file_text(outputs, DELIMITER)) == asdict(outputs)
+
+
+def test_a_value_with_the_delimiter_is_refused() -> None:
+    outputs = StepOutputs(package_path=f"x\n{DELIMITER}\nverdict<<y\nreproduced\ny")
+    with pytest.raises(PublishError) as caught:
+        output_file_text(outputs, DELIMITER)
+    assert caught.value.message == "output package_path contains the delimiter of the output file"

@@ -1,0 +1,168 @@
+"""The answers to the questions, and the details that stand behind them."""
+
+from __future__ import annotations
+
+from report_cases import CANARY, COST, SERIES, against_baseline, comparison, run, tensor
+from report_outcomes import (
+    CODE_DRIFT,
+    ENVIRONMENT_DRIFT,
+    ENVIRONMENT_MOVED,
+    ERROR,
+    NO_BASELINE,
+    NOT_COMPARABLE,
+    REPRODUCED,
+    WITHIN_TOLERANCE,
+)
+
+from gate.records.comparison import EnvironmentChange
+from gate.records.evidence import Environment
+from gate.records.report import ReportLinks
+from gate.records.runs import RunMode
+from gate.records.verdict import CanaryProbe, Verdict
+from gate.report.assembly import assemble
+from gate.report.layout import Limits, Table
+
+LIMITS = Limits(deltas=10, rows=3)
+
+
+def answers(verdict: Verdict, **changes: object) -> dict[str, str]:
+    report = assemble(verdict.model_copy(update=changes), ReportLinks(), LIMITS)
+    return {question.text: answer.text for question, answer in report.overview.rows}
+
+
+def section(verdict: Verdict, title: str) -> Table:
+    report = assemble(verdict, ReportLinks(), LIMITS)
+    (found,) = (one.table for one in report.sections if one.title.startswith(title))
+    return found
+
+
+def test_nothing_compared_is_not_equal() -> None:
+    nothing = comparison(compared_points=0, compared_tensors=0)
+    assert answers(REPRODUCED, repeat=nothing)["Repeatable"] == "❌ no: nothing could be compared"
+
+
+def test_a_question_that_was_not_asked_says_so() -> None:
+    assert answers(ERROR) == {
+        "Repeatable": "⚪ not compared",
+        "Same as baseline": "⚪ not compared",
+    }
+    assert answers(NO_BASELINE)["Same as baseline"] == "⚪ none for this environment"
+
+
+def test_tolerance_is_no_equality() -> None:
+    assert answers(WITHIN_TOLERANCE)["Same as baseline"].startswith("✅ within tolerance: 20 of 48")
+
+
+def test_missing_series_are_counted() -> None:
+    assert answers(NOT_COMPARABLE)["Same as baseline"] == (
+        "❌ no: 0 of 48 numbers, 2 of 12 tensors differ, 3 series or steps not matching"
+    )
+
+
+def test_a_difference_without_a_size_has_no_worst() -> None:
+    assert CODE_DRIFT.baseline is not None
+    nan = CODE_DRIFT.baseline.metrics[0].model_copy(update={"relative": None, "ulp": None})
+    words = answers(CODE_DRIFT, baseline=against_baseline(metrics=(nan,)))["Same as baseline"]
+    assert words == "❌ no: 1 of 48 numbers, 0 of 12 tensors differ"
+    table = section(
+        CODE_DRIFT.model_copy(update={"baseline": against_baseline(metrics=(nan,))}), "Baseline: n"
+    )
+    assert [cell.text for cell in table.rows[0][4:]] == ["0.00267", "—", "no"]
+
+
+def test_once_the_base_commit_was_run_here_it_decides() -> None:
+    said = answers(ENVIRONMENT_MOVED)
+    assert said["Same as baseline"].startswith("🔶 no: 23 of 48 numbers")
+    assert said["Same as base commit, run here"].startswith("✅ yes, bit for bit")
+    assert answers(ENVIRONMENT_DRIFT)["Same as base commit, run here"].startswith("❌ no")
+
+
+def test_many_moved_parts_are_counted() -> None:
+    changes = tuple(
+        EnvironmentChange(part=f"part{index}", expected="a", observed="b", comparable=True)
+        for index in range(6)
+    )
+    said = answers(REPRODUCED, baseline=against_baseline(environment=changes), environment=None)
+    assert said["Environment"] == "🔶 part0, part1, part2, part3 and 2 more moved"
+
+
+def test_a_gpu_is_named_by_its_product() -> None:
+    parts = {"device": "NVIDIA H200", "torch": "2.13.0", "cuda": "13.0", "python": "3.11.2"}
+    said = answers(REPRODUCED, environment=Environment(parts=parts))
+    assert said["Environment"] == (
+        "✅ as recorded: NVIDIA H200, torch 2.13.0, cuda 13.0, python 3.11.2"
+    )
+
+
+def test_a_stale_baseline_is_told() -> None:
+    assert answers(ENVIRONMENT_DRIFT)["Baseline"].endswith("203 days old: stale, record it again")
+
+
+def test_the_loss_is_drawn_or_else_the_first_metric() -> None:
+    assert "loss" in answers(REPRODUCED, series=SERIES[::-1])
+    assert "accuracy" in answers(REPRODUCED, series=SERIES[1:])
+    assert not {"loss", "accuracy"} & set(answers(REPRODUCED, series=()))
+
+
+def test_a_cost_says_what_it_means() -> None:
+    assert answers(REPRODUCED)["Determinism costs"] == "time +4.2 % [+1.0 %, +7.5 %], memory +0.0 %"
+    assert answers(WITHIN_TOLERANCE)["Determinism costs"] == (
+        "time +0.4 % [-1.0 %, +1.9 %] (within this machine's noise), memory +0.0 %"
+    )
+    assert answers(NO_BASELINE)["Determinism costs"] == (
+        "time not measurable: 6 steps too short, memory +0.0 %"
+    )
+
+
+def test_a_cost_without_memory_leaves_it_out() -> None:
+    said = answers(REPRODUCED, cost=COST.model_copy(update={"memory_ratio": None}))
+    assert said["Determinism costs"] == "time +4.2 % [+1.0 %, +7.5 %]"
+
+
+def test_a_fault_shows_its_last_lines() -> None:
+    table = section(ERROR, "Details of the fault (4)")
+    assert table.rows[-1][0].text.startswith("FileNotFoundError")
+    assert table.omitted == 1
+
+
+def test_a_run_that_was_stopped_says_so() -> None:
+    stopped = run("strict-1", RunMode.STRICT, -9, timed_out=True)
+    table = section(ERROR.model_copy(update={"runs": (stopped,)}), "Runs (1)")
+    assert table.rows[0][3].text == "time limit"
+
+
+def test_a_canary_that_did_not_fire_cannot_be_overlooked() -> None:
+    probes = (*CANARY[:1], CanaryProbe(name="one missing step", caught=False))
+    table = section(REPRODUCED.model_copy(update={"canary": probes}), "Canary: 1 of 2 caught")
+    assert table.rows[1][1].text == "NOT CAUGHT"
+
+
+def test_a_baseline_of_the_head_is_told() -> None:
+    assert REPRODUCED.baseline_facts is not None
+    facts = REPRODUCED.baseline_facts.model_copy(update={"from_base": False, "stale": True})
+    report = assemble(
+        REPRODUCED.model_copy(update={"baseline_facts": facts}),
+        ReportLinks(),
+        Limits(deltas=1, rows=9),
+    )
+    (table,) = (one.table for one in report.sections if one.title == "Baseline")
+    said = {name.text: value.text for name, value in table.rows}
+    assert (said["Read from"], said["Age"]) == ("the commit under test", "21 days, stale")
+
+
+def test_a_diagnosis_without_a_step_leaves_it_out() -> None:
+    assert CODE_DRIFT.diagnosis is not None
+    found = CODE_DRIFT.diagnosis.model_copy(update={"first_step": None})
+    table = section(CODE_DRIFT.model_copy(update={"diagnosis": found}), "Diagnosis")
+    assert table.rows[0][0].text == "Stream"
+
+
+def test_equal_things_have_no_section() -> None:
+    titles = [one.title for one in assemble(REPRODUCED, ReportLinks(), LIMITS).sections]
+    assert not [title for title in titles if "differ" in title or "moved" in title]
+
+
+def test_only_tensors_can_differ() -> None:
+    only = against_baseline(tensors=(tensor("model/0/head.weight"),))
+    verdict = CODE_DRIFT.model_copy(update={"baseline": only})
+    assert section(verdict, "Baseline: tensors that differ (1)").total == 1

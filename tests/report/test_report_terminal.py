@@ -1,0 +1,74 @@
+"""The verdict on a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given, settings
+from report_cases import LINKS
+from report_hostile import HOSTILE, poisoned
+from report_outcomes import BASELINE_CHANGE, CASES, CODE_DRIFT, ERROR, REPRODUCED
+from rich.console import Console
+
+from gate.records.report import ReportLinks
+from gate.records.verdict import Verdict
+from gate.report.terminal import verdict_view
+
+
+def shown(verdict: Verdict, links: ReportLinks = LINKS, *, colour: bool = False) -> str:
+    file = io.StringIO()
+    console = Console(file=file, width=80, force_terminal=colour, color_system="standard")
+    console.print(verdict_view(verdict, links))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_keeps_to_80_columns(name: str) -> None:
+    console = Console(width=80)
+    assert all(console.measure(line).maximum <= 80 for line in shown(CASES[name]).splitlines())
+
+
+def test_the_verdict_comes_first_and_the_next_command_last() -> None:
+    lines = shown(CODE_DRIFT).splitlines()
+    assert lines[0] == "❌ repro-gate failed: code drift"
+    assert "Next:" in lines
+    assert "".join(lines[lines.index("Next:") + 1 :]).strip() == CODE_DRIFT.next_command
+
+
+@pytest.mark.parametrize(
+    ("verdict", "colour"), [(REPRODUCED, "32"), (BASELINE_CHANGE, "33"), (CODE_DRIFT, "31")]
+)
+def test_the_colour_follows_the_verdict(verdict: Verdict, colour: str) -> None:
+    assert shown(verdict, colour=True).startswith(f"\x1b[1;{colour}m")
+
+
+def test_a_long_command_is_continued_as_a_shell_reads_it() -> None:
+    lines = shown(REPRODUCED).splitlines()
+    command = lines[lines.index("Next:") + 1 :]
+    assert [line.endswith(" \\") for line in command] == [True, False]
+    assert " ".join(line.strip(" \\") for line in command) == LINKS.verify_command
+
+
+def test_without_a_command_nothing_is_next() -> None:
+    assert "Next:" not in shown(REPRODUCED, ReportLinks())
+
+
+def test_a_fault_shows_its_last_lines() -> None:
+    assert "FileNotFoundError: [Errno 2] No such file or directory" in shown(ERROR)
+
+
+def test_warnings_are_shown() -> None:
+    assert "! baseline-changed: this pull request changes" in shown(BASELINE_CHANGE)
+
+
+def test_rows_that_do_not_fit_are_counted() -> None:
+    assert "and 14 more" in shown(CODE_DRIFT)
+
+
+@settings(max_examples=25, deadline=None)
+@given(HOSTILE)
+def test_hostile_text_is_text(text: str) -> None:
+    output = shown(poisoned(CODE_DRIFT, f"[bold red]{text}[/]"))
+    assert output.splitlines()[1].startswith("[bold red]")
+    assert not {"\x1b", "\u202e", "\u200b", "\x00", "\r"} & set(output)

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gate.errors import SettingsError
+from gate.records.report import Activity
+from gate.settings.event import read_context, read_inputs
+
+HEAD, BASE = "b" * 40, "c" * 40
+RUNNER = {
+    "GITHUB_EVENT_NAME": "pull_request",
+    "GITHUB_REPOSITORY": "octo/model",
+    "GITHUB_SHA": "d" * 40,
+    "GITHUB_WORKSPACE": "/w",
+    "GITHUB_API_URL": "https://ghe.example/api/v3/",
+    "GITHUB_SERVER_URL": "https://ghe.example",
+    "GITHUB_RUN_ID": "17",
+    "GITHUB_OUTPUT": "/o",
+}
+
+
+def _event(*, head_repository: str = "octo/model", number: object = 7) -> bytes:
+    pull = {
+        "number": number,
+        "head": {"sha": HEAD, "repo": {"full_name": head_repository}},
+        "base": {"sha": BASE, "repo": {"full_name": "octo/model"}},
+    }
+    return json.dumps({"pull_request": pull}).encode()
+
+
+def test_a_pull_request_is_judged_at_its_head_against_its_base() -> None:
+    context = read_context(RUNNER, _event())
+    assert context.activity is Activity.GATE_PULL_REQUEST
+    assert context.pull_request is not None
+    assert (context.head_commit, context.pull_request.base_sha) == (HEAD, BASE)
+    assert not context.pull_request.from_fork
+    assert context.run_url == "https://ghe.example/octo/model/actions/runs/17"
+    assert context.api_url == "https://ghe.example/api/v3"
+    assert (context.output_path, context.summary_path) == (Path("/o"), None)
+
+
+def test_a_fork_is_recognised() -> None:
+    context = read_context(RUNNER, _event(head_repository="stranger/model"))
+    assert context.pull_request is not None
+    assert context.pull_request.from_fork
+
+
+def test_a_push_is_judged_at_its_commit() -> None:
+    context = read_context({**RUNNER, "GITHUB_EVENT_NAME": "push"}, b"{}")
+    assert context.activity is Activity.GATE_COMMIT
+    assert context.head_commit == "d" * 40
+
+
+@pytest.mark.parametrize("name", ["pull_request_target", "workflow_run"])
+def test_a_trigger_that_lends_secrets_to_strangers_is_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match="refused, it would run the pull request's code"):
+        read_context({**RUNNER, "GITHUB_EVENT_NAME": name}, _event())
+
+
+@pytest.mark.parametrize(
+    ("changed", "event", "message"),
+    [
+        ({"GITHUB_EVENT_NAME": "star"}, b"{}", "event 'star': the gate does not know"),
+        ({"GITHUB_REPOSITORY": "x"}, _event(), "GITHUB_REPOSITORY 'x' is not owner/name"),
+        ({}, b"{}", "no pull_request with number, head.sha and base.sha"),
+        ({}, _event(number="7"), "no pull_request with number, head.sha and base.sha"),
+        ({"GITHUB_EVENT_NAME": "push", "GITHUB_SHA": "x"}, b"{}", "GITHUB_SHA 'x' is not"),
+    ],
+)
+def test_a_malformed_event_is_named(changed: dict[str, str], event: bytes, message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_context({**RUNNER, **changed}, event)
+    assert message in str(caught.value)
+
+
+def test_no_run_address_without_a_server() -> None:
+    context = read_context({**RUNNER, "GITHUB_SERVER_URL": ""}, _event())
+    assert context.run_url == ""
+
+
+def test_inputs_have_defaults_and_hold_no_secret() -> None:
+    inputs = read_inputs({"INPUT_TOKEN": "hush", "INPUT_SIGNING_KEY": "hush"})
+    assert (inputs.out, inputs.comment, inputs.config) == ("repro-gate-out", True, "")
+    assert "hush" not in repr(inputs)
+
+
+def test_a_flag_is_true_or_false() -> None:
+    assert read_inputs({"INPUT_COMMENT": "False"}).comment is False
+    with pytest.raises(SettingsError, match="input comment: 'yes' is neither true nor false"):
+        read_inputs({"INPUT_COMMENT": "yes"})

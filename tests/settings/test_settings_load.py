@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gate.errors import SettingsError
+from gate.records.settings import GateSettings
+from gate.settings.load import MINIMAL_FILE, parse_settings, settings_digest, training_digest
+from gate.settings.schema import schema_text
+
+
+def _parse(text: str) -> GateSettings:
+    return parse_settings(text.encode(), "repro-gate.yml")
+
+
+def _faults(text: str) -> tuple[str, ...]:
+    with pytest.raises(SettingsError) as caught:
+        _parse(text)
+    return caught.value.details
+
+
+def test_a_minimal_file_is_three_facts() -> None:
+    settings = _parse(MINIMAL_FILE)
+    assert settings.train.command == ("python", "train.py")
+    assert settings.train.max_steps == 20
+    assert settings.determinism.threads == 1
+
+
+def test_every_fault_is_told_at_once_with_key_and_line() -> None:
+    text = "version: 2\ntrain:\n  comand: x\n  max_steps: 0\n  command: 'a \"'\nfoo: 1\n"
+    assert set(_faults(text)) == {
+        "line 1: version: must be 1",
+        "line 3: train.comand: is not a known key",
+        "line 4: train.max_steps: must be greater than or equal to 1",
+        "line 5: train.command: No closing quotation",
+        "line 6: foo: is not a known key",
+    }
+
+
+def test_a_missing_key_points_at_its_section() -> None:
+    assert _faults("version: 1\ntrain:\n  max_steps: 3\n") == (
+        "line 2: train.command: is required",
+    )
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "- a\n", "text"])
+def test_an_empty_file_shows_a_minimal_one(text: str) -> None:
+    with pytest.raises(SettingsError, match="is empty or not a mapping") as caught:
+        _parse(text)
+    assert "command: python train.py" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ("  workdir: ../other", "must be a relative path inside the project, without '..'"),
+        ("  checkpoint: /etc/passwd", "must be a relative path inside the project, without '..'"),
+        ("  env: {GITHUB_TOKEN: x}", "'GITHUB_TOKEN' is reserved: the training must not see it"),
+        ("  pass_env: [A-B]", "'A-B' is not the name of an environment variable"),
+        ("  metrics: {file: /abs}", "must be a relative path inside the project, without '..'"),
+        ("  metrics: {stdout_pattern: '('}", "is not a regular expression"),
+        ("  metrics: {stdout_pattern: 'x'}", "needs a named group for each metric"),
+        ("  env: {A: 3}", "must be a valid string"),
+        ("  seed: -1", "must be greater than or equal to 0"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused(lines: str, fault: str) -> None:
+    (found,) = _faults(f"{MINIMAL_FILE}{lines}\n")
+    assert fault in found
+
+
+def test_a_metrics_file_and_a_pattern_may_be_given() -> None:
+    text = MINIMAL_FILE + "  metrics: {file: m.jsonl, stdout_pattern: 'loss (?P<loss>.+)'}\n"
+    assert _parse(text).train.metrics.file == "m.jsonl"
+
+
+def test_a_command_may_be_a_list_of_words() -> None:
+    text = MINIMAL_FILE.replace("python train.py", "[python, train me.py]")
+    assert _parse(text).train.command == ("python", "train me.py")
+
+
+def test_digests_move_with_what_they_cover_only() -> None:
+    plain, other = _parse(MINIMAL_FILE), _parse(MINIMAL_FILE + "report: {gate_id: two}\n")
+    assert settings_digest(plain) != settings_digest(other)
+    assert training_digest(plain) == training_digest(other)
+    seeded = _parse(MINIMAL_FILE + "  seed: 7\n")
+    assert training_digest(plain) != training_digest(seeded)
+
+
+def test_the_schema_is_json_and_describes_every_key_of_train() -> None:
+    schema = json.loads(schema_text())
+    train = schema["$defs"]["TrainSettings"]["properties"]
+    assert all("description" in key for key in train.values())
+    assert {"type": "string", "minLength": 1} in train["command"]["anyOf"]

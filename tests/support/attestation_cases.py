@@ -1,0 +1,177 @@
+"""A small sealed package, made by the real code; each test damages the one thing it is about."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+from gate.attestation.dsse import PAYLOAD_TYPE, sign
+from gate.attestation.envelope import write_envelope
+from gate.attestation.keys import PrivateKey, generate_private_key, trusted_key
+from gate.attestation.package import pack
+from gate.attestation.seal import seal, statement_facts
+from gate.attestation.statement import write_statement
+from gate.attestation.verify import verify_package
+from gate.codec.documents import write_document
+from gate.edges.files import LocalFiles
+from gate.records.attestation import (
+    Expected,
+    KeyStatus,
+    Package,
+    PackageMember,
+    SealContext,
+    SealFile,
+    TrustedKeys,
+    VerifiedPackage,
+)
+from gate.records.comparison import Comparison, TensorChange, TensorDelta
+from gate.records.statement import StatementFacts
+from gate.records.verdict import Outcome, Verdict
+
+FILES = LocalFiles()
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+CREATED_AT = "2026-01-31T12:00:00+00:00"
+CONTEXT = SealContext(
+    gate_version="0.1.0", repository="org/repo", run_id="42", baseline_digest="b" * 64
+)
+EQUAL = Comparison(
+    expected="strict-1",
+    observed="strict-2",
+    metrics=(),
+    series=(),
+    tensors=(),
+    step_faults=(),
+    environment=(),
+    compared_points=3,
+    compared_steps=3,
+    compared_tensors=2,
+    first_step=None,
+)
+CHANGED_TENSOR = TensorDelta(
+    name="model/0/weight", kind=TensorChange.CHANGED, expected="1", observed="2"
+)
+
+
+@cache
+def gate_key() -> PrivateKey:
+    """The key of the gate, one for all tests."""
+    return generate_private_key()
+
+
+@cache
+def other_key() -> PrivateKey:
+    """A key that nobody trusts."""
+    return generate_private_key()
+
+
+def trust_of(status: KeyStatus = KeyStatus.ACTIVE) -> TrustedKeys:
+    """A trust file with the gate's key alone."""
+    key = trusted_key(gate_key().public_key(), added_at=CREATED_AT)
+    return TrustedKeys(keys=(key.model_copy(update={"status": status}),))
+
+
+def verdict_of(**changes: object) -> Verdict:
+    """A verdict that passes, with the changes that a test gives."""
+    verdict = Verdict(
+        outcome=Outcome.REPRODUCED,
+        passes=True,
+        cause="equal",
+        next_command="",
+        commit=COMMIT,
+        created_at=CREATED_AT,
+        repeat=EQUAL,
+        baseline=EQUAL,
+        checkpoint_root="c" * 64,
+        snapshot_digest="d" * 64,
+        settings_digest="e" * 64,
+    )
+    return verdict.model_copy(update=changes)
+
+
+def member(name: str, content: bytes = b"data") -> PackageMember:
+    """A member given by its content."""
+    return PackageMember(name=name, content=content)
+
+
+def members_of(verdict: Verdict) -> tuple[PackageMember, ...]:
+    """The verdict and a little checkpoint."""
+    return (
+        member("verdict.json", write_document(verdict)),
+        member("state/checkpoint.bin", bytes(range(256))),
+    )
+
+
+def pack_to(path: Path, *members: PackageMember) -> Package:
+    """Pack into a file."""
+    with path.open("wb") as target:
+        return pack(members, path=path, target=target, files=FILES)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sealed:
+    """A package on disk and its seals."""
+
+    package: Package
+    seals: tuple[SealFile, ...]
+
+    @property
+    def path(self) -> Path:
+        """Where the package lies."""
+        return self.package.path
+
+    def verified(
+        self,
+        *,
+        trusted: TrustedKeys | None = None,
+        seals: tuple[SealFile, ...] | None = None,
+        expected: Expected | None = None,
+    ) -> VerifiedPackage:
+        """Verify, with whatever a test replaces."""
+        return verify_package(
+            self.path,
+            self.seals if seals is None else seals,
+            trusted or trust_of(),
+            expected or Expected(commit=COMMIT),
+            FILES,
+        )
+
+
+def sealed_in(folder: Path, verdict: Verdict | None = None) -> Sealed:
+    """A sealed package in a folder."""
+    verdict = verdict or verdict_of()
+    package = pack_to(folder / "package.tar", *members_of(verdict))
+    return Sealed(package=package, seals=seal(verdict, package, CONTEXT, gate_key()))
+
+
+def facts_in(folder: Path) -> StatementFacts:
+    """What the seal of a good package says."""
+    package = pack_to(folder / "facts.tar", *members_of(verdict_of()))
+    return statement_facts(verdict_of(), package, CONTEXT)
+
+
+def signed(
+    payload: bytes, payload_type: str = PAYLOAD_TYPE, key: PrivateKey | None = None
+) -> tuple[SealFile, ...]:
+    """A bare seal over any payload: what a faulty or dishonest signer could make."""
+    envelope = sign(payload, payload_type, key or gate_key())
+    return (SealFile(name="package.dsse.json", content=write_envelope(envelope)),)
+
+
+def sealed_bytes(folder: Path, archive: bytes, **facts: object) -> Sealed:
+    """Any bytes at all, sealed as a package with a valid signature."""
+    path = folder / "package.tar"
+    path.write_bytes(archive)
+    good = facts_in(folder)
+    fields = asdict(good)
+    fields |= {
+        "package_name": path.name,
+        "package_sha256": hashlib.sha256(archive).hexdigest(),
+        "package_size_bytes": len(archive),
+        **facts,
+    }
+    package = Package(
+        path=path, sha256=fields["package_sha256"], size_bytes=len(archive), members=()
+    )
+    return Sealed(package=package, seals=signed(write_statement(StatementFacts(**fields))))

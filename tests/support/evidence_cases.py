@@ -1,0 +1,105 @@
+"""Small, valid records for tests; each test changes the one thing that it is about."""
+
+from __future__ import annotations
+
+from gate.codec.digests import state_manifest, tensor_digest
+from gate.records.evidence import (
+    CheckpointManifest,
+    Environment,
+    EvidenceSet,
+    GuestProcess,
+    MetricSeries,
+    MetricSource,
+    Point,
+    RunEvidence,
+    StepDigest,
+    StepTiming,
+)
+from gate.records.runs import Commit, RunMode, RunRecord
+from gate.records.settings import GateSettings
+
+CREATED_AT = "2026-01-02T03:04:05+00:00"
+COMMIT = "a" * 40
+LOSSES = (2.5, 2.25, 2.125)
+PARTS = {"python": "3.11.7", "torch": "2.13.0", "device": "cpu", "cpu": "one", "threads": "1"}
+
+
+def settings_of(**sections: object) -> GateSettings:
+    """Settings with the three required keys and whatever sections a test gives."""
+    train = {"command": ("python", "train.py"), "max_steps": 3}
+    return GateSettings.model_validate({"version": 1, "train": train, **sections})
+
+
+def series_of(
+    values: tuple[float, ...] = LOSSES,
+    *,
+    name: str = "guest.loss",
+    source: MetricSource = MetricSource.GUEST,
+) -> MetricSeries:
+    """A float64 series from step 1 on."""
+    points = tuple(Point.of(step, value) for step, value in enumerate(values, start=1))
+    return MetricSeries(name=name, source=source, points=points)
+
+
+def manifest_of(**contents: bytes) -> CheckpointManifest:
+    """One U8 vector for each name."""
+    return state_manifest(
+        tensor_digest(name, "U8", (len(data),), [data]) for name, data in contents.items()
+    )
+
+
+def record_of(label: str = "strict-1") -> RunRecord:
+    """A run that ended well."""
+    return RunRecord(
+        label=label,
+        mode=RunMode.DEFAULT if label.startswith("default") else RunMode.STRICT,
+        commit=Commit.BASE if label.startswith("base") else Commit.HEAD,
+        argv=("python", "train.py"),
+        exit_code=0,
+        timed_out=False,
+        wall_seconds=1.5,
+        output_bytes=10,
+        isolation="none",
+    )
+
+
+def evidence_of(
+    label: str = "strict-1",
+    *,
+    values: tuple[float, ...] = LOSSES,
+    weights: bytes = b"weights",
+    parts: dict[str, str] | None = None,
+    step_seconds: tuple[float, ...] = (0.1, 0.1, 0.1),
+    memory: int = 1000,
+) -> RunEvidence:
+    """A run of as many steps as there are values."""
+    return RunEvidence(
+        run=record_of(label),
+        metrics=(series_of(values),),
+        steps=tuple(
+            StepDigest(step=step, parameters=f"sha256:{value.hex()}")
+            for step, value in enumerate(values, start=1)
+        ),
+        timings=tuple(
+            StepTiming(step=step, seconds=seconds)
+            for step, seconds in enumerate(step_seconds, start=1)
+        ),
+        checkpoint=manifest_of(weight=weights, bias=b"bias"),
+        environment=Environment(parts=PARTS if parts is None else parts),
+        processes=(GuestProcess(pid=7, applied={}),),
+        peak_memory_bytes=memory,
+    )
+
+
+def evidence_set_of(*runs: RunEvidence, changed_files: tuple[str, ...] = ()) -> EvidenceSet:
+    """A set of runs of one commit."""
+    return EvidenceSet(
+        commit=COMMIT,
+        base_commit=None,
+        snapshot_digest="1" * 64,
+        settings_digest="2" * 64,
+        training_digest="3" * 64,
+        changed_files=changed_files,
+        created_at=CREATED_AT,
+        runs=runs,
+    )

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from evidence_cases import (
+    CREATED_AT,
+    PARTS,
+    evidence_of,
+    evidence_set_of,
+    series_of,
+    settings_of,
+)
+
+from gate.comparison.compare import compare_results
+from gate.errors import ExitCode, RunError
+from gate.records.baseline import BaselineEntry
+from gate.records.evidence import Environment, MetricSource, RunEvidence
+from gate.records.request import GateRequest
+from gate.records.runs import Isolation
+from gate.records.settings import IsolationMode
+from gate.records.verdict import CanaryProbe, Outcome, Verdict
+from gate.verdict.assemble import Assessment, assemble, error_verdict
+from gate.verdict.findings import not_exercised
+from gate.verdict.lattice import Facts
+from gate.verdict.next_step import next_command
+
+SETTINGS = settings_of()
+REQUEST = GateRequest(
+    top=Path("/repo"),
+    project="examples/a",
+    config_name="repro-gate.yml",
+    settings=SETTINGS,
+    settings_text=b"",
+    settings_from="work tree",
+    out=Path("out"),
+)
+ENTRY = BaselineEntry(
+    commit="b" * 40,
+    recorded_at="2025-09-01T00:00:00+00:00",
+    training_digest="3" * 64,
+    environment=Environment(parts={**PARTS, "cpu": "old", "torch": "1"}),
+    metrics=evidence_of().metrics,
+    steps=evidence_of().steps,
+    checkpoint=evidence_of().checkpoint,
+)
+
+
+def _assessment(
+    run: RunEvidence | None = None, *, changed_files: tuple[str, ...] = ()
+) -> Assessment:
+    run = run or evidence_of()
+    default = compare_results(
+        evidence_of("default-1"),
+        evidence_of("default-2", weights=b"x"),
+        SETTINGS.compare,
+        ("a", "b"),
+    )
+    return Assessment(
+        evidence=evidence_set_of(run, evidence_of("strict-2"), changed_files=changed_files),
+        facts=Facts(
+            settings=SETTINGS,
+            repeat=compare_results(run, run, SETTINGS.compare, ("strict-1", "strict-2")),
+            canary=(CanaryProbe(name="x", caught=True),),
+            baseline=compare_results(ENTRY, run, SETTINGS.compare, ("baseline", "strict-1")),
+        ),
+        entry=ENTRY,
+        diagnosis=None,
+        cost=None,
+        default_repeat=default,
+        isolation=Isolation(mode=IsolationMode.NONE, credentials=None, reason="not root"),
+        settings_digest="2" * 64,
+    )
+
+
+def _messages(verdict: Verdict) -> dict[str, str]:
+    return {finding.code: finding.message for finding in verdict.findings}
+
+
+def test_a_verdict_says_what_it_rests_on() -> None:
+    verdict = assemble(_assessment(), REQUEST)
+    assert (verdict.outcome, verdict.exit_code) == (Outcome.REPRODUCED, ExitCode.PASS)
+    assert verdict.checkpoint_root == evidence_of().checkpoint.root
+    assert verdict.baseline_facts is not None
+    assert (verdict.baseline_facts.age_days, verdict.baseline_facts.stale) == (123, True)
+    assert verdict.series[0].last_decimal == "2.125"
+    assert [run.label for run in verdict.runs] == ["strict-1", "strict-2"]
+
+
+def test_findings_are_told_beside_the_outcome() -> None:
+    found = _messages(assemble(_assessment(changed_files=("a.py", "b.py")), REQUEST))
+    assert found["dirty-tree"] == "2 file(s) differ from the commit: a.py, b.py"
+    assert found["environment-moved"] == "torch: 1 became 2.13.0"
+    assert found["baseline-stale"] == "the baseline is 123 days old"
+    assert found["default-mode-differs"].startswith("in default mode two runs differ")
+    assert found["not-isolated"] == "the training ran under the gate's own account: not root"
+
+
+def test_printed_metrics_are_marked_as_the_weaker_source() -> None:
+    printed = series_of(name="stdout.loss", source=MetricSource.STDOUT)
+    run = evidence_of().model_copy(update={"metrics": (*evidence_of().metrics, printed)})
+    found = _messages(assemble(_assessment(run), REQUEST))
+    assert (
+        found["rounded-metric"] == "read from printed text, as exact as it was printed: stdout.loss"
+    )
+
+
+def test_what_a_pull_request_changes_in_the_rules_is_shown() -> None:
+    request = replace(REQUEST, pull_request=True, changed_deciders=("repro-gate.yml",))
+    found = _messages(assemble(_assessment(), request))
+    assert found["decides-changed"] == (
+        "this pull request changes repro-gate.yml; the base commit's version decided"
+    )
+    assert "settings-from-head" in found
+    trusted = assemble(_assessment(), replace(request, settings_from="base"))
+    assert "settings-from-head" not in _messages(trusted)
+
+
+def test_without_a_baseline_entry_no_age_is_claimed() -> None:
+    bare = _assessment()
+    verdict = assemble(
+        replace(bare, entry=None, default_repeat=None, facts=replace(bare.facts, baseline=None)),
+        REQUEST,
+    )
+    assert verdict.baseline_facts is None
+    assert verdict.outcome is Outcome.NO_BASELINE
+    assert verdict.exit_code is ExitCode.FAIL
+
+
+def test_a_series_that_is_not_finite_is_drawn_with_a_gap() -> None:
+    run = evidence_of(values=(1.0, float("nan")))
+    assert assemble(_assessment(run), REQUEST).series[0].values == (1.0, None)
+
+
+def test_a_fault_becomes_an_error_verdict() -> None:
+    fault = RunError("run strict-1: exited with 1", hint="look", details=("boom",))
+    verdict = error_verdict(REQUEST, "a" * 40, CREATED_AT, fault)
+    assert (verdict.outcome, verdict.exit_code) == (Outcome.ERROR, ExitCode.ERROR)
+    assert (verdict.cause, verdict.fault_details) == ("run strict-1: exited with 1", ("boom",))
+    assert verdict.findings[0].remedy == "look"
+
+
+def test_what_was_not_exercised_follows_the_environment() -> None:
+    cpu = not_exercised(evidence_of())
+    assert "GPU kernels: the training ran on the CPU" in cpu
+    gpu = not_exercised(evidence_of(parts={"device": "H200", "world_size": "2"}))
+    assert gpu == ("anything after step 3", "any other machine or driver")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "passes", "command"),
+    [
+        (Outcome.REPRODUCED, True, ""),
+        (
+            Outcome.CODE_DRIFT,
+            False,
+            (
+                "repro-gate baseline accept --config 'a b.yml' --out out "
+                "--reason 'why the result moved'"
+            ),
+        ),
+        (Outcome.NONDETERMINISTIC, False, "repro-gate gate --config 'a b.yml' --verbose"),
+    ],
+)
+def test_the_next_command_can_be_pasted(
+    outcome: Outcome,
+    passes: bool,  # noqa: FBT001 - a column of the table
+    command: str,
+) -> None:
+    assert next_command(outcome, passes=passes, config="a b.yml", out="out") == command
