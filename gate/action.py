@@ -173,15 +173,20 @@ def _tell(
         runner.say(f"not sealed: {outcome.sealing.why_not}")
     if context.summary_path is not None:
         _append(runner, context.summary_path, outcome.reports.summary)
-    bundle = next((str(path) for path in outcome.sealing.seals if "sigstore" in path.name), "")
+    bundle = next((path for path in outcome.sealing.seals if "sigstore" in path.name), None)
     outputs = verdict_outputs(
         outcome.verdict,
         publication,
-        package_path=str(outcome.package or ""),
-        bundle_path=bundle,
-        report_path="",
+        package_path=_from_workspace(outcome.package, context),
+        bundle_path=_from_workspace(bundle, context),
+        report_path=_from_workspace(outcome.out / "report.html", context),
     )
     _append_outputs(runner, context, outputs)
+
+
+def _from_workspace(path: Path | None, context: ActionContext) -> str:
+    """Relative to the workspace: the container's own paths mean nothing to later steps."""
+    return "" if path is None else path.relative_to(context.workspace).as_posix()
 
 
 def _append_outputs(runner: Runner, context: ActionContext, outputs: StepOutputs) -> None:

@@ -95,6 +95,9 @@ def _print_outcome(outcome: Outcome, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(write_document(outcome.verdict).decode("utf-8"))
         return
+    if outcome.fault is not None:
+        sys.stderr.write(f"error: {outcome.fault}\n")
+        return
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(verdict_view(outcome.verdict, outcome.reports.links))
     names = ", ".join(FILES.list_names(outcome.out, max_names=1000))

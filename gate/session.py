@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from gate.errors import RepositoryError, SettingsError
+from gate.errors import RepositoryError, RunError, SettingsError
 from gate.evidence.collect import collect_run
 from gate.evidence.folder import evidence_documents
 from gate.execution.launch import Launcher, run_folders
@@ -15,7 +15,7 @@ from gate.ports import Clock, Files, Git, Processes, Progress
 from gate.records.evidence import EvidenceSet, RunEvidence
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, PlannedRun, RunFolders, Snapshot
-from gate.records.settings import IsolationMode
+from gate.records.settings import Device, IsolationMode
 from gate.settings.load import settings_digest, training_digest
 
 MAX_STATE_BYTES = 64 * 1024**3
@@ -87,6 +87,7 @@ class Session:
             result.output,
             self.request.settings.train,
         )
+        _check_device(self.request.settings.train.device, found)
         kept = self.request.out / "evidence" / planned.label
         files.fresh_folder(kept)
         files.write_bytes(kept / "output.txt", result.output)
@@ -140,6 +141,17 @@ def prepare_out(out: Path, files: Files) -> None:
         files.fresh_folder(out)
     files.write_bytes(out / ".gitignore", b"*\n")
     files.fresh_folder(out / "evidence")
+
+
+def _check_device(wanted: Device, run: RunEvidence) -> None:
+    """A GPU that was asked for and not used would make every later comparison a lie."""
+    used = run.environment.parts.get("device", "cpu")
+    if wanted is Device.CUDA and used == "cpu":
+        raise RunError(
+            f"run {run.run.label}: train.device is cuda, but the training ran on the CPU",
+            hint="Look whether torch sees a GPU there (python -c 'import torch; "
+            "print(torch.cuda.is_available())') and whether the script uses it.",
+        )
 
 
 def _described(planned: PlannedRun) -> str:

@@ -114,7 +114,7 @@ def _tensor(arguments: Arguments, dtype: str | None, metadata: object) -> Tensor
 
 
 def _rebuild_v2(arguments: Arguments) -> TensorNode:
-    return _tensor(arguments, None, arguments[6] if len(arguments) > 6 else None)  # noqa: PLR2004 - the seventh argument
+    return _tensor(arguments, None, arguments[6] if arguments[6:] else None)
 
 
 def _rebuild_v3(arguments: Arguments) -> TensorNode:

@@ -15,6 +15,7 @@ from gate.evidence.pickle_nodes import MapNode, OpaqueNode, SetNode
 MAX_DEPTH = 200
 MAX_VISITS = 1_000_000
 MAX_PATH = 900
+MAX_KEY_BITS = 64
 Child = tuple[str, object]
 
 
@@ -100,7 +101,7 @@ def _key_part(key: object) -> str:
         return text_part(key)
     if key is None or isinstance(key, bool | float | bytes):
         return f"[{key!r}]"
-    if isinstance(key, int) and key.bit_length() <= 64:  # noqa: PLR2004 - a machine word
+    if isinstance(key, int) and key.bit_length() <= MAX_KEY_BITS:
         return f"[{key}]"
     raise _key_fault(key)
 

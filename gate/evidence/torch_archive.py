@@ -148,7 +148,9 @@ class _TorchArchive:
     def _notes(self) -> tuple[str, ...]:
         notes = []
         if self._texts:
-            notes.append(f"{self._opened.shown}: {self._texts} texts and empty values not compared")
+            notes.append(
+                f"{self._opened.shown}: {self._texts} text(s) or empty value(s) not compared"
+            )
         for made_by, count in sorted(self._opaque.items())[:MAX_NOTED_CLASSES]:
             notes.append(
                 f"{self._opened.shown}: {count} object(s) of {short_text(made_by)} compared only "

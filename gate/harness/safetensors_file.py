@@ -26,9 +26,12 @@ def write_safetensors(path: Path, tensors: Tensors, on_problem: Callable[[str], 
     """
     kept = _supported(tensors, on_problem)
     temporary = path.with_name(f"{path.name}.part")
-    with temporary.open("wb") as file:
-        _write(file, kept)
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            _write(file, kept)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)  # half a file would keep a full disk full
 
 
 def _supported(tensors: Tensors, on_problem: Callable[[str], None]) -> dict[str, torch.Tensor]:

@@ -41,7 +41,6 @@ def _facts(verdict: Verdict, links: ReportLinks) -> tuple[Row, ...]:
         ("commit", context.commit_words(verdict)),
         ("checkpoint", short(verdict.checkpoint_root)),
         ("package", links.package_path),
-        ("verify with", links.verify_command if verdict.next_command else ""),
     )
     return tuple((Cell(name), Cell(value, code=True)) for name, value in facts if value)
 

@@ -48,7 +48,7 @@ def head_markdown(report: Report, gate_id: str) -> str:
     name = "" if gate_id == "default" else f" ({prose(gate_id)})"
     parts = (
         f"### {report.icon} repro-gate{name} {prose(report.headline)}",
-        f"**{prose(report.cause or report.meaning)}**",
+        f"**{prose(report.cause) or prose(report.meaning)}**",
         alert_markdown(report.alerts, report.alerts_total),
         table_markdown(report.overview),
         next_markdown(report),

@@ -25,7 +25,8 @@ _IGNORABLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
     "\U000e0000-\U000e0fff]"
 )
-_LINKING = re.compile(r"@|#|www\.|GH-|:(?=//)", re.IGNORECASE)
+# the break stands before the dot of `www.`: behind it GitHub would link all the same
+_LINKING = re.compile(r"@|#|www(?=\.)|GH(?=-)|:(?=//)", re.IGNORECASE)
 _BACKSLASHED = frozenset("`*_[]~")
 _ENCODED = frozenset("\\&<>|$")
 _PLAIN_CODE = re.compile(r"[^`|\\<>&$]+")
@@ -34,6 +35,8 @@ _URL = re.compile(r"https?://[A-Za-z0-9.\[\]:_-]+(?:/[A-Za-z0-9._~:/?#@!*+,;=%-]
 
 def visible(text: str) -> str:
     """Only what can be seen: no control, format or bidi character, every space a plain one."""
+    if text.isprintable() and not _IGNORABLE.search(text):
+        return text
     shown = _IGNORABLE.sub("", _ANSI.sub("", text))
     return "".join(_visible_character(character) for character in shown)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.records.comparison import Comparison
-from gate.records.verdict import Outcome, SeriesSummary, Verdict
+from gate.records.verdict import BaselineFacts, Outcome, SeriesSummary, Verdict
 from gate.report.context import cost_words
 from gate.report.differences import worst_first
 from gate.report.layout import Cell, Row, Table, table_of
@@ -27,7 +27,7 @@ def overview(verdict: Verdict) -> Table:
     if verdict.cost is not None:
         rows.append((Cell("Determinism costs"), Cell(cost_words(verdict.cost))))
     if verdict.baseline_facts is not None:
-        rows.append((Cell("Baseline"), Cell(_age(verdict))))
+        rows.append((Cell("Baseline"), Cell(_age(verdict.baseline_facts))))
     drawn = main_series(verdict)
     if drawn is not None:
         rows.append((Cell(drawn.name, code=True), Cell(_curve(drawn))))
@@ -119,10 +119,7 @@ def _moved(baseline: Comparison | None) -> str:
     return f"{WATCH} {named} moved"
 
 
-def _age(verdict: Verdict) -> str:
-    facts = verdict.baseline_facts
-    if facts is None:
-        return ""
+def _age(facts: BaselineFacts) -> str:
     words = f"from commit {short(facts.commit)}, {count(facts.age_days, 'day')} old"
     return f"{WATCH} {words}: stale, record it again" if facts.stale else words
 

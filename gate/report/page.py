@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from gate.records.report import ReportLinks
@@ -20,8 +22,7 @@ CELL_LIMIT = 400
 def page_html(verdict: Verdict, links: ReportLinks, *, gate_id: str = "default") -> str:
     """The page. Every value is stripped of what cannot be seen, then escaped by the template."""
     report = assemble(verdict, links, PAGE_LIMITS)
-    template = _environment().get_template("page.html")
-    return template.render(
+    return _template().render(
         report=report,
         gate_id=gate_id,
         tone="pass" if verdict.passes else "fail",
@@ -33,7 +34,9 @@ def page_html(verdict: Verdict, links: ReportLinks, *, gate_id: str = "default")
     )
 
 
-def _environment() -> Environment:
+@cache
+def _template() -> Template:
+    """The template, compiled once a process."""
     environment = Environment(
         loader=PackageLoader("gate", "report"),
         autoescape=True,
@@ -43,7 +46,7 @@ def _environment() -> Environment:
         finalize=_visible,
     )
     environment.filters["cell"] = _cell_text
-    return environment
+    return environment.get_template("page.html")
 
 
 def _visible(value: object) -> object:

@@ -66,13 +66,12 @@ def publish(
 
 
 def _carry_out(comments: Comments, decision: Decision, body: str) -> Publication:
-    match decision:
-        case Unchanged(url=url):
-            return Publication(comment_url=url, action="unchanged")
-        case Update(comment_id=comment_id):
-            return Publication(comment_url=comments.update(comment_id, body).url, action="updated")
-        case Create():
-            return Publication(comment_url=comments.create(body).url, action="created")
+    if isinstance(decision, Unchanged):
+        return Publication(comment_url=decision.url, action="unchanged")
+    if isinstance(decision, Update):
+        url = comments.update(decision.comment_id, body).url
+        return Publication(comment_url=url, action="updated")
+    return Publication(comment_url=comments.create(body).url, action="created")
 
 
 def _first_line(body: str) -> str:

@@ -82,7 +82,7 @@ def _cell(cell: Cell) -> Text:
 
 def _facts(report: Report) -> list[RenderableType]:
     lines = (f"{name.text}: {clean_name(value.text)}" for name, value in report.facts)
-    return [Text(line, style="dim", overflow="fold") for line in lines]
+    return [Text(""), *(Text(line, style="dim", overflow="fold") for line in lines)]
 
 
 def _next_lines(command: str) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gate.edges.secrets import InputSecrets
 from gate.report.outputs import StepOutputs
 from gate.settings.event import ActionInputs
 
@@ -19,6 +20,7 @@ ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8")
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ENTRY_POINT = ["/opt/repro-gate/bin/python", "-I", "-u", "-m", "gate", "action"]
+SECRET_INPUTS = {"token", "signing_key", "signing_key_passphrase"}
 FULL_HASH = re.compile(r"[^@\s]+@[0-9a-f]{40}")
 
 
@@ -51,7 +53,16 @@ def test_marketplace_takes_the_description() -> None:
 
 
 def test_inputs_are_those_that_the_code_reads() -> None:
-    assert set(ACTION["inputs"]) == {field.name for field in fields(ActionInputs)}
+    plain = {field.name for field in fields(ActionInputs)}
+    assert set(ACTION["inputs"]) == plain | SECRET_INPUTS
+
+
+def test_each_secret_input_reaches_its_reader() -> None:
+    variables = {f"INPUT_{name.upper()}": name for name in SECRET_INPUTS}
+    secrets = InputSecrets(variables)
+    assert secrets.token() == "token"
+    assert secrets.signing_key() == b"signing_key"
+    assert secrets.passphrase() == b"signing_key_passphrase"
 
 
 def test_outputs_are_those_that_the_code_writes() -> None:

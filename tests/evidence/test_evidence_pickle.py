@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import EvidenceError
-from gate.evidence import pickle_reader
+from gate.evidence import pickle_reader, state_tree
 from gate.evidence.pickle_calls import StateError
 from gate.evidence.pickle_nodes import OpaqueNode
 from gate.evidence.pickle_reader import read_pickle
@@ -40,7 +41,7 @@ def test_a_command_in_a_pickle_is_described_and_never_run(tmp_path: Path, protoc
     content = content_of(archive(tmp_path, pickle.dumps({"x": Command(canary)}, protocol)))
     assert not canary.exists()
     assert content.notes == (
-        "bad.pt: 1 texts and empty values not compared",
+        "bad.pt: 1 text(s) or empty value(s) not compared",
         "bad.pt: 1 object(s) of 'posix.system' compared only by what is inside",
     )
 
@@ -125,23 +126,19 @@ def test_tensors_and_calls_that_lie_are_refused(
         (b"\x80\x02}(Nu.", "sets keys in something that has none"),
         (b"\x80\x02]}b.", "sets attributes of something that has none"),
         (b"\x80\x04NN\x93.", "refers to a name that is no text"),
-        (b"\x80\x02ios\nsystem\n.", "is cut short or broken"),
         (b"\x80\x02(ios\nsystem\n.", "uses the opcode INST, which no state needs"),
         (b"\x80\x02\x82\x01.", "uses the opcode EXT1, which no state needs"),
         (b"\x80\x02Pname\n.", "uses the opcode PERSID, which no state needs"),
     ],
 )
 def test_a_malformed_pickle_is_refused(tmp_path: Path, data: bytes, told: str) -> None:
-    message = refusal(tmp_path, data)
-    assert told in message or "opcode INST" in message
+    assert told in refusal(tmp_path, data)
 
 
 @given(st.binary(max_size=60))
 def test_random_bytes_never_break_the_reader(data: bytes) -> None:
-    try:
+    with suppress(StateError):
         read_pickle(b"\x80\x02" + data + b".")
-    except StateError as error:
-        assert error.message
 
 
 def test_every_cut_of_a_pickle_is_refused() -> None:
@@ -160,10 +157,11 @@ def test_too_many_opcodes_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     assert time.monotonic() - started < 10
 
 
-@pytest.mark.parametrize(
-    "bomb",
-    [b"(" + b"N" * 20_000, b"".join(b"Nr" + n.to_bytes(4, "little") + b"0" for n in range(20_000))],
-)
+OPEN_GROUP = b"(" + b"N" * 20_000
+LARGE_MEMO = b"".join(b"Nr" + number.to_bytes(4, "little") + b"0" for number in range(20_000))
+
+
+@pytest.mark.parametrize("bomb", [OPEN_GROUP, LARGE_MEMO], ids=["stack", "memo"])
 def test_open_values_and_memo_are_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bomb: bytes
 ) -> None:
@@ -171,17 +169,20 @@ def test_open_values_and_memo_are_limited(
     assert "10,000 open values" in refusal(tmp_path, b"\x80\x02" + bomb + b"t.")
 
 
-def test_a_memo_that_unfolds_without_end_is_refused(tmp_path: Path) -> None:
+def test_a_memo_that_unfolds_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_tree, "MAX_VISITS", 10_000)
     doubled = b"".join(
         b"h" + bytes([n]) + b"h" + bytes([n]) + b"\x86q" + bytes([n + 1]) + b"0" for n in range(100)
     )
     data = b"\x80\x02)q\x00" + b"0" + doubled + b"h\x64."
-    assert refusal(tmp_path, data) == "holds more than 2,000,000 values"
+    assert refusal(tmp_path, data) == "holds more than 10,000 values"
 
 
 @pytest.mark.parametrize("opcode", [b"\x85", b"]a"], ids=["tuples", "lists"])
 def test_deep_nesting_is_refused_without_recursion(tmp_path: Path, opcode: bytes) -> None:
-    depth = 200_000
+    depth = 50_000
     data = b"]" * depth + b"a" * (depth - 1) if opcode == b"]a" else b"N" + opcode * depth
     assert refusal(tmp_path, b"\x80\x02" + data + b".") == (
         "is nested deeper than 200 levels, or contains itself"
@@ -203,7 +204,7 @@ def test_old_and_rare_forms_are_read(tmp_path: Path) -> None:
         "bytes": call(name("builtins", "bytes"), 1),
         "parameter": call(name("torch._utils", "_rebuild_parameter"), 1),
         "subclass": call(name("torch._tensor", "_rebuild_from_type_v2"), 1),
-        "plain": Opcodes(name("torch._utils", "_rebuild_tensor") + push((storage(), 0, (2, 2), (2, 1))) + b"R"),
+        "plain": call(name("torch._utils", "_rebuild_tensor"), storage(), 0, (2, 2), (2, 1)),
     }  # fmt: skip
     data = b"\x80\x02}(" + b"".join(push(key) + value for key, value in rows.items()) + b"u."
     found = leaves_of(archive(tmp_path, data))

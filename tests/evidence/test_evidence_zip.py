@@ -100,16 +100,20 @@ def test_records_over_each_other_are_refused(whole: Path) -> None:
 def test_large_sizes_stand_in_the_64_bit_field(whole: Path, tmp_path: Path) -> None:
     before, content = root_of(whole), whole.read_bytes()
     assert root_of(rewritten(tmp_path, content, sizes=(16, 16))) == before
+    assert root_of(rewritten(tmp_path, content, sizes=())) == before
     other = rewritten(tmp_path, content, sizes=(16, 17))
     assert refusal(other) == "zip entry 'bad/data/0' is compressed"
 
 
-def rewritten(folder: Path, content: bytes, sizes: tuple[int, int]) -> Path:
-    """The last entry with its sizes and place in a zip64 field, behind a field of another kind."""
+def rewritten(folder: Path, content: bytes, sizes: tuple[int, ...]) -> Path:
+    """The last entry with sizes and place in a zip64 field, behind a field of another kind."""
     start, end = content.rindex(CENTRAL), content.index(END)
     fields = list(struct.unpack("<4s6H3I5H2I", content[start : start + 46]))
-    extra = struct.pack("<2HI", 0x5455, 4, 7) + struct.pack("<2H3Q", 1, 24, *sizes, fields[16])
-    fields[8:10], fields[11], fields[16] = [0xFFFFFFFF] * 2, len(extra), 0xFFFFFFFF
+    values = struct.pack(f"<{len(sizes) + 1}Q", *sizes, fields[16])
+    extra = struct.pack("<2HI", 0x5455, 4, 7) + struct.pack("<2H", 1, len(values)) + values
+    if sizes:
+        fields[8:10] = [0xFFFFFFFF] * 2
+    fields[11], fields[16] = len(extra), 0xFFFFFFFF
     entry = struct.pack("<4s6H3I5H2I", *fields) + content[start + 46 : end] + extra
     grown = struct.pack("<I", struct.unpack_from("<I", content, end + 12)[0] + len(extra))
     tail = content[end : end + 12] + grown + content[end + 16 :]
@@ -151,6 +155,8 @@ def test_an_archive_with_too_many_entries_is_refused(
 def test_an_empty_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.pt").write_bytes(LOCAL)
     assert refusal(tmp_path / "a.pt") == "is cut short or points behind its own end"
+    (tmp_path / "a.pt").write_bytes(LOCAL + END + b"\0" * 12 + b"\x04" + b"\0" * 5)
+    assert refusal(tmp_path / "a.pt") == "is a zip archive but not one of torch.save"
 
 
 def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,3 +130,8 @@ def copy_guest(target: Path) -> Path:
 def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
     folder = copy_guest(tmp_path_factory.mktemp("guest") / "copy")
     return Guest(folder=folder, runs=tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="session")
+def read_state() -> Callable[[Path], dict[str, PlainTensor]]:
+    return read_plain

@@ -55,8 +55,10 @@ def training_again(guest: Guest) -> Outcome:
     return guest.run(TRAINING)
 
 
-def printed(outcome: Outcome) -> Any:
-    return json.loads(outcome.stdout)
+def printed(outcome: Outcome) -> tuple[list[float], list[str], list[str]]:
+    """What the training drew, its losses, and what else it told."""
+    drawn, losses, told = json.loads(outcome.stdout)
+    return drawn, losses, told
 
 
 def untimed_steps(outcome: Outcome) -> list[dict[str, Any]]:
@@ -74,7 +76,7 @@ def test_every_file_of_the_protocol_is_written(training: Outcome) -> None:
 def test_seeds_reach_every_stream(training: Outcome, guest: Guest) -> None:
     generator = torch.Generator().manual_seed(guest.seed)
     assert printed(training)[0] == [
-        random.Random(guest.seed).random(),
+        random.Random(guest.seed).random(),  # noqa: S311 - the stream of a seed is the subject
         np.random.RandomState(guest.seed).rand(),
         torch.rand(1, generator=generator).item(),
     ]
@@ -172,3 +174,13 @@ def test_peak_memory_is_told_in_bytes(training: Outcome) -> None:
     summary = training.document("summary")
     assert 50 * 2**20 < summary["peak_memory_bytes"] < 8 * 2**30
     assert summary["device_memory_bytes"] == 0
+
+
+def test_watching_does_not_change_the_training(guest: Guest) -> None:
+    seeded = f"import torch\ntorch.manual_seed(5)\ntorch.set_num_threads(1)\n{TRAINING}"
+    watched = guest.run(seeded, REPRO_GATE_MODE="default", REPRO_GATE_MAX_STEPS="100")
+    alone = guest.run(seeded, PYTHONPATH="")
+    assert alone.names() == []
+    assert printed(watched)[1] == printed(alone)[1]
+    files = [outcome.out.parent / "saved.pt" for outcome in (watched, alone)]
+    assert files[0].read_bytes() == files[1].read_bytes()

@@ -27,7 +27,7 @@ from gate.report.escape import (
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 ANY = HOSTILE | st.text()
-LINKING = re.compile(r"(?:[@#]|www\.|GH-|:(?=//))(?!\u200b)", re.IGNORECASE)
+LINKING = re.compile(r"[@#](?!\u200b)|www\.|GH-|://", re.IGNORECASE)
 
 
 def inline(markdown: str) -> list[Token]:

@@ -103,13 +103,17 @@ def test_a_curve_in_one_line(values: tuple[float | None, ...], text: str) -> Non
     assert sparkline(values) == text
 
 
+def test_more_values_than_places_are_averaged_and_a_hole_stays_one() -> None:
+    assert sparkline((1.0, 1.0, 3.0, 3.0, 2.0, None), 3) == f"▁█{GAP}"
+
+
 @given(VALUES)
 def test_a_line_is_never_wider_than_asked(values: list[float | None]) -> None:
     line = sparkline(values, 40)
     assert len(line) == min(len(values), 40)
     assert set(line) <= {*BLOCKS, GAP}
     missing = any(value is None or not math.isfinite(value) for value in values)
-    assert (GAP in line) == missing
+    assert missing == (GAP in line)
 
 
 @given(VALUES)

@@ -131,6 +131,11 @@ def test_a_run_that_was_stopped_says_so() -> None:
     assert table.rows[0][3].text == "time limit"
 
 
+def test_without_runs_there_is_nothing_to_list() -> None:
+    report = assemble(ERROR.model_copy(update={"runs": ()}), ReportLinks(), LIMITS)
+    assert [one.title for one in report.sections][1:] == ["What was judged"]
+
+
 def test_a_canary_that_did_not_fire_cannot_be_overlooked() -> None:
     probes = (*CANARY[:1], CanaryProbe(name="one missing step", caught=False))
     table = section(REPRODUCED.model_copy(update={"canary": probes}), "Canary: 1 of 2 caught")
@@ -155,6 +160,12 @@ def test_a_diagnosis_without_a_step_leaves_it_out() -> None:
     found = CODE_DRIFT.diagnosis.model_copy(update={"first_step": None})
     table = section(CODE_DRIFT.model_copy(update={"diagnosis": found}), "Diagnosis")
     assert table.rows[0][0].text == "Stream"
+
+
+def test_a_cost_that_is_only_a_reason_shows_the_reason() -> None:
+    table = section(NO_BASELINE, "Price of determinism")
+    assert table.rows[0][1].text == "not measurable: 6 steps too short"
+    assert {row[0].text for row in table.rows} == {"State", "Peak memory", "Steady steps used"}
 
 
 def test_equal_things_have_no_section() -> None:

@@ -98,10 +98,12 @@ def test_what_is_left_out_is_counted() -> None:
     assert "and 4 more" in text
 
 
+HARMLESS = Page(page_html(poisoned(CODE_DRIFT, "x"), LINKS))
+
+
 @settings(max_examples=40, deadline=None)
 @given(HOSTILE)
 def test_hostile_text_changes_no_tag(text: str) -> None:
     hostile = Page(page_html(poisoned(CODE_DRIFT, f"x{text}"), LINKS))
-    harmless = Page(page_html(poisoned(CODE_DRIFT, "x"), LINKS))
-    assert [tag for tag, _ in hostile.tags] == [tag for tag, _ in harmless.tags]
+    assert [tag for tag, _ in hostile.tags] == [tag for tag, _ in HARMLESS.tags]
     assert not {"\u202e", "\u200b", "\x1b", "\x00"} & set(hostile.text)

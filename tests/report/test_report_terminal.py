@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,8 @@ from gate.report.terminal import verdict_view
 
 def shown(verdict: Verdict, links: ReportLinks = LINKS, *, colour: bool = False) -> str:
     file = io.StringIO()
-    console = Console(file=file, width=80, force_terminal=colour, color_system="standard")
+    system: Literal["standard"] | None = "standard" if colour else None
+    console = Console(file=file, width=80, force_terminal=colour, color_system=system)
     console.print(verdict_view(verdict, links))
     return file.getvalue()
 
@@ -46,7 +48,7 @@ def test_the_colour_follows_the_verdict(verdict: Verdict, colour: str) -> None:
 def test_a_long_command_is_continued_as_a_shell_reads_it() -> None:
     lines = shown(REPRODUCED).splitlines()
     command = lines[lines.index("Next:") + 1 :]
-    assert [line.endswith(" \\") for line in command] == [True, False]
+    assert [line.endswith(" \\") for line in command] == [True, True, False]
     assert " ".join(line.strip(" \\") for line in command) == LINKS.verify_command
 
 

@@ -1,0 +1,64 @@
+# Every chore of the project. `make` alone lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+# The first interpreter that this project supports; PYTHON=... chooses another.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
+	&& echo $$p && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+EXAMPLE ?= digits
+OUT ?= demo-out
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help
+help: ## List the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(READY): pyproject.toml requirements/constraints.txt
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 to 3.13 with venv found; set PYTHON=..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[torch,test]'
+	@touch $@
+
+.PHONY: setup
+setup: $(READY) ## Make .venv with everything that the other targets need
+
+.PHONY: demo
+demo: $(READY) ## Gate an example on this machine and verify the sealed package (EXAMPLE=digits)
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/demo.sh $(EXAMPLE) $(OUT)
+
+.PHONY: test
+test: $(READY) ## Run all tests with coverage of gate/ (at least 90 %)
+	$(BIN)/coverage erase
+	$(PYTEST) --cov=gate --cov-branch --cov-report=term --cov-fail-under=90 -m "not gpu"
+
+.PHONY: check
+check: $(READY) ## Formatting, lint, types, floors and the fast tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(PYTEST) -q -m "not torch and not gpu" -x
+
+.PHONY: format
+format: $(READY) ## Let the formatter and the safe fixes of the linter do their work
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: baselines
+baselines: $(READY) ## Record the examples' baselines anew for this machine (needs a clean tree)
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/record_baselines.sh
+
+.PHONY: goldens
+goldens: $(READY) ## Write the expected texts of the reports anew; review the diff
+	UPDATE_GOLDENS=1 $(PYTEST) -q tests/report
+
+.PHONY: gpu
+gpu: ## Run the demo and the GPU tests on a CUDA machine (VENV= uses the interpreter at hand)
+	@scripts/gpu.sh $(OUT)
+
+.PHONY: clean
+clean: ## Remove what the targets made, the environment included
+	rm -rf $(VENV) $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info

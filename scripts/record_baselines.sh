@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Record the baselines of the examples for the machine at hand.
+# The drifting example is recorded with the learning rate that its baseline remembers, in a
+# temporary clone, since a baseline is only ever made from a commit.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+reason=${REASON:-recorded by make baselines}
+root=$PWD
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+git clone --quiet --no-hardlinks "$root" "$scratch/clone"
+cd "$scratch/clone"
+sed -i 's/^LEARNING_RATE = .*/LEARNING_RATE = 0.10/' examples/drifts/train.py
+git -c user.name=baseline -c user.email=baseline@invalid commit --quiet --all \
+    --message "The learning rate that the baseline remembers" || true
+for example in digits chargpt drifts; do
+    repro-gate baseline record --config "examples/$example/repro-gate.yml" \
+        --out "$scratch/out" --reason "$reason"
+    mkdir -p "$root/examples/$example/.repro-gate"
+    cp "examples/$example/.repro-gate/baseline.json" "$root/examples/$example/.repro-gate/"
+    git checkout --quiet -- . && git clean --quiet -fd
+done

@@ -1,0 +1,227 @@
+"""`python -m gate action` against a server that plays GitHub; the training is a played one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from fake_github import Failure, FakeGitHub
+from played_training import Project
+
+from gate.action import Runner, github_comments, run_action
+from gate.edges.console import QuietProgress
+from gate.edges.files import LocalFiles
+from gate.edges.interrupts import Interrupts
+from gate.entry import build_edges
+from gate.errors import ExitCode
+from gate.records.runs import Isolation
+from gate.records.settings import IsolationMode
+from gate.session import Edges
+
+FILES = LocalFiles()
+LAST_LOSS_FORGED = (
+    '"decimal": "2.125", "hex": "0x1.1000000000000p+1"',
+    '"decimal": "9.0", "hex": "0x1.2000000000000p+3"',
+)
+APART = Isolation(mode=IsolationMode.UID, credentials=None, reason="played: an account of its own")
+
+
+@dataclass
+class Scene:
+    """A pull request, the server that it lives on, and the runner's variables."""
+
+    project: Project
+    server: FakeGitHub
+    folder: Path
+    base: str = ""
+    said: list[str] = field(default_factory=list)
+    apart: Isolation = APART
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def run(self, *, fork: bool = False, **changed: str) -> ExitCode:
+        head = self.project.git("rev-parse", "HEAD")
+        event = {
+            "pull_request": {
+                "number": 7,
+                "head": {"sha": head, "repo": {"full_name": "fork/model" if fork else "o/model"}},
+                "base": {"sha": self.base, "repo": {"full_name": "o/model"}},
+            }
+        }
+        (self.folder / "event.json").write_text(json.dumps(event))
+        variables = {
+            "GITHUB_EVENT_NAME": "pull_request",
+            "GITHUB_EVENT_PATH": str(self.folder / "event.json"),
+            "GITHUB_REPOSITORY": "o/model",
+            "GITHUB_SHA": head,
+            "GITHUB_WORKSPACE": str(self.project.path),
+            "GITHUB_API_URL": self.server.api_url,
+            "GITHUB_OUTPUT": str(self.folder / "output"),
+            "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
+            "INPUT_TOKEN": self.server.token,
+            "PATH": os.environ["PATH"],
+            **changed,
+        }
+        self.variables = variables
+        runner = Runner(
+            variables=variables,
+            files=FILES,
+            edges=self._edges,
+            comments=github_comments,
+            say=self.said.append,
+        )
+        return run_action(runner)
+
+    def _edges(self, top: Path) -> Edges:
+        edges = build_edges(FILES, top, QuietProgress(), Interrupts(), self.variables)
+        return replace(edges, isolate=lambda _mode, _folders: self.apart)
+
+    def output(self, name: str) -> str:
+        lines = (self.folder / "output").read_text().splitlines()
+        start = next(n for n, line in enumerate(lines) if line.startswith(f"{name}<<"))
+        return lines[start + 1]
+
+    @property
+    def comment(self) -> str:
+        (comment,) = self.server.comments
+        return comment.body
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    project = Project(tmp_path / "project")
+    with FakeGitHub() as server:
+        made = Scene(project=project, server=server, folder=tmp_path)
+        made.base = project.git("rev-parse", "HEAD")
+        yield made
+
+
+def _with_baseline(scene: Scene) -> None:
+    """Put the proposal of a first run into the base branch."""
+    scene.run()
+    proposed = scene.project.path / "repro-gate-out" / "proposed-baseline.json"
+    scene.project.write(".repro-gate/baseline.json", proposed.read_text())
+    scene.base = scene.project.commit()
+
+
+def test_the_first_call_creates_the_comment_and_the_second_updates_it(scene: Scene) -> None:
+    assert scene.run() == ExitCode.FAIL
+    assert "no baseline" in scene.comment
+    assert any(line.startswith("comment created: http") for line in scene.said)
+    _with_baseline(scene)
+    assert scene.run() == ExitCode.PASS
+    assert "reproduced" in scene.comment
+    assert any(line.startswith("comment updated: http") for line in scene.said)
+
+
+def test_outputs_and_summary_reach_the_runners_files(scene: Scene) -> None:
+    _with_baseline(scene)
+    (scene.folder / "output").write_text("")
+    scene.run()
+    assert scene.output("verdict") == "reproduced"
+    assert scene.output("exit_code") == "0"
+    assert scene.output("package_path") == "repro-gate-out/package.tar"
+    assert scene.output("report_path") == "repro-gate-out/report.html"
+    assert len(scene.output("checkpoint_digest")) == 64
+    assert "reproduced" in (scene.folder / "summary").read_text()
+    assert any(line.startswith("::notice title=repro-gate passed") for line in scene.said)
+
+
+def test_a_comment_that_may_not_be_posted_changes_nothing_else(scene: Scene) -> None:
+    _with_baseline(scene)
+    scene.said.clear()
+    scene.server.fail_next("GET", Failure.REFUSED)
+    assert scene.run() == ExitCode.PASS
+    assert any(line.startswith("no comment: ") for line in scene.said)
+    assert (scene.folder / "summary").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"INPUT_TOKEN": ""}, "no comment: no token was given"),
+        ({"INPUT_COMMENT": "false"}, "no comment: input comment is false"),
+        ({"GITHUB_EVENT_NAME": "push"}, "no comment: this event has no pull request"),
+        ({"GITHUB_API_URL": "ftp://x"}, "no comment: "),
+    ],
+)
+def test_without_a_comment_the_verdict_stands(
+    scene: Scene, changed: dict[str, str], reason: str
+) -> None:
+    assert scene.run(**changed) == ExitCode.FAIL
+    assert any(line.startswith(reason) for line in scene.said)
+    assert scene.server.comments == ()
+
+
+def test_a_baseline_forged_by_the_pull_request_does_not_decide(scene: Scene) -> None:
+    _with_baseline(scene)
+    scene.project.play(losses=["2.5", "2.25", "9.0"])
+    path = scene.project.path / ".repro-gate" / "baseline.json"
+    forged = path.read_text().replace(*LAST_LOSS_FORGED)
+    assert forged != path.read_text()
+    path.write_text(forged)
+    scene.project.commit()
+    assert scene.run() == ExitCode.FAIL
+    assert "changes .repro-gate/baseline.json" in scene.comment.replace("\\", "")
+
+
+def test_a_pull_request_may_bring_a_baseline_that_it_reproduces(scene: Scene) -> None:
+    _with_baseline(scene)
+    scene.project.play(losses=["2.5", "2.25", "9.0"])
+    scene.run()
+    proposed = scene.project.path / "repro-gate-out" / "proposed-baseline.json"
+    scene.project.write(".repro-gate/baseline.json", proposed.read_text())
+    scene.project.commit()
+    assert scene.run() == ExitCode.PASS
+    assert scene.output("verdict") == "no-baseline"
+    assert "baseline-change" in (scene.folder / "output").read_text()
+
+
+def test_settings_that_the_pull_request_loosens_gain_nothing(scene: Scene) -> None:
+    _with_baseline(scene)
+    scene.project.play(losses=["2.5", "2.25", "9.0"])
+    scene.project.settings("compare: {tolerances: [{metric: '*', absolute: 100}]}\n")
+    assert scene.run() == ExitCode.FAIL
+    assert "changes repro-gate.yml" in scene.comment.replace("\\", "")
+
+
+def test_a_fork_gets_no_signature_even_with_a_key_at_hand(scene: Scene) -> None:
+    _with_baseline(scene)
+    assert scene.run(fork=True, INPUT_SIGNING_KEY="anything") == ExitCode.PASS
+    assert "not sealed: no signing key was given" in scene.said
+
+
+def test_training_beside_the_steps_secrets_is_refused(scene: Scene) -> None:
+    scene.apart = replace(APART, mode=IsolationMode.NONE, reason="the gate does not run as root")
+    assert scene.run() == ExitCode.USAGE
+    assert any("the training would share the action's account" in line for line in scene.said)
+    assert scene.output("exit_reason") == "usage"
+
+
+def test_a_training_that_fails_is_told_on_the_pull_request(scene: Scene) -> None:
+    scene.project.play(exit=1, says="@everyone ::error::no such column")
+    assert scene.run() == ExitCode.ERROR
+    assert "exited with 1" in scene.comment
+    assert "@everyone" not in scene.comment
+    assert not any(line.startswith("::error::no such") for line in scene.said)
+
+
+def test_a_settings_file_must_exist_somewhere(scene: Scene) -> None:
+    assert scene.run(INPUT_CONFIG="nowhere.yml") == ExitCode.USAGE
+    assert any("nowhere.yml: not in commit" in line for line in scene.said)
+
+
+def test_a_push_may_name_a_base_for_a_moved_environment(scene: Scene) -> None:
+    _with_baseline(scene)
+    scene.project.play(environment={"torch": "9"}, losses=["2.5", "2.25", "2.0"])
+    code = scene.run(GITHUB_EVENT_NAME="push", INPUT_BASE="HEAD")
+    assert code == ExitCode.PASS
+
+
+def test_a_broken_event_file_ends_before_anything_runs(scene: Scene) -> None:
+    assert scene.run(GITHUB_EVENT_PATH="/nowhere/event.json") == ExitCode.ERROR
+    assert any(line.startswith("::error title=") for line in scene.said)
+    assert scene.run(GITHUB_EVENT_NAME="pull_request_target") == ExitCode.USAGE

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from played_training import Project
+
+from gate.cli import main
+
+PASSPHRASE = "a pass phrase of some length"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A played training, and the current folder in it."""
+    made = Project(tmp_path / "project")
+    monkeypatch.chdir(made.path)
+    monkeypatch.setenv("REPRO_GATE_PASSPHRASE", PASSPHRASE)
+    return made
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `repro-gate` with these words, as its console script does."""
+
+    def call(*words: str | Path) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["repro-gate", *map(str, words)])
+        try:
+            main()
+            code = 0
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        shown = capsys.readouterr()
+        return Ended(code=code, out=shown.out, err=shown.err)
+
+    return call

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from played_training import Project
+
+if TYPE_CHECKING:
+    from conftest import Run
+
+
+def test_record_writes_the_file_and_says_what_to_do_with_it(project: Project, run: Run) -> None:
+    ended = run("baseline", "record", "--reason", "first")
+    assert ended.code == 0
+    assert "Commit it: the gate judges by the committed file." in ended.out
+    text = (project.path / ".repro-gate" / "baseline.json").read_text()
+    assert json.loads(text)["entries"][0]["reason"] == "first"
+
+
+def test_record_refuses_a_run_that_does_not_repeat(project: Project, run: Run) -> None:
+    project.play(random=True)
+    ended = run("baseline", "record")
+    assert ended.code == 3
+    assert "not recorded: the two strict runs are not equal" in ended.err
+    assert not (project.path / ".repro-gate").exists()
+
+
+def test_accept_takes_what_the_gate_proposed(project: Project, run: Run) -> None:
+    run("gate", "-q")
+    assert run("baseline", "accept", "--reason", "new data").code == 0
+    project.commit()
+    assert run("gate", "-q").code == 0
+
+
+@pytest.mark.usefixtures("project")
+def test_accept_needs_a_reason_and_a_proposal(run: Run) -> None:
+    assert "accept needs --reason" in run("baseline", "accept").err
+    ended = run("baseline", "accept", "--reason", "x")
+    assert ended.code == 3
+    assert "nothing to accept" in ended.err
+
+
+def test_show_lists_the_entries(project: Project, run: Run) -> None:
+    ended = run("baseline", "show")
+    assert (ended.code, "no baseline" in ended.err) == (3, True)
+    run("baseline", "record", "--reason", "first", "-q")
+    shown = run("baseline", "show").out
+    assert "guest.loss 2.125" in " ".join(shown.split())
+    assert project.git("rev-parse", "HEAD")[:12] in shown.replace("\n", "")
+    assert json.loads(run("baseline", "show", "--json").out)["entries"]

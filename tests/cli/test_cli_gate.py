@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from played_training import Project
+
+if TYPE_CHECKING:
+    from conftest import Run
+
+
+def _recorded(project: Project, run: Run) -> None:
+    assert run("baseline", "record", "--reason", "first", "-q").code == 0
+    project.commit()
+
+
+def test_a_pass_ends_with_0_and_leaves_every_document(project: Project, run: Run) -> None:
+    _recorded(project, run)
+    ended = run("gate", "--out", "results")
+    assert ended.code == 0
+    assert "repro-gate passed: reproduced" in ended.out
+    assert "strict-1: training, strict mode: done in" in ended.err
+    left = {path.name for path in (project.path / "results").iterdir()}
+    assert left >= {"comment.md", "summary.md", "report.html", "verdict.json", "package.tar"}
+    assert "Not sealed: no signing key was given." in ended.out
+
+
+@pytest.mark.usefixtures("project")
+def test_a_fail_ends_with_1_and_the_next_command(run: Run) -> None:
+    ended = run("gate", "-q")
+    assert ended.code == 1
+    assert "repro-gate baseline accept --config repro-gate.yml" in ended.out
+    assert ended.err == ""
+
+
+def test_an_error_ends_with_3_shows_the_last_lines_and_writes_the_verdict(
+    project: Project, run: Run
+) -> None:
+    project.play(exit=1, says="no such column: label")
+    ended = run("gate", "--out", "results")
+    assert ended.code == 3
+    assert "python3 train.py exited with 1" in ended.err
+    assert "no such column: label" in ended.err
+    assert "Traceback" not in ended.err
+    verdict = json.loads((project.path / "results" / "verdict.json").read_text())
+    assert (verdict["outcome"], verdict["passes"]) == ("error", False)
+    assert verdict["fault_details"] == ["no such column: label"]
+
+
+def test_what_an_earlier_call_left_is_not_taken_for_this_ones(project: Project, run: Run) -> None:
+    _recorded(project, run)
+    run("gate", "--out", "results")
+    project.play(exit=1)
+    run("gate", "--out", "results")
+    assert not (project.path / "results" / "package.tar").exists()
+    assert not (project.path / "results" / "proposed-baseline.json").exists()
+
+
+@pytest.mark.usefixtures("project")
+def test_json_is_the_document_and_nothing_else(run: Run) -> None:
+    ended = run("gate", "--json")
+    assert json.loads(ended.out)["outcome"] == "no-baseline"
+    assert ended.err == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("", "repro-gate.yml: is empty or not a mapping of keys"),
+        ("version: 1\n", "line 1: train: is required"),
+        ("version: 1\ntrain: {command: x, max_steps: 1, colour: red}\n", "train.colour: is not a"),
+        ("version: [\n", "repro-gate.yml: not valid YAML"),
+    ],
+)
+def test_settings_that_cannot_be_used_end_with_2(
+    project: Project, run: Run, settings: str, message: str
+) -> None:
+    project.write("repro-gate.yml", settings)
+    ended = run("gate")
+    assert ended.code == 2
+    assert message in ended.err
+
+
+def test_no_settings_file_ends_with_2_and_shows_a_minimal_one(project: Project, run: Run) -> None:
+    (project.path / "repro-gate.yml").unlink()
+    ended = run("gate")
+    assert ended.code == 2
+    assert "error: no repro-gate.yml here or at the repository's root" in ended.err
+    assert "command: python train.py" in ended.err
+    assert run("gate", "-c", "other.yml").err.startswith("error: other.yml: no such file")
+
+
+def test_settings_of_the_root_are_found_from_a_folder_below(
+    project: Project, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project.path / "deep").mkdir()
+    monkeypatch.chdir(project.path / "deep")
+    assert run("gate", "-q").code == 1
+
+
+def test_settings_outside_the_repository_are_refused(
+    project: Project, run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "repro-gate.yml").write_text((project.path / "repro-gate.yml").read_text())
+    ended = run("gate", "-c", "../repro-gate.yml")
+    assert ended.code == 2
+    assert "lies outside the repository" in ended.err
+
+
+@pytest.mark.usefixtures("project")
+def test_outside_a_repository_the_gate_says_so(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = run("gate")
+    assert ended.code == 2
+    assert "is not inside the work tree of a git repository" in ended.err
+
+
+def test_an_unknown_option_ends_with_2(run: Run) -> None:
+    assert run("gate", "--nosuch").code == 2
+
+
+def test_the_schema_is_printed(run: Run) -> None:
+    ended = run("schema")
+    assert json.loads(ended.out)["title"] == "repro-gate.yml"

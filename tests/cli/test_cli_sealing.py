@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from played_training import Project
+
+if TYPE_CHECKING:
+    from conftest import Run
+
+
+@pytest.fixture
+def sealed(project: Project, run: Run, tmp_path: Path) -> Path:
+    """A passed gate's output folder, sealed; the keys lie beside the project."""
+    run("baseline", "record", "-q")
+    project.commit()
+    assert run("keys", "generate", "--out", tmp_path / "keys").code == 0
+    key = tmp_path / "keys" / "signing-key.pem"
+    ended = run("gate", "--out", tmp_path / "out", "--signing-key", key, "-q")
+    assert ended.code == 0, ended.err
+    return tmp_path / "out"
+
+
+def _verify(run: Run, sealed: Path, commit: str, *more: str) -> tuple[int, str]:
+    trust = sealed.parent / "keys" / "trusted-keys.json"
+    ended = run(
+        "verify", sealed / "package.tar", "--trusted-keys", trust, "--commit", commit, *more
+    )
+    return ended.code, ended.out + ended.err
+
+
+def test_a_sealed_pass_verifies(project: Project, run: Run, sealed: Path) -> None:
+    code, text = _verify(run, sealed, project.git("rev-parse", "HEAD"))
+    assert code == 0
+    assert text.startswith("verified: reproduced, commit ")
+    assert "openssl dgst -sha256 -verify" in text
+
+
+def test_the_facts_come_as_json(project: Project, run: Run, sealed: Path) -> None:
+    code, text = _verify(run, sealed, project.git("rev-parse", "HEAD"), "--json")
+    assert code == 0
+    assert json.loads(text)["isolation"] == "none"
+
+
+def test_one_flipped_byte_is_refused(project: Project, run: Run, sealed: Path) -> None:
+    path = sealed / "package.tar"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    code, text = _verify(run, sealed, project.git("rev-parse", "HEAD"))
+    assert code == 1
+    assert text.startswith("error: ")
+
+
+def test_another_commit_is_refused(run: Run, sealed: Path) -> None:
+    code, text = _verify(run, sealed, "0" * 40)
+    assert code == 1
+    assert "commit" in text
+
+
+@pytest.mark.usefixtures("project")
+def test_the_private_key_is_nobody_elses_and_never_overwritten(run: Run, tmp_path: Path) -> None:
+    run("keys", "generate", "--out", tmp_path / "keys")
+    assert (tmp_path / "keys" / "signing-key.pem").stat().st_mode & 0o077 == 0
+    ended = run("keys", "generate", "--out", tmp_path / "keys")
+    assert (ended.code, "there is a key already" in ended.err) == (2, True)
+
+
+@pytest.mark.usefixtures("project")
+def test_a_second_key_joins_the_trust_file(run: Run, tmp_path: Path) -> None:
+    run("keys", "generate", "--out", tmp_path / "keys")
+    (tmp_path / "keys" / "signing-key.pem").rename(tmp_path / "old.pem")
+    run("keys", "generate", "--out", tmp_path / "keys")
+    trust = json.loads((tmp_path / "keys" / "trusted-keys.json").read_text())
+    assert len(trust["keys"]) == 2
+
+
+@pytest.mark.usefixtures("project")
+def test_a_plain_key_must_be_asked_for(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REPRO_GATE_PASSPHRASE")
+    ended = run("keys", "generate", "--out", tmp_path / "keys")
+    assert ended.code == 1
+    assert "a private key is not written without a pass phrase" in ended.err
+    assert run("keys", "generate", "--out", tmp_path / "keys", "--allow-plain").code == 0
+
+
+def test_a_dirty_pass_is_not_sealed(
+    project: Project, run: Run, sealed: Path, tmp_path: Path
+) -> None:
+    project.write("notes.txt", "x")
+    key = tmp_path / "keys" / "signing-key.pem"
+    ended = run("gate", "--out", sealed, "--signing-key", key, "--allow-dirty", "-q")
+    assert ended.code == 0
+    assert "Not sealed: the work tree was dirty" in ended.out
+    assert not (sealed / "package.dsse.json").exists()
+
+
+@pytest.mark.usefixtures("project")
+def test_a_key_that_cannot_be_used_is_an_error_not_a_missing_seal(
+    run: Run, sealed: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.pem"
+    broken.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\n")
+    ended = run("gate", "--out", sealed, "--signing-key", broken, "-q")
+    assert ended.code != 0
+    assert "the signing key cannot be read" in ended.err

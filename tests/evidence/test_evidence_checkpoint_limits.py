@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from checkpoint_digests import content_of
+from torch_states import WEIGHT, Save
+
+from gate.errors import EvidenceError
+from gate.evidence import state_tree, tensor_bytes, torch_archive
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (
+            {"w": torch.ones(2, dtype=torch.complex64).conj()},
+            "only marked as conjugated or negated",
+        ),
+        (
+            {"w": torch.ones(2, device="meta")},
+            "a tensor on the meta device, which has no plain bytes",
+        ),
+        ({(1, 2): WEIGHT}, "has a key of type tuple, which has no plain name"),
+        ({2**70: WEIGHT}, "has a key of type int, which has no plain name"),
+        ({"a\x1b": WEIGHT}, r"key '/a\x1b' is above 900 characters or not printable"),
+        ({"a" * 901: WEIGHT}, "is above 900 characters or not printable"),
+        ({"w": torch.zeros(2, dtype=torch.float4_e2m1fn_x2)}, "holds a tensor of an unknown dtype"),
+    ],
+)
+def test_what_cannot_be_compared_is_an_error(save: Save, state: object, told: str) -> None:
+    path = save(state)
+    with pytest.raises(EvidenceError) as caught:
+        content_of(path)
+    assert caught.value.message.startswith("state.pt: ")
+    assert told in caught.value.message
+
+
+def test_the_legacy_format_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "old.pt"
+    torch.save({"w": WEIGHT}, path, _use_new_zipfile_serialization=False)
+    with pytest.raises(EvidenceError, match=r"the legacy \(non-zip\) torch format is not read"):
+        content_of(path)
+
+
+def test_torchscript_is_named(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "script.pt", "w") as archive:
+        archive.writestr("script/data.pkl", b"")
+        archive.writestr("script/constants.pkl", b"")
+    with pytest.raises(EvidenceError, match=r"script.pt: is a TorchScript archive, not a state"):
+        content_of(tmp_path / "script.pt")
+
+
+def test_a_state_nested_too_deep_is_refused(save: Save) -> None:
+    state: object = WEIGHT
+    for _ in range(190):
+        state = [state]
+    assert len(content_of(save(state)).tensors) == 1
+    for _ in range(20):
+        state = [state]
+    with pytest.raises(EvidenceError, match="nested deeper than 200 levels, or contains itself"):
+        content_of(save(state))
+
+
+def test_a_state_that_contains_itself_is_refused(save: Save) -> None:
+    state: list[object] = []
+    state.append(state)
+    with pytest.raises(EvidenceError, match="nested deeper than 200 levels, or contains itself"):
+        content_of(save(state))
+
+
+def test_a_state_that_unfolds_without_end_is_refused(
+    save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_tree, "MAX_VISITS", 10_000)
+    state: object = []
+    for _ in range(100):
+        state = [state, state]
+    with pytest.raises(EvidenceError, match="holds more than 10,000 values"):
+        content_of(save(state))
+
+
+def test_limits_on_what_is_hashed(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = save({"a": 1, "b": 2}, "many.pt")
+    large = save({"a": WEIGHT}, "large.pt")
+    two = save({"a": WEIGHT, "b": WEIGHT + 1}, "two.pt")
+    wide = save({"a": torch.ones(1).expand(100)}, "wide.pt")
+    monkeypatch.setattr(torch_archive, "MAX_LEAVES", 1)
+    with pytest.raises(EvidenceError, match=r"many.pt: more than 1 tensors and numbers"):
+        content_of(many)
+    monkeypatch.undo()
+    monkeypatch.setattr(torch_archive, "MAX_TENSOR_BYTES", 50)
+    with pytest.raises(EvidenceError, match=r"two.pt: all tensors together exceed 50 bytes"):
+        content_of(two)
+    monkeypatch.setattr(tensor_bytes, "MAX_TENSOR_BYTES", 40)
+    with pytest.raises(EvidenceError, match=r"large.pt: a tensor has more than 40 bytes"):
+        content_of(large)
+    monkeypatch.undo()
+    monkeypatch.setattr(tensor_bytes, "MAX_STRIDED_ELEMENTS", 99)
+    with pytest.raises(EvidenceError, match=r"wide.pt: an expanded or strided tensor is too large"):
+        content_of(wide)

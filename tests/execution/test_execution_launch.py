@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from evidence_cases import settings_of
+
+from gate.edges.console import QuietProgress
+from gate.edges.files import LocalFiles
+from gate.errors import RunError
+from gate.execution.launch import Launcher, last_lines, run_folders
+from gate.execution.plan import plan_base, plan_gate, plan_record
+from gate.records.runs import (
+    Commit,
+    Isolation,
+    ProcessRequest,
+    ProcessResult,
+    RunMode,
+    Snapshot,
+)
+from gate.records.settings import IsolationMode
+
+NOBODY = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")
+
+
+class Played:
+    """A process runner that ends every process as it was told to."""
+
+    def __init__(self, exit_code: int = 0, output: bytes = b"", *, timed_out: bool = False) -> None:
+        self.result = ProcessResult(
+            exit_code=exit_code,
+            timed_out=timed_out,
+            wall_seconds=1.23456,
+            output=output,
+            output_bytes=len(output),
+        )
+        self.requests: list[ProcessRequest] = []
+
+    def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
+        del on_line
+        self.requests.append(request)
+        return self.result
+
+
+def _launch(tmp_path: Path, processes: Played) -> Path:
+    tree = tmp_path / "snapshot"
+    tree.mkdir(exist_ok=True)
+    (tree / "train.py").write_text("pass")
+    launcher = Launcher(
+        files=LocalFiles(),
+        processes=processes,
+        progress=QuietProgress(),
+        settings=settings_of(),
+        isolation=NOBODY,
+        host={"PATH": "/bin"},
+    )
+    snapshot = Snapshot(commit="a" * 40, tree=tree, workdir=".", digest="0" * 64)
+    root = tmp_path / "run"
+    root.mkdir(exist_ok=True)
+    record, _ = launcher.run(plan_gate()[0], snapshot, run_folders(root))
+    assert (record.label, record.wall_seconds, record.isolation) == ("strict-1", 1.235, "none")
+    return root
+
+
+def test_strict_and_default_runs_take_turns() -> None:
+    assert [run.mode for run in plan_gate()] == [RunMode.STRICT, RunMode.DEFAULT] * 2
+    assert [run.label for run in plan_record()] == ["strict-1", "strict-2"]
+    assert {run.commit for run in plan_base()} == {Commit.BASE}
+
+
+def test_every_run_starts_from_empty_folders_and_a_fresh_copy(tmp_path: Path) -> None:
+    root = _launch(tmp_path, Played())
+    for name in ("home", "tmp", "out", "tree"):
+        (root / name / "left-behind").write_text("x")
+    (root / "tree" / "train.py").write_text("changed")
+    _launch(tmp_path, Played())
+    assert list((root / "out").iterdir()) == []
+    assert (root / "tree" / "train.py").read_text() == "pass"
+    assert not (root / "tree" / "left-behind").exists()
+
+
+def test_the_guest_travels_without_the_gate(tmp_path: Path) -> None:
+    root = _launch(tmp_path, Played())
+    guest = root / "guest"
+    assert (guest / "sitecustomize.py").is_file()
+    assert (guest / "repro_gate_guest" / "recorder.py").is_file()
+    assert sorted(path.name for path in guest.iterdir()) == ["repro_gate_guest", "sitecustomize.py"]
+
+
+def test_the_process_gets_its_environment_and_nothing_else(tmp_path: Path) -> None:
+    processes = Played()
+    root = _launch(tmp_path, processes)
+    (request,) = processes.requests
+    assert request.argv == ("python", "train.py")
+    assert request.workdir == root / "tree" / "."
+    assert request.env["HOME"] == str(root / "home")
+    assert "USER" not in request.env
+
+
+@pytest.mark.parametrize(
+    ("processes", "message", "hint"),
+    [
+        (Played(1, b"boom\n"), "python train.py exited with 1", "by hand in a clean checkout"),
+        (Played(-signal.SIGBUS), "was ended by SIGBUS", "--shm-size"),
+        (Played(-signal.SIGKILL), "was ended by SIGKILL", "want of memory"),
+        (Played(-99), "was ended by signal 99", "by hand in a clean checkout"),
+        (
+            Played(1, b"RuntimeError: x does not have a deterministic implementation"),
+            "exited with 1",
+            "An operator has no deterministic form",
+        ),
+        (Played(1, b"No module named 'torch'"), "exited with 1", "lacks a package"),
+        (Played(0, timed_out=True), "no end after 1800 s", "Lower train.max_steps"),
+    ],
+)
+def test_a_run_that_ends_badly_says_how_and_what_to_do(
+    tmp_path: Path, processes: Played, message: str, hint: str
+) -> None:
+    with pytest.raises(RunError) as caught:
+        _launch(tmp_path, processes)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_last_lines_are_printable_and_bounded() -> None:
+    output = b"\x1b[31mred\x1b[0m\n\n" + b"x" * 1000 + b"\n\xff\n" + b"line\n" * 30
+    lines = last_lines(output)
+    assert len(lines) == 20
+    assert last_lines(b"\x1b[31mred\n")[0] == " [31mred"
+    assert len(last_lines(b"x" * 1000)[0]) == 300

@@ -1,0 +1,152 @@
+"""The guest's small parts, in this process."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from importlib.metadata import distributions
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from gate.harness import environment, metrics
+from gate.harness.exact_number import exact
+from gate.harness.modules import outermost_owners
+from gate.harness.output import MAX_PROBLEMS, Output, Problems, current_rank
+from gate.harness.state import capture, named_tensors
+
+
+def names_of(value: object) -> tuple[dict[str, torch.Tensor], list[str]]:
+    problems = Problems()
+    return dict(named_tensors("x", value, problems)), problems.sentences
+
+
+@given(st.floats())
+def test_a_number_is_written_exactly(value: float) -> None:
+    back = float.fromhex(exact(value)["hex"])
+    assert back == value or (math.isnan(back) and math.isnan(value))
+    assert math.isnan(value) or math.copysign(1, back) == math.copysign(1, value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_a_number_keeps_its_type(dtype: torch.dtype) -> None:
+    tensor = torch.tensor(1 / 3, dtype=dtype)
+    written = exact(tensor)
+    assert written["dtype"] == str(dtype).removeprefix("torch.")
+    assert torch.tensor(float.fromhex(written["hex"]), dtype=dtype) == tensor
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(np.float32(0.1), "float32"), (3, "float64"), (np.int64(3), "float64")]
+)
+def test_other_numbers_have_a_float_type_too(value: object, dtype: str) -> None:
+    assert exact(value)["dtype"] == dtype
+
+
+def test_numbers_of_a_state_have_their_full_width() -> None:
+    found, problems = names_of({"a": True, "b": 2**62, "c": 0.1, "d": np.float32(0.5)})
+    types = {name: tensor.dtype for name, tensor in found.items()}
+    assert types == {
+        "x/a": torch.bool,
+        "x/b": torch.int64,
+        "x/c": torch.float64,
+        "x/d": torch.float32,
+    }
+    assert problems == []
+
+
+def test_text_and_none_are_left_out_silently() -> None:
+    assert names_of({"a": "text", "b": None, "c": print}) == ({}, [])
+
+
+def test_a_number_beyond_64_bits_is_left_out_and_told() -> None:
+    found, problems = names_of([1, 2**64])
+    assert list(found) == ["x/0"]
+    assert problems[0].startswith("x/1 is left out of the state: ")
+
+
+def test_the_second_of_two_equal_names_is_told() -> None:
+    class Ambiguous(nn.Module):
+        def get_extra_state(self) -> dict[str, object]:
+            return {"a": {"b": 1}, "a/b": 2}
+
+        def set_extra_state(self, state: object) -> None:
+            pass
+
+    problems = Problems()
+    assert list(capture([Ambiguous()], [], problems)) == ["model/0/_extra_state/a/b"]
+    assert problems.sentences == [
+        "model/0/_extra_state/a/b is the name of two values, the second is left out of the state"
+    ]
+
+
+def test_a_model_that_cannot_tell_its_state_is_a_problem() -> None:
+    class Broken(nn.Linear):
+        def state_dict(self, *_args: object, **_kwargs: object) -> dict[str, object]:  # type: ignore[override] # a planted fault
+            raise RuntimeError("no state")
+
+    problems = Problems()
+    capture([Broken(1, 1)], [], problems)
+    assert problems.sentences == ["reading the state of model 0: RuntimeError: no state"]
+
+
+def test_owners_come_in_the_order_of_the_parameters() -> None:
+    first, second = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2))
+    unused = nn.Linear(2, 2)
+    parameters = [*second.parameters(), *first.parameters()]
+    found = outermost_owners(parameters, Problems())
+    assert [id(module) for module in found] == [id(second), id(first)]
+    assert unused not in found
+
+
+def test_a_module_that_was_never_set_up_is_passed_over() -> None:
+    unready = nn.Linear.__new__(nn.Linear)
+    model = nn.Linear(1, 1)
+    problems = Problems()
+    assert outermost_owners(list(model.parameters()), problems) == [model]
+    assert problems.sentences == []
+    del unready
+
+
+def test_problems_are_kept_once_and_not_without_end() -> None:
+    problems = Problems()
+    for number in range(2 * MAX_PROBLEMS):
+        problems.note("the same")
+        problems.note(f"{number}")
+    assert problems.sentences[:3] == ["the same", "0", "1"]
+    assert len(problems.sentences) == MAX_PROBLEMS
+
+
+@pytest.mark.parametrize(("text", "rank"), [("3", 3), ("", 0), ("-1", 0), ("../x", 0), ("²", 0)])
+def test_only_a_whole_number_is_a_rank(
+    monkeypatch: pytest.MonkeyPatch, text: str, rank: int
+) -> None:
+    monkeypatch.setenv("RANK", text)
+    assert current_rank() == rank
+
+
+def test_a_document_replaces_the_one_before(tmp_path: Path) -> None:
+    output = Output(str(tmp_path), rank=2, pid=7)
+    for value in (1, 2):
+        output.write_document("summary", {"value": value})
+    assert [path.name for path in tmp_path.iterdir()] == ["summary-r2-7.json"]
+    assert (tmp_path / "summary-r2-7.json").read_text(encoding="utf-8") == '{"value": 2}'
+
+
+def test_packages_are_digested_as_documented() -> None:
+    lines = sorted({f"{found.metadata['Name']}=={found.version}\n" for found in distributions()})
+    expected = hashlib.sha256("".join(lines).encode()).hexdigest()
+    assert environment.parts(Problems())["packages"] == expected
+
+
+def test_logging_a_metric_outside_a_gate_run_does_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    metrics.log("loss", "not even a number", step=1)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,120 @@
+"""A training without torch that writes what a guest would: real processes, a tenth of a second.
+
+`play.json` beside it says what to play, for each mode where that matters. The real guest has its
+own tests; these are about everything behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+SCRIPT = """
+import hashlib, json, os, pathlib, sys, time
+here = pathlib.Path(__file__).parent
+play = json.loads((here / "play.json").read_text())
+play.update(play.get(os.environ["REPRO_GATE_MODE"], {}))
+out = pathlib.Path(os.environ["REPRO_GATE_OUT"])
+print(play.get("says", "training"))
+if "exit" in play:
+    sys.exit(play["exit"])
+time.sleep(play.get("sleep", 0))
+losses = [float(text) for text in play["losses"]]
+if play.get("random"):
+    losses[-1] += int.from_bytes(os.urandom(4), "little")
+def write(kind, suffix, data):
+    (out / f"{kind}-r0-{os.getpid()}{suffix}").write_bytes(data)
+attested = {"pid": os.getpid(), "rank": 0, "applied": {"seed": "42"}, "problems": []}
+write("process", ".json", json.dumps(attested).encode())
+lines = [
+    {
+        "step": step,
+        "optimizer": 0,
+        "loss": {"dtype": "float64", "hex": loss.hex()},
+        "backwards": 1,
+        "parameters": "sha256:" + hashlib.sha256(repr(losses[:step]).encode()).hexdigest(),
+        "seconds": None if step == 1 else play.get("seconds", 0.1),
+    }
+    for step, loss in enumerate(losses, start=1)
+]
+write("steps", ".jsonl", b"".join(json.dumps(line).encode() + b"\\n" for line in lines))
+weights = hashlib.sha256(repr(losses).encode() + play.get("weights", "").encode()).digest()
+entry = {"dtype": "F32", "shape": [8], "data_offsets": [0, 32]}
+header = json.dumps({"model/0/weight": entry}).encode()
+write("state", ".safetensors", len(header).to_bytes(8, "little") + header + weights)
+environment = {"python": "3.11.7", "torch": "2.13.0", "device": "cpu", "world_size": "1"}
+environment.update(play.get("environment", {}))
+summary = {
+    "steps": len(losses),
+    "stopped_by": "max_steps",
+    "environment": environment,
+    "peak_memory_bytes": 1000,
+    "device_memory_bytes": 0,
+    "problems": [],
+}
+write("summary", ".json", json.dumps(summary).encode())
+for name, text in play.get("files", {}).items():
+    (here / name).write_text(text)
+"""
+SETTINGS = """\
+version: 1
+train:
+  command: python3 train.py
+  max_steps: 3
+isolation: {mode: none}
+"""
+IDENTITY = {
+    "GIT_AUTHOR_NAME": "Ada",
+    "GIT_AUTHOR_EMAIL": "ada@example.org",
+    "GIT_COMMITTER_NAME": "Ada",
+    "GIT_COMMITTER_EMAIL": "ada@example.org",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "PATH": os.environ["PATH"],
+}
+
+
+class Project:
+    """A repository with a played training; every method changes one thing and says its commit."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True)
+        self.git("init", "-q", "-b", "main")
+        self.write("train.py", SCRIPT)
+        self.write("repro-gate.yml", SETTINGS)
+        self.play()
+
+    def git(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ("git", "-C", str(self.path), *arguments),  # noqa: S607 - the PATH of the tests
+            env=IDENTITY,
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        return done.stdout.strip()
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def commit(self) -> str:
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", "change")
+        return self.git("rev-parse", "HEAD")
+
+    def play(self, **what: object) -> str:
+        """Let the training play something else from now on."""
+        played = {"losses": ["2.5", "2.25", "2.125"], **what}
+        self.write("play.json", json.dumps(played))
+        return self.commit()
+
+    def settings(self, extra: str) -> str:
+        """Append to the settings file."""
+        self.write("repro-gate.yml", SETTINGS + extra)
+        return self.commit()
