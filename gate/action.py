@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets as randomness
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 Say = Callable[[str], None]
-OpenComments = Callable[[ActionContext, str], Comments]
+OpenComments = Callable[[ActionContext, str], AbstractContextManager[Comments]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,10 +154,10 @@ def _publish(
         return Publication(reason_not_posted="no token was given")
     first_line = outcome.reports.comment.partition("\n")[0]
     try:
-        comments = runner.comments(context, token)
+        with runner.comments(context, token) as comments:
+            return publish(comments, marker=first_line, body=outcome.reports.comment)
     except PublishError as error:
         return Publication(reason_not_posted=str(error))
-    return publish(comments, marker=first_line, body=outcome.reports.comment)
 
 
 def _tell(
@@ -206,8 +207,8 @@ def _give_back(context: ActionContext, request: GateRequest, files: Files) -> No
     files.give_to(request.out, *owner)
 
 
-def github_comments(context: ActionContext, token: str) -> Comments:
-    """The real comments of the event's pull request."""
+def github_comments(context: ActionContext, token: str) -> AbstractContextManager[Comments]:
+    """The real comments of the event's pull request; leaving the context ends the connection."""
     if context.pull_request is None:
         raise PublishError("this event has no pull request")
     return GitHubComments(

@@ -102,8 +102,6 @@ def _print_outcome(outcome: Outcome, *, as_json: bool) -> None:
     console.print(verdict_view(outcome.verdict, outcome.reports.links))
     names = ", ".join(FILES.list_names(outcome.out, max_names=1000))
     console.print(f"\nWritten to {outcome.out}: {names}", style="dim", soft_wrap=True)
-    if outcome.reports.links.verify_command:
-        console.print(f"Verify:\n  {outcome.reports.links.verify_command}", soft_wrap=True)
     if outcome.sealing.why_not:
         console.print(f"Not sealed: {outcome.sealing.why_not}.", style="dim", soft_wrap=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gate.records.comparison import Comparison
+from gate.records.evidence import MetricSource
 from gate.records.verdict import BaselineFacts, Outcome, SeriesSummary, Verdict
 from gate.report.context import cost_words
 from gate.report.differences import worst_first
@@ -35,9 +36,10 @@ def overview(verdict: Verdict) -> Table:
 
 
 def main_series(verdict: Verdict) -> SeriesSummary | None:
-    """The loss, or the first metric that there is."""
-    by_name = {series.name: series for series in reversed(verdict.series)}
-    return by_name.get("loss") or next(iter(verdict.series), None)
+    """The loss that the guest saw, else any loss, else the first metric that there is."""
+    losses = [series for series in verdict.series if series.name.endswith("loss")]
+    seen = [series for series in losses if series.source == MetricSource.GUEST.value]
+    return next(iter((*seen, *losses, *verdict.series)), None)
 
 
 def _repeat(repeat: Comparison | None) -> str:
