@@ -14,6 +14,7 @@ from gate.codec.documents import write_document
 from gate.evidence.folder import evidence_documents
 from gate.ports import Files, Secrets
 from gate.records.attestation import Package, PackageMember, SealContext
+from gate.records.baseline import Baseline
 from gate.records.evidence import EvidenceSet
 from gate.records.report import ReportLinks
 from gate.records.request import GateRequest
@@ -53,7 +54,11 @@ class Sealing:
 
 
 def write_package(
-    verdict: Verdict, evidence: EvidenceSet, request: GateRequest, files: Files
+    verdict: Verdict,
+    evidence: EvidenceSet,
+    baseline: Baseline | None,
+    request: GateRequest,
+    files: Files,
 ) -> Package:
     """Write `package.tar`: the verdict and all that it rests on, the same bytes every time."""
     path = request.out / PACKAGE
@@ -62,6 +67,8 @@ def write_package(
         PackageMember(name="repro-gate.yml", content=request.settings_text),
         *_evidence_members(evidence, request, files),
     ]
+    if baseline is not None:
+        members.append(PackageMember(name="baseline.json", content=write_document(baseline)))
     readme = package_readme(
         verdict,
         member_names=[member.name for member in members],

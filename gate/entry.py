@@ -181,7 +181,7 @@ def _deliver(
     keys: tuple[str, bool],
 ) -> Outcome:
     edges.progress.step("packing and sealing")
-    package = write_package(gated.verdict, gated.evidence, request, edges.files)
+    package = write_package(gated.verdict, gated.evidence, gated.baseline, request, edges.files)
     signer = Signer(
         secrets=secrets,
         allow_plain_key=keys[1],

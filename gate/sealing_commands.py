@@ -52,7 +52,7 @@ def generate_command(
     pem = private_pem(key, passphrase, allow_plain=allow_plain)
     entry = trusted_key(key.public_key(), added_at=SystemClock().now().isoformat(), comment=comment)
     FILES.write_bytes(secret, pem, mode=0o600)
-    FILES.write_bytes(folder / "public-key.pem", public_pem(key.public_key()))
+    FILES.write_bytes(folder / "gate-public-key.pem", public_pem(key.public_key()))
     trust = folder / "trusted-keys.json"
     known = (
         read_trusted_keys(FILES.read_bytes(trust, max_bytes=MAX_DOCUMENT_BYTES), str(trust))

@@ -17,10 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from gate.errors import RunError
 from gate.records.runs import Credentials
 
 PROC = Path("/proc")
 SHELL = "/bin/sh"
+KILL_ALL = 'test "$(id -u)" = "$1" || exit 9; kill -KILL -1 || :'
+# (uid_t) -1 means "no change", and is positive or not by how one reads it
+ACCOUNT_LIMIT = 2**31 - 1
 PAUSE_SECONDS = 0.02
 SENDER_SECONDS = 0.4
 # linux/prctl.h
@@ -92,25 +96,42 @@ def kill(pids: Iterable[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def require_other_account(account: Credentials) -> None:
+    """Refuse root, the gate's own account and the id that means "no change" to the kernel.
+
+    Everything that runs under the account will be killed. Raises `RunError`.
+    """
+    own = {*os.getresuid(), *os.getresgid()}
+    if any(
+        not 0 < number < ACCOUNT_LIMIT or number in own for number in (account.uid, account.gid)
+    ):
+        raise RunError(
+            f"account {account.uid}:{account.gid} is none that a training may run under",
+            hint="Take an account that nothing else uses; the gate finds one by itself.",
+        )
+
+
 def kill_account(account: Credentials) -> bool:
     """SIGKILL to every process of an account in one call, so that none can fork its way out.
 
-    The sender runs under that account: -1 means "all that I may signal", itself left out. False
-    when it could not send, because one of those processes was faster or there is no shell.
+    The sender runs under that account: -1 means "all that I may signal", itself left out. It asks
+    who it is first: sent by root, the same call would end the machine. False when it could not
+    send, because one of those processes was faster or there is no shell.
     """
+    require_other_account(account)
     with suppress(OSError, subprocess.TimeoutExpired):
         sender = subprocess.run(
-            (SHELL, "-c", "kill -KILL -1"),
+            (SHELL, "-c", KILL_ALL, "sh", str(account.uid)),
             user=account.uid,
             group=account.gid,
             extra_groups=(),
-            env={},
+            env={"PATH": os.defpath},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
             timeout=SENDER_SECONDS,
         )
-        return sender.returncode >= 0
+        return sender.returncode == 0
     return False
 
 

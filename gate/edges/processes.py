@@ -17,6 +17,7 @@ from gate.edges.process_table import (
     adopt_orphans,
     descendants,
     process_control,
+    require_other_account,
 )
 from gate.edges.running_process import RunningProcess
 from gate.edges.safe_text import safe_line
@@ -103,6 +104,8 @@ def _start_fenced(request: ProcessRequest, account: Credentials) -> subprocess.P
     Linux keeps no_new_privs for each thread and hands it to what that thread starts, so a thread
     that ends right after sets it: the gate stays as it is, and no code runs between fork and exec.
     """
+
+    require_other_account(account)
 
     def fenced() -> subprocess.Popen[bytes]:
         if not process_control(PR_SET_NO_NEW_PRIVS):

@@ -84,7 +84,14 @@ def _saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) ->
     """The script's own file, when the settings name one."""
     if train.checkpoint is None:
         return CheckpointContent(tensors=())
-    return read_checkpoint(files, workdir_tree / train.checkpoint, train.checkpoint)
+    saved = read_checkpoint(files, workdir_tree / train.checkpoint, train.checkpoint)
+    if not saved.tensors:
+        raise EvidenceError(
+            f"{train.checkpoint}: holds no tensor and no number to compare",
+            hint="Save the model's state_dict there, or leave train.checkpoint out: the guest "
+            "captures the state by itself.",
+        )
+    return saved
 
 
 def _guest_metrics(files: Files, out: Path, rank: TrainedRank) -> tuple[MetricSeries, ...]:

@@ -23,6 +23,14 @@ from gate.evidence.pickle_nodes import (
 
 MAX_DIMENSIONS = 64
 MAX_INTEGER = 2**62
+# Calls that no saved state needs and that would act on the machine of whoever loads the file.
+ACTING_MODULES = frozenset({
+    "code", "codeop", "ctypes", "importlib", "marshal", "nt", "os", "posix", "pty", "runpy",
+    "shutil", "socket", "subprocess", "sys", "webbrowser",
+})  # fmt: skip
+ACTING_BUILTINS = frozenset({
+    "__import__", "breakpoint", "compile", "eval", "exec", "globals", "input", "open", "setattr",
+})  # fmt: skip
 Arguments = tuple[object, ...]
 Call = Callable[[Arguments], object]
 NOT_PLAIN = {
@@ -61,7 +69,19 @@ def call(function: object, arguments: object) -> object:
 
 
 def _opaque(function: GlobalNode, arguments: Arguments) -> OpaqueNode:
+    if _acts(function):
+        raise fault(
+            f"calls {short_text(f'{function.module}.{function.name}')} when it is loaded",
+            hint="This is no saved state but code in its place: do not load the file anywhere, "
+            "and look at what the change does.",
+        )
     return OpaqueNode(f"{function.module}.{function.name}"[:200], arguments)
+
+
+def _acts(function: GlobalNode) -> bool:
+    if function.module in {"builtins", "__builtin__"}:
+        return function.name in ACTING_BUILTINS
+    return function.module.partition(".")[0] in ACTING_MODULES
 
 
 def storage(reference: object) -> StorageNode:

@@ -329,9 +329,7 @@ def test_giving_away_what_is_a_link_is_refused(files: LocalFiles, tmp_path: Path
 
 def test_a_fault_without_a_number_still_has_a_hint() -> None:
     fault = storage_fault(OSError("odd"), "reading", Path("x"))
-    assert str(fault) == (
-        "reading x failed: odd\nhint: Check the path and the disk that it is on."
-    )
+    assert str(fault) == ("reading x failed: odd\nhint: Check the path and the disk that it is on.")
 
 
 def test_a_name_cannot_speak_to_the_terminal() -> None:

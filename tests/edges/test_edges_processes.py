@@ -20,11 +20,11 @@ from gate.edges.process_table import (
     descendants,
     end_all,
     kill,
-    kill_account,
     owned_by,
     process_control,
     processes,
     reap,
+    require_other_account,
 )
 from gate.edges.processes import LocalProcesses
 from gate.edges.running_process import RunningProcess
@@ -102,7 +102,7 @@ def test_it_runs_in_its_folder_and_its_own_session_without_core_dumps(
     run: Run, tmp_path: Path
 ) -> None:
     before = resource.getrlimit(resource.RLIMIT_CORE)
-    result = run("sh", "-c", 'pwd; ps -o sid= -p $$; echo $$; ulimit -c')
+    result = run("sh", "-c", "pwd; ps -o sid= -p $$; echo $$; ulimit -c")
     folder, session, pid, core = result.output.split()
     assert (folder, session, core) == (str(tmp_path).encode(), pid, b"0")
     assert resource.getrlimit(resource.RLIMIT_CORE) == before
@@ -286,8 +286,11 @@ def test_every_process_of_the_account_is_ended(run: Run, system_python: str) -> 
     assert owned_by(ACCOUNT.uid) == frozenset()
 
 
-def test_an_account_that_cannot_be_entered_is_left_to_the_list() -> None:
-    assert not kill_account(Credentials(uid=2**32 - 1, gid=61091))
+@pytest.mark.parametrize("uid", [0, -1, 2**32 - 1, os.getuid()])
+def test_an_account_that_must_not_be_ended_is_refused(uid: int) -> None:
+    for account in (Credentials(uid=uid, gid=61091), Credentials(uid=61090, gid=uid)):
+        with pytest.raises(RunError, match="is none that a training may run under"):
+            require_other_account(account)
 
 
 def test_a_process_that_is_gone_cannot_be_killed_twice() -> None:

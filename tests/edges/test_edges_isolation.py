@@ -1,0 +1,131 @@
+"""Isolation: found out by trying, never assumed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gate.edges import isolation
+from gate.edges.isolation import ACCOUNTS, choose_isolation, unused_account
+from gate.edges.processes import LocalProcesses
+from gate.errors import RunError
+from gate.records.runs import Credentials, Isolation, ProcessRequest, ProcessResult
+from gate.records.settings import IsolationMode
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+Python = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+class Answering:
+    """A runner whose processes all end in one way."""
+
+    def __init__(self, exit_code: int, output: bytes) -> None:
+        self._exit_code = exit_code
+        self._output = output
+
+    def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
+        assert request.credentials is not None
+        on_line(self._output)
+        return ProcessResult(
+            exit_code=self._exit_code,
+            timed_out=False,
+            wall_seconds=0.1,
+            output=self._output,
+            output_bytes=len(self._output),
+        )
+
+
+@pytest.fixture
+def system_python(root: None) -> str:
+    if not Path(SYSTEM_PYTHON).exists():
+        pytest.skip("no interpreter that another account can reach")
+    return SYSTEM_PYTHON
+
+
+def choose(asked: IsolationMode, interpreter: str, *folders: Path) -> Isolation:
+    return choose_isolation(asked, LocalProcesses(), interpreter, folders)
+
+
+def test_none_is_taken_at_its_word() -> None:
+    chosen = choose(IsolationMode.NONE, sys.executable)
+    assert chosen == Isolation(
+        mode=IsolationMode.NONE, credentials=None, reason="isolation.mode is none"
+    )
+
+
+def test_an_account_that_can_do_all_is_taken(system_python: str, open_folder_for_all: Path) -> None:
+    chosen = choose(IsolationMode.AUTO, system_python, open_folder_for_all)
+    assert chosen.mode is IsolationMode.UID
+    assert chosen.credentials is not None
+    assert chosen.credentials.uid in ACCOUNTS
+    assert chosen.reason == "the training runs under an account of its own"
+
+
+def test_a_closed_folder_is_an_obstacle(system_python: str, open_folder_for_all: Path) -> None:
+    closed = open_folder_for_all / "closed"
+    closed.mkdir(mode=0o700)
+    chosen = choose(IsolationMode.AUTO, system_python, closed)
+    assert (chosen.mode, chosen.credentials) == (IsolationMode.NONE, None)
+    assert chosen.reason == (
+        "another account cannot use /usr/bin/python3: "
+        f"PermissionError: [Errno 13] Permission denied: '{closed}'"
+    )
+
+
+def test_an_interpreter_out_of_reach_is_an_obstacle(root: None, open_folder_for_all: Path) -> None:
+    closed = open_folder_for_all / "python"
+    closed.symlink_to(sys.executable)
+    open_folder_for_all.chmod(0o700)
+    assert choose(IsolationMode.AUTO, str(closed)).reason == (
+        f"cannot start {closed}: permission denied"
+    )
+
+
+def test_asking_for_what_cannot_be_had_is_an_error(root: None) -> None:
+    with pytest.raises(RunError) as caught:
+        choose(IsolationMode.UID, "/no/such/python")
+    assert caught.value.message == (
+        "isolation.mode is uid, but cannot start /no/such/python: command not found"
+    )
+    assert caught.value.hint.startswith("Run the gate as root with an interpreter")
+
+
+@pytest.mark.parametrize(
+    ("runner", "reason"),
+    [
+        (Answering(0, b"ids are [0, 61001]\n"), "another account cannot use p: ids are [0, 61001]"),
+        (Answering(1, b""), "another account cannot use p: no answer"),
+        (Answering(1, b"isolated\n"), "another account cannot use p: isolated"),
+    ],
+)
+def test_only_a_full_answer_counts(root: None, runner: Answering, reason: str) -> None:
+    assert choose_isolation(IsolationMode.AUTO, runner, "p", ()).reason == reason
+
+
+def test_an_ordinary_account_cannot_isolate(python: Python) -> None:
+    program = (
+        "import os\n"
+        "from gate.edges.isolation import choose_isolation\n"
+        "from gate.records.settings import IsolationMode\n"
+        "if os.geteuid() == 0: os.setuid(61100)\n"
+        "print(choose_isolation(IsolationMode.AUTO, None, 'python', ()).reason)\n"
+    )
+    assert python("-c", program).stdout == b"the gate does not run as root\n"
+
+
+def test_an_account_in_use_is_not_taken(root: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = os.getpid()
+    first, second = ACCOUNTS[pid % len(ACCOUNTS)], ACCOUNTS[(pid + 1) % len(ACCOUNTS)]
+    with subprocess.Popen(("/bin/sleep", "30"), user=first, group=first) as sleeper:
+        try:
+            assert unused_account() == Credentials(uid=second, gid=second)
+            monkeypatch.setattr(isolation, "ACCOUNTS", range(first, first + 1))
+            chosen = choose(IsolationMode.AUTO, sys.executable)
+            assert chosen.reason == f"every account from {first} to {first} is in use"
+        finally:
+            sleeper.kill()
