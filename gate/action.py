@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gate.edges.github import GitHubComments
+from gate.edges.safe_text import safe_block
 from gate.edges.secrets import InputSecrets
 from gate.entry import Outcome, run_and_deliver
 from gate.errors import ExitCode, GateError, PublishError, SettingsError
@@ -51,7 +52,7 @@ def run_action(runner: Runner) -> ExitCode:
         return _gate_and_tell(runner, context, inputs)
     except GateError as fault:
         runner.say(fault_annotation(fault))
-        runner.say(str(fault))
+        runner.say(safe_block(str(fault)))
         if context is not None:
             _append_outputs(runner, context, fault_outputs(fault.exit_code))
         return fault.exit_code
@@ -166,8 +167,10 @@ def _tell(
     """Annotations and the log first, then the runner's files."""
     for command in annotation_commands(outcome.verdict):
         runner.say(command)
+    if outcome.fault is not None:
+        runner.say(safe_block(str(outcome.fault)))
     if publication.reason_not_posted:
-        runner.say(f"no comment: {publication.reason_not_posted}")
+        runner.say(safe_block(f"no comment: {publication.reason_not_posted}"))
     else:
         runner.say(f"comment {publication.action}: {publication.comment_url}")
     if not outcome.sealing.seals:

@@ -14,6 +14,7 @@ from gate.action import Runner, github_comments, run_action
 from gate.baseline_commands import baseline_app
 from gate.codec.documents import write_document
 from gate.edges.console import ConsoleProgress
+from gate.edges.safe_text import safe_block
 from gate.edges.secrets import FileSecrets
 from gate.entry import Outcome, build_edges, run_and_deliver
 from gate.errors import GateError
@@ -96,7 +97,7 @@ def _print_outcome(outcome: Outcome, *, as_json: bool) -> None:
         sys.stdout.write(write_document(outcome.verdict).decode("utf-8"))
         return
     if outcome.fault is not None:
-        sys.stderr.write(f"error: {outcome.fault}\n")
+        sys.stderr.write(f"error: {safe_block(str(outcome.fault))}\n")
         return
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(verdict_view(outcome.verdict, outcome.reports.links))
@@ -141,5 +142,5 @@ def main() -> None:
         try:
             app(standalone_mode=True)
         except GateError as error:
-            sys.stderr.write(f"error: {error}\n")
+            sys.stderr.write(f"error: {safe_block(str(error))}\n")
             raise SystemExit(int(error.exit_code)) from error

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from gate.edges import trees
-from gate.edges.reading import open_regular, refuse_foreign_links
+from gate.edges.reading import open_regular, refuse_foreign_links, require_regular
 from gate.edges.safe_text import safe_line
 from gate.edges.storage_faults import storage_faults
 from gate.errors import StorageError
+
+# O_NONBLOCK: a FIFO that nobody reads must not hold up the end of a job
+APPEND_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class LocalFiles:
@@ -86,11 +89,12 @@ class LocalFiles:
 
     def append_bytes(self, path: Path, data: bytes) -> None:
         """Add to the end of a regular file, made when it is not there; no link followed."""
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        with storage_faults("appending to", path):
-            descriptor = os.open(path, flags, 0o644)
-            with os.fdopen(descriptor, "ab") as file:
-                file.write(data)
+        with (
+            storage_faults("appending to", path),
+            os.fdopen(os.open(path, APPEND_FLAGS, 0o644), "ab") as file,
+        ):
+            require_regular(path, os.fstat(file.fileno()))
+            file.write(data)
 
     def owner(self, path: Path) -> tuple[int, int]:
         """The user and group that own something, a link itself."""

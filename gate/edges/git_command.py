@@ -48,11 +48,17 @@ class GitCommand:
     """git in one folder; `overrides` are further settings, stronger than the repository's own."""
 
     def __init__(
-        self, folder: Path, *, search_path: str = SEARCH_PATH, overrides: tuple[str, ...] = ()
+        self,
+        folder: Path,
+        *,
+        search_path: str = SEARCH_PATH,
+        overrides: tuple[str, ...] = (),
+        query_seconds: float = QUERY_SECONDS,
     ) -> None:
         settings = (*SETTINGS, *overrides)
         flags = [word for setting in settings for word in ("-c", setting)]
         self._start = ("git", "-C", str(folder), "--no-pager", *flags)
+        self._query_seconds = query_seconds
         self._environment = {**ENVIRONMENT, "PATH": search_path}
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
@@ -64,12 +70,12 @@ class GitCommand:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,
-                timeout=QUERY_SECONDS,
+                timeout=self._query_seconds,
             )
         except (OSError, ValueError) as error:
             raise _cannot_start(error) from error
         except subprocess.TimeoutExpired as error:
-            raise _hangs(arguments, QUERY_SECONDS) from error
+            raise _hangs(arguments, self._query_seconds) from error
 
     def output(self, *arguments: str) -> bytes:
         """What it prints; `RepositoryError` with git's own words when it fails."""

@@ -57,14 +57,14 @@ def choose_isolation(
     return _not_isolated(obstacle)
 
 
-def unused_account() -> Credentials | None:
+def unused_account(accounts: range = ACCOUNTS) -> Credentials | None:
     """An account that owns no process; where the search starts depends on the gate's own id.
 
     Two gates on one machine should not meet: each ends every process of its account.
     """
     taken = {uid for row in processes() for uid in row.uids}
-    offset = os.getpid() % len(ACCOUNTS)
-    order = (*ACCOUNTS[offset:], *ACCOUNTS[:offset])
+    offset = os.getpid() % len(accounts)
+    order = (*accounts[offset:], *accounts[:offset])
     free = next((uid for uid in order if uid not in taken), None)
     return None if free is None else Credentials(uid=free, gid=free)
 
@@ -77,10 +77,8 @@ def _obstacle(
     account: Credentials | None, runner: Processes, interpreter: str, folders: Sequence[Path]
 ) -> str:
     """Why it cannot be done; empty when a child under that account did all that it must."""
-    if os.geteuid() != 0:
-        return "the gate does not run as root"
     if account is None:
-        return f"every account from {ACCOUNTS[0]} to {ACCOUNTS[-1]} is in use"
+        return _why_no_account(os.geteuid())
     request = ProcessRequest(
         argv=(interpreter, "-I", "-c", PROBE, str(account.uid), *map(str, folders)),
         env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
@@ -97,3 +95,9 @@ def _obstacle(
         return ""
     last = (result.output.strip().splitlines() or [b"no answer"])[-1]
     return f"another account cannot use {interpreter}: {safe_line(last)}"
+
+
+def _why_no_account(own_uid: int) -> str:
+    if own_uid != 0:
+        return "the gate does not run as root"
+    return f"every account from {ACCOUNTS[0]} to {ACCOUNTS[-1]} is in use"

@@ -111,7 +111,7 @@ def require_other_account(account: Credentials) -> None:
         )
 
 
-def kill_account(account: Credentials) -> bool:
+def kill_account(account: Credentials, *, sender: str = SHELL) -> bool:
     """SIGKILL to every process of an account in one call, so that none can fork its way out.
 
     The sender runs under that account: -1 means "all that I may signal", itself left out. It asks
@@ -120,8 +120,8 @@ def kill_account(account: Credentials) -> bool:
     """
     require_other_account(account)
     with suppress(OSError, subprocess.TimeoutExpired):
-        sender = subprocess.run(
-            (SHELL, "-c", KILL_ALL, "sh", str(account.uid)),
+        sent = subprocess.run(
+            (sender, "-c", KILL_ALL, "sh", str(account.uid)),
             user=account.uid,
             group=account.gid,
             extra_groups=(),
@@ -131,7 +131,7 @@ def kill_account(account: Credentials) -> bool:
             check=False,
             timeout=SENDER_SECONDS,
         )
-        return sender.returncode == 0
+        return sent.returncode == 0
     return False
 
 

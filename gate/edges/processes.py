@@ -104,7 +104,6 @@ def _start_fenced(request: ProcessRequest, account: Credentials) -> subprocess.P
     Linux keeps no_new_privs for each thread and hands it to what that thread starts, so a thread
     that ends right after sets it: the gate stays as it is, and no code runs between fork and exec.
     """
-
     require_other_account(account)
 
     def fenced() -> subprocess.Popen[bytes]:

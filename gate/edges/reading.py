@@ -35,12 +35,12 @@ def open_regular(path: Path, max_bytes: int) -> io.BufferedReader:
     with storage_faults("reading", path):
         refuse_foreign_links(path)
         # looked at before it is opened, since opening a device can have an effect
-        _require_regular(path, os.lstat(path))
+        require_regular(path, os.lstat(path))
         raw = CappedReader(os.open(path, READ_FLAGS), path, max_bytes)
         file: io.BufferedReader = io.BufferedReader(raw, BUFFER_BYTES)
         try:
             facts = os.fstat(file.fileno())
-            _require_regular(path, facts)
+            require_regular(path, facts)
             if facts.st_size > max_bytes:
                 raise _too_large(path, max_bytes)
         except StorageError:
@@ -103,11 +103,12 @@ def refuse_foreign_links(path: Path) -> None:
             )
 
 
-def _require_regular(path: Path, facts: os.stat_result) -> None:
+def require_regular(path: Path, facts: os.stat_result) -> None:
+    """Refuse what is no regular file, and say what it is."""
     if not stat.S_ISREG(facts.st_mode):
         raise StorageError(
             f"{safe_line(str(path))} is {KINDS[stat.S_IFMT(facts.st_mode)]}, not a regular file",
-            hint="Only regular files are read; links are not followed.",
+            hint="Only regular files are read and added to; links are not followed.",
         )
 
 

@@ -62,7 +62,8 @@ class RunningProcess:
     def end(self, take: Callable[[bytes], None]) -> None:
         """End what still lives: asked first if it is the process itself, then by force.
 
-        Takes 8 s at most, and that only against resistance. Raises `RunError` when something outlives even that.
+        Takes 8 s at most, and that only against resistance. Raises `RunError` when something
+        outlives even that.
         """
         if not self._ended():
             self._signal_group(signal.SIGTERM)

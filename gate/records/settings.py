@@ -178,7 +178,7 @@ class ComparisonSettings(Document):
         "every metric is inside its own. Without any tolerance they must be equal.",
     )
     comparable_environment: tuple[str, ...] = Field(
-        default=("cpu", "os", "packages", "python"),
+        default=("cpu", "cpu_capability", "os", "packages", "python"),
         description="Parts of the environment that may differ and still be compared within "
         "tolerance.",
     )

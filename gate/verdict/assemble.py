@@ -53,7 +53,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
             assessment.entry,
             age,
             stale_after_days=request.settings.baseline.stale_after_days,
-            from_base=request.base_commit is not None,
+            from_base=request.pull_request,
         )
         if assessment.entry
         else None

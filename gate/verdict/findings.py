@@ -119,7 +119,8 @@ def isolation(used: Isolation) -> tuple[Finding, ...]:
             code="not-isolated",
             severity=Severity.NOTICE,
             message=f"the training ran under the gate's own account: {used.reason}",
-            remedy="Fine for your own code; a shared runner should start the gate as root.",
+            remedy="Fine for your own code; on a shared runner the gate must be root, and the "
+            "interpreter that trains readable by every account.",
         ),
     )
 

@@ -1,28 +1,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from command_line import Ended, Run
 from played_training import Project
 
 from gate.cli import main
 
 PASSPHRASE = "a pass phrase of some length"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ended:
-    """What a command answered."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ended]
 
 
 @pytest.fixture

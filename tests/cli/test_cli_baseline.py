@@ -1,13 +1,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
+from command_line import Run
 from played_training import Project
-
-if TYPE_CHECKING:
-    from conftest import Run
 
 
 def test_record_writes_the_file_and_says_what_to_do_with_it(project: Project, run: Run) -> None:

@@ -2,13 +2,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from command_line import Run
 from played_training import Project
-
-if TYPE_CHECKING:
-    from conftest import Run
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.edges.files import LocalFiles
+from gate.edges.reading import CappedReader
 from gate.edges.storage_faults import storage_fault, storage_faults
 from gate.errors import StorageError
 
@@ -24,7 +25,7 @@ OTHER = 61100
 
 
 @pytest.fixture
-def small_disk(root: None, tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 64 KiB."""
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -37,6 +38,10 @@ def small_disk(root: None, tmp_path: Path) -> Iterator[Path]:
 
 
 Python = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+def names(folder: Path | str) -> list[str]:
+    return sorted(entry.name for entry in Path(folder).iterdir())
 
 
 def refused(files: LocalFiles, path: Path) -> str:
@@ -97,9 +102,8 @@ def test_an_open_file_can_be_read_in_any_order(files: LocalFiles, tmp_path: Path
         assert stream.read(3) == b"234"
 
 
-def test_a_link_of_another_account_on_the_way_is_refused(
-    root: None, files: LocalFiles, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("root")
+def test_a_link_of_another_account_on_the_way_is_refused(files: LocalFiles, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "file").write_bytes(b"x")
     (tmp_path / "link").symlink_to("real")
@@ -148,7 +152,7 @@ def test_names_are_sorted_and_limited(files: LocalFiles, tmp_path: Path) -> None
 
 def test_names_behind_a_link_are_not_listed(files: LocalFiles, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/")
-    with pytest.raises(StorageError, match="listing .*link failed: Not a directory"):
+    with pytest.raises(StorageError, match=r"listing .*link failed: Not a directory"):
         files.list_names(tmp_path / "link", max_names=100)
 
 
@@ -169,9 +173,9 @@ def test_a_written_file_has_the_mode_asked_for(files: LocalFiles, tmp_path: Path
 
 def test_writing_to_a_folder_leaves_no_temporary_file(files: LocalFiles, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    with pytest.raises(StorageError, match="writing .*folder failed: Is a directory"):
+    with pytest.raises(StorageError, match=r"writing .*folder failed: Is a directory"):
         files.write_bytes(tmp_path / "folder", b"x")
-    assert os.listdir(tmp_path) == ["folder"]
+    assert names(tmp_path) == ["folder"]
 
 
 def test_a_full_disk_keeps_the_old_content(files: LocalFiles, small_disk: Path) -> None:
@@ -180,7 +184,7 @@ def test_a_full_disk_keeps_the_old_content(files: LocalFiles, small_disk: Path) 
         files.write_bytes(small_disk / "verdict", b"x" * 200_000)
     assert caught.value.message == f"disk full while writing {small_disk}/verdict"
     assert caught.value.hint.startswith("Free some space there")
-    assert os.listdir(small_disk) == ["verdict"]
+    assert names(small_disk) == ["verdict"]
     assert (small_disk / "verdict").read_bytes() == b"old"
 
 
@@ -188,9 +192,9 @@ def test_a_copy_to_a_full_disk_leaves_nothing(
     files: LocalFiles, small_disk: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "big").write_bytes(b"x" * 200_000)
-    with pytest.raises(StorageError, match="disk full while writing .*copy"):
+    with pytest.raises(StorageError, match=r"disk full while writing .*copy"):
         files.copy_file(tmp_path / "big", small_disk / "copy", max_bytes=10**6)
-    assert os.listdir(small_disk) == []
+    assert names(small_disk) == []
 
 
 def test_a_size_limit_of_the_account_is_explained(python: Python, tmp_path: Path) -> None:
@@ -202,129 +206,15 @@ def test_a_size_limit_of_the_account_is_explained(python: Python, tmp_path: Path
     )
     done = python("-c", program, str(tmp_path / "f"))
     assert b"f failed: File too large\nhint: Raise the limit (ulimit -f)" in done.stderr
-    assert os.listdir(tmp_path) == []
+    assert names(tmp_path) == []
 
 
 def test_a_copied_file_must_be_new(files: LocalFiles, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"a")
     files.copy_file(tmp_path / "a", tmp_path / "b", max_bytes=1)
     assert (tmp_path / "b").read_bytes() == b"a"
-    with pytest.raises(StorageError, match="writing .*b failed: File exists"):
+    with pytest.raises(StorageError, match=r"writing .*b failed: File exists"):
         files.copy_file(tmp_path / "a", tmp_path / "b", max_bytes=1)
-
-
-def test_a_fresh_folder_is_empty_and_has_its_mode(files: LocalFiles, tmp_path: Path) -> None:
-    (tmp_path / "run" / "old").mkdir(parents=True)
-    files.fresh_folder(tmp_path / "run", mode=0o700)
-    assert os.listdir(tmp_path / "run") == []
-    assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
-
-
-def test_removing_a_link_to_outside_leaves_the_outside(files: LocalFiles, tmp_path: Path) -> None:
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "kept").touch()
-    (tmp_path / "run" / "deep").mkdir(parents=True)
-    (tmp_path / "run" / "link").symlink_to(tmp_path / "outside")
-    (tmp_path / "run" / "deep" / "link").symlink_to("../../outside")
-    files.remove_tree(tmp_path / "run")
-    assert os.listdir(tmp_path) == ["outside"]
-    assert os.listdir(tmp_path / "outside") == ["kept"]
-
-
-def test_removing_takes_files_links_and_nothing(files: LocalFiles, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "link").symlink_to("/")
-    for name in ("file", "link", "nothing"):
-        files.remove_tree(tmp_path / name)
-    assert os.listdir(tmp_path) == []
-
-
-def test_removing_copes_with_any_depth(files: LocalFiles, tmp_path: Path) -> None:
-    """5,000 levels: more than Python's stack, than open files, and than a path may hold."""
-    top = tmp_path / "deep"
-    top.mkdir()
-    descriptor = os.open(top, os.O_RDONLY)
-    for _ in range(5000):
-        os.mkdir("d", dir_fd=descriptor)
-        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
-        os.close(descriptor)
-        descriptor = below
-    os.close(descriptor)
-    files.remove_tree(top)
-    assert os.listdir(tmp_path) == []
-
-
-def test_removing_copes_with_closed_folders_as_an_ordinary_account(
-    root: None, python: Python, open_folder_for_all: Path
-) -> None:
-    """The test's own account is root, which no permission stops; so another one removes."""
-    closed = open_folder_for_all / "top" / "closed"
-    (closed / "inner").mkdir(parents=True)
-    for folder in (closed / "inner", closed, open_folder_for_all / "top"):
-        os.chown(folder, OTHER, OTHER)
-        folder.chmod(0)
-    os.chown(open_folder_for_all, OTHER, OTHER)
-    program = (
-        "import os, pathlib, sys\n"
-        "from gate.edges.files import LocalFiles\n"
-        "os.setuid(int(sys.argv[2]))\n"
-        "LocalFiles().remove_tree(pathlib.Path(sys.argv[1]))\n"
-    )
-    python("-c", program, str(open_folder_for_all / "top"), str(OTHER)).check_returncode()
-    assert os.listdir(open_folder_for_all) == []
-
-
-def test_a_copy_keeps_content_links_permissions_and_times(
-    files: LocalFiles, tmp_path: Path
-) -> None:
-    source = tmp_path / "source"
-    (source / "sub" / "empty").mkdir(parents=True)
-    (source / "sub" / "run.sh").write_bytes(b"#!")
-    (source / "sub" / "run.sh").chmod(0o4755)
-    (source / "sub" / "link").symlink_to("/etc/shadow")
-    for path in (source / "sub" / "run.sh", source / "sub"):
-        os.utime(path, (1000, 1000))
-    files.copy_tree(source, tmp_path / "copy")
-    copied = (tmp_path / "copy" / "sub" / "run.sh").stat()
-    assert (stat.S_IMODE(copied.st_mode), copied.st_mtime) == (0o755, 1000)
-    assert (tmp_path / "copy" / "sub").stat().st_mtime == 1000
-    assert os.readlink(tmp_path / "copy" / "sub" / "link") == "/etc/shadow"
-    assert sorted(os.listdir(tmp_path / "copy" / "sub")) == ["empty", "link", "run.sh"]
-
-
-def test_a_fifo_is_not_copied(files: LocalFiles, tmp_path: Path) -> None:
-    (tmp_path / "source").mkdir()
-    os.mkfifo(tmp_path / "source" / "fifo")
-    with pytest.raises(StorageError, match="fifo is neither file, folder nor link"):
-        files.copy_tree(tmp_path / "source", tmp_path / "copy")
-
-
-def test_a_copy_does_not_write_over_or_through_anything(files: LocalFiles, tmp_path: Path) -> None:
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "file").write_bytes(b"new")
-    (tmp_path / "copy").mkdir()
-    (tmp_path / "copy" / "file").symlink_to("../victim")
-    with pytest.raises(StorageError, match="copying .* failed: File exists"):
-        files.copy_tree(tmp_path / "source", tmp_path / "copy")
-    assert not (tmp_path / "victim").exists()
-
-
-def test_giving_away_changes_links_and_not_their_targets(
-    root: None, files: LocalFiles, tmp_path: Path
-) -> None:
-    (tmp_path / "outside").touch()
-    (tmp_path / "run" / "sub").mkdir(parents=True)
-    (tmp_path / "run" / "sub" / "link").symlink_to("../../outside")
-    files.give_to(tmp_path / "run", OTHER, OTHER)
-    given = [tmp_path / "run", tmp_path / "run" / "sub", tmp_path / "run" / "sub" / "link"]
-    assert {(os.lstat(path).st_uid, os.lstat(path).st_gid) for path in given} == {(OTHER, OTHER)}
-    assert (tmp_path / "outside").stat().st_uid == 0
-
-
-def test_giving_away_what_is_a_link_is_refused(files: LocalFiles, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to("/")
-    with pytest.raises(StorageError, match="giving away .*link failed: Not a directory"):
-        files.give_to(tmp_path / "link", OTHER, OTHER)
 
 
 def test_a_fault_without_a_number_still_has_a_hint() -> None:
@@ -345,12 +235,65 @@ def test_the_last_content_written_is_read(first: bytes, second: bytes) -> None:
         LocalFiles().write_bytes(path, first)
         LocalFiles().write_bytes(path, second)
         assert LocalFiles().read_bytes(path, max_bytes=200) == second
-        assert os.listdir(folder) == ["file"]
+        assert names(folder) == ["file"]
 
 
 def test_open_files_do_not_leak(files: LocalFiles, tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(b"x" * 101)
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(names("/proc/self/fd"))
     for _ in range(50):
         refused(files, tmp_path / "big")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(names("/proc/self/fd")) == before
+
+
+def test_what_is_added_goes_to_the_end(files: LocalFiles, tmp_path: Path) -> None:
+    files.append_bytes(tmp_path / "summary", b"one\n")
+    files.append_bytes(tmp_path / "summary", b"two\n")
+    assert (tmp_path / "summary").read_bytes() == b"one\ntwo\n"
+
+
+def test_nothing_is_added_through_a_link_or_to_a_device(files: LocalFiles, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("victim")
+    with pytest.raises(StorageError, match=r"appending to .*link failed: Too many levels"):
+        files.append_bytes(tmp_path / "link", b"x")
+    with pytest.raises(StorageError, match="/dev/null is a device, not a regular file"):
+        files.append_bytes(Path("/dev/null"), b"x")
+    assert not (tmp_path / "victim").exists()
+
+
+def test_adding_to_a_fifo_that_nobody_reads_does_not_block(
+    files: LocalFiles, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(StorageError, match=r"appending to .*fifo failed: No such device"):
+        files.append_bytes(tmp_path / "fifo", b"x")
+
+
+def test_a_replacement_that_fails_half_way_never_was(files: LocalFiles, tmp_path: Path) -> None:
+    (tmp_path / "package").write_bytes(b"old")
+
+    def replace() -> None:
+        with files.replacing(tmp_path / "package") as file:
+            file.write(b"half")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        replace()
+    assert names(tmp_path) == ["package"]
+    assert (tmp_path / "package").read_bytes() == b"old"
+
+
+def test_the_owner_of_a_link_is_its_own(files: LocalFiles, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    assert files.owner(tmp_path / "link") == (os.geteuid(), os.getegid())
+    with pytest.raises(StorageError, match=r"looking at .*nowhere failed"):
+        files.owner(tmp_path / "nowhere")
+
+
+def test_closing_twice_does_not_close_another_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    raw = CappedReader(os.open(tmp_path / "file", os.O_RDONLY), tmp_path / "file", 9)
+    raw.close()
+    with (tmp_path / "file").open() as other:
+        raw.close()
+        assert other.read() == ""

@@ -111,9 +111,14 @@ def test_a_second_signal_does_not_wait(start: Start, tmp_path: Path) -> None:
 
 def test_a_deferred_signal_is_raised_on_the_way_out() -> None:
     interrupts, seen = Interrupts(), []
-    with pytest.raises(CancelledError) as caught, interrupts.installed(), interrupts.deferred():
-        signal.raise_signal(signal.SIGTERM)
-        seen.append("finished")
+
+    def work() -> None:
+        with interrupts.installed(), interrupts.deferred():
+            signal.raise_signal(signal.SIGTERM)
+            seen.append("finished")
+
+    with pytest.raises(CancelledError) as caught:
+        work()
     assert seen == ["finished"]
     assert str(caught.value) == (
         "cancelled by SIGTERM\nhint: Nothing was judged. Start it again when you are ready."
@@ -122,13 +127,18 @@ def test_a_deferred_signal_is_raised_on_the_way_out() -> None:
 
 def test_a_deferred_signal_is_raised_where_it_is_allowed() -> None:
     interrupts, seen = Interrupts(), []
-    with pytest.raises(CancelledError), interrupts.installed(), interrupts.deferred():
-        signal.raise_signal(signal.SIGINT)
-        try:
-            with interrupts.allowed():
-                seen.append("never")
-        finally:
-            seen.append("cleaned up")
+
+    def work() -> None:
+        with interrupts.installed(), interrupts.deferred():
+            signal.raise_signal(signal.SIGINT)
+            try:
+                with interrupts.allowed():
+                    seen.append("never")
+            finally:
+                seen.append("cleaned up")
+
+    with pytest.raises(CancelledError):
+        work()
     assert seen == ["cleaned up"]
 
 
@@ -144,12 +154,17 @@ def test_cancelling_is_told_once() -> None:
 def test_a_second_signal_uses_the_last_resorts(capfd: pytest.CaptureFixture[str]) -> None:
     calls: list[object] = []
     interrupts = Interrupts(leave=calls.append)
-    with interrupts.installed(), pytest.raises(CancelledError), interrupts.deferred():
-        with interrupts.last_resort(lambda: calls.append("gone")):
-            pass
-        with interrupts.last_resort(lambda: calls.append("killed")):
-            signal.raise_signal(signal.SIGINT)
-            signal.raise_signal(signal.SIGINT)
+
+    def work() -> None:
+        with interrupts.installed(), interrupts.deferred():
+            with interrupts.last_resort(lambda: calls.append("gone")):
+                pass
+            with interrupts.last_resort(lambda: calls.append("killed")):
+                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(CancelledError):
+        work()
     assert calls == ["killed", 4]
     assert "stopped at once" in capfd.readouterr().err
 

@@ -17,7 +17,6 @@ from gate.errors import RunError
 from gate.records.runs import Credentials, Isolation, ProcessRequest, ProcessResult
 from gate.records.settings import IsolationMode
 
-SYSTEM_PYTHON = "/usr/bin/python3"
 Python = Callable[..., subprocess.CompletedProcess[bytes]]
 
 
@@ -38,13 +37,6 @@ class Answering:
             output=self._output,
             output_bytes=len(self._output),
         )
-
-
-@pytest.fixture
-def system_python(root: None) -> str:
-    if not Path(SYSTEM_PYTHON).exists():
-        pytest.skip("no interpreter that another account can reach")
-    return SYSTEM_PYTHON
 
 
 def choose(asked: IsolationMode, interpreter: str, *folders: Path) -> Isolation:
@@ -77,7 +69,8 @@ def test_a_closed_folder_is_an_obstacle(system_python: str, open_folder_for_all:
     )
 
 
-def test_an_interpreter_out_of_reach_is_an_obstacle(root: None, open_folder_for_all: Path) -> None:
+@pytest.mark.usefixtures("root")
+def test_an_interpreter_out_of_reach_is_an_obstacle(open_folder_for_all: Path) -> None:
     closed = open_folder_for_all / "python"
     closed.symlink_to(sys.executable)
     open_folder_for_all.chmod(0o700)
@@ -86,7 +79,8 @@ def test_an_interpreter_out_of_reach_is_an_obstacle(root: None, open_folder_for_
     )
 
 
-def test_asking_for_what_cannot_be_had_is_an_error(root: None) -> None:
+@pytest.mark.usefixtures("root")
+def test_asking_for_what_cannot_be_had_is_an_error() -> None:
     with pytest.raises(RunError) as caught:
         choose(IsolationMode.UID, "/no/such/python")
     assert caught.value.message == (
@@ -95,6 +89,7 @@ def test_asking_for_what_cannot_be_had_is_an_error(root: None) -> None:
     assert caught.value.hint.startswith("Run the gate as root with an interpreter")
 
 
+@pytest.mark.usefixtures("root")
 @pytest.mark.parametrize(
     ("runner", "reason"),
     [
@@ -103,7 +98,7 @@ def test_asking_for_what_cannot_be_had_is_an_error(root: None) -> None:
         (Answering(1, b"isolated\n"), "another account cannot use p: isolated"),
     ],
 )
-def test_only_a_full_answer_counts(root: None, runner: Answering, reason: str) -> None:
+def test_only_a_full_answer_counts(runner: Answering, reason: str) -> None:
     assert choose_isolation(IsolationMode.AUTO, runner, "p", ()).reason == reason
 
 
@@ -118,14 +113,24 @@ def test_an_ordinary_account_cannot_isolate(python: Python) -> None:
     assert python("-c", program).stdout == b"the gate does not run as root\n"
 
 
-def test_an_account_in_use_is_not_taken(root: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("root")
+def test_an_account_in_use_is_not_taken() -> None:
     pid = os.getpid()
     first, second = ACCOUNTS[pid % len(ACCOUNTS)], ACCOUNTS[(pid + 1) % len(ACCOUNTS)]
     with subprocess.Popen(("/bin/sleep", "30"), user=first, group=first) as sleeper:
-        try:
-            assert unused_account() == Credentials(uid=second, gid=second)
-            monkeypatch.setattr(isolation, "ACCOUNTS", range(first, first + 1))
-            chosen = choose(IsolationMode.AUTO, sys.executable)
-            assert chosen.reason == f"every account from {first} to {first} is in use"
-        finally:
-            sleeper.kill()
+        assert unused_account() == Credentials(uid=second, gid=second)
+        assert unused_account(range(first, first + 1)) is None
+        sleeper.kill()
+
+
+@pytest.mark.parametrize(
+    ("own_uid", "reason"),
+    [
+        (0, "every account from 61001 to 61183 is in use"),
+        (1000, "the gate does not run as root"),
+    ],
+)
+def test_without_an_account_the_reason_is_told(own_uid: int, reason: str) -> None:
+    assert isolation._why_no_account(own_uid) == reason
+    obstacle = isolation._obstacle(None, Answering(0, b""), "python", ())
+    assert obstacle == isolation._why_no_account(os.geteuid())

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from gate_bench import Bench
+from played_training import Project
 
 from gate.codec.documents import write_document
 from gate.errors import (
@@ -15,10 +15,6 @@ from gate.errors import (
 )
 from gate.pipeline import accept_baseline
 from gate.records.verdict import Outcome
-
-if TYPE_CHECKING:
-    from conftest import Bench
-    from played_training import Project
 
 TOLERANCE = "compare: {tolerances: [{metric: '*loss', absolute: 0.5}]}\n"
 

@@ -72,5 +72,5 @@ def test_rows_that_do_not_fit_are_counted() -> None:
 @given(HOSTILE)
 def test_hostile_text_is_text(text: str) -> None:
     output = shown(poisoned(CODE_DRIFT, f"[bold red]{text}[/]"))
-    assert output.splitlines()[1].startswith("[bold red]")
+    assert "[boldred]" in "".join(output.split())
     assert not {"\x1b", "\u202e", "\u200b", "\x00", "\r"} & set(output)

@@ -16,6 +16,7 @@ from evidence_cases import (
 from gate.comparison.compare import compare_results
 from gate.errors import ExitCode, RunError
 from gate.records.baseline import BaselineEntry
+from gate.records.comparison import CostState, DeterminismCost
 from gate.records.evidence import Environment, MetricSource, RunEvidence
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation
@@ -67,7 +68,7 @@ def _assessment(
         ),
         entry=ENTRY,
         diagnosis=None,
-        cost=None,
+        cost=DeterminismCost(state=CostState.NOT_MEASURABLE, reason="a test"),
         default_repeat=default,
         isolation=Isolation(mode=IsolationMode.NONE, credentials=None, reason="not root"),
         settings_digest="2" * 64,

@@ -1,0 +1,72 @@
+"""A real git repository that a test fills as it likes, sound or forged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gate.errors import ExitCode, RepositoryError
+
+IDENTITY = {
+    "GIT_AUTHOR_NAME": "Ada",
+    "GIT_AUTHOR_EMAIL": "ada@example.org",
+    "GIT_COMMITTER_NAME": "Ada",
+    "GIT_COMMITTER_EMAIL": "ada@example.org",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "PATH": os.environ["PATH"],
+}
+
+
+class Repository:
+    """A repository to prepare; what is tested reads it through the edge."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+        self.git("init", "-q", "-b", "main")
+
+    def git(self, *arguments: str, stdin: bytes = b"") -> str:
+        done = subprocess.run(
+            ("git", "-C", str(self.path), *arguments),  # noqa: S607 - the PATH of the tests
+            env=IDENTITY,
+            input=stdin,
+            capture_output=True,
+            check=True,
+        )
+        return done.stdout.decode().strip()
+
+    def write(self, path: str, text: str | bytes) -> Path:
+        there = self.path / path
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_bytes(text.encode() if isinstance(text, str) else text)
+        return there
+
+    def commit(self, message: str = "change") -> str:
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", message)
+        return self.git("rev-parse", "HEAD")
+
+    def forged(self, *rows: tuple[str, bytes, str]) -> str:
+        """A commit of one flat tree made of (mode, name, object), which git would refuse."""
+        tree = b"".join(
+            f"{mode} ".encode() + name + b"\0" + bytes.fromhex(blob) for mode, name, blob in rows
+        )
+        hashed = self.git("hash-object", "-w", "-t", "tree", "--literally", "--stdin", stdin=tree)
+        return self.git("commit-tree", hashed, "-m", "forged")
+
+    def blob(self, content: bytes) -> str:
+        return self.git("hash-object", "-w", "--stdin", stdin=content)
+
+
+def refusal(action: Callable[..., object], *arguments: object) -> RepositoryError:
+    """The fault that an action must end with."""
+    with pytest.raises(RepositoryError) as caught:
+        action(*arguments)
+    assert caught.value.exit_code is ExitCode.USAGE
+    assert caught.value.hint
+    return caught.value
