@@ -42,6 +42,9 @@ def child_environment(
         **passed,
         "HOME": str(folders.home),
         "TMPDIR": str(folders.tmp),
+        # another account has no entry in the password file; getpass and its users look here first
+        "USER": "training",
+        "LOGNAME": "training",
         "LANG": "C.UTF-8",
         "TZ": "UTC",
         "PYTHONUNBUFFERED": "1",

@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fake_github import FakeGitHub
 from git_workshop import Repository
+from github_client import connect
 
 from gate.edges.files import LocalFiles
+from gate.edges.github import GitHubComments
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 
@@ -64,3 +67,15 @@ def system_python() -> str:
 def root() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can change to another account")
+
+
+@pytest.fixture
+def github() -> Iterator[FakeGitHub]:
+    with FakeGitHub() as server:
+        yield server
+
+
+@pytest.fixture
+def client(github: FakeGitHub) -> Iterator[GitHubComments]:
+    with connect(github) as comments:
+        yield comments

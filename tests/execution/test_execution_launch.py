@@ -96,7 +96,7 @@ def test_the_process_gets_its_environment_and_nothing_else(tmp_path: Path) -> No
     assert request.argv == ("python", "train.py")
     assert request.workdir == root / "tree" / "."
     assert request.env["HOME"] == str(root / "home")
-    assert "USER" not in request.env
+    assert "SHELL" not in request.env
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ own tests; these are about everything behind it.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
+
+from git_workshop import Repository
 
 SCRIPT = """
 import hashlib, json, os, pathlib, sys, time
@@ -65,48 +65,16 @@ train:
   max_steps: 3
 isolation: {mode: none}
 """
-IDENTITY = {
-    "GIT_AUTHOR_NAME": "Ada",
-    "GIT_AUTHOR_EMAIL": "ada@example.org",
-    "GIT_COMMITTER_NAME": "Ada",
-    "GIT_COMMITTER_EMAIL": "ada@example.org",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "PATH": os.environ["PATH"],
-}
 
 
-class Project:
+class Project(Repository):
     """A repository with a played training; every method changes one thing and says its commit."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        path.mkdir(parents=True)
-        self.git("init", "-q", "-b", "main")
+        super().__init__(path)
         self.write("train.py", SCRIPT)
         self.write("repro-gate.yml", SETTINGS)
         self.play()
-
-    def git(self, *arguments: str) -> str:
-        done = subprocess.run(
-            ("git", "-C", str(self.path), *arguments),  # noqa: S607 - the PATH of the tests
-            env=IDENTITY,
-            capture_output=True,
-            check=True,
-            text=True,
-        )
-        return done.stdout.strip()
-
-    def write(self, name: str, text: str) -> Path:
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
-
-    def commit(self) -> str:
-        self.git("add", "-A")
-        self.git("commit", "-q", "--allow-empty", "-m", "change")
-        return self.git("rev-parse", "HEAD")
 
     def play(self, **what: object) -> str:
         """Let the training play something else from now on."""
