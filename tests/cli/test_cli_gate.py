@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,3 +125,23 @@ def test_an_unknown_option_ends_with_2(run: Run) -> None:
 def test_the_schema_is_printed(run: Run) -> None:
     ended = run("schema")
     assert json.loads(ended.out)["title"] == "repro-gate.yml"
+
+
+def test_the_module_is_the_same_program(project: Project) -> None:
+    done = subprocess.run(
+        (sys.executable, "-m", "gate", "gate", "-q"),
+        cwd=project.path,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "no baseline" in done.stdout
+
+
+def test_the_action_needs_a_runner(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    ended = run("action")
+    assert ended.code == 2
+    assert ended.out.startswith("::error title=repro-gate")

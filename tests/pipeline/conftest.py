@@ -8,10 +8,10 @@ from played_training import Project
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(Project(tmp_path / "project"), tmp_path / "out")
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path / "project")
 
 
 @pytest.fixture
-def project(bench: Bench) -> Project:
-    return bench.project
+def bench(project: Project, tmp_path: Path) -> Bench:
+    return Bench(project, tmp_path / "out")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from played_training import Project
+from git_workshop import Repository
 
 from gate.codec.documents import write_document
 from gate.edges.console import QuietProgress
@@ -22,12 +22,13 @@ FILES = LocalFiles()
 class Bench:
     """A project and the real edges to gate it with."""
 
-    def __init__(self, project: Project, out: Path) -> None:
+    def __init__(self, project: Repository, out: Path, *, config: str = "") -> None:
         self.project = project
         self.out = out
+        self.config = config
 
     def request(self, **options: object) -> GateRequest:
-        call = {"config": "", "base": "", "commit": "", "allow_dirty": False, **options}
+        call = {"config": self.config, "base": "", "commit": "", "allow_dirty": False, **options}
         return local_request(
             LocalCall(start=self.project.path, out=self.out, **call),  # type: ignore[arg-type] # by name
             FILES,
@@ -44,6 +45,6 @@ class Bench:
     def record(self) -> str:
         """Record the baseline and commit it."""
         baseline = record_baseline(self.request(), self.edges(), "first")
-        path = self.project.path / ".repro-gate/baseline.json"
+        path = self.project.path / Path(self.config).parent / ".repro-gate/baseline.json"
         FILES.write_bytes(path, write_document(baseline))
         return self.project.commit()

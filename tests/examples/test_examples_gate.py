@@ -1,0 +1,79 @@
+"""The examples through the whole gate, with torch: what the README promises of each."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from gate_bench import Bench
+from git_workshop import Repository
+
+from gate.records.verdict import Outcome, Verdict
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    made = Repository(tmp_path_factory.mktemp("examples") / "repository")
+    ignored = shutil.ignore_patterns(".repro-gate", "__pycache__", "*.pt", "*.jsonl")
+    shutil.copytree(EXAMPLES, made.path / "examples", ignore=ignored)
+    made.commit()
+    return made
+
+
+def _bench(repository: Repository, tmp_path: Path, example: str) -> Bench:
+    return Bench(repository, tmp_path / "out", config=f"examples/{example}/repro-gate.yml")
+
+
+def _recorded(repository: Repository, tmp_path: Path, example: str) -> Bench:
+    bench = _bench(repository, tmp_path, example)
+    bench.record()
+    return bench
+
+
+@pytest.mark.parametrize("example", ["digits", "chargpt"])
+def test_a_real_training_reproduces_its_baseline(
+    repository: Repository, tmp_path: Path, example: str
+) -> None:
+    bench = _recorded(repository, tmp_path, example)
+    verdict = bench.gate().verdict
+    assert (verdict.outcome, verdict.passes) == (Outcome.REPRODUCED, True)
+    assert verdict.repeat is not None
+    assert verdict.repeat.compared_steps == 25
+    assert "guest.loss" in [series.name for series in verdict.series]
+
+
+def test_a_shuffle_without_a_seed_is_nondeterministic(
+    repository: Repository, tmp_path: Path
+) -> None:
+    verdict: Verdict = _bench(repository, tmp_path, "diverges").gate().verdict
+    assert verdict.outcome is Outcome.NONDETERMINISTIC
+    assert verdict.diagnosis is not None
+    assert (verdict.diagnosis.first_step, verdict.diagnosis.stream) == (1, "loss")
+
+
+def test_another_learning_rate_is_code_drift(repository: Repository, tmp_path: Path) -> None:
+    script = repository.path / "examples" / "drifts" / "train.py"
+    drifting = script.read_text()
+    script.write_text(drifting.replace("LEARNING_RATE = 0.11", "LEARNING_RATE = 0.10"))
+    repository.commit()
+    bench = _recorded(repository, tmp_path, "drifts")
+    script.write_text(drifting)
+    repository.commit()
+    assert bench.gate().verdict.outcome is Outcome.CODE_DRIFT
+
+
+def test_a_guest_that_misses_a_step_of_the_state_would_be_seen(
+    repository: Repository, tmp_path: Path
+) -> None:
+    """The state that the guest captures is the one that the script saved by itself."""
+    found = _bench(repository, tmp_path, "digits").gate()
+    tensors = {tensor.name: tensor for tensor in found.evidence.runs[0].checkpoint.tensors}
+    saved = {name for name in tensors if name.startswith("checkpoint/")}
+    assert saved
+    for name in saved:
+        captured = tensors[name.replace("checkpoint/", "state/model/0/")]
+        assert captured.sha256 == tensors[name].sha256
