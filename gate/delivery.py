@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from gate.attestation.guide import package_readme
@@ -19,6 +18,7 @@ from gate.records.evidence import EvidenceSet
 from gate.records.report import ReportLinks
 from gate.records.request import GateRequest
 from gate.records.verdict import Verdict
+from gate.records.version import VERSION
 from gate.report.comment import comment_text
 from gate.report.page import page_html
 from gate.report.summary import summary_text
@@ -121,7 +121,7 @@ def seal_package(
         return Sealing(seals=(), why_not="no signing key was given")
     key = load_private_key(pem, signer.secrets.passphrase(), allow_plain=signer.allow_plain_key)
     context = SealContext(
-        gate_version=version("repro-gate"),
+        gate_version=VERSION,
         repository=request.repository,
         run_id=request.run_url,
         baseline_digest=signer.baseline_digest,
