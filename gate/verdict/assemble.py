@@ -74,7 +74,12 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         isolation=assessment.isolation.mode.value,
         findings=(
             *findings.dirty_tree(evidence),
-            *findings.changed_by_pull_request(request.changed_deciders),
+            *findings.changed_by_pull_request(
+                request.changed_deciders,
+                request.repository_path(request.settings.baseline.path)
+                if decision.outcome is Outcome.BASELINE_CHANGE
+                else "",
+            ),
             *findings.settings_origin(request.settings_from, pull_request=request.pull_request),
             *findings.environment_moved(facts.baseline),
             *findings.stale_baseline(about_baseline),

@@ -28,16 +28,24 @@ def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
     )
 
 
-def changed_by_pull_request(paths: tuple[str, ...]) -> tuple[Finding, ...]:
-    """Does the pull request touch what decides over it?"""
-    return tuple(
-        Finding(
-            code="decides-changed",
-            severity=Severity.WARNING,
-            message=f"this pull request changes {path}; the base commit's version decided",
-            remedy="Review that change by itself.",
-        )
-        for path in paths
+def changed_by_pull_request(paths: tuple[str, ...], brought: str) -> tuple[Finding, ...]:
+    """Does the pull request touch what decides over it?
+
+    `brought` is the baseline that the pull request brings and its own run reproduces, or empty:
+    that one decided, by the base commit's policy.
+    """
+    return tuple(_changed(path, decided=path == brought) for path in paths)
+
+
+def _changed(path: str, *, decided: bool) -> Finding:
+    if decided:
+        message = f"this pull request brings a new {path}, and that decided"
+        remedy = "Merge only if the new result is what you want."
+    else:
+        message = f"this pull request changes {path}; the base commit's version decided"
+        remedy = "Review that change by itself."
+    return Finding(
+        code="decides-changed", severity=Severity.WARNING, message=message, remedy=remedy
     )
 
 

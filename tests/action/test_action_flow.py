@@ -180,6 +180,9 @@ def test_a_pull_request_may_bring_a_baseline_that_it_reproduces(scene: Scene) ->
     assert scene.run() == ExitCode.PASS
     assert scene.output("verdict") == "no-baseline"
     assert "baseline-change" in (scene.folder / "output").read_text()
+    assert any(
+        "brings a new .repro-gate/baseline.json, and that decided" in one for one in scene.said
+    )
 
 
 def test_settings_that_the_pull_request_loosens_gain_nothing(scene: Scene) -> None:
