@@ -111,8 +111,8 @@ def _check_processes(stepping: list[ProcessFiles]) -> None:
     if not stepping:
         raise EvidenceError(
             "the script never calls an optimizer: no step was recorded",
-            hint="The smoke training must reach torch optimizer steps; check train.command and "
-            "whether it stops before training.",
+            hint="The smoke training must reach the step() of a torch optimizer: look whether the "
+            "script stops before, or updates its weights by hand, which cannot be seen.",
         )
     for process in stepping:
         if GuestFile.PROCESS not in process.kinds:

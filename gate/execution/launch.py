@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ HARNESS = Path(__file__).resolve().parent.parent / "harness"
 GUEST_PACKAGE = "repro_gate_guest"
 GUEST_FILE_LIMIT = 1024 * 1024
 MAX_GUEST_FILES = 100
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 SHOWN_LINES = 20
 SHOWN_WIDTH = 300
 
@@ -166,7 +168,8 @@ def _failure_hint(result: ProcessResult) -> str:
 
 def last_lines(output: bytes) -> tuple[str, ...]:
     """The end of a training's output for a person: printable, bounded."""
-    lines = output[-SHOWN_LINES * SHOWN_WIDTH * 4 :].decode("utf-8", "replace").splitlines()
+    text = output[-SHOWN_LINES * SHOWN_WIDTH * 4 :].decode("utf-8", "replace")
+    lines = COLOURS.sub("", text).splitlines()
     shown = [line for line in lines if line.strip()][-SHOWN_LINES:]
     return tuple(
         "".join(c if c.isprintable() else " " for c in line)[:SHOWN_WIDTH] for line in shown

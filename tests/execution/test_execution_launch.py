@@ -128,5 +128,5 @@ def test_last_lines_are_printable_and_bounded() -> None:
     output = b"\x1b[31mred\x1b[0m\n\n" + b"x" * 1000 + b"\n\xff\n" + b"line\n" * 30
     lines = last_lines(output)
     assert len(lines) == 20
-    assert last_lines(b"\x1b[31mred\n")[0] == " [31mred"
+    assert last_lines(b"\x1b[31mred\x1b[0m\x07\n")[0] == "red "
     assert len(last_lines(b"x" * 1000)[0]) == 300
