@@ -15,8 +15,10 @@ sed -i 's/^LEARNING_RATE = .*/LEARNING_RATE = 0.10/' examples/drifts/train.py
 git -c user.name=baseline -c user.email=baseline@invalid commit --quiet --all \
     --message "The learning rate that the baseline remembers" || true
 for example in digits chargpt drifts; do
+    why=$reason
+    [ "$example" != drifts ] || why="$reason, with LEARNING_RATE = 0.10 in a temporary commit"
     repro-gate baseline record --config "examples/$example/repro-gate.yml" \
-        --out "$scratch/out" --reason "$reason"
+        --out "$scratch/out" --reason "$why"
     mkdir -p "$root/examples/$example/.repro-gate"
     cp "examples/$example/.repro-gate/baseline.json" "$root/examples/$example/.repro-gate/"
     git checkout --quiet -- . && git clean --quiet -fd

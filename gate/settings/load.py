@@ -60,18 +60,11 @@ def training_digest(settings: GateSettings) -> str:
     """SHA-256 over what changes the numbers of a training, and nothing else.
 
     Results made under two different digests are not comparable: another command, step count,
-    seed, thread count or variable is another experiment.
+    seed, thread count or variable is another experiment. Settings at their default are left out,
+    so that a new key in a later version leaves every committed baseline comparable.
     """
-    train = settings.train
-    parts = {
-        "command": train.command,
-        "max_steps": train.max_steps,
-        "workdir": train.workdir,
-        "seed": train.seed,
-        "env": train.env,
-        "metrics": train.metrics.model_dump(mode="json"),
-        "checkpoint": train.checkpoint,
-        "device": train.device.value,
-        "determinism": settings.determinism.model_dump(mode="json"),
-    }
-    return sha256_hex(canonical_json(parts))
+    train = settings.train.model_dump(
+        mode="json", exclude_defaults=True, exclude={"timeout_seconds", "output_limit_bytes"}
+    )
+    determinism = settings.determinism.model_dump(mode="json", exclude_defaults=True)
+    return sha256_hex(canonical_json({"train": train, "determinism": determinism}))

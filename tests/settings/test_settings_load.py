@@ -84,6 +84,8 @@ def test_digests_move_with_what_they_cover_only() -> None:
     plain, other = _parse(MINIMAL_FILE), _parse(MINIMAL_FILE + "report: {gate_id: two}\n")
     assert settings_digest(plain) != settings_digest(other)
     assert training_digest(plain) == training_digest(other)
+    patient = _parse(MINIMAL_FILE + "  timeout_seconds: 9\n")
+    assert training_digest(plain) == training_digest(patient)
     seeded = _parse(MINIMAL_FILE + "  seed: 7\n")
     assert training_digest(plain) != training_digest(seeded)
 
