@@ -125,6 +125,8 @@ def install_guest(files: Files, target: Path) -> None:
     for name in files.list_names(HARNESS, max_names=MAX_GUEST_FILES):
         if name.endswith(".py"):
             files.copy_file(HARNESS / name, package / name, max_bytes=GUEST_FILE_LIMIT)
+    # Every process of the training starts the guest, and none of them may write byte-code here.
+    files.compile_python(target)
 
 
 def _refuse_failure(label: str, result: ProcessResult, request: ProcessRequest) -> None:
