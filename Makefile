@@ -59,6 +59,11 @@ goldens: $(READY) ## Write the expected texts of the reports anew; review the di
 gpu: ## Run the demo and the GPU tests on a CUDA machine (VENV= uses the interpreter at hand)
 	@scripts/gpu.sh $(OUT)
 
+.PHONY: bench-guest
+bench-guest: $(READY) ## Measure the guest's own cost on this CPU and write docs/results/guest-cpu.md
+	@mkdir -p docs/results
+	PYTHONPATH=. $(BIN)/python benchmarks/guest.py --out docs/results/guest-cpu.md
+
 .PHONY: clean
 clean: ## Remove what the targets made, the environment included
 	rm -rf $(VENV) $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info

@@ -95,6 +95,10 @@ class Files(Protocol):
         """Copy one regular file, no link followed."""
         ...
 
+    def compile_python(self, folder: Path) -> None:
+        """Put byte-code beside every Python module below a folder."""
+        ...
+
     def remove_tree(self, path: Path) -> None:
         """Remove a folder, whatever its permissions."""
         ...

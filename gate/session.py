@@ -46,6 +46,7 @@ class Session:
         self.edges = edges
         self._work = request.out / "work"
         self._snapshots: dict[Commit, Snapshot] = {}
+        self._strides: Mapping[str, int] = {}
 
     def __enter__(self) -> Self:
         """Export the code and decide how the training is kept apart."""
@@ -77,7 +78,7 @@ class Session:
         snapshot = self._snapshots[planned.commit]
         files.fresh_folder(self._work / "run")
         with self.edges.progress.running(_described(planned)):
-            record, result = self._launcher.run(planned, snapshot, folders)
+            record, result = self._launcher.run(planned, snapshot, folders, self._strides)
         self.edges.clean_up(self.isolation)
         found = collect_run(
             files,
@@ -88,6 +89,8 @@ class Session:
             self.request.settings.train,
         )
         _check_device(self.request.settings.train.device, found)
+        if planned.observe and found.recorder is not None and not self._strides:
+            self._strides = found.recorder.strides
         kept = self.request.out / "evidence" / planned.label
         files.fresh_folder(kept)
         files.write_bytes(kept / "output.txt", result.output)

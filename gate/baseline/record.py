@@ -57,7 +57,8 @@ def propose_entry(
         training_digest=evidence.training_digest,
         environment=run.environment,
         metrics=run.metrics,
-        steps=run.steps,
+        # the digests that decide; streams are for a diagnosis of two runs of one call
+        steps=tuple(step.model_copy(update={"streams": {}}) for step in run.steps),
         checkpoint=run.checkpoint,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from gate.comparison.metrics import MetricDifferences, compare_metrics
+from gate.comparison.streams import compare_streams
 from gate.records.comparison import (
     Comparison,
     EnvironmentChange,
@@ -58,6 +59,7 @@ def compare_results(
     """Compare everything that two results hold; `names` says what they are, for the reader."""
     metrics = compare_metrics(expected.metrics, observed.metrics, settings.tolerances)
     steps, compared_steps, first_differing = compare_steps(expected.steps, observed.steps)
+    streams, compared_streams = compare_streams(expected.steps, observed.steps)
     tensors = compare_tensors(expected.checkpoint, observed.checkpoint)
     compared_tensors = len(
         {tensor.name for tensor in expected.checkpoint.tensors}
@@ -77,6 +79,8 @@ def compare_results(
         compared_steps=compared_steps,
         compared_tensors=compared_tensors,
         first_step=_first_step(metrics, first_differing),
+        streams=streams,
+        compared_streams=compared_streams,
     )
 
 
@@ -93,14 +97,15 @@ def compare_steps(
     """Compare per-step digests: sentences, how many were compared, the first that differs.
 
     After the first difference every later digest differs too, so one sentence says it. Digests of
-    two algorithms (one run on a GPU, one on a CPU) are not compared and say so.
+    two algorithms (one run on a GPU, one on a CPU) are not compared and say so. A step that one
+    side did not observe is there and has no digest: it is not compared.
     """
     left = {digest.step: digest.parameters for digest in expected}
     right = {digest.step: digest.parameters for digest in observed}
     faults = []
     if left.keys() != right.keys():
         faults.append(f"{len(left)} optimizer steps expected, {len(right)} found")
-    common = sorted(left.keys() & right.keys())
+    common = sorted(step for step in left.keys() & right.keys() if left[step] and right[step])
     if common and _algorithm(left[common[0]]) != _algorithm(right[common[0]]):
         faults.append("per-step digests were made by two algorithms and cannot be compared")
         return tuple(faults), 0, None

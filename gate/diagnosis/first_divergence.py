@@ -1,17 +1,17 @@
 """Where two runs part first, and what class of cause that order of events points to.
 
-Within a step the order is: the batch is drawn, the loss is computed, gradients follow, the
-optimizer moves the parameters. So a loss that differs while the parameters before it were equal
-means other inputs or other arithmetic in the forward pass; parameters that differ after an equal
-loss mean the backward pass or the optimizer.
+Each observed stream has a first step at which it differs. The earliest step counts, and within it
+the order in which one stream causes the next: structure, initial weights, random states, batch,
+loss, gradients, parameters, the optimizer's state. `causes.py` says what each of them points to.
 """
 
 from __future__ import annotations
 
+from gate.diagnosis.causes import Event, cause_of
 from gate.records.comparison import Comparison
 from gate.records.verdict import Diagnosis
 
-LOSS_PREFIX = "guest.loss"
+SHOWN_EVENTS = 6
 
 
 def diagnose(comparison: Comparison) -> Diagnosis | None:
@@ -22,9 +22,8 @@ def diagnose(comparison: Comparison) -> Diagnosis | None:
         return _environment(comparison)
     if any("optimizer steps" in fault for fault in comparison.step_faults):
         return _step_count(comparison)
-    if comparison.first_step is None:
-        return _end_state(comparison)
-    return _at_step(comparison, comparison.first_step)
+    events = _events(comparison)
+    return _at_step(comparison, events) if events else _end_state(comparison)
 
 
 def _environment(comparison: Comparison) -> Diagnosis:
@@ -62,44 +61,48 @@ def _end_state(comparison: Comparison) -> Diagnosis:
     )
 
 
-def _at_step(comparison: Comparison, step: int) -> Diagnosis:
-    metrics = sorted({delta.metric for delta in comparison.metrics if delta.step == step})
-    losses = [name for name in metrics if name.startswith(LOSS_PREFIX)]
-    parameters = any(f"from step {step} on" in fault for fault in comparison.step_faults)
-    if losses and step == 1:
-        return Diagnosis(
-            first_step=step,
-            stream="loss",
-            subject=losses[0],
-            cause="the very first loss differs: other initial weights or another first batch, so "
-            "a random source that the seeds do not reach",
-            remedy="Look for np.random.default_rng() without a seed, a generator seeded from the "
-            "time, os.urandom, or an order taken from a set or an unsorted directory.",
-        )
-    if losses:
-        return Diagnosis(
-            first_step=step,
-            stream="loss",
-            subject=losses[0],
-            cause=f"the weights were equal up to step {step - 1}, then the loss differs: another "
-            "batch, another random draw, or a nondeterministic operator in the forward pass",
-            remedy="Look at data loading and augmentation first, then at custom kernels.",
-        )
-    if parameters:
-        return Diagnosis(
-            first_step=step,
-            stream="parameters",
-            subject=f"parameters after step {step}",
-            cause="the loss is equal and the updated parameters are not: a nondeterministic "
-            "operator in the backward pass, or the optimizer",
-            remedy="Look for scatter, index_add or interpolation in the model, and for custom "
-            "kernels that torch cannot see.",
-        )
+def _at_step(comparison: Comparison, events: tuple[Event, ...]) -> Diagnosis:
+    first = min(events, key=lambda event: (event.step, event.place))
+    cause = cause_of(first, events, comparison.compared_streams)
     return Diagnosis(
-        first_step=step,
-        stream="metric",
-        subject=metrics[0],
-        cause="losses and weights are equal, but a metric that the script writes is not",
-        remedy="Look at how this metric is computed: time, memory and speed differ in every run; "
-        "leave such a metric out of the file.",
+        first_step=first.step,
+        stream=first.kind,
+        subject=first.name,
+        cause=cause.sentence + _afterwards(first, events) + _unobserved(first, events),
+        remedy=cause.remedy,
     )
+
+
+def _afterwards(first: Event, events: tuple[Event, ...]) -> str:
+    """What followed, in causal order: a cause explains what comes after it."""
+    later = sorted(events, key=lambda event: (event.step, event.place))
+    told = [f"{event.name} at step {event.step}" for event in later if event != first]
+    return f". After it: {', '.join(told[:SHOWN_EVENTS])}" if told else ""
+
+
+def _unobserved(first: Event, events: tuple[Event, ...]) -> str:
+    """Whether thinning leaves room for an earlier divergence of a stream that came before."""
+    seen = [
+        event.equal_until
+        for event in events
+        if event.equal_until is not None and event.equal_until < first.step - 1
+    ]
+    if not seen:
+        return ""
+    return (
+        f". Some streams were last observed at step {min(seen)}; a higher record.overhead_budget "
+        "observes more steps"
+    )
+
+
+def _events(comparison: Comparison) -> tuple[Event, ...]:
+    """Where each stream first differs; losses and other metrics are streams too."""
+    found = [
+        Event(name=stream.stream, step=stream.first_step, equal_until=stream.equal_until)
+        for stream in comparison.streams
+    ]
+    steps: dict[str, int] = {}
+    for delta in comparison.metrics:
+        steps[delta.metric] = min(delta.step, steps.get(delta.metric, delta.step))
+    found += [Event(name=name, step=step) for name, step in steps.items()]
+    return tuple(found)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import BinaryIO, cast
 
 from gate.edges import trees
@@ -106,6 +108,16 @@ class LocalFiles:
         """Copy a regular file's bytes to a new file; what lies there already is an error."""
         with open_regular(source, max_bytes) as file, storage_faults("writing", target):
             trees.write_new(target, trees.chunks_of(file), 0o644)
+
+    def compile_python(self, folder: Path) -> None:
+        """Put byte-code of this interpreter's kind beside every module; another kind ignores it.
+
+        It is valid for the bytes that are there now, whatever the times of the files say.
+        """
+        with storage_faults("compiling", folder):
+            compileall.compile_dir(
+                folder, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
+            )
 
     def fresh_folder(self, path: Path, *, mode: int = 0o755) -> None:
         """Make an empty folder of exactly `mode`, removing what was there."""

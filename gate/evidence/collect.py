@@ -13,7 +13,7 @@ from gate.evidence.hostile_file import open_hostile, plain_text
 from gate.evidence.metrics import file_series, guest_series, output_series
 from gate.evidence.ranks import TrainedRank, read_attestations, read_ranks, refuse_problems
 from gate.evidence.safetensors_reader import read_safetensors
-from gate.evidence.steps import step_digests, step_timings
+from gate.evidence.steps import recorder_cost, step_digests, step_memory, step_timings
 from gate.evidence.torch_archive import CheckpointContent
 from gate.ports import Files
 from gate.records.evidence import Environment, MetricSeries, RunEvidence, TensorDigest
@@ -61,6 +61,8 @@ def collect_run(
         processes=processes,
         peak_memory_bytes=max(rank.summary.peak_memory_bytes for rank in ranks),
         device_memory_bytes=max(rank.summary.device_memory_bytes for rank in ranks),
+        memory=step_memory(ranks[0]),
+        recorder=recorder_cost(ranks),
         notes=(*problems, *saved.notes),
     )
 

@@ -16,6 +16,12 @@ Text = Annotated[str, Field(max_length=4000)]
 TextMap = Annotated[dict[str, Text], Field(max_length=1000)]
 Problems = Annotated[tuple[Text, ...], Field(max_length=1000)]
 Count = Annotated[int, Field(ge=0, le=2**63)]
+MAX_STREAMS = 32
+MAX_STRIDE = 2**20
+Digest = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9._/+-]{1,40}:[0-9a-f]{1,80}$")]
+StreamName = Annotated[str, Field(pattern=r"^[a-z0-9]{1,20}(\.[a-z0-9]{1,20})?$")]
+StrideGroup = Literal["random", "batch", "tensors"]
+Stride = Annotated[int, Field(ge=1, le=MAX_STRIDE)]
 
 
 class ExactNumber(Document):
@@ -72,8 +78,14 @@ class StepLine(Document):
     optimizer: int = Field(ge=0, le=999)
     loss: ExactNumber | None
     backwards: Count
-    parameters: str = Field(max_length=128, pattern=r"^[A-Za-z0-9._/+-]{1,40}:[0-9a-f]{1,80}$")
+    parameters: Digest | None
+    streams: Annotated[dict[StreamName, Digest], Field(max_length=MAX_STREAMS)] = Field(
+        default_factory=dict
+    )
     seconds: float | None = Field(ge=0, allow_inf_nan=False)
+    memory_bytes: Count = 0
+    device_bytes: Count = 0
+    observe_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
 
 class MetricLine(ExactNumber):
@@ -91,4 +103,6 @@ class Summary(Document):
     environment: TextMap
     peak_memory_bytes: Count
     device_memory_bytes: Count
+    strides: dict[StrideGroup, Stride] = Field(default_factory=dict)
+    observe_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     problems: Problems

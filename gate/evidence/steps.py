@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 from gate.codec.digests import field, sha256_hex
+from gate.evidence.guest_documents import StepLine
 from gate.evidence.ranks import TrainedRank
-from gate.records.evidence import StepDigest, StepTiming
+from gate.records.evidence import RecorderCost, StepDigest, StepMemory, StepTiming
+
+Parts = list[tuple[str, str]]
 
 
 def step_digests(ranks: tuple[TrainedRank, ...]) -> tuple[StepDigest, ...]:
-    """The parameters after each step.
+    """The digests of each step, by stream.
 
-    One rank with one optimizer keeps the guest's own digest. Otherwise the digest is SHA-256 over
+    One rank with one optimizer keeps the guest's own digests. Otherwise a digest is SHA-256 over
     the length-prefixed parts `rank:optimizer:digest`, ranks in order, optimizers as they stepped.
+    The parameters of a step count as observed only when every rank and optimizer observed them.
     """
-    parts: dict[int, list[tuple[str, str]]] = {}
+    steps: dict[int, list[tuple[str, StepLine]]] = {}
     for rank in ranks:
         for line in rank.lines:
-            place = f"{rank.files.rank}:{line.optimizer}"
-            parts.setdefault(line.step, []).append((place, line.parameters))
-    return tuple(
-        StepDigest(step=step, parameters=_combined(found)) for step, found in sorted(parts.items())
+            steps.setdefault(line.step, []).append((f"{rank.files.rank}:{line.optimizer}", line))
+    return tuple(_digest(step, lines) for step, lines in sorted(steps.items()))
+
+
+def _digest(step: int, lines: list[tuple[str, StepLine]]) -> StepDigest:
+    streams: dict[str, Parts] = {}
+    for place, line in lines:
+        for stream, digest in line.streams.items():
+            streams.setdefault(stream, []).append((place, digest))
+    parameters = [(place, line.parameters) for place, line in lines if line.parameters is not None]
+    return StepDigest(
+        step=step,
+        parameters=_combined(parameters) if len(parameters) == len(lines) else "",
+        streams={stream: _combined(parts) for stream, parts in sorted(streams.items())},
     )
 
 
-def _combined(parts: list[tuple[str, str]]) -> str:
+def _combined(parts: Parts) -> str:
     if len(parts) == 1:
         return parts[0][1]
     joined = b"".join(field(f"{place}:{digest}".encode("ascii")) for place, digest in parts)
@@ -41,3 +55,32 @@ def step_timings(rank: TrainedRank) -> tuple[StepTiming, ...]:
         if len(known) == len(found):
             timings.append(StepTiming(step=step, seconds=sum(known)))
     return tuple(timings)
+
+
+def step_memory(rank: TrainedRank) -> tuple[StepMemory, ...]:
+    """Memory after each step, the larger figure where several optimizers stepped."""
+    found: dict[int, tuple[int, int]] = {}
+    for line in rank.lines:
+        resident, device = found.get(line.step, (0, 0))
+        found[line.step] = (max(resident, line.memory_bytes), max(device, line.device_bytes))
+    return tuple(
+        StepMemory(step=step, resident_bytes=resident, device_bytes=device)
+        for step, (resident, device) in sorted(found.items())
+    )
+
+
+def recorder_cost(ranks: tuple[TrainedRank, ...]) -> RecorderCost:
+    """What observing took on rank 0; strides are the widest of any rank.
+
+    Lines without a time of their own are left out of both sums.
+    """
+    timed = [line for line in ranks[0].lines if line.seconds is not None]
+    strides: dict[str, int] = {}
+    for rank in ranks:
+        for group, stride in rank.summary.strides.items():
+            strides[group] = max(stride, strides.get(group, 1))
+    return RecorderCost(
+        observe_seconds=sum(line.observe_seconds for line in timed),
+        step_seconds=sum(line.seconds or 0.0 for line in timed),
+        strides=strides,
+    )

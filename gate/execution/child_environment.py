@@ -27,9 +27,13 @@ STRICT_VARIABLES = {
 
 
 def child_environment(
-    mode: RunMode, settings: GateSettings, folders: RunFolders, host: Mapping[str, str]
+    mode: RunMode,
+    settings: GateSettings,
+    folders: RunFolders,
+    host: Mapping[str, str],
+    observation: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """All variables of one training process.
+    """All variables of one training process; `observation` is `observation_variables`'s.
 
     The user's `train.env` comes last but for the guest's own variables, so that a script keeps
     what it needs; a name that only the gate may set was refused when the settings were read.
@@ -56,6 +60,7 @@ def child_environment(
         **(STRICT_VARIABLES if mode is RunMode.STRICT else {}),
         **train.env,
         **_guest(mode, settings, folders),
+        **(observation or {}),
     }
     if train.device is Device.CPU:
         variables["CUDA_VISIBLE_DEVICES"] = ""

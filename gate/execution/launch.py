@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gate.errors import RunError
 from gate.execution.child_environment import child_environment
+from gate.execution.observation import observation_variables
 from gate.ports import Files, Processes, Progress
 from gate.records.runs import (
     Isolation,
@@ -43,15 +44,20 @@ class Launcher:
     host: Mapping[str, str]
 
     def run(
-        self, planned: PlannedRun, snapshot: Snapshot, folders: RunFolders
+        self,
+        planned: PlannedRun,
+        snapshot: Snapshot,
+        folders: RunFolders,
+        strides: Mapping[str, int] | None = None,
     ) -> tuple[RunRecord, ProcessResult]:
-        """Run once in emptied folders.
+        """Run once in emptied folders; `strides` are the recorder's, once a run has told them.
 
         Raises `RunError` when the training failed, timed out or could not be started: then there
         is nothing to compare, however alike two failures look.
         """
         prepare_folders(self.files, snapshot, folders, self.isolation)
-        request = self._request(planned, snapshot, folders)
+        observation = observation_variables(planned, self.settings.record, strides or {})
+        request = self._request(planned, snapshot, folders, observation)
         result = self.processes.run(request, self.progress.output)
         _refuse_failure(planned.label, result, request)
         record = RunRecord(
@@ -68,12 +74,16 @@ class Launcher:
         return record, result
 
     def _request(
-        self, planned: PlannedRun, snapshot: Snapshot, folders: RunFolders
+        self,
+        planned: PlannedRun,
+        snapshot: Snapshot,
+        folders: RunFolders,
+        observation: Mapping[str, str],
     ) -> ProcessRequest:
         train = self.settings.train
         return ProcessRequest(
             argv=train.command,
-            env=child_environment(planned.mode, self.settings, folders, self.host),
+            env=child_environment(planned.mode, self.settings, folders, self.host, observation),
             workdir=folders.tree / snapshot.workdir,
             timeout_seconds=train.timeout_seconds,
             output_limit_bytes=train.output_limit_bytes,
@@ -117,6 +127,8 @@ def install_guest(files: Files, target: Path) -> None:
     for name in files.list_names(HARNESS, max_names=MAX_GUEST_FILES):
         if name.endswith(".py"):
             files.copy_file(HARNESS / name, package / name, max_bytes=GUEST_FILE_LIMIT)
+    # Every process of the training starts the guest, and none of them may write byte-code here.
+    files.compile_python(target)
 
 
 def _refuse_failure(label: str, result: ProcessResult, request: ProcessRequest) -> None:

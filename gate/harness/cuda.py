@@ -35,3 +35,14 @@ def cudnn_version() -> str:
 def newest_supported_version() -> str:
     """The newest CUDA version that the driver supports, for example 12080."""
     return str(torch._C._cuda_getDriverVersion())  # type: ignore[attr-defined]  # noqa: SLF001 - only in CUDA builds, under no public name
+
+
+def generators() -> tuple[torch.Generator, ...]:
+    """The default generator of each device."""
+    found: tuple[torch.Generator, ...] = _cuda.default_generators
+    return found
+
+
+def allocated_bytes() -> int:
+    """What torch has allocated on the current device now; 0 without CUDA."""
+    return torch.cuda.memory_allocated() if in_use() else 0

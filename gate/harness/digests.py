@@ -1,14 +1,19 @@
-"""A digest of all parameters after a step, sensitive to every bit and to every position.
+"""Digests of tensors, sensitive to every bit and to every position.
 
-Both kinds end in one SHA-256 over, for each parameter in the optimizer's order, a header (type and
-shape as text, ended by a newline) and a body:
+All end in one SHA-256 over, for each tensor in order, a header (name if given, type and shape as
+text, ended by a newline) and a body:
 
-- `sha256`: the body is the tensor's row-major little-endian bytes. Used when all are on the CPU.
+- `sha256`: the body is the tensor's row-major little-endian bytes. For parameters on the CPU,
+  because a verdict rests on them.
+- `grid64`: the body of a CPU tensor is the digest of its sums over rows and columns (`grid.py`),
+  several times as fast. For what only a diagnosis rests on.
 - `poly64`: the body of a tensor on another device is the 8 bytes of
   P = sum over i of w[i] * M**i (mod 2**64), where w are its elements read as signed integers of
   their own width (8-byte and wider ones as 4-byte words) in row-major order and M is the multiplier
-  of Knuth's MMIX generator. Integer sums do not depend on the order in which threads add, and
-  all P are copied to the host together.
+  of Knuth's MMIX generator. Integer sums do not depend on the order in which threads add.
+
+Reductions on a device are started when a digest is, and copied to the host together when several
+digests are finished: one wait a device and step, however many tensors and streams there are.
 
 Why P misses no single fault: M is odd, so changing one word by d changes P by d * M**i, which is
 never 0 for |d| < 2**32. Swapping words i < j changes it by (w[i] - w[j]) * M**i * (M**(j-i) - 1);
@@ -19,11 +24,12 @@ M = 5 (mod 8), so the last factor has at most 2 + log2(j-i) factors of two and t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import torch
 
+from .grid import grid_body
 from .tensor_bytes import UnsupportedTensorError, local, row_major, use_bytes
 
 MULTIPLIER: Final = 6364136223846793005
@@ -32,45 +38,88 @@ _WORD_TYPES: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32}
 
 _powers_of: dict[torch.device, torch.Tensor] = {}
 
+OnProblem = Callable[[str], None]
 
-def parameters_digest(parameters: Sequence[torch.Tensor], on_problem: Callable[[str], None]) -> str:
+
+class StartedDigest:
+    """A digest whose device values have not been waited for.
+
+    `fast` takes the bodies of CPU tensors at once and by `grid64`; without it CPU tensors are read
+    when the digest is finished, so they must not change in between. A tensor without plain memory
+    is left out and told to `on_problem`.
+    """
+
+    def __init__(
+        self,
+        tensors: Iterable[tuple[str, torch.Tensor | None]],
+        what: str,
+        on_problem: OnProblem,
+        *,
+        fast: bool,
+    ) -> None:
+        self._algorithm = "grid64" if fast else "sha256"
+        # A tensor of another device is here as its polynomial, a scalar of that device.
+        self._parts: list[tuple[bytes, bytes | torch.Tensor]] = []
+        for name, tensor in tensors:
+            if tensor is None:
+                self._parts.append((f"{name} none\n".encode(), b""))
+                continue
+            try:
+                self._add(name, local(tensor), fast=fast)
+            except UnsupportedTensorError as error:
+                on_problem(f"{what} {name} is left out of the digest: {error}")
+                self._parts.append((b"left out\n", b""))
+
+    def _add(self, name: str, tensor: torch.Tensor, *, fast: bool) -> None:
+        shown = f"{name} " if fast else ""
+        header = f"{shown}{tensor.dtype} {tuple(tensor.shape)}\n".encode()
+        if tensor.device.type != "cpu":
+            self._algorithm = "poly64"
+            self._parts.append((header, polynomial(tensor)))
+        else:
+            self._parts.append((header, grid_body(tensor) if fast else tensor))
+
+    def device_values(self) -> list[torch.Tensor]:
+        """The scalars that are not on the host yet, in order."""
+        parts = [body for _, body in self._parts if isinstance(body, torch.Tensor)]
+        return [body for body in parts if body.device.type != "cpu"]
+
+    def finish(self, values: dict[torch.device, list[int]]) -> str:
+        """`algorithm:hex`; takes this digest's device values off the front of `values`."""
+        hasher = hashlib.sha256()
+        for header, body in self._parts:
+            hasher.update(header)
+            if isinstance(body, bytes):
+                hasher.update(body)
+            elif body.device.type == "cpu":
+                use_bytes(body, hasher.update)
+            else:
+                hasher.update(values[body.device].pop(0).to_bytes(8, "little", signed=True))
+        return f"{self._algorithm}:{hasher.hexdigest()}"
+
+
+def finish_all(started: Sequence[StartedDigest]) -> list[str]:
+    """The digests in order; all device values come in one copy a device."""
+    waiting: dict[torch.device, list[torch.Tensor]] = {}
+    for digest in started:
+        for value in digest.device_values():
+            waiting.setdefault(value.device, []).append(value)
+    values = {device: torch.stack(scalars).tolist() for device, scalars in waiting.items()}
+    return [digest.finish(values) for digest in started]
+
+
+def start_parameters(parameters: Sequence[torch.Tensor], on_problem: OnProblem) -> StartedDigest:
+    """The digest that baselines hold: of the parameters alone, by SHA-256 on the CPU."""
+    named = ((str(index), parameter) for index, parameter in enumerate(parameters))
+    return StartedDigest(named, "parameter", on_problem, fast=False)
+
+
+def parameters_digest(parameters: Sequence[torch.Tensor], on_problem: OnProblem) -> str:
     """`algorithm:hex` over the parameters; one copy to the host for each device that is not a CPU.
 
     A parameter without plain memory is left out and told to `on_problem`.
     """
-    usable = [_usable(parameter, index, on_problem) for index, parameter in enumerate(parameters)]
-    polynomials = _polynomials([tensor for tensor in usable if tensor is not None])
-    hasher = hashlib.sha256()
-    for tensor in usable:
-        if tensor is None:
-            hasher.update(b"left out\n")
-            continue
-        hasher.update(f"{tensor.dtype} {tuple(tensor.shape)}\n".encode("ascii"))
-        if tensor.device.type == "cpu":
-            use_bytes(tensor, hasher.update)
-        else:
-            value = polynomials[tensor.device].pop(0)
-            hasher.update(value.to_bytes(8, "little", signed=True))
-    return f"{'poly64' if polynomials else 'sha256'}:{hasher.hexdigest()}"
-
-
-def _usable(
-    parameter: torch.Tensor, index: int, on_problem: Callable[[str], None]
-) -> torch.Tensor | None:
-    try:
-        return local(parameter)
-    except UnsupportedTensorError as error:
-        on_problem(f"parameter {index} is left out of the digest: {error}")
-        return None
-
-
-def _polynomials(tensors: Sequence[torch.Tensor]) -> dict[torch.device, list[int]]:
-    """The values of P in order, by device; all are started before the first is waited for."""
-    started: dict[torch.device, list[torch.Tensor]] = {}
-    for tensor in tensors:
-        if tensor.device.type != "cpu":
-            started.setdefault(tensor.device, []).append(polynomial(tensor))
-    return {device: torch.stack(values).tolist() for device, values in started.items()}
+    return finish_all([start_parameters(parameters, on_problem)])[0]
 
 
 def polynomial(tensor: torch.Tensor) -> torch.Tensor:

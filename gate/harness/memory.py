@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 KIB = 1024
+_STATM = Path("/proc/self/statm")
+_PAGE_BYTES = resource.getpagesize()
 
 
 def peak_bytes() -> int:
@@ -23,3 +25,12 @@ def peak_bytes() -> int:
         return int(high_water[1]) * KIB
     unit = 1 if sys.platform == "darwin" else KIB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def resident_bytes() -> int:
+    """The resident set now; 0 where the system has no /proc."""
+    try:
+        with _STATM.open("rb", buffering=0) as file:
+            return int(file.read(200).split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0

@@ -1,4 +1,4 @@
-"""Records every optimizer step of this process: loss, parameters, time."""
+"""Records every optimizer step of this process: loss, digests, time, memory."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from . import cuda
-from .digests import parameters_digest
+from . import cuda, memory
 from .exact_number import FLOAT_TYPES, exact
 from .modules import outermost_owners
+from .observer import Observer, parameter_names
 from .output import Output, Problems
 from .state import optimized_parameters
 
@@ -21,15 +21,19 @@ class Recorder:
     """What the training does, one line a step.
 
     Modules and optimizers are kept alive until the state is written, even if the script drops
-    them. `steps` is the largest number of steps of any one optimizer.
+    them. `steps` is the largest number of steps of any one optimizer. Without an `observer` only
+    loss, time and memory are recorded.
     """
 
-    def __init__(self, output: Output, problems: Problems) -> None:
+    def __init__(self, output: Output, problems: Problems, observer: Observer | None) -> None:
         self.modules: list[nn.Module] = []
         self.optimizers: list[Optimizer] = []
         self.steps = 0
+        self.observe_seconds = 0.0
         self._output = output
         self._problems = problems
+        self._observer = observer
+        self._names: dict[int, str] = {}
         self._step_counts: list[int] = []
         self._loss: torch.Tensor | None = None
         self._backwards = 0
@@ -44,17 +48,37 @@ class Recorder:
         is_scalar = loss.numel() == 1 and str(loss.dtype).removeprefix("torch.") in FLOAT_TYPES
         self._loss = loss.detach() if is_scalar else None
 
+    def note_batch(self, batch: object) -> None:
+        """Observe what a DataLoader yields; it belongs to the step that comes next."""
+        if self._observer is not None:
+            self._observer.note_batch(batch, self.steps + 1)
+
+    def before(self, optimizer: Optimizer) -> None:
+        """Look at an optimizer that is about to step; faults become problems."""
+        begun = time.perf_counter()
+        number = self._number(optimizer)
+        if self._observer is not None:
+            self._observer.inside_seconds += time.perf_counter() - begun
+            step = self._step_counts[number] + 1
+            self._observer.before(number, optimizer, step, self._names)
+
     def observe(self, optimizer: Optimizer) -> None:
         """Record the step that `optimizer` has just made; faults become problems."""
         now = self._now()
-        seconds = None if self._observed_until is None else now - self._observed_until
+        inside = 0.0 if self._observer is None else self._observer.inside_seconds
+        since = self._observed_until
+        seconds = None if since is None else max(0.0, now - since - inside)
         number = self._number(optimizer)
         self._step_counts[number] += 1
         self.steps = max(self._step_counts)
         with self._problems.noting("recording a step"), torch.no_grad():
-            self._write(number, seconds)
+            self._record(number, seconds, now - inside)
         self._loss, self._backwards = None, 0
         self._observed_until = time.perf_counter()
+        spent = self._observed_until - now + inside
+        self.observe_seconds += spent
+        if self._observer is not None:
+            self._observer.close_step(self._step_counts[number], seconds, spent)
 
     def _now(self) -> float:
         """The time at which the step's work is done, on the device too."""
@@ -79,15 +103,24 @@ class Recorder:
         new = [parameter for parameter in parameters if id(parameter) not in owned]
         if new:
             self.modules += outermost_owners(new, self._problems)
+            self._names = parameter_names(self.modules)
 
-    def _write(self, number: int, seconds: float | None) -> None:
-        parameters = optimized_parameters(self.optimizers[number])
+    def _record(self, number: int, seconds: float | None, begun: float) -> None:
+        """Write the step's line; `begun` is when observing began, had it all been in one piece."""
+        optimizer, step = self.optimizers[number], self._step_counts[number]
+        parameters, streams = None, dict[str, str]()
+        if self._observer is not None:
+            parameters, streams = self._observer.after(optimizer, step)
         line: dict[str, Any] = {
-            "step": self._step_counts[number],
+            "step": step,
             "optimizer": number,
             "loss": None if self._loss is None else exact(self._loss),
             "backwards": self._backwards,
-            "parameters": parameters_digest(parameters, self._problems.note),
+            "parameters": parameters,
+            "streams": streams,
             "seconds": seconds,
+            "memory_bytes": memory.resident_bytes(),
+            "device_bytes": cuda.allocated_bytes(),
+            "observe_seconds": time.perf_counter() - begun,
         }
         self._output.append_line("steps", line)

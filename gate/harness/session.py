@@ -10,9 +10,11 @@ import torch
 from torch.optim import Optimizer
 
 from . import cuda, environment, memory, switches, torch_hooks
+from .observer import Observer
 from .output import Output, Problems, current_rank
 from .recorder import Recorder
 from .safetensors_file import write_safetensors
+from .schedule import Schedule
 from .settings import GuestSettings
 from .state import capture
 
@@ -39,7 +41,9 @@ class Session:
         self.pid = os.getpid()
         self.problems = Problems()
         self.output = Output(settings.out, current_rank(), self.pid)
-        self.recorder = Recorder(self.output, self.problems)
+        self.schedule = Schedule(settings.overhead_budget, settings.max_steps, settings.strides)
+        observer = Observer(self.schedule, self.problems) if settings.observe else None
+        self.recorder = Recorder(self.output, self.problems, observer)
         self._finished = False
         self._stopped = False
 
@@ -56,11 +60,16 @@ class Session:
         }
         self.output.document_or_complaint("process", document)
 
-    def after_step(self, optimizer: Optimizer) -> None:
-        """Record a step; raise `TrainingStopped` at the last one, and at any that follows it."""
+    def before_step(self, optimizer: Optimizer) -> None:
+        """Look at what the step will work on."""
         if not self._stopped:
             if not self.recorder.optimizers:
                 self._before_first_step()
+            self.recorder.before(optimizer)
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        """Record a step; raise `TrainingStopped` at the last one, and at any that follows it."""
+        if not self._stopped:
             self.recorder.observe(optimizer)
             if self.recorder.steps < self.settings.max_steps:
                 return
@@ -80,7 +89,7 @@ class Session:
 
     def finish(self, stopped_by: str) -> None:
         """Write state and summary, once, if there was a step."""
-        if self._finished or not self.recorder.optimizers:
+        if self._finished or not self.recorder.steps:
             return
         self._finished = True
         with self.problems.noting("writing the state"):
@@ -95,6 +104,8 @@ class Session:
             "environment": environment.parts(self.problems),
             "peak_memory_bytes": memory.peak_bytes(),
             "device_memory_bytes": cuda.peak_bytes(),
+            "strides": self.schedule.strides,
+            "observe_seconds": self.recorder.observe_seconds,
             "problems": self._problems_at_the_end(),
         }
         self.output.document_or_complaint("summary", summary)
@@ -119,7 +130,7 @@ def begin(settings: GuestSettings) -> None:
     _session = Session(settings)
     switches.apply(settings, _session.problems)
     with _session.problems.noting("watching torch"):
-        torch_hooks.install(_on_backward, _on_step)
+        torch_hooks.install(_on_backward, _on_batch, (_before_step, _after_step))
     _session.attest()
 
 
@@ -150,7 +161,20 @@ def _on_backward(loss: torch.Tensor) -> None:
             session.recorder.note_backward(loss)
 
 
-def _on_step(optimizer: Optimizer) -> None:
+def _on_batch(batch: object) -> None:
+    session = current()
+    if session is not None:
+        session.recorder.note_batch(batch)
+
+
+def _before_step(optimizer: Optimizer) -> None:
+    session = current()
+    if session is not None:
+        with session.problems.noting("looking at an optimizer"):
+            session.before_step(optimizer)
+
+
+def _after_step(optimizer: Optimizer) -> None:
     session = current()
     if session is not None:
         session.after_step(optimizer)

@@ -17,10 +17,21 @@ class GuestSettings:
     """The variables, parsed.
 
     `strict` asks for deterministic algorithms; seeds and threads are set either way. `fill` lets
-    torch fill new memory in strict mode.
+    torch fill new memory in strict mode. `observe` asks for digests, `overhead_budget` is the part
+    of a step's time that they may take, `strides` the schedule of an earlier run, if there was one.
     """
 
-    __slots__ = ("fill", "max_steps", "out", "seed", "strict", "threads")
+    __slots__ = (
+        "fill",
+        "max_steps",
+        "observe",
+        "out",
+        "overhead_budget",
+        "seed",
+        "strict",
+        "strides",
+        "threads",
+    )
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         """Raise `ValueError` with the variable's name when one is missing or malformed."""
@@ -30,6 +41,9 @@ class GuestSettings:
         self.max_steps = _whole_number(environ, "MAX_STEPS")
         self.threads = _whole_number(environ, "THREADS")
         self.fill = _text(environ, "FILL") == "1"
+        self.observe = environ.get(f"{PREFIX}OBSERVE", "on") != "off"
+        self.overhead_budget = float(environ.get(f"{PREFIX}OVERHEAD_BUDGET", "0.02"))
+        self.strides = _strides(environ.get(f"{PREFIX}STRIDES", ""))
 
 
 def _text(environ: Mapping[str, str], name: str) -> str:
@@ -44,3 +58,9 @@ def _whole_number(environ: Mapping[str, str], name: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"{PREFIX}{name} is {text!r}, not a whole number")
     return int(text)
+
+
+def _strides(text: str) -> dict[str, int]:
+    """`random=1,batch=1,tensors=8` as numbers; empty when this run decides by itself."""
+    pairs = (pair.partition("=") for pair in text.split(",") if pair)
+    return {group: int(stride) for group, _, stride in pairs}

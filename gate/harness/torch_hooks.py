@@ -1,4 +1,4 @@
-"""Where the guest listens: every `Tensor.backward` and every step of every torch optimizer."""
+"""Where the guest listens: `Tensor.backward`, every batch of a DataLoader, every optimizer step."""
 
 from __future__ import annotations
 
@@ -12,16 +12,25 @@ import torch
 from torch.optim import Optimizer
 
 # Not `torch.optim.optimizer.…`: newer versions of torch hide the module behind that name.
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 OnBackward = Callable[[torch.Tensor], None]
+OnBatch = Callable[[object], None]
 OnStep = Callable[[Optimizer], None]
 
 
-def install(on_backward: OnBackward, on_step: OnStep) -> None:
-    """Call back after each backward pass that succeeded and after each optimizer step."""
+def install(on_backward: OnBackward, on_batch: OnBatch, on_step: tuple[OnStep, OnStep]) -> None:
+    """Call back after each backward pass, for each DataLoader's batch, before and after each step.
+
+    A backward pass or a batch that failed is not told; of a step inside a step only the outer one.
+    """
     _watch_backward(on_backward)
-    _watch_steps(on_step)
+    _watch_batches(on_batch)
+    _watch_steps(*on_step)
 
 
 def _watch_backward(on_backward: OnBackward) -> None:
@@ -38,13 +47,31 @@ def _watch_backward(on_backward: OnBackward) -> None:
     torch.Tensor.backward = _outside_compiler(backward, recursive=False)  # type: ignore[method-assign]
 
 
-def _watch_steps(on_step: OnStep) -> None:
+def _watch_batches(on_batch: OnBatch) -> None:
+    plain_next: Any = _BaseDataLoaderIter.__next__
+
+    @functools.wraps(plain_next)
+    def next_batch(self: object) -> Any:
+        batch = plain_next(self)
+        on_batch(batch)
+        return batch
+
+    # All kinds of loaders, with and without workers, yield through this one method.
+    _BaseDataLoaderIter.__next__ = next_batch  # type: ignore[method-assign]
+
+
+def _watch_steps(before: OnStep, after: OnStep) -> None:
     wrapper_code = _step_wrapper_code()
+
+    def before_step(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
+        if _running_steps(optimizer, wrapper_code) <= 1:
+            before(optimizer)
 
     def after_step(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
         if _running_steps(optimizer, wrapper_code) <= 1:
-            on_step(optimizer)
+            after(optimizer)
 
+    register_optimizer_step_pre_hook(_outside_compiler(before_step))
     register_optimizer_step_post_hook(_outside_compiler(after_step))
 
 

@@ -53,8 +53,23 @@ class EnvironmentChange(Document):
     comparable: bool
 
 
+class StreamDifference(Document):
+    """A stream of digests that differs: from which step on, and what was seen of it before.
+
+    `equal_until` is the last step at which it was observed and still equal, `first_step` the first
+    at which it was observed and differs; with thinned observation others may lie in between.
+    """
+
+    stream: str
+    first_step: int
+    equal_until: int | None
+
+
 class Comparison(Document):
     """All differences between two results.
+
+    `streams` tells where they first differ, for a diagnosis; it decides nothing: a random state
+    may move without any number following. `compared_streams` names those that both sides observed.
 
     `compared_points` and `compared_tensors` count what was looked at: nothing compared is never
     equal. `first_step` is the first step at which anything differs.
@@ -71,6 +86,8 @@ class Comparison(Document):
     compared_steps: int
     compared_tensors: int
     first_step: int | None
+    streams: tuple[StreamDifference, ...] = ()
+    compared_streams: tuple[str, ...] = ()
 
     @property
     def something_compared(self) -> bool:

@@ -6,7 +6,13 @@ import math
 from enum import StrEnum
 from typing import Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from gate.records.document import Document, Timestamp
 from gate.records.runs import RunRecord
@@ -61,10 +67,23 @@ class MetricSeries(Document):
 
 
 class StepDigest(Document):
-    """A position-sensitive digest of every parameter after an optimizer step."""
+    """Position-sensitive digests of a step, as `algorithm:hex`.
+
+    `parameters` covers every parameter after it, and is empty at a step that was not observed.
+    `streams` holds what only a diagnosis needs, by stream; a baseline keeps none of it.
+    """
 
     step: int = Field(ge=1)
-    parameters: str = Field(max_length=128)
+    parameters: str = Field(default="", max_length=128)
+    streams: dict[str, str] = Field(default_factory=dict)
+
+    @model_serializer(mode="wrap")
+    def _without_empty_streams(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """A baseline stays as short as it was before there were streams."""
+        written: dict[str, object] = handler(self)
+        if not self.streams:
+            written.pop("streams", None)
+        return written
 
 
 class StepTiming(Document):
@@ -72,6 +91,30 @@ class StepTiming(Document):
 
     step: int = Field(ge=1)
     seconds: float = Field(ge=0, allow_inf_nan=False)
+
+
+class StepMemory(Document):
+    """Memory after a step: resident on the host, allocated on the device."""
+
+    step: int = Field(ge=1)
+    resident_bytes: int = Field(ge=0)
+    device_bytes: int = Field(ge=0)
+
+
+class RecorderCost(Document):
+    """What observing took beside the timed steps of rank 0, and the strides that it kept.
+
+    `strides` says for a group of streams that every so-manieth step was observed.
+    """
+
+    observe_seconds: float = Field(ge=0, allow_inf_nan=False)
+    step_seconds: float = Field(ge=0, allow_inf_nan=False)
+    strides: dict[str, int] = Field(default_factory=dict)
+
+    @property
+    def share(self) -> float | None:
+        """Observing as a part of the time of the steps, or None without a timed step."""
+        return self.observe_seconds / self.step_seconds if self.step_seconds else None
 
 
 class TensorDigest(Document):
@@ -131,6 +174,8 @@ class RunEvidence(Document):
     processes: tuple[GuestProcess, ...]
     peak_memory_bytes: int = Field(ge=0)
     device_memory_bytes: int = Field(default=0, ge=0)
+    memory: tuple[StepMemory, ...] = ()
+    recorder: RecorderCost | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -26,11 +26,15 @@ class Commit(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRun:
-    """One row of the plan; `label` names its folder, for example `strict-1`."""
+    """One row of the plan; `label` names its folder, for example `strict-1`.
+
+    Without `observe` only loss, time, memory and the end state are recorded.
+    """
 
     label: str
     mode: RunMode
     commit: Commit = Commit.HEAD
+    observe: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from gate.records.document import Document
+from gate.records.record_settings import RecordSettings
 from gate.records.settings_types import (
     Argv,
     RelativePath,
@@ -269,6 +270,9 @@ class GateSettings(Document):
     )
     policy: PolicySettings = Field(
         default_factory=PolicySettings, description="Which outcomes pass."
+    )
+    record: RecordSettings = Field(
+        default_factory=RecordSettings, description="How closely steps are observed."
     )
     cost: CostSettings = Field(
         default_factory=CostSettings, description="The price of determinism."

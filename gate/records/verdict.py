@@ -8,7 +8,7 @@ from typing import Final, Literal
 from gate.errors import ExitCode
 from gate.records.comparison import Comparison, DeterminismCost
 from gate.records.document import Document, Timestamp
-from gate.records.evidence import Environment
+from gate.records.evidence import Environment, RecorderCost
 from gate.records.runs import RunRecord
 
 VERDICT_SCHEMA: Final = "repro-gate.verdict/1"
@@ -110,6 +110,7 @@ class Verdict(Document):
     baseline_facts: BaselineFacts | None = None
     diagnosis: Diagnosis | None = None
     cost: DeterminismCost | None = None
+    recorder: RecorderCost | None = None
     canary: tuple[CanaryProbe, ...] = ()
     environment: Environment | None = None
     checkpoint_root: str = ""

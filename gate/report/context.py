@@ -55,6 +55,16 @@ def cost_words(cost: DeterminismCost) -> str:
     return f"{words}{noise}{memory}"
 
 
+def observing_words(verdict: Verdict) -> str:
+    """What the recorder took in a strict run, as a part of the time of the steps beside it."""
+    recorder = verdict.recorder
+    if recorder is None or recorder.share is None:
+        return ""
+    every = max(recorder.strides.values(), default=1)
+    thinned = f", some streams at every {every}th step" if every > 1 else ", at every step"
+    return f"{recorder.share:.1%} of a step{thinned}"
+
+
 def cost_section(verdict: Verdict, limits: Limits) -> Section | None:
     """Strict mode against default mode, beside default against itself."""
     cost = verdict.cost
@@ -70,6 +80,7 @@ def cost_section(verdict: Verdict, limits: Limits) -> Section | None:
         ("Noise: default against default", Cell(interval(cost.control_low, cost.control_high))),
         ("Peak memory", Cell(memory)),
         ("Steady steps used", Cell(f"{cost.steps_used:,}")),
+        ("Observing, outside these times", Cell(observing_words(verdict))),
     )
     return Section(title="Price of determinism", table=facts_table(facts, limits.rows))
 

@@ -118,6 +118,21 @@ def default_mode(comparison: Comparison | None) -> tuple[Finding, ...]:
     )
 
 
+def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
+    """Are all numbers equal while something that led to them was not?"""
+    if not repeat.numerically_equal or not repeat.streams:
+        return ()
+    told = [f"{stream.stream} from step {stream.first_step} on" for stream in repeat.streams]
+    return (
+        Finding(
+            code="streams-differ",
+            severity=Severity.NOTICE,
+            message=f"every number is equal, and yet these differ: {', '.join(told)}",
+            remedy="A longer run may part there; look for draws and seeds that depend on time.",
+        ),
+    )
+
+
 def isolation(used: Isolation) -> tuple[Finding, ...]:
     """Did the training run under the gate's own account?"""
     if used.mode is not IsolationMode.NONE:

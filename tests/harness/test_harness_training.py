@@ -61,8 +61,11 @@ def printed(outcome: Outcome) -> tuple[list[float], list[str], list[str]]:
     return drawn, losses, told
 
 
+MEASURED = ("seconds", "observe_seconds", "memory_bytes")
+
+
 def untimed_steps(outcome: Outcome) -> list[dict[str, Any]]:
-    return [{**line, "seconds": None} for line in outcome.lines("steps")]
+    return [line | dict.fromkeys(MEASURED) for line in outcome.lines("steps")]
 
 
 def test_the_script_ends_well_and_silently(training: Outcome) -> None:

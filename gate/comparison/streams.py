@@ -1,0 +1,44 @@
+"""Streams of digests against each other: where each first differs."""
+
+from __future__ import annotations
+
+from gate.records.comparison import StreamDifference
+from gate.records.evidence import StepDigest
+
+PARAMETERS = "parameters"
+
+
+def compare_streams(
+    expected: tuple[StepDigest, ...], observed: tuple[StepDigest, ...]
+) -> tuple[tuple[StreamDifference, ...], tuple[str, ...]]:
+    """The streams that differ, and the names of all that were compared, both sorted by name.
+
+    Only steps at which both sides observed a stream count; one that only one side has at all is
+    passed over: a baseline keeps parameters alone.
+    """
+    left, right = _by_stream(expected), _by_stream(observed)
+    common = {name: left[name].keys() & right[name].keys() for name in left.keys() & right.keys()}
+    names = sorted(name for name, steps in common.items() if steps)
+    found = (_difference(name, left[name], right[name]) for name in names)
+    return tuple(difference for difference in found if difference is not None), tuple(names)
+
+
+def _by_stream(digests: tuple[StepDigest, ...]) -> dict[str, dict[int, str]]:
+    found: dict[str, dict[int, str]] = {}
+    for digest in digests:
+        for stream, text in digest.streams.items():
+            found.setdefault(stream, {})[digest.step] = text
+        if digest.parameters:
+            found.setdefault(PARAMETERS, {})[digest.step] = digest.parameters
+    return found
+
+
+def _difference(
+    stream: str, expected: dict[int, str], observed: dict[int, str]
+) -> StreamDifference | None:
+    equal_until = None
+    for step in sorted(expected.keys() & observed.keys()):
+        if expected[step] != observed[step]:
+            return StreamDifference(stream=stream, first_step=step, equal_until=equal_until)
+        equal_until = step
+    return None

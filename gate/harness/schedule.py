@@ -1,0 +1,105 @@
+"""Which streams are observed at which step, so that observing stays within its budget.
+
+Streams form three groups with a stride each, always a power of two: a group is observed at steps
+1, 1 + stride, 1 + 2 stride, ... and at the last step that the gate asked for. Strides are nested:
+of two runs with different strides the sparser one's steps are all among the other's, so there is
+always something to compare, and the first and the last step always are.
+
+Time decides, and time is never twice the same; so the first run measures and every later run is
+told. A run without strides from the gate calibrates: it observes the first steps (as long as they
+took less than `CALIBRATION_SECONDS` together), and at steps 2, 4, 8, ... it takes the smallest
+strides for which
+
+    seconds of an observation * observations / steps <= budget * seconds of a step.
+
+The gate reads the strides from that run's summary and hands them to all later ones, which then
+observe the same steps as each other, whatever the machine is doing meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+RANDOM: Final = "random"
+BATCH: Final = "batch"
+TENSORS: Final = "tensors"
+GROUPS: Final = (RANDOM, BATCH, TENSORS)
+CALIBRATION_STEPS: Final = 3
+CALIBRATION_SECONDS: Final = 0.02
+SMALL_SHARE: Final = 0.25
+REMEMBERED: Final = 33
+
+
+class Schedule:
+    """Strides of the groups; `budget` is the part of a step's time that observing may take."""
+
+    def __init__(self, budget: float, last_step: int, handed: Mapping[str, int]) -> None:
+        self.strides = {group: handed.get(group, 1) for group in GROUPS}
+        self._fixed = bool(handed)
+        self._budget = budget
+        self._last_step = last_step
+        self._spent = dict.fromkeys(GROUPS, 0.0)
+        self._costs: dict[str, deque[float]] = {group: deque(maxlen=REMEMBERED) for group in GROUPS}
+        self._always: deque[float] = deque(maxlen=REMEMBERED)
+        self._steps: deque[float] = deque(maxlen=REMEMBERED)
+        self._calibrated = 0.0
+        self._decided = self._fixed
+
+    def due(self, group: str, step: int) -> bool:
+        """Whether the group is observed at this step."""
+        if step in (1, self._last_step):
+            return True
+        if not self._decided:
+            return self._calibrated < CALIBRATION_SECONDS
+        return (step - 1) % self.strides[group] == 0
+
+    def spend(self, group: str, seconds: float) -> None:
+        """Note what a part of this step's observation took."""
+        self._spent[group] += seconds
+
+    def close_step(self, step: int, step_seconds: float | None, observe_seconds: float) -> None:
+        """Note the whole of a step, and decide anew at powers of two."""
+        if step_seconds is not None:
+            self._steps.append(step_seconds)
+        self._always.append(observe_seconds - sum(self._spent.values()))
+        for group, seconds in self._spent.items():
+            if seconds:
+                self._costs[group].append(seconds)
+        self._calibrated += sum(self._spent.values())
+        self._spent = dict.fromkeys(GROUPS, 0.0)
+        calibrating = not self._decided and step < CALIBRATION_STEPS
+        if calibrating and self._calibrated < CALIBRATION_SECONDS:
+            return
+        power_of_two = step & (step - 1) == 0
+        if not self._fixed and self._steps and (power_of_two or not self._decided):
+            self._decide()
+
+    def _decide(self) -> None:
+        allowance = self._budget * _median(self._steps)
+        left = allowance - _median(self._always)
+        for group in (RANDOM, BATCH):
+            cost = _median(self._costs[group])
+            stride = self._smallest(cost, min(left, allowance * SMALL_SHARE))
+            self.strides[group] = stride
+            left -= cost * self._observations(stride) / self._last_step
+        self.strides[TENSORS] = self._smallest(_median(self._costs[TENSORS]), left)
+        self._decided = True
+
+    def _smallest(self, cost: float, allowance: float) -> int:
+        """The smallest stride with which the cost stays within the allowance, both a step."""
+        stride = 1
+        while stride < self._last_step:
+            if cost * self._observations(stride) / self._last_step <= allowance:
+                break
+            stride *= 2
+        return stride
+
+    def _observations(self, stride: int) -> int:
+        regular = (self._last_step - 1) // stride + 1
+        return regular + ((self._last_step - 1) % stride != 0)
+
+
+def _median(values: deque[float]) -> float:
+    return sorted(values)[len(values) // 2] if values else 0.0

@@ -1,0 +1,63 @@
+"""Feeds a nested value of the user's program into a digest, position by position."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import torch
+
+from .digests import OnProblem, StartedDigest, finish_all
+
+MAX_DEPTH: Final = 16
+_PLAIN: Final = (str, bytes, int, float, complex, bool, type(None))
+
+
+def value_digest(value: object, on_problem: OnProblem) -> str:
+    """`algorithm:hex` over every tensor, array, number and text inside, with where it stands.
+
+    Objects of other kinds count by the name of their type alone: their text may hold an address.
+    """
+    return finish_all([StartedDigest(_tensors(value), "batch", on_problem, fast=True)])[0]
+
+
+def _tensors(value: object) -> Iterator[tuple[str, torch.Tensor | None]]:
+    """Tensors under their place; whatever is no tensor is a name without one."""
+    for place, leaf in leaves("", value, 0):
+        if isinstance(leaf, torch.Tensor):
+            yield place, leaf
+        else:
+            yield f"{place}={leaf!a}" if isinstance(leaf, _PLAIN) else f"{place}:{leaf}", None
+
+
+def leaves(place: str, value: Any, depth: int) -> Iterator[tuple[str, object]]:
+    """Each leaf with its place: a tensor, a plain value, or the name of another type in brackets.
+
+    Arrays become tensors of their bytes.
+    """
+    if isinstance(value, torch.Tensor) or type(value) in _PLAIN:
+        yield place, value
+    elif depth >= MAX_DEPTH:
+        yield place, f"[{type(value).__name__}]"
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from leaves(f"{place}/{key!a}", part, depth + 1)
+    elif isinstance(value, list | tuple):
+        yield place, f"[{type(value).__name__} of {len(value)}]"
+        for position, part in enumerate(value):
+            yield from leaves(f"{place}/{position}", part, depth + 1)
+    elif type(value).__module__ == "numpy":
+        yield f"{place} {value.dtype} {value.shape}", _array(value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from leaves(f"{place}.{field.name}", getattr(value, field.name), depth + 1)
+    else:
+        yield place, f"[{type(value).__name__}]"
+
+
+def _array(value: Any) -> object:
+    """A NumPy array or number as its bytes; one of Python objects counts by its shape alone."""
+    if value.dtype.hasobject:
+        return f"[objects {value.shape}]"
+    return torch.frombuffer(bytearray(value.tobytes()), dtype=torch.uint8) if value.nbytes else "[]"
