@@ -10,11 +10,15 @@ from torch import nn
 from torch.optim import Optimizer
 
 from . import cuda
+from .companions import unscaled
 from .digests import parameters_digest
 from .exact_number import FLOAT_TYPES, exact
 from .modules import outermost_owners
 from .output import Output, Problems
 from .state import optimized_parameters
+
+# Of one step; beyond it the last one replaces its forerunner.
+MAX_LOSSES = 256
 
 
 class Recorder:
@@ -31,29 +35,39 @@ class Recorder:
         self._output = output
         self._problems = problems
         self._step_counts: list[int] = []
-        self._loss: torch.Tensor | None = None
+        self._losses: list[torch.Tensor | None] = []
         self._backwards = 0
         self._observed_until: float | None = None
 
     def note_backward(self, loss: torch.Tensor) -> None:
-        """Remember the scalar that `backward` was called on; of several the last one counts.
+        """Remember the scalar that `backward` was called on, as it was before a `GradScaler`.
 
         Only referred to, not read: reading would make the host wait for the device here.
         """
         self._backwards += 1
+        loss = unscaled(loss)
         is_scalar = loss.numel() == 1 and str(loss.dtype).removeprefix("torch.") in FLOAT_TYPES
-        self._loss = loss.detach() if is_scalar else None
+        del self._losses[MAX_LOSSES - 1 :]
+        self._losses.append(loss.detach() if is_scalar else None)
 
-    def observe(self, optimizer: Optimizer) -> None:
-        """Record the step that `optimizer` has just made; faults become problems."""
+    def steps_of(self, optimizer: Optimizer) -> int:
+        """How many steps of this optimizer are on record."""
+        counts = zip(self.optimizers, self._step_counts, strict=True)
+        return next((count for known, count in counts if known is optimizer), 0)
+
+    def observe(self, optimizer: Optimizer, *, skipped: bool | None = None) -> None:
+        """Record the step that `optimizer` has just made; faults become problems.
+
+        `skipped` tells whether a `GradScaler` skipped it, and is None without one.
+        """
         now = self._now()
         seconds = None if self._observed_until is None else now - self._observed_until
         number = self._number(optimizer)
         self._step_counts[number] += 1
         self.steps = max(self._step_counts)
         with self._problems.noting("recording a step"), torch.no_grad():
-            self._write(number, seconds)
-        self._loss, self._backwards = None, 0
+            self._write(number, seconds, skipped=skipped)
+        self._losses, self._backwards = [], 0
         self._observed_until = time.perf_counter()
 
     def _now(self) -> float:
@@ -80,14 +94,17 @@ class Recorder:
         if new:
             self.modules += outermost_owners(new, self._problems)
 
-    def _write(self, number: int, seconds: float | None) -> None:
+    def _write(self, number: int, seconds: float | None, *, skipped: bool | None) -> None:
         parameters = optimized_parameters(self.optimizers[number])
+        losses = [None if loss is None else exact(loss) for loss in self._losses]
         line: dict[str, Any] = {
             "step": self._step_counts[number],
             "optimizer": number,
-            "loss": None if self._loss is None else exact(self._loss),
+            "loss": losses[-1] if losses else None,
+            "losses": losses,
             "backwards": self._backwards,
             "parameters": parameters_digest(parameters, self._problems.note),
+            "skipped": skipped,
             "seconds": seconds,
         }
         self._output.append_line("steps", line)
