@@ -71,6 +71,8 @@ class StepLine(Document):
     step: int = Field(ge=1, le=MAX_STEP)
     optimizer: int = Field(ge=0, le=999)
     loss: ExactNumber | None
+    losses: Annotated[tuple[ExactNumber | None, ...], Field(max_length=256)] = ()
+    skipped: bool | None = None
     backwards: Count
     parameters: str = Field(max_length=128, pattern=r"^[A-Za-z0-9._/+-]{1,40}:[0-9a-f]{1,80}$")
     seconds: float | None = Field(ge=0, allow_inf_nan=False)
