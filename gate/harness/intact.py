@@ -35,7 +35,7 @@ def _functions() -> Iterator[tuple[str, object]]:
             continue
         short = module_name.rpartition(".")[2]
         for name, value in list(vars(module).items()):
-            if getattr(value, "__module__", None) != module_name:
+            if not str(getattr(value, "__module__", "")).startswith(f"{__package__}."):
                 continue
             if isinstance(value, FunctionType):
                 yield f"{short}.{name}", value

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from real_training import Trained, Trainings
 
 from gate.errors import EvidenceError
@@ -71,9 +72,7 @@ if __name__ == "__main__":
     main()
 """
 
-SITECUSTOMIZE = "import sys; sys.stdout.write('the user's own start-up ran\\n')".replace(
-    "user's", "users"
-)
+SITECUSTOMIZE = "print('the own start-up ran')"
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +123,7 @@ def test_a_users_own_start_up_is_chained(trainings: Trainings, plain: Trained) -
     chained = trainings.run(
         PLAIN, others={"own/sitecustomize.py": SITECUSTOMIZE}, env={"PYTHONPATH": "own"}
     )
-    assert "the users own start-up ran" in chained.text
+    assert "the own start-up ran" in chained.text
     assert numbers(chained) == numbers(plain)
 
 
@@ -135,7 +134,7 @@ def test_a_probe_alone_loads_nothing(trainings: Trainings) -> None:
 
 @pytest.mark.parametrize("switch", ["-I", "-E", "-S"])
 def test_a_switch_that_shuts_the_guest_out_is_explained(trainings: Trainings, switch: str) -> None:
-    torch_folder = str(Path(__import__("torch").__file__).parents[1])
+    torch_folder = str(Path(torch.__path__[0]).parent)
     script = f"import sys; sys.path.append({torch_folder!r})\nprint('trained')"
     with pytest.raises(EvidenceError) as caught:
         trainings.run(script, command=(sys.executable, switch, "train.py"))

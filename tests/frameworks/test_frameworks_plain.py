@@ -197,8 +197,9 @@ def test_accumulated_losses_are_recorded_in_their_order(trainings: Trainings) ->
 
 
 def test_an_average_of_weights_is_part_of_the_state(trainings: Trainings) -> None:
-    slow, fast = trainings.run(AVERAGED.format(decay=0.9)), trainings.run(
-        AVERAGED.format(decay=0.5)
+    slow, fast = (
+        trainings.run(AVERAGED.format(decay=0.9)),
+        trainings.run(AVERAGED.format(decay=0.5)),
     )
     name = "state/average/0/module.weight"
     assert slow.tensors()[name] != fast.tensors()[name]

@@ -78,7 +78,10 @@ class Trainings:
                 path.chmod(0o755)
         asked = {"command": command or (sys.executable, "train.py"), "max_steps": 3, **train}
         settings = GateSettings.model_validate(
-            {"version": 1, "train": {"timeout_seconds": TIMEOUT_SECONDS, "device": Device.CPU, **asked}}
+            {
+                "version": 1,
+                "train": {"timeout_seconds": TIMEOUT_SECONDS, "device": Device.CPU, **asked},
+            }
         )
         return _run(settings, tree, place / "run", mode)
 
