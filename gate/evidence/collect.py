@@ -11,9 +11,17 @@ from gate.evidence.guest_documents import MetricLine
 from gate.evidence.guest_files import GuestFile, find_processes, read_guest_lines
 from gate.evidence.hostile_file import open_hostile, plain_text
 from gate.evidence.metrics import file_series, guest_series, output_series
-from gate.evidence.ranks import TrainedRank, read_attestations, read_ranks, refuse_problems
+from gate.evidence.ranks import (
+    TrainedRank,
+    read_attestations,
+    read_ranks,
+    refuse_idle_ranks,
+    refuse_problems,
+)
 from gate.evidence.safetensors_reader import read_safetensors
+from gate.evidence.step_series import step_series
 from gate.evidence.steps import recorder_cost, step_digests, step_memory, step_timings
+from gate.evidence.tensorboard import tensorboard_series
 from gate.evidence.torch_archive import CheckpointContent
 from gate.ports import Files
 from gate.records.evidence import Environment, MetricSeries, RunEvidence, TensorDigest
@@ -39,6 +47,7 @@ def collect_run(
     found = find_processes(files, out)
     processes = read_attestations(files, out, found, run.mode)
     ranks = read_ranks(files, out, found)
+    refuse_idle_ranks(processes, ranks)
     problems = [
         f"rank {rank.files.rank}: {plain_text(problem)}"
         for rank in ranks
@@ -100,7 +109,7 @@ def _guest_metrics(files: Files, out: Path, rank: TrainedRank) -> tuple[MetricSe
     logged: tuple[MetricLine, ...] = ()
     if GuestFile.METRICS in rank.files.kinds:
         logged = read_guest_lines(files, out, rank.files.name(GuestFile.METRICS), MetricLine)
-    return guest_series(rank.lines, logged)
+    return (*guest_series(rank.lines, logged), *step_series(rank.lines))
 
 
 def _script_metrics(
@@ -110,6 +119,14 @@ def _script_metrics(
     series: tuple[MetricSeries, ...] = ()
     if train.metrics.file is not None:
         series = file_series(files, workdir_tree / train.metrics.file, train.metrics.file)
+    if train.metrics.tensorboard is not None:
+        folder = workdir_tree / train.metrics.tensorboard
+        series = (
+            *series,
+            *tensorboard_series(
+                files, folder, train.metrics.tensorboard, train.metrics.tensorboard_tags
+            ),
+        )
     if train.metrics.stdout_pattern is not None:
         if run.output_bytes > train.output_limit_bytes:
             raise EvidenceError(

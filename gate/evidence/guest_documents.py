@@ -77,6 +77,8 @@ class StepLine(Document):
     step: int = Field(ge=1, le=MAX_STEP)
     optimizer: int = Field(ge=0, le=999)
     loss: ExactNumber | None
+    losses: Annotated[tuple[ExactNumber | None, ...], Field(max_length=256)] = ()
+    skipped: bool | None = None
     backwards: Count
     parameters: Digest | None
     streams: Annotated[dict[StreamName, Digest], Field(max_length=MAX_STREAMS)] = Field(

@@ -165,6 +165,17 @@ def _check_steps(rank: TrainedRank) -> None:
         )
 
 
+def refuse_idle_ranks(processes: tuple[GuestProcess, ...], ranks: tuple[TrainedRank, ...]) -> None:
+    """Raise `EvidenceError` when a rank attested and took no step: nothing of it was compared."""
+    trained = {rank.files.rank for rank in ranks}
+    for process in processes:
+        if process.rank not in trained:
+            raise EvidenceError(
+                f"rank {process.rank} took no optimizer step, rank 0 did",
+                hint="All ranks must take the same optimizer steps; look whether one ended early.",
+            )
+
+
 def _check_same_length(ranks: tuple[TrainedRank, ...]) -> None:
     for rank in ranks:
         if rank.last_step != ranks[0].last_step:

@@ -170,6 +170,8 @@ def _failure_hint(result: ProcessResult) -> str:
             "An operator has no deterministic form. Replace it, or compute that part on the CPU; "
             "the line above names it."
         )
+    if b"EOFError: EOF when reading a line" in result.output:
+        return "The training asks for input and gets none: give its answers as arguments instead."
     if b"No module named" in result.output:
         return (
             "The training's environment lacks a package: start the gate from the environment that "

@@ -16,6 +16,11 @@ def in_use() -> bool:
     return bool(_cuda.is_initialized())
 
 
+def in_bad_fork() -> bool:
+    """Whether this process was forked from one that had started CUDA, and so cannot use it."""
+    return bool(_cuda._is_in_bad_fork())  # noqa: SLF001 - torch asks this itself, by no public name
+
+
 def wait() -> None:
     """Return when the device has done all its work."""
     if in_use():

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MAX_PROBLEMS = 100
@@ -80,4 +80,5 @@ class Output:
         try:
             self.write_document(kind, record)
         except OSError as error:
-            sys.stderr.write(f"repro-gate: cannot write {self.path(kind, '.json')}: {error}\n")
+            with suppress(Exception):  # the script may have closed it
+                sys.stderr.write(f"repro-gate: cannot write {self.path(kind, '.json')}: {error}\n")

@@ -10,11 +10,15 @@ from torch import nn
 from torch.optim import Optimizer
 
 from . import cuda, memory
+from .companions import unscaled
 from .exact_number import FLOAT_TYPES, exact
 from .modules import outermost_owners
 from .observer import Observer, parameter_names
 from .output import Output, Problems
 from .state import optimized_parameters
+
+# Of one step; beyond it the last one replaces its forerunner.
+MAX_LOSSES = 256
 
 
 class Recorder:
@@ -35,18 +39,20 @@ class Recorder:
         self._observer = observer
         self._names: dict[int, str] = {}
         self._step_counts: list[int] = []
-        self._loss: torch.Tensor | None = None
+        self._losses: list[torch.Tensor | None] = []
         self._backwards = 0
         self._observed_until: float | None = None
 
     def note_backward(self, loss: torch.Tensor) -> None:
-        """Remember the scalar that `backward` was called on; of several the last one counts.
+        """Remember the scalar that `backward` was called on, as it was before a `GradScaler`.
 
         Only referred to, not read: reading would make the host wait for the device here.
         """
         self._backwards += 1
+        loss = unscaled(loss)
         is_scalar = loss.numel() == 1 and str(loss.dtype).removeprefix("torch.") in FLOAT_TYPES
-        self._loss = loss.detach() if is_scalar else None
+        del self._losses[MAX_LOSSES - 1 :]
+        self._losses.append(loss.detach() if is_scalar else None)
 
     def note_batch(self, batch: object) -> None:
         """Observe what a DataLoader yields; it belongs to the step that comes next."""
@@ -62,8 +68,16 @@ class Recorder:
             step = self._step_counts[number] + 1
             self._observer.before(number, optimizer, step, self._names)
 
-    def observe(self, optimizer: Optimizer) -> None:
-        """Record the step that `optimizer` has just made; faults become problems."""
+    def steps_of(self, optimizer: Optimizer) -> int:
+        """How many steps of this optimizer are on record."""
+        counts = zip(self.optimizers, self._step_counts, strict=True)
+        return next((count for known, count in counts if known is optimizer), 0)
+
+    def observe(self, optimizer: Optimizer, *, skipped: bool | None = None) -> None:
+        """Record the step that `optimizer` has just made; faults become problems.
+
+        `skipped` tells whether a `GradScaler` skipped it, and is None without one.
+        """
         now = self._now()
         inside = 0.0 if self._observer is None else self._observer.inside_seconds
         since = self._observed_until
@@ -72,8 +86,8 @@ class Recorder:
         self._step_counts[number] += 1
         self.steps = max(self._step_counts)
         with self._problems.noting("recording a step"), torch.no_grad():
-            self._record(number, seconds, now - inside)
-        self._loss, self._backwards = None, 0
+            self._record(number, seconds, now - inside, skipped=skipped)
+        self._losses, self._backwards = [], 0
         self._observed_until = time.perf_counter()
         spent = self._observed_until - now + inside
         self.observe_seconds += spent
@@ -105,19 +119,24 @@ class Recorder:
             self.modules += outermost_owners(new, self._problems)
             self._names = parameter_names(self.modules)
 
-    def _record(self, number: int, seconds: float | None, begun: float) -> None:
+    def _record(
+        self, number: int, seconds: float | None, begun: float, *, skipped: bool | None
+    ) -> None:
         """Write the step's line; `begun` is when observing began, had it all been in one piece."""
         optimizer, step = self.optimizers[number], self._step_counts[number]
         parameters, streams = None, dict[str, str]()
         if self._observer is not None:
             parameters, streams = self._observer.after(optimizer, step)
+        losses = [None if loss is None else exact(loss) for loss in self._losses]
         line: dict[str, Any] = {
             "step": step,
             "optimizer": number,
-            "loss": None if self._loss is None else exact(self._loss),
+            "loss": losses[-1] if losses else None,
+            "losses": losses,
             "backwards": self._backwards,
             "parameters": parameters,
             "streams": streams,
+            "skipped": skipped,
             "seconds": seconds,
             "memory_bytes": memory.resident_bytes(),
             "device_bytes": cuda.allocated_bytes(),

@@ -5,13 +5,19 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.util
 import os
+import sys
+from typing import Any
 
 import torch
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from . import cuda, environment, memory, switches, torch_hooks
+from . import companions, cuda, environment, memory, switches, torch_hooks
+from .intact import remember_parts, replaced_parts
 from .observer import Observer
 from .output import Output, Problems, current_rank
+from .ranks import training_rank
 from .recorder import Recorder
 from .safetensors_file import write_safetensors
 from .schedule import Schedule
@@ -44,6 +50,8 @@ class Session:
         self.schedule = Schedule(settings.overhead_budget, settings.max_steps, settings.strides)
         observer = Observer(self.schedule, self.problems) if settings.observe else None
         self.recorder = Recorder(self.output, self.problems, observer)
+        self.companions = companions.Companions()
+        self._inside_scaler = False
         self._finished = False
         self._stopped = False
 
@@ -67,10 +75,27 @@ class Session:
                 self._before_first_step()
             self.recorder.before(optimizer)
 
-    def after_step(self, optimizer: Optimizer) -> None:
+    def scaler_step(self, scaler: GradScaler, optimizer: Optimizer, step: companions.Step) -> Any:
+        """Let a `GradScaler` make its step; one that it skips is recorded as a step too."""
+        self.companions.note_scaler(scaler)
+        before = self.recorder.steps_of(optimizer)
+        self._inside_scaler = True
+        try:
+            result = step()
+        finally:
+            self._inside_scaler = False
+        if self.recorder.steps_of(optimizer) == before:
+            self.after_step(optimizer, skipped=True)
+        return result
+
+    def after_step(self, optimizer: Optimizer, *, skipped: bool | None = None) -> None:
         """Record a step; raise `TrainingStopped` at the last one, and at any that follows it."""
+        if self._inside_scaler:
+            skipped = companions.skipped_inside(optimizer)
         if not self._stopped:
-            self.recorder.observe(optimizer)
+            if not self.recorder.optimizers:
+                self._before_first_step()
+            self.recorder.observe(optimizer, skipped=skipped)
             if self.recorder.steps < self.settings.max_steps:
                 return
             self._stopped = True
@@ -79,9 +104,9 @@ class Session:
 
     def _before_first_step(self) -> None:
         """Settle what could not be known when torch was imported."""
-        if self.output.rank != current_rank():
+        if self.output.rank != training_rank():
             # A worker that the script itself started has been told its rank only now.
-            self.output.rank = current_rank()
+            self.output.rank = training_rank()
             self.attest()
         if multiprocessing.parent_process() is not None:
             # Such a worker may end without exit handlers, but never without finalizers.
@@ -113,12 +138,13 @@ class Session:
     def _write_state(self) -> None:
         recorder = self.recorder
         tensors = capture(recorder.modules, recorder.optimizers, self.problems)
+        tensors |= self.companions.capture(self.problems)
         path = self.output.path("state", ".safetensors")
         write_safetensors(path, tensors, self.problems.note)
 
     def _problems_at_the_end(self) -> list[str]:
         readings = switches.read_back(self.problems)
-        for sentence in switches.turned_back(self.settings, readings):
+        for sentence in (*switches.turned_back(self.settings, readings), *replaced_parts()):
             self.problems.note(sentence)
         return self.problems.sentences
 
@@ -131,6 +157,8 @@ def begin(settings: GuestSettings) -> None:
     switches.apply(settings, _session.problems)
     with _session.problems.noting("watching torch"):
         torch_hooks.install(_on_backward, _on_batch, (_before_step, _after_step))
+        companions.install(_on_scaler_step, _on_average)
+        remember_parts()
     _session.attest()
 
 
@@ -144,14 +172,24 @@ def current() -> Session | None:
     if _session is None or _settings is None or _session.pid == os.getpid():
         return _session
     _session = Session(_settings)
+    if cuda.in_bad_fork():
+        _session.problems.note("this process was forked after CUDA had been initialised")
     _session.attest()
     return _session
 
 
 def finish_at_exit() -> None:
     """The script has ended by itself (or was stopped, and then there is nothing left to do)."""
+    event_files = sys.modules.get(f"{__package__}.event_files")
+    if event_files is not None:
+        event_files.flush_all()
     if _session is not None and _session.pid == os.getpid():
         _session.finish("script")
+        if not _session.recorder.optimizers and replaced_parts():
+            # No step, so no summary: the attestation is the only place left to tell it.
+            for sentence in replaced_parts():
+                _session.problems.note(sentence)
+            _session.attest()
 
 
 def _on_backward(loss: torch.Tensor) -> None:
@@ -177,4 +215,16 @@ def _before_step(optimizer: Optimizer) -> None:
 def _after_step(optimizer: Optimizer) -> None:
     session = current()
     if session is not None:
-        session.after_step(optimizer)
+        with session.problems.noting("observing a step"):
+            session.after_step(optimizer)
+
+
+def _on_scaler_step(scaler: GradScaler, optimizer: Optimizer, step: companions.Step) -> Any:
+    session = current()
+    return step() if session is None else session.scaler_step(scaler, optimizer, step)
+
+
+def _on_average(average: nn.Module) -> None:
+    session = current()
+    if session is not None:
+        session.companions.note_average(average)

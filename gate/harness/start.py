@@ -36,6 +36,7 @@ def start(environ: Mapping[str, str]) -> None:
             "random": lambda: _seed("random", settings.seed),
             "numpy.random": lambda: _seed("numpy.random", settings.seed),
             "torch": lambda: _begin(settings),
+            "tensorboard.summary.writer.event_file_writer": _watch_event_files,
         }
     ).install()
 
@@ -45,7 +46,7 @@ def _seed(name: str, seed: int) -> None:
     try:
         sys.modules[name].seed(seed)
     except Exception as error:
-        sys.stderr.write(f"repro-gate: {name} was not seeded: {error}\n")
+        _complain(f"{name} was not seeded: {error}")
 
 
 def _begin(settings: GuestSettings) -> None:
@@ -55,7 +56,25 @@ def _begin(settings: GuestSettings) -> None:
 
         begin(settings)
     except Exception as error:
-        sys.stderr.write(f"repro-gate: the guest did not start with torch: {error}\n")
+        _complain(f"the guest did not start with torch: {error}")
+
+
+def _watch_event_files() -> None:
+    """A writer of TensorBoard files has been imported."""
+    try:
+        from .event_files import watch
+
+        watch()
+    except Exception as error:
+        _complain(f"TensorBoard files may end too early: {error}")
+
+
+def _complain(text: str) -> None:
+    """One line on stderr, which the script may have closed."""
+    try:  # noqa: SIM105 - contextlib is no module that every process has loaded already
+        sys.stderr.write(f"repro-gate: {text}\n")
+    except Exception:
+        pass
 
 
 def _finish() -> None:

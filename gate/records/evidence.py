@@ -50,10 +50,11 @@ class Point(Document):
 
 
 class MetricSource(StrEnum):
-    """Who says so; the first two are exact, printed text is rounded by whoever printed it."""
+    """Who says so: all are exact but printed text, which is rounded by whoever printed it."""
 
     GUEST = "guest"
     FILE = "file"
+    TENSORBOARD = "tensorboard"
     STDOUT = "stdout"
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import Literal
 
 from pydantic import Field, field_validator
 
 from gate.records.document import Document
+from gate.records.metrics_settings import MetricsSettings
 from gate.records.record_settings import RecordSettings
 from gate.records.settings_types import (
     Argv,
@@ -34,41 +34,6 @@ class IsolationMode(StrEnum):
     AUTO = "auto"
     NONE = "none"
     UID = "uid"
-
-
-class MetricsSettings(Document):
-    """Where metrics come from, besides the loss that the guest records by itself."""
-
-    file: RelativePath | None = Field(
-        default=None,
-        description="JSON Lines file that the script writes, relative to train.workdir; one "
-        "object a line, with `step` and numbers. Exact: no rounding.",
-    )
-    stdout_pattern: str | None = Field(
-        default=None,
-        description="Regular expression with named groups, searched in each output line; group "
-        "`step` is the step, every other group a metric. A weaker source: print() rounds.",
-    )
-
-    @field_validator("file")
-    @classmethod
-    def _file_stays_inside(cls, value: str | None) -> str | None:
-        return None if value is None else path_inside_project(value)
-
-    @field_validator("stdout_pattern")
-    @classmethod
-    def _pattern_names_groups(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        try:
-            groups = re.compile(value).groupindex
-        except re.error as error:
-            message = f"is not a regular expression: {error}"
-            raise ValueError(message) from error
-        if not set(groups) - {"step"}:
-            message = "needs a named group for each metric, for example (?P<loss>[0-9.]+)"
-            raise ValueError(message)
-        return value
 
 
 class TrainSettings(Document):

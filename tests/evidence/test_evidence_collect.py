@@ -10,7 +10,8 @@ from gate.edges.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
 from gate.records.evidence import RunEvidence
-from gate.records.settings import MetricsSettings, TrainSettings
+from gate.records.metrics_settings import MetricsSettings
+from gate.records.settings import TrainSettings
 
 
 def collect(

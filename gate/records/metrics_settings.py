@@ -1,0 +1,58 @@
+"""Where a script's own metrics come from."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import Field, field_validator
+
+from gate.records.document import Document
+from gate.records.settings_types import RelativePath, path_inside_project
+
+
+class MetricsSettings(Document):
+    """Where metrics come from, besides the loss that the guest records by itself."""
+
+    file: RelativePath | None = Field(
+        default=None,
+        description="JSON Lines file that the script writes, relative to train.workdir; one "
+        "object a line, with `step` and numbers. Exact: no rounding.",
+    )
+    stdout_pattern: str | None = Field(
+        default=None,
+        description="Regular expression with named groups, searched in each output line; group "
+        "`step` is the step, every other group a metric. A weaker source: print() rounds.",
+    )
+
+    tensorboard: RelativePath | None = Field(
+        default=None,
+        description="Folder of TensorBoard event files, relative to train.workdir, searched with "
+        "its subfolders. Scalars are float32 there, the rest is passed over.",
+    )
+    tensorboard_tags: tuple[str, ...] = Field(
+        default=("*",),
+        min_length=1,
+        max_length=100,
+        description="Shell-style patterns of the TensorBoard tags that count, for example "
+        "`train/*`; leave out what measures time.",
+    )
+
+    @field_validator("file", "tensorboard")
+    @classmethod
+    def _file_stays_inside(cls, value: str | None) -> str | None:
+        return None if value is None else path_inside_project(value)
+
+    @field_validator("stdout_pattern")
+    @classmethod
+    def _pattern_names_groups(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            groups = re.compile(value).groupindex
+        except re.error as error:
+            message = f"is not a regular expression: {error}"
+            raise ValueError(message) from error
+        if not set(groups) - {"step"}:
+            message = "needs a named group for each metric, for example (?P<loss>[0-9.]+)"
+            raise ValueError(message)
+        return value

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from guest_folder import exact, step_line
+
+from gate.evidence.guest_documents import StepLine
+from gate.evidence.step_series import step_series
+from gate.records.evidence import MetricSeries
+
+
+def series_of(*lines: dict[str, object]) -> dict[str, MetricSeries]:
+    found = step_series([StepLine.model_validate(line) for line in lines])
+    return {series.name: series for series in found}
+
+
+def points(series: MetricSeries) -> list[tuple[int, float]]:
+    return [(point.step, point.value) for point in series.points]
+
+
+def test_one_backward_a_step_needs_no_second_series() -> None:
+    assert series_of(step_line(1, losses=(exact(0.5),)), step_line(2)) == {}
+
+
+def test_backwards_are_counted_over_the_run() -> None:
+    found = series_of(
+        step_line(1, losses=(exact(1.0), exact(2.0))), step_line(2, losses=(exact(3.0),))
+    )
+    assert points(found["guest.losses"]) == [(1, 1.0), (2, 2.0), (3, 3.0)]
+    assert found["guest.losses"].dtype == "float32"
+
+
+def test_a_backward_from_no_scalar_keeps_its_place() -> None:
+    found = series_of(step_line(1, losses=(None, exact(2.0))))
+    assert points(found["guest.losses"]) == [(2, 2.0)]
+
+
+def test_losses_of_two_types_are_float64_which_holds_both() -> None:
+    found = series_of(step_line(1, losses=(exact(1.0), exact(2.0, "bfloat16"))))
+    assert found["guest.losses"].dtype == "float64"
+
+
+def test_skipped_steps_are_a_series_for_each_optimizer() -> None:
+    found = series_of(step_line(1, skipped=False), step_line(1, optimizer=1, skipped=True))
+    assert points(found["guest.skipped"]) == [(1, 0.0)]
+    assert points(found["guest.skipped.1"]) == [(1, 1.0)]

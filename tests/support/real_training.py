@@ -1,0 +1,104 @@
+"""Real trainings: files in, one run by the real launcher and edges, evidence or an error out."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate.edges.console import QuietProgress
+from gate.edges.files import LocalFiles
+from gate.edges.processes import LocalProcesses
+from gate.evidence.collect import collect_run
+from gate.execution.child_environment import path_with_interpreter
+from gate.execution.launch import Launcher, run_folders
+from gate.records.evidence import MetricSeries, RunEvidence
+from gate.records.runs import Isolation, PlannedRun, ProcessResult, RunMode, Snapshot
+from gate.records.settings import Device, GateSettings, IsolationMode
+
+FILES = LocalFiles()
+TIMEOUT_SECONDS = 120
+ALONE = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trained:
+    """What came of one run."""
+
+    evidence: RunEvidence
+    result: ProcessResult
+    root: Path
+
+    @property
+    def text(self) -> str:
+        """All that the training printed."""
+        return self.result.output.decode("utf-8", "replace")
+
+    def series(self, name: str) -> list[float]:
+        """The values of one metric."""
+        (found,) = [series for series in self.evidence.metrics if series.name == name]
+        return values(found)
+
+    def tensors(self) -> dict[str, str]:
+        """Each tensor's digest by its name."""
+        return {tensor.name: tensor.sha256 for tensor in self.evidence.checkpoint.tensors}
+
+
+def values(series: MetricSeries) -> list[float]:
+    """The numbers of a series."""
+    return [point.value for point in series.points]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trainings:
+    """Starts trainings in folders of their own below `root`."""
+
+    root: Path
+
+    def run(
+        self,
+        script: str,
+        *,
+        command: tuple[str, ...] = (),
+        others: Mapping[str, str] | None = None,
+        mode: RunMode = RunMode.STRICT,
+        **train: object,
+    ) -> Trained:
+        """Run `script` as train.py, beside `others`, three steps long if `train` says no other."""
+        place = Path(tempfile.mkdtemp(dir=self.root))
+        tree = place / "code"
+        for name, text in {"train.py": script, **(others or {})}.items():
+            path = tree / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            if text.startswith("#!"):
+                path.chmod(0o755)
+        asked = {"command": command or (sys.executable, "train.py"), "max_steps": 3, **train}
+        settings = GateSettings.model_validate(
+            {
+                "version": 1,
+                "train": {"timeout_seconds": TIMEOUT_SECONDS, "device": Device.CPU, **asked},
+            }
+        )
+        return _run(settings, tree, place / "run", mode)
+
+
+def _run(settings: GateSettings, tree: Path, place: Path, mode: RunMode) -> Trained:
+    place.mkdir()
+    folders = run_folders(place)
+    path = path_with_interpreter(os.environ["PATH"], Path(sys.executable), beside_torch=True)
+    launcher = Launcher(
+        files=FILES,
+        processes=LocalProcesses(),
+        progress=QuietProgress(),
+        settings=settings,
+        isolation=ALONE,
+        host={"PATH": path},
+    )
+    snapshot = Snapshot(commit="a" * 40, tree=tree, workdir=".", digest="0" * 64)
+    record, result = launcher.run(PlannedRun(label="strict-1", mode=mode), snapshot, folders)
+    evidence = collect_run(FILES, record, folders.out, folders.tree, result.output, settings.train)
+    return Trained(evidence=evidence, result=result, root=place)
