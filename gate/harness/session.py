@@ -9,7 +9,8 @@ import os
 import torch
 from torch.optim import Optimizer
 
-from . import cuda, environment, memory, switches, torch_hooks
+from . import cuda, environment, memory, operators, switches, torch_hooks
+from .operators import Operators
 from .output import Output, Problems, current_rank
 from .recorder import Recorder
 from .safetensors_file import write_safetensors
@@ -40,8 +41,12 @@ class Session:
         self.problems = Problems()
         self.output = Output(settings.out, current_rank(), self.pid)
         self.recorder = Recorder(self.output, self.problems)
+        self.operators = Operators(settings, self.output, self.problems, self._step_in_progress)
         self._finished = False
         self._stopped = False
+
+    def _step_in_progress(self) -> int:
+        return self.recorder.steps + 1
 
     def attest(self) -> None:
         """Write which settings torch really has in this process."""
@@ -62,6 +67,7 @@ class Session:
             if not self.recorder.optimizers:
                 self._before_first_step()
             self.recorder.observe(optimizer)
+            self.operators.after_step()
             if self.recorder.steps < self.settings.max_steps:
                 return
             self._stopped = True
@@ -83,6 +89,7 @@ class Session:
         if self._finished or not self.recorder.optimizers:
             return
         self._finished = True
+        self.operators.write()
         with self.problems.noting("writing the state"):
             self._write_state()
         with self.problems.noting("writing the summary"):
@@ -119,7 +126,9 @@ def begin(settings: GuestSettings) -> None:
     _session = Session(settings)
     switches.apply(settings, _session.problems)
     with _session.problems.noting("watching torch"):
-        torch_hooks.install(_on_backward, _on_step)
+        torch_hooks.install(_on_backward, _on_step, operators.look_at)
+    with _session.problems.noting("watching operators"):
+        operators.install(settings, _operators)
     _session.attest()
 
 
@@ -141,6 +150,13 @@ def finish_at_exit() -> None:
     """The script has ended by itself (or was stopped, and then there is nothing left to do)."""
     if _session is not None and _session.pid == os.getpid():
         _session.finish("script")
+        # handlers of the script's may have used operators after the last step
+        _session.operators.write()
+
+
+def _operators() -> Operators | None:
+    session = current()
+    return None if session is None else session.operators
 
 
 def _on_backward(loss: torch.Tensor) -> None:

@@ -11,16 +11,31 @@ if TYPE_CHECKING:
 
 PREFIX = "REPRO_GATE_"
 STRICT = "strict"
+CENSUS = "census"
+MODULE, OPERATOR = "module:", "operator:"
 
 
 class GuestSettings:
     """The variables, parsed.
 
     `strict` asks for deterministic algorithms; seeds and threads are set either way. `fill` lets
-    torch fill new memory in strict mode.
+    torch fill new memory in strict mode. `allowed` names operators without a deterministic form
+    that may run in strict mode all the same. `census` asks to count such operators instead, and
+    `modules` and `operators` name what else to look for.
     """
 
-    __slots__ = ("fill", "max_steps", "out", "seed", "strict", "threads")
+    __slots__ = (
+        "allowed",
+        "census",
+        "fill",
+        "max_steps",
+        "modules",
+        "operators",
+        "out",
+        "seed",
+        "strict",
+        "threads",
+    )
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         """Raise `ValueError` with the variable's name when one is missing or malformed."""
@@ -30,6 +45,15 @@ class GuestSettings:
         self.max_steps = _whole_number(environ, "MAX_STEPS")
         self.threads = _whole_number(environ, "THREADS")
         self.fill = _text(environ, "FILL") == "1"
+        self.census = _text(environ, "MODE") == CENSUS
+        self.allowed = frozenset(_words(environ, "ALLOW", ""))
+        self.modules = _words(environ, "WATCH", MODULE)
+        self.operators = frozenset(_words(environ, "WATCH", OPERATOR))
+
+    @property
+    def warn_only(self) -> bool:
+        """Whether torch is to warn of operators without a deterministic form, not to refuse."""
+        return self.census or (self.strict and bool(self.allowed))
 
 
 def _text(environ: Mapping[str, str], name: str) -> str:
@@ -44,3 +68,9 @@ def _whole_number(environ: Mapping[str, str], name: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"{PREFIX}{name} is {text!r}, not a whole number")
     return int(text)
+
+
+def _words(environ: Mapping[str, str], name: str, kind: str) -> tuple[str, ...]:
+    """The words between semicolons that begin with `kind`, without it; none when not set."""
+    words = environ.get(PREFIX + name, "").split(";")
+    return tuple(word[len(kind) :] for word in words if word and word.startswith(kind))

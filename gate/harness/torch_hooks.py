@@ -16,21 +16,26 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 OnBackward = Callable[[torch.Tensor], None]
 OnStep = Callable[[Optimizer], None]
+OnError = Callable[[RuntimeError], None]
 
 
-def install(on_backward: OnBackward, on_step: OnStep) -> None:
-    """Call back after each backward pass that succeeded and after each optimizer step."""
-    _watch_backward(on_backward)
+def install(on_backward: OnBackward, on_step: OnStep, on_error: OnError) -> None:
+    """Call back after each backward pass, with its error if it failed, and each optimizer step."""
+    _watch_backward(on_backward, on_error)
     _watch_steps(on_step)
 
 
-def _watch_backward(on_backward: OnBackward) -> None:
+def _watch_backward(on_backward: OnBackward, on_error: OnError) -> None:
     plain_backward: Any = torch.Tensor.backward
     note = _outside_compiler(on_backward)
 
     @functools.wraps(plain_backward)
     def backward(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        plain_backward(self, *args, **kwargs)
+        try:
+            plain_backward(self, *args, **kwargs)
+        except RuntimeError as error:
+            on_error(error)
+            raise
         note(self)
 
     # The one way to see which scalar is the loss in a script that does not know the guest. Only
