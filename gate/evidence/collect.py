@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gate.codec.digests import state_manifest
 from gate.errors import EvidenceError
+from gate.evidence.census import read_census
 from gate.evidence.checkpoint_reader import read_checkpoint
 from gate.evidence.guest_documents import MetricLine
 from gate.evidence.guest_files import GuestFile, find_processes, read_guest_lines
@@ -62,6 +63,7 @@ def collect_run(
         peak_memory_bytes=max(rank.summary.peak_memory_bytes for rank in ranks),
         device_memory_bytes=max(rank.summary.device_memory_bytes for rank in ranks),
         notes=(*problems, *saved.notes),
+        census=read_census(files, out, found),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from gate.records.census import OperatorCensus
 from gate.records.document import Document, Timestamp
 from gate.records.runs import RunRecord
 
@@ -132,6 +133,7 @@ class RunEvidence(Document):
     peak_memory_bytes: int = Field(ge=0)
     device_memory_bytes: int = Field(default=0, ge=0)
     notes: tuple[str, ...] = ()
+    census: OperatorCensus = OperatorCensus()
 
 
 class EvidenceSet(Document):

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from gate.records.document import Document
 from gate.records.settings_types import (
     Argv,
+    OperatorName,
     RelativePath,
     check_variable_name,
     path_inside_project,
@@ -145,6 +146,11 @@ class DeterminismSettings(Document):
         description="Let torch fill new memory with NaN in strict runs: slower, and it hides "
         "reads of uninitialised memory.",
     )
+    allow_operators: tuple[OperatorName, ...] = Field(
+        default=(),
+        description="Operators without a deterministic form that strict runs may use all the same, "
+        "by the name that the refusal shows. A weaker level, and the verdict says so.",
+    )
 
 
 class Tolerance(Document):
@@ -272,6 +278,10 @@ class GateSettings(Document):
     )
     cost: CostSettings = Field(
         default_factory=CostSettings, description="The price of determinism."
+    )
+    census: bool = Field(
+        default=False,
+        description="One more run that counts operators without a deterministic form, by step.",
     )
     isolation: IsolationSettings = Field(
         default_factory=IsolationSettings, description="Training apart from the gate."

@@ -72,6 +72,12 @@ def training_digest(settings: GateSettings) -> str:
         "metrics": train.metrics.model_dump(mode="json"),
         "checkpoint": train.checkpoint,
         "device": train.device.value,
-        "determinism": settings.determinism.model_dump(mode="json"),
+        "determinism": _determinism(settings),
     }
     return sha256_hex(canonical_json(parts))
+
+
+def _determinism(settings: GateSettings) -> dict[str, object]:
+    """An empty allow-list is left out: baselines from before it existed stay comparable."""
+    left_out = set() if settings.determinism.allow_operators else {"allow_operators"}
+    return settings.determinism.model_dump(mode="json", exclude=left_out)
