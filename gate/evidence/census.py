@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from gate.errors import EvidenceError, RunError
 from gate.evidence.guest_documents import Count
@@ -19,6 +19,7 @@ from gate.evidence.guest_files import (
 from gate.evidence.hostile_file import plain_text
 from gate.ports import Files
 from gate.records.census import (
+    MAX_STEP,
     Autotuner,
     FileName,
     Line,
@@ -36,7 +37,8 @@ MAX_SPANS = 500
 MAX_NAMES = 200
 MAX_REFUSALS = 100
 Item = TypeVar("Item")
-SpanLine = Annotated[tuple[int, int, int], Field()]
+Number = Annotated[int, Field(ge=1, le=MAX_STEP)]
+SpanLine = tuple[Number, Number, Number]
 
 
 class UseLine(Document):
@@ -49,6 +51,15 @@ class UseLine(Document):
     file: FileName
     line: Line
     spans: Annotated[tuple[SpanLine, ...], Field(max_length=MAX_SPANS)]
+
+    @field_validator("spans")
+    @classmethod
+    def _forward(cls, spans: tuple[SpanLine, ...]) -> tuple[SpanLine, ...]:
+        for first, last, _ in spans:
+            if last < first:
+                message = f"a span ends at step {last}, before its first step {first}"
+                raise ValueError(message)
+        return spans
 
 
 class CensusDocument(Document):
@@ -70,9 +81,7 @@ def read_census(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> Ope
     At most `MAX_USES` uses are kept, the others are counted. `EvidenceError` for a broken file.
     """
     documents = tuple(
-        read_guest_document(files, out, process.name(GuestFile.CENSUS), CensusDocument)
-        for process in found
-        if GuestFile.CENSUS in process.kinds
+        _document(files, out, process) for process in found if GuestFile.CENSUS in process.kinds
     )
     uses = tuple(_use(line) for document in documents for line in document.uses)
     return OperatorCensus(
@@ -83,6 +92,17 @@ def read_census(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> Ope
         extensions=_distinct(item for one in documents for item in one.extensions)[:MAX_NAMES],
         dropped=sum(one.dropped for one in documents) + len(uses[MAX_USES:]),
     )
+
+
+def _document(files: Files, out: Path, process: ProcessFiles) -> CensusDocument:
+    name = process.name(GuestFile.CENSUS)
+    told = read_guest_document(files, out, name, CensusDocument)
+    if (told.rank, told.pid) != (process.rank, process.pid):
+        raise EvidenceError(
+            f"{name}: names process {told.pid}, rank {told.rank} inside",
+            hint="Only the guest may write into its output folder.",
+        )
+    return told
 
 
 def _use(line: UseLine) -> OperatorUse:

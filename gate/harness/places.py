@@ -9,6 +9,7 @@ import sys
 import warnings
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Any
 
 import torch
 
@@ -23,7 +24,8 @@ _not_the_users = (
     *(str(module.__file__) for module in (contextlib, functools, warnings)),
     "<frozen ",
 )
-_autograd = f"{Path(torch.__file__).parent / 'autograd'}{os.sep}"
+# Torch's notices of a backward pass reach Python when the pass is over, in this file.
+_engine = str(Path(torch.__file__).parent / "autograd" / "graph.py")
 
 
 class Place:
@@ -42,15 +44,21 @@ class Place:
 
 def place_here() -> Place:
     """The line of the user's that is running now."""
-    backward = False
+    backward = _inside_backward()
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect offers only slower copies
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_not_the_users):
             return Place(_shown(name), frame.f_lineno, backward=backward)
-        backward = backward or name.startswith(_autograd)
+        backward = backward or name == _engine
         frame = frame.f_back
     return Place(UNKNOWN, 0, backward=backward)
+
+
+def _inside_backward() -> bool:
+    """Whether the engine is running a node of the graph in this thread, as some torchs can tell."""
+    node: Any = getattr(torch._C, "_current_autograd_node", None)  # noqa: SLF001 - no public name
+    return node is not None and node() is not None
 
 
 def place_of(traceback: TracebackType | None) -> Place:
@@ -60,8 +68,6 @@ def place_of(traceback: TracebackType | None) -> Place:
         name = traceback.tb_frame.f_code.co_filename
         if not name.startswith(_not_the_users):
             found = Place(_shown(name), traceback.tb_lineno)
-        elif name.startswith(_autograd):
-            found.backward = True
         traceback = traceback.tb_next
     return found
 

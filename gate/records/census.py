@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gate.records.document import Document
 
@@ -34,13 +34,6 @@ class Span(Document):
     first: int = Field(ge=1, le=MAX_STEP)
     last: int = Field(ge=1, le=MAX_STEP)
     calls: int = Field(ge=1, le=MAX_STEP)
-
-    @model_validator(mode="after")
-    def _forward(self) -> Span:
-        if self.last < self.first:
-            message = f"ends at step {self.last}, before its first step {self.first}"
-            raise ValueError(message)
-        return self
 
 
 class OperatorUse(Document):
