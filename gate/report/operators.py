@@ -15,10 +15,10 @@ def operators_section(census: CensusReport | None, limits: Limits) -> Section | 
     """Operators with their counts, places and remedies; None where there is nothing to tell."""
     if census is None or not (census.rows or census.complete):
         return None
-    rows = list(map(_row, census.rows)) or [
-        (Cell(NOTHING_FOUND), Cell(""), Cell(""), Cell(""), Cell(""), Cell(""))
-    ]
-    table = table_of(HEADINGS, rows, limits.rows, 1)
+    if census.rows:
+        table = table_of(HEADINGS, map(_row, census.rows), limits.rows, 1)
+    else:
+        table = table_of(("Operators",), [(Cell(NOTHING_FOUND),)], limits.rows)
     extent = "counted in a run of its own" if census.complete else "not counted: no census run"
     dropped = f"; {census.dropped:,} calls found no room" if census.dropped else ""
     return Section(title=f"Operators ({len(census.rows):,}; {extent}{dropped})", table=table)
