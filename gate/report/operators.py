@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from gate.records.census import CensusReport, OperatorRow
 from gate.report.layout import Cell, Limits, Row, Section, table_of
+from gate.report.wording import sentences
 
-HEADINGS = ("Operator", "Calls a step", "Steps", "Where", "Determinism", "What to do")
-NOTHING_FOUND = (
-    "nothing found: every operator seen has a deterministic form, or is not in the table"
-)
+HEADINGS = ("Operator", "Calls a step", "Where", "Determinism, and what to do")
+NOTHING_FOUND = "none found: torch raised no alert, and nothing of the project's own table was seen"
 
 
 def operators_section(census: CensusReport | None, limits: Limits) -> Section | None:
@@ -28,8 +27,6 @@ def _row(row: OperatorRow) -> Row:
     return (
         Cell(row.operator, code=True),
         Cell(row.calls_per_step),
-        Cell(row.steps),
-        Cell(row.where, code=True),
-        Cell(row.flag),
-        Cell(row.remedy),
+        Cell(f"{row.where}, steps {row.steps}" if row.where else "", code=True),
+        Cell(sentences(row.flag, row.remedy)),
     )

@@ -36,8 +36,8 @@ def test_comment_and_summary_show_operators_with_count_place_and_remedy() -> Non
     for text in (comment_text(told, LINKS), summary_text(told, LINKS)):
         assert "Operators (1; counted in a run of its own)" in text
         assert "`put_`" in text
-        assert "`train.py:7`" in text
-        assert "Use scatter." in text
+        assert "`train.py:7, steps 1-3`" in text
+        assert "no deterministic form. Use scatter." in text
 
 
 def test_what_was_not_counted_says_so() -> None:
@@ -54,7 +54,7 @@ def test_without_anything_to_tell_there_is_no_section() -> None:
 def test_an_empty_census_says_that_nothing_was_found() -> None:
     text = terminal_text(CensusReport(complete=True))
     assert "Operators (0; counted in a run of its own)" in text
-    assert "none: each operator seen has a deterministic form" in text
+    assert NOTHING_FOUND in text
 
 
 def test_a_report_without_rows_or_census_is_one_line_in_the_terminal() -> None:
