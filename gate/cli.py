@@ -12,6 +12,7 @@ from rich.console import Console
 
 from gate.action import Runner, github_comments, run_action
 from gate.baseline_commands import baseline_app
+from gate.census_commands import census_command
 from gate.codec.documents import write_document
 from gate.edges.console import ConsoleProgress
 from gate.edges.safe_text import safe_block
@@ -47,6 +48,7 @@ app = typer.Typer(
 app.add_typer(baseline_app, name="baseline")
 app.add_typer(keys_app, name="keys")
 app.command("verify")(verify_command)
+app.command("census")(census_command)
 
 
 @app.command("gate")

@@ -10,9 +10,10 @@ from gate.comparison.canary import run_canary
 from gate.comparison.compare import compare_results
 from gate.comparison.cost import determinism_cost
 from gate.diagnosis.first_divergence import diagnose
-from gate.errors import SettingsError
-from gate.execution.plan import plan_base, plan_gate, plan_record
+from gate.errors import EvidenceError, RunError, SettingsError
+from gate.execution.plan import plan_base, plan_census, plan_gate, plan_record
 from gate.records.baseline import Baseline
+from gate.records.census import CensusReport
 from gate.records.comparison import Comparison
 from gate.records.evidence import EvidenceSet, RunEvidence
 from gate.records.request import GateRequest
@@ -22,6 +23,7 @@ from gate.session import Edges, Session
 from gate.settings.load import settings_digest, training_digest
 from gate.verdict.assemble import Assessment, assemble
 from gate.verdict.lattice import Facts, decide
+from gate.verdict.operators import census_report
 
 MAX_BASELINE_BYTES = 16 * 1024 * 1024
 
@@ -43,12 +45,36 @@ def gate(request: GateRequest, edges: Edges) -> Gated:
         trusted = _trusted_baseline(request, edges)
         if _needs_base_run(request, runs[0], trusted):
             runs += tuple(session.run(planned) for planned in plan_base())
-        evidence = session.evidence(runs)
+        counted, failure = _census_run(session) if request.settings.census else ((), "")
+        evidence = session.evidence((*runs, *counted))
         isolation = session.isolation
-    return judge(request, edges, evidence, isolation)
+    return judge(request, edges, evidence, isolation, census_failure=failure)
 
 
-def judge(request: GateRequest, edges: Edges, evidence: EvidenceSet, isolation: Isolation) -> Gated:
+def take_census(request: GateRequest, edges: Edges) -> CensusReport:
+    """One run that counts operators; nothing is judged."""
+    with Session(request, edges) as session:
+        evidence = session.evidence((session.run(plan_census()),))
+    report = census_report(evidence)
+    return report if report is not None else CensusReport(complete=True)
+
+
+def _census_run(session: Session) -> tuple[tuple[RunEvidence, ...], str]:
+    """The census, or why it could not be taken: the verdict does not hang on it."""
+    try:
+        return (session.run(plan_census()),), ""
+    except (RunError, EvidenceError) as fault:
+        return (), fault.message
+
+
+def judge(
+    request: GateRequest,
+    edges: Edges,
+    evidence: EvidenceSet,
+    isolation: Isolation,
+    *,
+    census_failure: str = "",
+) -> Gated:
     """Compare what was run with itself, with the baseline and with the base; decide."""
     compare = request.settings.compare
     first, second = evidence.labelled("strict")[:2]
@@ -80,6 +106,7 @@ def judge(request: GateRequest, edges: Edges, evidence: EvidenceSet, isolation: 
         default_repeat=_repeat(default, request) if default else None,
         isolation=isolation,
         settings_digest=settings_digest(request.settings),
+        census=census_report(evidence, census_failure),
     )
     verdict = assemble(assessment, request)
     recordable = repeat.numerically_equal and not not_finite and not evidence.changed_files

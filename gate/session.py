@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from gate.errors import RepositoryError, RunError, SettingsError
+from gate.evidence.census import explained
 from gate.evidence.collect import collect_run
 from gate.evidence.folder import evidence_documents
 from gate.execution.launch import Launcher, run_folders
@@ -78,7 +79,10 @@ class Session:
         snapshot = self._snapshots[planned.commit]
         files.fresh_folder(self._work / "run")
         with self.edges.progress.running(_described(planned)):
-            record, result = self._launcher.run(planned, snapshot, folders, self._strides)
+            try:
+                record, result = self._launcher.run(planned, snapshot, folders, self._strides)
+            except RunError as fault:
+                raise explained(fault, files, folders.out) from fault
         self.edges.clean_up(self.isolation)
         found = collect_run(
             files,

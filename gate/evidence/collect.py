@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gate.codec.digests import state_manifest
 from gate.errors import EvidenceError
+from gate.evidence.census import read_census
 from gate.evidence.checkpoint_reader import read_checkpoint
 from gate.evidence.guest_documents import MetricLine
 from gate.evidence.guest_files import GuestFile, find_processes, read_guest_lines
@@ -73,6 +74,7 @@ def collect_run(
         memory=step_memory(ranks[0]),
         recorder=recorder_cost(ranks),
         notes=(*problems, *saved.notes),
+        census=read_census(files, out, found),
     )
 
 

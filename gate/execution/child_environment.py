@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gate.records.runs import RunFolders, RunMode
 from gate.records.settings import Device, GateSettings
+from gate.records.unflagged_table import watch_list
 
 PASSED_FROM_HOST = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
 PASSED_PREFIXES = ("NVIDIA_",)
@@ -57,7 +58,7 @@ def child_environment(
         "TRITON_CACHE_DIR": str(folders.tmp / "triton"),
         "PYTHONHASHSEED": str(train.seed),
         **_threads(settings.determinism.threads),
-        **(STRICT_VARIABLES if mode is RunMode.STRICT else {}),
+        **(STRICT_VARIABLES if mode is not RunMode.DEFAULT else {}),
         **train.env,
         **_guest(mode, settings, folders),
         **(observation or {}),
@@ -87,6 +88,8 @@ def _guest(mode: RunMode, settings: GateSettings, folders: RunFolders) -> dict[s
         "REPRO_GATE_MAX_STEPS": str(settings.train.max_steps),
         "REPRO_GATE_THREADS": str(settings.determinism.threads),
         "REPRO_GATE_FILL": "1" if fill else "0",
+        "REPRO_GATE_ALLOW": ";".join(settings.determinism.allow_operators),
+        "REPRO_GATE_WATCH": watch_list(),
     }
 
 

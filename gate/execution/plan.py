@@ -7,6 +7,7 @@ from gate.records.runs import Commit, PlannedRun, RunMode
 STRICT_PREFIX = "strict"
 DEFAULT_PREFIX = "default"
 BASE_PREFIX = "base"
+CENSUS_LABEL = "census-1"
 
 
 def plan_gate() -> tuple[PlannedRun, ...]:
@@ -30,3 +31,8 @@ def plan_base() -> tuple[PlannedRun, ...]:
         PlannedRun(label=f"{BASE_PREFIX}-1", mode=RunMode.STRICT, commit=Commit.BASE),
         PlannedRun(label=f"{BASE_PREFIX}-2", mode=RunMode.STRICT, commit=Commit.BASE),
     )
+
+
+def plan_census() -> PlannedRun:
+    """One more run that counts operators and is never judged."""
+    return PlannedRun(label=CENSUS_LABEL, mode=RunMode.CENSUS)

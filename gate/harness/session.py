@@ -13,9 +13,10 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from . import companions, cuda, environment, memory, switches, torch_hooks
+from . import companions, cuda, environment, memory, operators, switches, torch_hooks
 from .intact import remember_parts, replaced_parts
 from .observer import Observer
+from .operators import Operators
 from .output import Output, Problems, current_rank
 from .ranks import training_rank
 from .recorder import Recorder
@@ -52,8 +53,12 @@ class Session:
         self.recorder = Recorder(self.output, self.problems, observer)
         self.companions = companions.Companions()
         self._inside_scaler = False
+        self.operators = Operators(settings, self.output, self.problems, self._step_in_progress)
         self._finished = False
         self._stopped = False
+
+    def _step_in_progress(self) -> int:
+        return self.recorder.steps + 1
 
     def attest(self) -> None:
         """Write which settings torch really has in this process."""
@@ -96,6 +101,7 @@ class Session:
             if not self.recorder.optimizers:
                 self._before_first_step()
             self.recorder.observe(optimizer, skipped=skipped)
+            self.operators.after_step()
             if self.recorder.steps < self.settings.max_steps:
                 return
             self._stopped = True
@@ -117,6 +123,7 @@ class Session:
         if self._finished or not self.recorder.steps:
             return
         self._finished = True
+        self.operators.write()
         with self.problems.noting("writing the state"):
             self._write_state()
         with self.problems.noting("writing the summary"):
@@ -156,9 +163,11 @@ def begin(settings: GuestSettings) -> None:
     _session = Session(settings)
     switches.apply(settings, _session.problems)
     with _session.problems.noting("watching torch"):
-        torch_hooks.install(_on_backward, _on_batch, (_before_step, _after_step))
+        torch_hooks.install(_on_backward, _on_batch, (_before_step, _after_step), operators.look_at)
         companions.install(_on_scaler_step, _on_average)
         remember_parts()
+    with _session.problems.noting("watching operators"):
+        operators.install(settings, _operators)
     _session.attest()
 
 
@@ -185,11 +194,18 @@ def finish_at_exit() -> None:
         event_files.flush_all()
     if _session is not None and _session.pid == os.getpid():
         _session.finish("script")
+        # handlers of the script's may have used operators after the last step
+        _session.operators.write()
         if not _session.recorder.optimizers and replaced_parts():
             # No step, so no summary: the attestation is the only place left to tell it.
             for sentence in replaced_parts():
                 _session.problems.note(sentence)
             _session.attest()
+
+
+def _operators() -> Operators | None:
+    session = current()
+    return None if session is None else session.operators
 
 
 def _on_backward(loss: torch.Tensor) -> None:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 PREFIX = "REPRO_GATE_"
 STRICT = "strict"
+CENSUS = "census"
+MODULE, OPERATOR = "module:", "operator:"
 
 
 class GuestSettings:
@@ -19,12 +21,19 @@ class GuestSettings:
     `strict` asks for deterministic algorithms; seeds and threads are set either way. `fill` lets
     torch fill new memory in strict mode. `observe` asks for digests, `overhead_budget` is the part
     of a step's time that they may take, `strides` the schedule of an earlier run, if there was one.
+    `allowed` names operators without a deterministic form that may run in strict mode all the same.
+    `census` asks to count such operators instead, and `modules` and `operators` name what else to
+    look for.
     """
 
     __slots__ = (
+        "allowed",
+        "census",
         "fill",
         "max_steps",
+        "modules",
         "observe",
+        "operators",
         "out",
         "overhead_budget",
         "seed",
@@ -44,6 +53,15 @@ class GuestSettings:
         self.observe = environ.get(f"{PREFIX}OBSERVE", "on") != "off"
         self.overhead_budget = float(environ.get(f"{PREFIX}OVERHEAD_BUDGET", "0.02"))
         self.strides = _strides(environ.get(f"{PREFIX}STRIDES", ""))
+        self.census = _text(environ, "MODE") == CENSUS
+        self.allowed = frozenset(_words(environ, "ALLOW", ""))
+        self.modules = _words(environ, "WATCH", MODULE)
+        self.operators = frozenset(_words(environ, "WATCH", OPERATOR))
+
+    @property
+    def warn_only(self) -> bool:
+        """Whether torch is to warn of operators without a deterministic form, not to refuse."""
+        return self.census or (self.strict and bool(self.allowed))
 
 
 def _text(environ: Mapping[str, str], name: str) -> str:
@@ -64,3 +82,9 @@ def _strides(text: str) -> dict[str, int]:
     """`random=1,batch=1,tensors=8` as numbers; empty when this run decides by itself."""
     pairs = (pair.partition("=") for pair in text.split(",") if pair)
     return {group: int(stride) for group, _, stride in pairs}
+
+
+def _words(environ: Mapping[str, str], name: str, kind: str) -> tuple[str, ...]:
+    """The words between semicolons that begin with `kind`, without it; none when not set."""
+    words = environ.get(PREFIX + name, "").split(";")
+    return tuple(word[len(kind) :] for word in words if word and word.startswith(kind))

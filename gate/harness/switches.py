@@ -27,14 +27,14 @@ def apply(settings: GuestSettings, problems: Problems) -> None:
         torch.manual_seed(settings.seed)
     with problems.noting("setting torch's threads"):
         torch.set_num_threads(settings.threads)
-    if settings.strict:
+    if settings.strict or settings.census:
         with problems.noting("setting torch's determinism switches"):
-            _be_strict(fill=settings.fill)
+            _be_strict(fill=settings.fill, warn_only=settings.warn_only)
 
 
-def _be_strict(*, fill: bool) -> None:
+def _be_strict(*, fill: bool, warn_only: bool) -> None:
     # The public call imports the compiler first, which takes seconds; this one sets the same state.
-    torch._C._set_deterministic_algorithms(True, warn_only=False)  # noqa: SLF001 - see above
+    torch._C._set_deterministic_algorithms(True, warn_only=warn_only)  # noqa: SLF001 - see above
     _new_memory.fill_uninitialized_memory = fill
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
@@ -86,7 +86,7 @@ def _strict(settings: GuestSettings) -> Readings:
         return {}
     return {
         "deterministic_algorithms": "true",
-        "warn_only": "false",
+        "warn_only": _word(settings.warn_only),
         "fill_uninitialized_memory": _word(settings.fill),
         "cudnn_deterministic": "true",
         "cudnn_benchmark": "false",

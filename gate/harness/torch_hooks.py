@@ -21,25 +21,36 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 OnBackward = Callable[[torch.Tensor], None]
 OnBatch = Callable[[object], None]
 OnStep = Callable[[Optimizer], None]
+OnError = Callable[[RuntimeError], None]
 
 
-def install(on_backward: OnBackward, on_batch: OnBatch, on_step: tuple[OnStep, OnStep]) -> None:
+def install(
+    on_backward: OnBackward,
+    on_batch: OnBatch,
+    on_step: tuple[OnStep, OnStep],
+    on_error: OnError,
+) -> None:
     """Call back after each backward pass, for each DataLoader's batch, before and after each step.
 
-    A backward pass or a batch that failed is not told; of a step inside a step only the outer one.
+    A batch that failed is not told, a backward pass that failed by its error; of a step inside a
+    step only the outer one counts.
     """
-    _watch_backward(on_backward)
+    _watch_backward(on_backward, on_error)
     _watch_batches(on_batch)
     _watch_steps(*on_step)
 
 
-def _watch_backward(on_backward: OnBackward) -> None:
+def _watch_backward(on_backward: OnBackward, on_error: OnError) -> None:
     plain_backward: Any = torch.Tensor.backward
     note = _outside_compiler(on_backward)
 
     @functools.wraps(plain_backward)
     def backward(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        plain_backward(self, *args, **kwargs)
+        try:
+            plain_backward(self, *args, **kwargs)
+        except RuntimeError as error:
+            on_error(error)
+            raise
         note(self)
 
     # The one way to see which scalar is the loss in a script that does not know the guest. Only

@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from gate.records.census import OperatorCensus
 from gate.records.document import Document, Timestamp
 from gate.records.runs import RunRecord
 
@@ -178,6 +179,7 @@ class RunEvidence(Document):
     memory: tuple[StepMemory, ...] = ()
     recorder: RecorderCost | None = None
     notes: tuple[str, ...] = ()
+    census: OperatorCensus = OperatorCensus()
 
 
 class EvidenceSet(Document):

@@ -15,6 +15,7 @@ class RunMode(StrEnum):
 
     STRICT = "strict"
     DEFAULT = "default"
+    CENSUS = "census"
 
 
 class Commit(StrEnum):

@@ -12,6 +12,7 @@ from gate.records.metrics_settings import MetricsSettings
 from gate.records.record_settings import RecordSettings
 from gate.records.settings_types import (
     Argv,
+    OperatorName,
     RelativePath,
     check_variable_name,
     path_inside_project,
@@ -110,6 +111,11 @@ class DeterminismSettings(Document):
         default=False,
         description="Let torch fill new memory with NaN in strict runs: slower, and it hides "
         "reads of uninitialised memory.",
+    )
+    allow_operators: tuple[OperatorName, ...] = Field(
+        default=(),
+        description="Operators without a deterministic form that strict runs may use all the same, "
+        "by the name that the refusal shows. A weaker level, and the verdict says so.",
     )
 
 
@@ -241,6 +247,10 @@ class GateSettings(Document):
     )
     cost: CostSettings = Field(
         default_factory=CostSettings, description="The price of determinism."
+    )
+    census: bool = Field(
+        default=False,
+        description="One more run that counts operators without a deterministic form, by step.",
     )
     isolation: IsolationSettings = Field(
         default_factory=IsolationSettings, description="Training apart from the gate."

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from gate.errors import ExitCode
+from gate.records.census import CensusReport
 from gate.records.comparison import Comparison, DeterminismCost
 from gate.records.document import Document, Timestamp
 from gate.records.evidence import Environment, RecorderCost
@@ -120,6 +121,7 @@ class Verdict(Document):
     runs: tuple[RunRecord, ...] = ()
     not_exercised: tuple[str, ...] = ()
     fault_details: tuple[str, ...] = ()
+    census: CensusReport | None = None
 
     @property
     def exit_code(self) -> ExitCode:

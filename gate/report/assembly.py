@@ -6,6 +6,7 @@ from gate.records.report import ReportLinks
 from gate.records.verdict import Severity, Verdict
 from gate.report import context, differences
 from gate.report.layout import Alert, Cell, Limits, Report, Row, Section
+from gate.report.operators import operators_section
 from gate.report.overview import overview
 from gate.report.wording import WORDS, headline, icon, sentences, short
 
@@ -53,6 +54,7 @@ def _sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
         *differences.comparison_sections("Baseline", verdict.baseline, limits, judged=True),
         *differences.comparison_sections("Base commit", verdict.base_run, limits, judged=True),
         differences.environment_changes(verdict.baseline, limits),
+        operators_section(verdict.census, limits),
         context.cost_section(verdict, limits),
         context.baseline_section(verdict, limits),
         context.notices_section(verdict, limits),

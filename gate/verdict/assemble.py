@@ -8,6 +8,7 @@ from datetime import datetime
 
 from gate.errors import GateError
 from gate.records.baseline import BaselineEntry
+from gate.records.census import CensusReport
 from gate.records.comparison import Comparison, DeterminismCost
 from gate.records.evidence import EvidenceSet, MetricSeries
 from gate.records.request import GateRequest
@@ -20,7 +21,7 @@ from gate.records.verdict import (
     Severity,
     Verdict,
 )
-from gate.verdict import findings
+from gate.verdict import findings, operators
 from gate.verdict.lattice import Facts, decide
 from gate.verdict.next_step import next_command
 
@@ -40,6 +41,7 @@ class Assessment:
     default_repeat: Comparison | None
     isolation: Isolation
     settings_digest: str
+    census: CensusReport | None = None
 
 
 def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
@@ -81,6 +83,9 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
                 else "",
             ),
             *findings.settings_origin(request.settings_from, pull_request=request.pull_request),
+            *operators.weaker_level(facts.settings, run),
+            *operators.refused_and_went_on(run),
+            *operators.census_failed(assessment.census),
             *findings.environment_moved(facts.baseline),
             *findings.stale_baseline(about_baseline),
             *findings.default_mode(assessment.default_repeat),
@@ -102,7 +107,11 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         settings_digest=assessment.settings_digest,
         series=tuple(_summary(series) for series in run.metrics[:MAX_SERIES]),
         runs=tuple(each.run for each in evidence.runs),
-        not_exercised=findings.not_exercised(run),
+        not_exercised=(
+            *findings.not_exercised(run),
+            *operators.beyond_the_flag(assessment.census),
+        ),
+        census=assessment.census,
     )
 
 

@@ -32,6 +32,7 @@ FLOORS = {
     "action": 9,
     "options": 9,
     "baseline_commands": 10,
+    "census_commands": 10,
     "sealing_commands": 10,
     "cli": 11,
     "__main__": 12,

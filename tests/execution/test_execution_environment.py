@@ -34,6 +34,18 @@ def _train(**keys: object) -> GateSettings:
     return settings_of(train={"command": ("python", "train.py"), "max_steps": 3, **keys})
 
 
+def test_the_guest_is_told_what_to_allow_and_what_to_look_for() -> None:
+    settings = settings_of(determinism={"allow_operators": ("put_", "median CUDA")})
+    variables = _environment(RunMode.CENSUS, settings)
+    assert variables["REPRO_GATE_ALLOW"] == "put_;median CUDA"
+    assert "module:flash_attn" in variables["REPRO_GATE_WATCH"].split(";")
+    assert (variables["REPRO_GATE_MODE"], variables["TORCHINDUCTOR_DETERMINISTIC"]) == (
+        "census",
+        "1",
+    )
+    assert _environment()["REPRO_GATE_ALLOW"] == ""
+
+
 def test_nothing_of_the_host_comes_along_but_what_is_named() -> None:
     variables = _environment()
     assert "secret" not in variables.values()

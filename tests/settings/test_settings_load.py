@@ -86,8 +86,20 @@ def test_digests_move_with_what_they_cover_only() -> None:
     assert training_digest(plain) == training_digest(other)
     patient = _parse(MINIMAL_FILE + "  timeout_seconds: 9\n")
     assert training_digest(plain) == training_digest(patient)
+    allowing = _parse(MINIMAL_FILE + "determinism: {allow_operators: [put_]}\n")
+    assert training_digest(plain) != training_digest(allowing)
     seeded = _parse(MINIMAL_FILE + "  seed: 7\n")
     assert training_digest(plain) != training_digest(seeded)
+
+
+def test_an_operator_name_is_no_list() -> None:
+    (found,) = _faults(MINIMAL_FILE + "determinism: {allow_operators: ['put_;cumsum']}\n")
+    assert "determinism.allow_operators[0]: String should match pattern" in found
+
+
+def test_the_digest_of_a_training_without_the_list_is_that_of_earlier_versions() -> None:
+    known = "3ff4f421cc4e702142299c88c0228456a9bb1fd334aa8c6f0900c29dda39c63f"
+    assert training_digest(_parse(MINIMAL_FILE)) == known
 
 
 def test_the_schema_is_json_and_describes_every_key_of_train() -> None:

@@ -71,6 +71,11 @@ class GuestFolder:
         content = safetensors_bytes({"model/0/weight": ("F32", [len(weights) // 4], weights)})
         self.file("state", ".safetensors").write_bytes(content)
 
+    def census(self, **changes: object) -> None:
+        empty = dict.fromkeys(("refused", "uses", "modules", "autotuners", "extensions"), ())
+        document = {"pid": self.pid, "rank": self.rank, "dropped": 0, **empty}
+        self.file("census", ".json").write_text(json.dumps({**document, **changes}))
+
     def summary(self, **changes: object) -> None:
         document = {
             "steps": 2,

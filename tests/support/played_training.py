@@ -18,7 +18,7 @@ play = json.loads((here / "play.json").read_text())
 play.update(play.get(os.environ["REPRO_GATE_MODE"], {}))
 out = pathlib.Path(os.environ["REPRO_GATE_OUT"])
 print(play.get("says", "training"))
-if "exit" in play:
+if "exit" in play and "counted" not in play:
     sys.exit(play["exit"])
 time.sleep(play.get("sleep", 0))
 losses = [float(text) for text in play["losses"]]
@@ -55,6 +55,12 @@ summary = {
     "problems": [],
 }
 write("summary", ".json", json.dumps(summary).encode())
+if "counted" in play:
+    empty = dict.fromkeys(("refused", "uses", "modules", "autotuners", "extensions"), ())
+    told = {"pid": os.getpid(), "rank": 0, "dropped": 0, **empty, **play["counted"]}
+    write("census", ".json", json.dumps(told).encode())
+if "exit" in play:
+    sys.exit(play["exit"])
 for name, text in play.get("files", {}).items():
     (here / name).write_text(text)
 """

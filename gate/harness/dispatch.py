@@ -1,0 +1,145 @@
+"""Sees every operator call of the census run. Judged runs never have this: it slows each call down.
+
+What a compiled region consists of is not seen, and neither is a thread that the script starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# Namespaces that torch itself registers only when it needs them.
+LATE_NAMESPACES: Final = frozenset(
+    (
+        *("prim", "c10d_functional", "fsdp", "dynamo", "higher_order", "streams", "device_mesh"),
+        *("prepacked", "aoti", "quantized_decomposed", "dtensor", "_inductor_test", "inductor"),
+    )
+)
+OnCall = Callable[[str, str], None]
+
+
+class Spectator(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's own lacks types
+    """Hands on the name and device of watched operators and of those that are not torch's."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, watched: frozenset[str], on_call: OnCall) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # as above
+        self._watched = watched
+        self._torchs_own = namespaces() | LATE_NAMESPACES
+        self._on_call = on_call
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let the compiler work as ever: some operators exist in compiled form only."""
+        return True
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Let the operator run, then look at what came out."""
+        del types
+        named = dict(kwargs or {})
+        result = func(*args, **named)
+        name = operator_name(func)
+        namespace = name.partition("::")[0]
+        if namespace not in self._torchs_own or (
+            name in self._watched and _matters(name, args, named, result)
+        ):
+            self._on_call(name, device_of(args, result))
+        return result
+
+
+def namespaces() -> frozenset[str]:
+    """The namespaces of all operators that are registered now."""
+    registered: Any = torch._C._dispatch_get_all_op_names()  # noqa: SLF001 - no public list exists
+    return frozenset(name.partition("::")[0] for name in registered)
+
+
+def operator_name(func: Any) -> str:
+    """For example `aten::topk`, without its overload."""
+    schema = getattr(func, "_schema", None)
+    if schema is not None:
+        return str(schema.name)
+    return f"higher_order::{func.name() if callable(getattr(func, 'name', None)) else func}"
+
+
+def device_of(*values: Any) -> str:
+    """The type of the first tensor's device, or `any` where there is no tensor."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            return value.device.type
+        if isinstance(value, (tuple, list)) and (found := device_of(*value)) != "any":
+            return found
+    return "any"
+
+
+def _matters(name: str, args: tuple[Any, ...], named: Mapping[str, Any], result: Any) -> bool:
+    """Whether a call could have come out otherwise: a choice among equal values was made."""
+    judge = _TIES.get(name)
+    if judge is None:
+        return True
+    try:
+        with torch.no_grad():
+            return args[0].numel() > 1 and judge(args, named, result)
+    except Exception:
+        return True  # what cannot be judged is told rather than passed over
+
+
+def _topk_ties(args: tuple[Any, ...], named: Mapping[str, Any], result: Any) -> bool:
+    """Chosen values that equal each other, or one that was left out."""
+    dimension = _argument(args, named, 2, "dim", -1)
+    largest = bool(_argument(args, named, 3, "largest", default=True))
+    values = result[0]
+    if values.numel() == 0:
+        return False
+    order = values.sort(dim=dimension, stable=True)[0]
+    border = order.select(dimension, 0 if largest else -1).unsqueeze(dimension)
+    many_at_border = (args[0] == border).sum(dimension) > (values == border).sum(dimension)
+    return bool(many_at_border.any()) or _equal_neighbours(order, dimension)
+
+
+def _sort_ties(args: tuple[Any, ...], named: Mapping[str, Any], result: Any) -> bool:
+    if named.get("stable"):
+        return False
+    place = 2 if "stable" in named or isinstance(_at(args, 1), bool) else 1
+    return _equal_neighbours(result[0], _argument(args, named, place, "dim", -1))
+
+
+def _kthvalue_ties(args: tuple[Any, ...], named: Mapping[str, Any], result: Any) -> bool:
+    dimension = _argument(args, named, 2, "dim", -1)
+    values = result[0] if _argument(args, named, 3, "keepdim", default=False) else None
+    chosen = result[0].unsqueeze(dimension) if values is None else values
+    return bool(((args[0] == chosen).sum(dimension) > 1).any())
+
+
+def _equal_neighbours(ordered: torch.Tensor, dimension: int) -> bool:
+    length = ordered.shape[dimension] - 1
+    if length < 1:
+        return False
+    first, second = (ordered.narrow(dimension, start, length) for start in (0, 1))
+    return bool((first == second).any())
+
+
+def _at(args: tuple[Any, ...], place: int) -> Any:
+    return args[place] if len(args) > place else None
+
+
+def _argument(
+    args: tuple[Any, ...], named: Mapping[str, Any], place: int, name: str, default: Any
+) -> Any:
+    return args[place] if len(args) > place else named.get(name, default)
+
+
+_TIES: Final[dict[str, Callable[[tuple[Any, ...], Mapping[str, Any], Any], bool]]] = {
+    "aten::topk": _topk_ties,
+    "aten::sort": _sort_ties,
+    "aten::kthvalue": _kthvalue_ties,
+}

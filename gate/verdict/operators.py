@@ -1,0 +1,167 @@
+"""What a verdict says about operators: which lack a deterministic form, which the flag misses."""
+
+from __future__ import annotations
+
+from gate.records.census import CensusReport, OperatorCensus, OperatorRow, OperatorUse, Span
+from gate.records.evidence import EvidenceSet, RunEvidence
+from gate.records.remedies import admitting_entry, remedy_for
+from gate.records.settings import GateSettings
+from gate.records.unflagged_table import (
+    AUTOTUNER_REMEDY,
+    AUTOTUNER_WHY,
+    OWN_REMEDY,
+    OWN_WHY,
+    is_watched_operator,
+    module_row,
+    operator_row,
+)
+from gate.records.verdict import Finding, Severity
+
+NO_FORM = "no deterministic form"
+NOT_KNOWN = "flag not known to apply"
+SHOWN_NAMES = 8
+SHOWN_RANGES = 3
+
+
+def census_report(evidence: EvidenceSet, failure: str = "") -> CensusReport | None:
+    """The rows of the census run, else what the first strict run shows without one.
+
+    None when there is nothing to say: no census was asked for and the run met nothing.
+    """
+    census_runs = evidence.labelled("census")
+    found = (census_runs or evidence.labelled("strict"))[0].census
+    rows = operator_rows(found)
+    if not rows and not census_runs and not failure:
+        return None
+    return CensusReport(
+        rows=rows, complete=bool(census_runs), dropped=found.dropped, failure=failure
+    )
+
+
+def operator_rows(census: OperatorCensus) -> tuple[OperatorRow, ...]:
+    """Torch's own notices first, then what its flag is not known to reach."""
+    alerts = [_alert_row(use) for use in census.uses if use.source == "alert"]
+    calls = [row for use in census.uses if use.source == "call" and (row := _call_row(use))]
+    modules = [row for name in census.modules if (row := _module_row(name))]
+    autotuners = [
+        OperatorRow(
+            operator=tuner.kernel,
+            flag=f"{NOT_KNOWN}: {AUTOTUNER_WHY} ({tuner.configurations} configurations)",
+            remedy=AUTOTUNER_REMEDY,
+        )
+        for tuner in census.autotuners
+    ]
+    extensions = [
+        OperatorRow(
+            operator=name, flag=f"{NOT_KNOWN}: a compiled extension of torch", remedy=OWN_REMEDY
+        )
+        for name in census.extensions
+    ]
+    return (*alerts, *calls, *modules, *autotuners, *extensions)
+
+
+def _alert_row(use: OperatorUse) -> OperatorRow:
+    return _counted(use, NO_FORM, remedy_for(use.operator))
+
+
+def _call_row(use: OperatorUse) -> OperatorRow | None:
+    """None where the table says that the operator is harmless on that device or that way."""
+    row = operator_row(use.operator, use.device, use.direction)
+    if row is not None:
+        return _counted(use, f"{NOT_KNOWN}: {row.why}", row.remedy)
+    if is_watched_operator(use.operator):
+        return None
+    return _counted(use, f"{NOT_KNOWN}: {OWN_WHY}", OWN_REMEDY)
+
+
+def _module_row(name: str) -> OperatorRow | None:
+    """None for a module that the table does not know: the guest was not asked for it."""
+    row = module_row(name)
+    if row is None:
+        return None
+    return OperatorRow(operator=name, flag=f"{NOT_KNOWN}: {row.why}", remedy=row.remedy)
+
+
+def _counted(use: OperatorUse, flag: str, remedy: str) -> OperatorRow:
+    calls = sorted({span.calls for span in use.spans})
+    few_and_many = calls[:1] + calls[-1:] if len(calls) > 1 else calls
+    return OperatorRow(
+        operator=use.operator,
+        flag=flag,
+        calls_per_step=" to ".join(f"{number:,}" for number in few_and_many),
+        steps=_ranges(use.spans),
+        where=use.place + (" (backward)" if use.direction == "backward" else ""),
+        remedy=remedy,
+    )
+
+
+def _ranges(spans: tuple[Span, ...]) -> str:
+    """Steps as `1-3, 7`: neighbours are joined, however many calls each had."""
+    joined: list[tuple[int, int]] = []
+    for span in spans:
+        if joined and joined[-1][1] + 1 == span.first:
+            joined[-1] = (joined[-1][0], span.last)
+        else:
+            joined.append((span.first, span.last))
+    words = [str(first) if first == last else f"{first}-{last}" for first, last in joined]
+    rest = len(words) - SHOWN_RANGES
+    return ", ".join(words[:SHOWN_RANGES]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def weaker_level(settings: GateSettings, run: RunEvidence) -> tuple[Finding, ...]:
+    """Did the strict runs admit operators without a deterministic form?"""
+    allowed = settings.determinism.allow_operators
+    if not allowed:
+        return ()
+    used = {use.operator for use in run.census.uses if use.source == "alert"}
+    names = ", ".join(f"{name} ({'used' if name in used else 'not used'})" for name in allowed)
+    return (
+        Finding(
+            code="weaker-level",
+            severity=Severity.WARNING,
+            message=f"weaker than full determinism: determinism.allow_operators admits {names}. "
+            "The strict runs used torch's warn_only mode for it, in which attention keeps kernels "
+            "that full strict mode would replace; the gate refuses those unless they are listed",
+            remedy="Replace the operators and empty the list.",
+        ),
+    )
+
+
+def refused_and_went_on(run: RunEvidence) -> tuple[Finding, ...]:
+    """Did the script handle torch's refusal by itself, and so train something else?"""
+    return tuple(
+        Finding(
+            code="operator-refused",
+            severity=Severity.WARNING,
+            message=f"strict mode refused {one.operator} at {one.place}, step {one.step}, and the "
+            "script went on: default mode trains something else",
+            remedy=f"{remedy_for(one.operator)} To admit it at a weaker level: "
+            f"{admitting_entry((one.operator,))}",
+        )
+        for one in run.census.refused[:SHOWN_NAMES]
+    )
+
+
+def census_failed(report: CensusReport | None) -> tuple[Finding, ...]:
+    """Was a census asked for that could not be taken?"""
+    if report is None or not report.failure:
+        return ()
+    return (
+        Finding(
+            code="census-failed",
+            severity=Severity.NOTICE,
+            message=f"the operators could not be counted: {report.failure}",
+            remedy="The verdict does not rest on the census; run `repro-gate census` by itself.",
+        ),
+    )
+
+
+def beyond_the_flag(report: CensusReport | None) -> tuple[str, ...]:
+    """What deterministic mode gives no promise for, as a line of what was not exercised."""
+    rows = report.rows if report else ()
+    names = list(dict.fromkeys(row.operator for row in rows if row.flag.startswith(NOT_KNOWN)))
+    if not names:
+        return ()
+    rest = len(names) - SHOWN_NAMES
+    more = f" and {rest} more" if rest > 0 else ""
+    return (f"determinism flag not known to apply: {', '.join(names[:SHOWN_NAMES])}{more}",)

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import io
+
+from report_cases import LINKS, verdict
+from rich.console import Console
+
+from gate.records.census import CensusReport, OperatorRow
+from gate.records.verdict import Outcome
+from gate.report.census_view import census_view
+from gate.report.comment import comment_text
+from gate.report.layout import Limits
+from gate.report.operators import NOTHING_FOUND, operators_section
+from gate.report.summary import summary_text
+
+LIMITS = Limits(deltas=5, rows=5)
+ROW = OperatorRow(
+    operator="put_",
+    flag="no deterministic form",
+    calls_per_step="1 to 2",
+    steps="1-3",
+    where="train.py:7",
+    remedy="Use scatter.",
+)
+FOUND = CensusReport(rows=(ROW,), complete=True)
+
+
+def terminal_text(census: CensusReport) -> str:
+    file = io.StringIO()
+    Console(file=file, width=200).print(census_view(census, LIMITS))
+    return file.getvalue()
+
+
+def test_comment_and_summary_show_operators_with_count_place_and_remedy() -> None:
+    told = verdict(Outcome.REPRODUCED, passes=True, census=FOUND)
+    for text in (comment_text(told, LINKS), summary_text(told, LINKS)):
+        assert "Operators (1; counted in a run of its own)" in text
+        assert "`put_`" in text
+        assert "`train.py:7, steps 1-3`" in text
+        assert "no deterministic form. Use scatter." in text
+
+
+def test_what_was_not_counted_says_so() -> None:
+    section = operators_section(FOUND.model_copy(update={"complete": False, "dropped": 4}), LIMITS)
+    assert section is not None
+    assert section.title == "Operators (1; not counted: no census run; 4 calls found no room)"
+
+
+def test_without_anything_to_tell_there_is_no_section() -> None:
+    assert operators_section(None, LIMITS) is None
+    assert operators_section(CensusReport(failure="it failed"), LIMITS) is None
+
+
+def test_an_empty_census_says_that_nothing_was_found() -> None:
+    text = terminal_text(CensusReport(complete=True))
+    assert "Operators (0; counted in a run of its own)" in text
+    assert NOTHING_FOUND in text
+
+
+def test_a_report_without_rows_or_census_is_one_line_in_the_terminal() -> None:
+    assert terminal_text(CensusReport()).strip() == NOTHING_FOUND
+
+
+def test_hostile_names_are_defused_in_the_terminal() -> None:
+    hostile = ROW.model_copy(update={"operator": "\x1b[31mput_", "where": "\x1b]0;x\x07:1"})
+    text = terminal_text(CensusReport(rows=(hostile,)))
+    assert "\x1b" not in text
+    assert "put_" in text

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from evidence_cases import evidence_of, evidence_set_of, settings_of
+
+from gate.records.census import (
+    Autotuner,
+    CensusReport,
+    OperatorCensus,
+    OperatorUse,
+    Refusal,
+    Span,
+)
+from gate.records.evidence import RunEvidence
+from gate.records.unflagged_table import UNFLAGGED, watch_list
+from gate.verdict.operators import (
+    beyond_the_flag,
+    census_failed,
+    census_report,
+    operator_rows,
+    refused_and_went_on,
+    weaker_level,
+)
+
+BARE = evidence_set_of(evidence_of())
+
+
+def use_of(operator: str, *spans: tuple[int, int, int], **changes: str) -> OperatorUse:
+    plain = {"source": "alert", "device": "any", "direction": "forward", "file": "a.py", "line": 7}
+    told = tuple(Span(first=one, last=other, calls=many) for one, other, many in spans)
+    return OperatorUse.model_validate({**plain, "operator": operator, "spans": told, **changes})
+
+
+def run_of(label: str = "strict-1", **census: object) -> RunEvidence:
+    found = OperatorCensus.model_validate(census)
+    return evidence_of(label).model_copy(update={"census": found})
+
+
+def rows_of(*uses: OperatorUse, **census: object) -> list[tuple[str, str]]:
+    found = OperatorCensus.model_validate({"uses": uses, **census})
+    return [(row.operator, row.flag) for row in operator_rows(found)]
+
+
+def test_a_notice_of_torch_becomes_a_row_with_count_steps_place_and_remedy() -> None:
+    use = use_of("put_", (1, 3, 1), (4, 4, 2), (7, 7, 1), direction="backward")
+    (row,) = operator_rows(OperatorCensus(uses=(use,)))
+    assert (row.operator, row.flag) == ("put_", "no deterministic form")
+    assert (row.calls_per_step, row.steps, row.where) == ("1 to 2", "1-4, 7", "a.py:7 (backward)")
+    assert row.remedy == "Use index_put_ or scatter with indices that occur once."
+
+
+def test_many_ranges_of_steps_are_cut() -> None:
+    use = use_of("new_kernel", *((step, step, 1) for step in range(1, 11, 2)))
+    (row,) = operator_rows(OperatorCensus(uses=(use,)))
+    assert (row.steps, row.calls_per_step) == ("1, 3, 5 and 2 more", "1")
+    assert row.remedy == "Replace it, or compute that part on the CPU."
+
+
+def test_the_table_speaks_for_a_device_and_a_direction() -> None:
+    name, call = "torchvision::_roi_align_backward", (1, 1, 1)
+    on_gpu = use_of(name, call, source="call", device="cuda", direction="backward")
+    on_cpu = use_of(name, call, source="call", device="cpu", direction="backward")
+    expected = "flag not known to apply: adds atomically on the GPU"
+    assert rows_of(on_gpu, on_cpu) == [(name, expected)]
+
+
+def test_an_operator_of_ones_own_is_told() -> None:
+    own = use_of("mine::double", (1, 1, 1), source="call")
+    flag = "flag not known to apply: an operator of your own or of a package"
+    assert rows_of(own) == [("mine::double", flag)]
+
+
+def test_packages_autotuners_and_extensions_are_told_and_unknown_modules_passed_over() -> None:
+    found = rows_of(
+        modules=("flash_attn", "not_in_the_table"),
+        autotuners=(Autotuner(kernel="timed", configurations=2),),
+        extensions=("mine._C",),
+    )
+    assert [name for name, _ in found] == ["flash_attn", "timed", "mine._C"]
+    assert found[1][1].endswith("by timing (2 configurations)")
+
+
+def test_every_row_of_the_table_is_watched_for_and_names_its_source() -> None:
+    words = watch_list().split(";")
+    assert len(words) == len(set(words)) == len(UNFLAGGED)
+    assert all(row.source and row.why and row.remedy for row in UNFLAGGED)
+
+
+def test_the_census_run_is_the_one_that_is_told() -> None:
+    strict = run_of(modules=("xformers",))
+    census = run_of("census-1", modules=("flash_attn",), dropped=3)
+    report = census_report(evidence_set_of(strict, census))
+    assert report is not None
+    assert ([row.operator for row in report.rows], report.dropped) == (["flash_attn"], 3)
+    assert report.complete
+
+
+def test_without_a_census_the_first_strict_run_tells_what_it_can() -> None:
+    report = census_report(evidence_set_of(run_of(modules=("flash_attn",))))
+    assert report is not None
+    assert not report.complete
+    assert census_report(BARE) is None
+    assert beyond_the_flag(report) == ("determinism flag not known to apply: flash_attn",)
+    assert beyond_the_flag(None) == ()
+
+
+def test_many_names_beyond_the_flag_are_counted() -> None:
+    own = [use_of(f"mine::f{number}", (1, 1, 1), source="call") for number in range(10)]
+    report = CensusReport(rows=operator_rows(OperatorCensus(uses=tuple(own))))
+    assert beyond_the_flag(report)[0].endswith("mine::f7 and 2 more")
+
+
+def test_a_list_of_allowed_operators_is_a_weaker_level() -> None:
+    settings = settings_of(determinism={"allow_operators": ("put_", "cumsum_cuda_kernel")})
+    (finding,) = weaker_level(settings, run_of(uses=(use_of("put_", (1, 1, 1)),)))
+    assert finding.code == "weaker-level"
+    assert "admits put_ (used), cumsum_cuda_kernel (not used)" in finding.message
+    assert "attention keeps kernels" in finding.message
+    assert weaker_level(settings_of(), evidence_of()) == ()
+
+
+def test_a_refusal_that_the_script_handled_is_told_with_its_place_and_entry() -> None:
+    refused = Refusal(operator="put_", file="a.py", line=7, step=2)
+    (finding,) = refused_and_went_on(run_of(refused=(refused,)))
+    assert "strict mode refused put_ at a.py:7, step 2, and the script went on" in finding.message
+    assert "determinism: {allow_operators: ['put_']}" in finding.remedy
+    assert refused_and_went_on(evidence_of()) == ()
+
+
+def test_a_census_that_failed_is_told() -> None:
+    report = census_report(BARE, "run census-1: exited with 1")
+    (finding,) = census_failed(report)
+    assert finding.message.endswith("could not be counted: run census-1: exited with 1")
+    assert census_failed(CensusReport(complete=True)) == ()
