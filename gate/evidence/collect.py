@@ -61,6 +61,7 @@ def collect_run(
         processes=processes,
         peak_memory_bytes=max(rank.summary.peak_memory_bytes for rank in ranks),
         device_memory_bytes=max(rank.summary.device_memory_bytes for rank in ranks),
+        first_step_seconds=ranks[0].summary.first_step_seconds,
         notes=(*problems, *saved.notes),
     )
 

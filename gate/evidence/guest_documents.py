@@ -91,4 +91,5 @@ class Summary(Document):
     environment: TextMap
     peak_memory_bytes: Count
     device_memory_bytes: Count
+    first_step_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     problems: Problems

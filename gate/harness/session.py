@@ -5,11 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.util
 import os
+import time
 
 import torch
 from torch.optim import Optimizer
 
-from . import cuda, environment, memory, switches, torch_hooks
+from . import cuda, environment, memory, start, switches, torch_hooks
+from .gradients import write_gradients
 from .output import Output, Problems, current_rank
 from .recorder import Recorder
 from .safetensors_file import write_safetensors
@@ -40,6 +42,7 @@ class Session:
         self.problems = Problems()
         self.output = Output(settings.out, current_rank(), self.pid)
         self.recorder = Recorder(self.output, self.problems)
+        self.first_step_seconds: float | None = None
         self._finished = False
         self._stopped = False
 
@@ -60,7 +63,7 @@ class Session:
         """Record a step; raise `TrainingStopped` at the last one, and at any that follows it."""
         if not self._stopped:
             if not self.recorder.optimizers:
-                self._before_first_step()
+                self._before_first_step(optimizer)
             self.recorder.observe(optimizer)
             if self.recorder.steps < self.settings.max_steps:
                 return
@@ -68,8 +71,11 @@ class Session:
             self.finish("max_steps")
         raise TrainingStopped
 
-    def _before_first_step(self) -> None:
-        """Settle what could not be known when torch was imported."""
+    def _before_first_step(self, optimizer: Optimizer) -> None:
+        """Settle what could not be known when torch was imported; the first step is just done."""
+        with self.problems.noting("timing the start"):
+            cuda.wait()
+            self.first_step_seconds = time.perf_counter() - start.started_at
         if self.output.rank != current_rank():
             # A worker that the script itself started has been told its rank only now.
             self.output.rank = current_rank()
@@ -77,6 +83,9 @@ class Session:
         if multiprocessing.parent_process() is not None:
             # Such a worker may end without exit handlers, but never without finalizers.
             multiprocessing.util.Finalize(None, finish_at_exit, exitpriority=-1)
+        if self.settings.noise:
+            with self.problems.noting("writing the gradients"):
+                write_gradients(optimizer, self.output, self.problems)
 
     def finish(self, stopped_by: str) -> None:
         """Write state and summary, once, if there was a step."""
@@ -95,6 +104,7 @@ class Session:
             "environment": environment.parts(self.problems),
             "peak_memory_bytes": memory.peak_bytes(),
             "device_memory_bytes": cuda.peak_bytes(),
+            "first_step_seconds": self.first_step_seconds,
             "problems": self._problems_at_the_end(),
         }
         self.output.document_or_complaint("summary", summary)

@@ -11,16 +11,17 @@ if TYPE_CHECKING:
 
 PREFIX = "REPRO_GATE_"
 STRICT = "strict"
+FILL = "fill_uninitialized_memory"
 
 
 class GuestSettings:
     """The variables, parsed.
 
-    `strict` asks for deterministic algorithms; seeds and threads are set either way. `fill` lets
-    torch fill new memory in strict mode.
+    `knobs` names the switches that are on, None for all of them; only strict mode has any. Seeds
+    and threads are set either way. `noise` asks for the gradients of the first step.
     """
 
-    __slots__ = ("fill", "max_steps", "out", "seed", "strict", "threads")
+    __slots__ = ("_fill", "knobs", "max_steps", "noise", "out", "seed", "strict", "threads")
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         """Raise `ValueError` with the variable's name when one is missing or malformed."""
@@ -29,7 +30,16 @@ class GuestSettings:
         self.seed = _whole_number(environ, "SEED")
         self.max_steps = _whole_number(environ, "MAX_STEPS")
         self.threads = _whole_number(environ, "THREADS")
-        self.fill = _text(environ, "FILL") == "1"
+        self.noise = environ.get(f"{PREFIX}NOISE", "") == "1"
+        self._fill = _text(environ, "FILL") == "1"
+        names = environ.get(f"{PREFIX}KNOBS")
+        self.knobs = None if names is None else frozenset(filter(None, names.split(",")))
+
+    def has(self, knob: str) -> bool:
+        """Whether a switch is to be on."""
+        if self.knobs is None:
+            return self.strict and (knob != FILL or self._fill)
+        return self.strict and knob in self.knobs
 
 
 def _text(environ: Mapping[str, str], name: str) -> str:

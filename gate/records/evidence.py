@@ -119,7 +119,10 @@ class GuestProcess(Document):
 
 
 class RunEvidence(Document):
-    """Everything that a run is judged by; `notes` are sentences about what was left out."""
+    """Everything that a run is judged by; `notes` are sentences about what was left out.
+
+    `first_step_seconds` is the cold start: from the start of the process to the end of step 1.
+    """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
     run: RunRecord
@@ -131,6 +134,7 @@ class RunEvidence(Document):
     processes: tuple[GuestProcess, ...]
     peak_memory_bytes: int = Field(ge=0)
     device_memory_bytes: int = Field(default=0, ge=0)
+    first_step_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     notes: tuple[str, ...] = ()
 
 

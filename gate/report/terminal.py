@@ -30,7 +30,7 @@ def verdict_view(verdict: Verdict, links: ReportLinks) -> RenderableType:
         *map(_alert, report.alerts),
         _overview(report),
     ]
-    parts += [_section(section) for section in report.sections if section.leading]
+    parts += [section_view(section) for section in report.sections if section.leading]
     parts += _facts(report)
     command = _next_lines(report.next_command)
     if command:
@@ -57,7 +57,8 @@ def _overview(report: Report) -> RenderableType:
     return Padding(table, (1, 0, 0, 0))
 
 
-def _section(section: Section) -> RenderableType:
+def section_view(section: Section) -> RenderableType:
+    """A titled table; every cell is text, never markup."""
     data = section.table
     table = RichTable(
         box=box.SIMPLE_HEAD, title=Text(section.title, style="bold"), title_justify="left"

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from gate.errors import GateError
 from gate.records.baseline import BaselineEntry
-from gate.records.comparison import Comparison, DeterminismCost
+from gate.records.comparison import Comparison
 from gate.records.evidence import EvidenceSet, MetricSeries
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation
@@ -36,7 +36,6 @@ class Assessment:
     facts: Facts
     entry: BaselineEntry | None
     diagnosis: Diagnosis | None
-    cost: DeterminismCost
     default_repeat: Comparison | None
     isolation: Isolation
     settings_digest: str
@@ -64,7 +63,11 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         passes=decision.passes,
         cause=decision.cause,
         next_command=next_command(
-            decision.outcome, passes=decision.passes, config=config, out=str(request.out)
+            decision.outcome,
+            passes=decision.passes,
+            config=config,
+            out=str(request.out),
+            over_budget=decision.over_budget,
         ),
         commit=evidence.commit,
         base_commit=evidence.base_commit,
@@ -87,7 +90,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         base_run=facts.base_run,
         baseline_facts=about_baseline,
         diagnosis=assessment.diagnosis,
-        cost=assessment.cost,
+        cost=facts.cost,
         canary=facts.canary,
         environment=run.environment,
         checkpoint_root=run.checkpoint.root,
