@@ -60,7 +60,7 @@ def cheapest_set(start: KnobSet, order: tuple[Knob, ...], equal: Test, verify: T
 def knob_fate(knob: Knob, price: Price | None, search: Search | None, *, on: bool) -> KnobPrice:
     """A knob's row: its price, what became of it and why; `on` tells whether strict mode has it."""
     if price is None:
-        state, reason = KnobState.NOT_APPLICABLE, "speaks to a GPU, and none was used"
+        state, reason = KnobState.NOT_APPLICABLE, "no GPU was used"
     elif not on:
         state, reason = KnobState.OFF, "off in strict mode already"
     elif search is None:

@@ -25,7 +25,9 @@ def cost_headline(cost: CostDocument) -> str:
         return f"Determinism cannot be priced here: {charged.reason}."
     figure = f"{percent(charged.ratio)} step time, 95 % {interval(charged.low, charged.high)}"
     if charged.state is CostState.INCONCLUSIVE:
-        return f"Determinism costs {figure}; inconclusive: {charged.reason}."
+        return f"What determinism costs is inconclusive: {figure}, {charged.reason}."
+    if charged.ratio < 1:
+        return f"Determinism costs no time here: {figure}."
     budget = cost.budget_percent
     verdict = "" if budget is None else f" (budget {budget:g} %)"
     over = "; the budget is broken" if cost.over_budget else ""
@@ -36,7 +38,7 @@ def cost_sections(cost: CostDocument) -> tuple[Section, ...]:
     """Prices with their control, the arms, and the attribution where it was asked for."""
     prices = table_of(
         ("Price", "Step time", "95 % interval", "Memory", "State"),
-        map(_price_row, (*cost.prices, cost.control)),
+        (*map(_price_row, cost.prices), _control_row(cost.control)),
         MAX_ROWS,
         1,
         2,
@@ -70,6 +72,11 @@ def _price_row(price: Price) -> Row:
         Cell("" if price.memory_ratio is None else percent(price.memory_ratio)),
         Cell(reason),
     )
+
+
+def _control_row(control: Price) -> Row:
+    """The noise of this machine: no price, so no state of one."""
+    return (*_price_row(control)[:-1], Cell(control.reason or "the control"))
 
 
 def _arm_row(arm: ArmFigures) -> Row:

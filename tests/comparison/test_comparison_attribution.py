@@ -69,5 +69,5 @@ def test_each_fate_has_its_reason() -> None:
         (KnobState.KEPT, "costs nothing"),
         (KnobState.KEPT, "could not be priced"),
         (KnobState.OFF, "off in strict mode already"),
-        (KnobState.NOT_APPLICABLE, "speaks to a GPU, and none was used"),
+        (KnobState.NOT_APPLICABLE, "no GPU was used"),
     ]
