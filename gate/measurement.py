@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from gate.comparison.attribution import Search, cheapest_set, knob_fate, removal_order
 from gate.comparison.compare import compare_results
-from gate.comparison.cost_arms import arm_figures, arm_price, control_price, shortest_run
+from gate.comparison.cost_arms import Arms, arm_figures, arm_price, control_price, shortest_run
 from gate.comparison.equality import distinct_results, result_digest
 from gate.comparison.noise import metric_noise, tolerance_factor, undetected_share
 from gate.comparison.reduction import reduction_spread
 from gate.comparison.tolerance_snippet import tolerance_snippet
-from gate.comparison.weights import pair_sums, weight_noise
+from gate.comparison.weights import PairSums, pair_sums, weight_noise
 from gate.errors import EvidenceError
 from gate.evidence.tensor_values import gradient_tensors, paired_weights, weights_not_compared
 from gate.execution.cost_plan import (
@@ -38,7 +39,9 @@ from gate.records.knobs import (
     knob_names,
     strict_knobs,
 )
+from gate.records.measure_settings import CostSettings
 from gate.records.measurement import (
+    ArmFigures,
     CheapestSet,
     CostDocument,
     KnobPrice,
@@ -46,7 +49,6 @@ from gate.records.measurement import (
     Price,
     Provenance,
     ReductionSpread,
-    WeightNoise,
 )
 from gate.records.request import GateRequest
 from gate.session import GRADIENTS_FILE, STATE_FILE, Edges, Session
@@ -110,6 +112,15 @@ class Priced:
         self._sets.setdefault(knobs, []).append(run)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prices:
+    """The arms over the default, default over default, and what each knob costs."""
+
+    control: Price
+    arms: tuple[Price, ...]
+    knobs: dict[Knob, Price]
+
+
 def measure_cost(request: GateRequest, edges: Edges, *, attribute: bool) -> CostDocument:
     """Price strict mode in interleaved rounds; with `attribute` each knob, and the cheapest set."""
     settings = request.settings.cost
@@ -118,41 +129,52 @@ def measure_cost(request: GateRequest, edges: Edges, *, attribute: bool) -> Cost
     with Session(request, edges) as session:
         priced = Priced(session)
         planned = priced.rounds(request, attribute=attribute)
-        arms = priced.by_arm()
-        control = control_price(arms, DEFAULTS, settings)
-
-        def price(arm: str, *over: str) -> Price:
-            return arm_price(arms, arm, over, settings, control)
-
-        knob_prices = {Knob.FILL: price(STRICT_FILL, STRICT)} | {
-            knob: price(judged, without(knob)) for knob in Knob if without(knob) in arms
-        }
+        prices = _prices(priced.by_arm(), judged, settings)
         repeats = attribute and priced.equal(whole)
-        search = _search(priced, whole, knob_prices) if repeats else None
+        search = _search(priced, whole, prices.knobs) if repeats else None
         evidence = session.evidence(tuple(priced.runs))
         isolation = session.isolation.mode.value
-    prices = (price(STRICT, *DEFAULTS), price(STRICT_FILL, *DEFAULTS), knob_prices[Knob.FILL])
-    charged = next(one for one in prices if one.arm == judged)
-    figures = [("default", NO_KNOBS, (*arms[DEFAULT_A], *arms[DEFAULT_B]))] + [
-        (arm.name, arm.knobs, arms[arm.name]) for arm in planned if arm.name not in DEFAULTS
-    ]
+    charged = next(price for price in prices.arms if price.arm == judged)
     return CostDocument(
         provenance=_provenance(evidence, isolation),
         rounds=settings.rounds,
         warmup_steps=settings.warmup_steps,
-        steps_used=shortest_run(arms, settings),
+        steps_used=shortest_run(priced.by_arm(), settings),
         order=tuple(run.run.label for run in priced.runs),
-        arms=tuple(
-            arm_figures(name, knob_names(knobs), runs, settings) for name, knobs, runs in figures
-        ),
-        control=control,
-        prices=prices,
+        arms=_figures(planned, priced.by_arm(), settings),
+        control=prices.control,
+        prices=prices.arms,
         judged_arm=judged,
         budget_percent=settings.budget_percent,
         over_budget=settings.exceeded_by(charged.low, measured=charged.state is CostState.MEASURED),
-        attribution=_attribution(whole, knob_prices, search) if attribute else (),
+        attribution=_attribution(whole, prices.knobs, search) if attribute else (),
         cheapest=_cheapest(priced, whole, search) if search else None,
     )
+
+
+def _prices(arms: Arms, judged: str, settings: CostSettings) -> Prices:
+    control = control_price(arms, DEFAULTS, settings)
+
+    def price(arm: str, *over: str) -> Price:
+        return arm_price(arms, arm, over, settings, control)
+
+    fill = price(STRICT_FILL, STRICT)
+    toggled = {knob: price(judged, without(knob)) for knob in Knob if without(knob) in arms}
+    return Prices(
+        control=control,
+        arms=(price(STRICT, *DEFAULTS), price(STRICT_FILL, *DEFAULTS), fill),
+        knobs={**toggled, Knob.FILL: fill},
+    )
+
+
+def _figures(
+    planned: tuple[Arm, ...], arms: Arms, settings: CostSettings
+) -> tuple[ArmFigures, ...]:
+    """One row for each arm; the two default runs of a round are one arm."""
+    both = tuple(run for name in DEFAULTS for run in arms[name])
+    rows = [("default", NO_KNOBS, both)]
+    rows += [(arm.name, arm.knobs, arms[arm.name]) for arm in planned if arm.name not in DEFAULTS]
+    return tuple(arm_figures(name, knob_names(knobs), runs, settings) for name, knobs, runs in rows)
 
 
 def _search(priced: Priced, whole: KnobSet, prices: dict[Knob, Price]) -> Search:
@@ -180,27 +202,48 @@ def _cheapest(priced: Priced, whole: KnobSet, search: Search) -> CheapestSet:
 def measure_noise(request: GateRequest, edges: Edges, *, runs: int | None) -> NoiseDocument:
     """Rerun the default mode and say how far its results lie apart."""
     wanted = request.settings.noise.runs if runs is None else runs
+    found, pairs, missing = list[RunEvidence](), list[PairSums](), set[str]()
     with Session(request, edges) as session:
-        found = tuple(session.run(planned) for planned in plan_noise(wanted))
-        evidence = session.evidence(found)
+        for planned in plan_noise(wanted):
+            found.append(session.run(planned))
+            if len(found) > 1:
+                sums, left_out = _against_first(request, edges, found)
+                pairs.append(sums)
+                missing |= left_out
+        evidence = session.evidence(tuple(found))
         isolation = session.isolation.mode.value
     provenance = _provenance(evidence, isolation)
-    metrics, notes = metric_noise(found)
+    metrics, notes = metric_noise(evidence.runs)
     reduction, no_gradients = _reduction(request, edges, found[0])
-    factor, distinct = tolerance_factor(wanted), distinct_results(found)
+    factor, distinct = tolerance_factor(wanted), distinct_results(evidence.runs)
     return NoiseDocument(
         provenance=provenance,
         runs=wanted,
         distinct_results=distinct,
         undetected_share=undetected_share(wanted) if distinct == 1 else None,
-        first_diverging_step=_first_diverging_step(request, found),
+        first_diverging_step=_first_diverging_step(request, evidence.runs),
         tolerance_factor=factor,
         metrics=metrics,
-        weights=_weights(request, edges, found),
+        weights=weight_noise(tuple(pairs), tuple(sorted(missing))),
         reduction=reduction,
         snippet=tolerance_snippet(metrics, wanted, factor, provenance),
         notes=(*notes, *no_gradients),
     )
+
+
+def _against_first(
+    request: GateRequest, edges: Edges, runs: list[RunEvidence]
+) -> tuple[PairSums, set[str]]:
+    """The newest run's weights against the first's, and the names of those left out.
+
+    The newest state is removed then, so that no more than two lie on the disk.
+    """
+    first, newest = (_kept(request, run, STATE_FILE) for run in (runs[0], runs[-1]))
+    sums = pair_sums(paired_weights(edges.files, first, newest))
+    left_out = set(weights_not_compared(edges.files, first, newest))
+    for name in (STATE_FILE, GRADIENTS_FILE):
+        edges.files.remove_tree(_kept(request, runs[-1], name)[0])
+    return sums, left_out
 
 
 def _first_diverging_step(request: GateRequest, runs: tuple[RunEvidence, ...]) -> int | None:
@@ -209,15 +252,6 @@ def _first_diverging_step(request: GateRequest, runs: tuple[RunEvidence, ...]) -
     names = ("default-1", "another run")
     steps = (compare_results(runs[0], run, compare, names).first_step for run in runs[1:])
     return min((step for step in steps if step is not None), default=None)
-
-
-def _weights(request: GateRequest, edges: Edges, runs: tuple[RunEvidence, ...]) -> WeightNoise:
-    states = [_kept(request, run, STATE_FILE) for run in runs]
-    pairs = tuple(pair_sums(paired_weights(edges.files, states[0], state)) for state in states[1:])
-    missing = {
-        name for state in states[1:] for name in weights_not_compared(edges.files, states[0], state)
-    }
-    return weight_noise(pairs, tuple(sorted(missing)))
 
 
 def _reduction(

@@ -34,6 +34,12 @@ def test_reruns_that_differ_are_counted_and_measured(bench: Bench, project: Proj
     assert noise.metrics[0].tolerance > noise.metrics[0].largest_gap
 
 
+def test_only_the_first_runs_values_stay_on_the_disk(bench: Bench) -> None:
+    _noise(bench, runs=2)
+    kept = {path.parent.name for path in (bench.out / "evidence").glob("*/*.safetensors")}
+    assert kept == {"default-1"}
+
+
 def test_the_snippet_is_a_settings_section(bench: Bench, project: Project) -> None:
     project.play(default={"random": True})
     noise = _noise(bench)
