@@ -19,6 +19,7 @@ from gate.edges.safe_text import safe_block
 from gate.edges.secrets import FileSecrets
 from gate.entry import Outcome, build_edges, run_and_deliver
 from gate.errors import GateError
+from gate.measure_commands import cost_command, noise_command
 from gate.options import (
     FILES,
     INTERRUPTS,
@@ -49,6 +50,8 @@ app.add_typer(baseline_app, name="baseline")
 app.add_typer(keys_app, name="keys")
 app.command("verify")(verify_command)
 app.command("census")(census_command)
+app.command("cost")(cost_command)
+app.command("noise")(noise_command)
 
 
 @app.command("gate")

@@ -96,13 +96,13 @@ def judge(
         proposed=_proposed(request, edges, first, trusted),
         base_run=compare_results(base[0], first, compare, ("base-1", "strict-1")) if base else None,
         base_repeat=_repeat(base, request) if base else None,
+        cost=determinism_cost((first, second), default, request.settings.cost),
     )
     assessment = Assessment(
         evidence=evidence,
         facts=facts,
         entry=entry,
         diagnosis=diagnose(repeat),
-        cost=determinism_cost((first, second), default, request.settings.cost),
         default_repeat=_repeat(default, request) if default else None,
         isolation=isolation,
         settings_digest=settings_digest(request.settings),

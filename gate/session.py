@@ -22,6 +22,7 @@ from gate.settings.load import settings_digest, training_digest
 MAX_STATE_BYTES = 64 * 1024**3
 SHOWN_FILES = 20
 STATE_FILE = "state.safetensors"
+GRADIENTS_FILE = "gradients.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,8 +99,10 @@ class Session:
         kept = self.request.out / "evidence" / planned.label
         files.fresh_folder(kept)
         files.write_bytes(kept / "output.txt", result.output)
-        if planned.label == "strict-1":
-            _keep_state(files, folders, kept)
+        if planned.label == "strict-1" or planned.keep_values:
+            _keep(files, folders, "state-r0-", kept / STATE_FILE)
+        if planned.keep_values:
+            _keep(files, folders, "gradients-r0-", kept / GRADIENTS_FILE)
         return found
 
     def evidence(self, runs: tuple[RunEvidence, ...]) -> EvidenceSet:
@@ -166,12 +169,12 @@ def _described(planned: PlannedRun) -> str:
     return f"{planned.label}: {what}, {planned.mode.value} mode"
 
 
-def _keep_state(files: Files, folders: RunFolders, kept: Path) -> None:
-    """Keep the state of rank 0 as the artifact; its bytes were hashed by the gate itself."""
+def _keep(files: Files, folders: RunFolders, prefix: str, kept: Path) -> None:
+    """Keep a file of rank 0 with the evidence; the gate itself hashes or reads its bytes."""
     names = files.list_names(folders.out, max_names=10_000)
-    states = [name for name in names if name.startswith("state-r0-")]
-    for name in states[:1]:
-        files.copy_file(folders.out / name, kept / STATE_FILE, max_bytes=MAX_STATE_BYTES)
+    found = [name for name in names if name.startswith(prefix) and name.endswith(".safetensors")]
+    for name in found[:1]:
+        files.copy_file(folders.out / name, kept, max_bytes=MAX_STATE_BYTES)
 
 
 def _changed_files(request: GateRequest, git: Git) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gate.records.comparison import CostState, DeterminismCost
 from gate.records.evidence import RunEvidence
-from gate.records.settings import CostSettings
+from gate.records.measure_settings import CostSettings
 
 DRAWS = 2000
 INTERVAL = (2.5, 97.5)
@@ -27,10 +27,10 @@ def determinism_cost(
     strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...], settings: CostSettings
 ) -> DeterminismCost:
     """Price strict mode on this workload, or say why it cannot be priced."""
-    memory = _memory_ratio(strict, default)
+    memory = memory_ratio(strict, default)
     if not strict or len(default) < 2:  # noqa: PLR2004 - the control needs two halves
         return _not_measurable("too few runs in default mode", memory, 0)
-    arms = [[_steady(run, settings.warmup_steps) for run in runs] for runs in (strict, default)]
+    arms = [[steady(run, settings.warmup_steps) for run in runs] for runs in (strict, default)]
     shortest = min(len(run) for arm in arms for run in arm)
     if shortest < settings.min_steps:
         reason = f"{settings.min_steps - shortest} steps too short"
@@ -64,7 +64,7 @@ def _not_measurable(reason: str, memory: float | None, steps: int) -> Determinis
     )
 
 
-def _steady(run: RunEvidence, warmup_steps: int) -> Seconds:
+def steady(run: RunEvidence, warmup_steps: int) -> Seconds:
     """Durations in seconds of the steps after the warm-up, shape (steps,)."""
     return np.array([timing.seconds for timing in run.timings if timing.step > warmup_steps])
 
@@ -88,9 +88,7 @@ def _resampled(runs: list[Seconds], generator: np.random.Generator) -> Seconds:
     return medians
 
 
-def _memory_ratio(
-    strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...]
-) -> float | None:
+def memory_ratio(strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...]) -> float | None:
     """Peak memory, strict over default: the device's when one was used, else the process's."""
     on_device = all(run.device_memory_bytes > 0 for run in (*strict, *default))
     peaks = [

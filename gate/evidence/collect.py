@@ -73,6 +73,7 @@ def collect_run(
         device_memory_bytes=max(rank.summary.device_memory_bytes for rank in ranks),
         memory=step_memory(ranks[0]),
         recorder=recorder_cost(ranks),
+        first_step_seconds=ranks[0].summary.first_step_seconds,
         notes=(*problems, *saved.notes),
         census=read_census(files, out, found),
     )

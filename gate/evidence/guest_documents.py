@@ -107,4 +107,5 @@ class Summary(Document):
     device_memory_bytes: Count
     strides: dict[StrideGroup, Stride] = Field(default_factory=dict)
     observe_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    first_step_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     problems: Problems

@@ -47,12 +47,7 @@ def read_safetensors(opened: HostileFile) -> tuple[TensorDigest, ...]:
     Raises `EvidenceError` (or `DocumentError` for a header that is no JSON, which
     `open_hostile` turns into one) naming the file and what is wrong with it.
     """
-    header_bytes = int.from_bytes(opened.read_at(0, LENGTH_BYTES), "little")
-    if header_bytes > MAX_HEADER_BYTES:
-        raise opened.fault(f"header of {header_bytes:,} bytes, the limit is {MAX_HEADER_BYTES:,}")
-    entries = _read_entries(opened, opened.read_at(LENGTH_BYTES, header_bytes))
-    data_start = LENGTH_BYTES + header_bytes
-    _check_cover(opened, entries, opened.size_bytes - data_start)
+    data_start, entries = read_layout(opened)
     return tuple(
         tensor_digest(
             name,
@@ -64,6 +59,20 @@ def read_safetensors(opened: HostileFile) -> tuple[TensorDigest, ...]:
         )
         for name, entry in entries
     )
+
+
+def read_layout(opened: HostileFile) -> tuple[int, list[tuple[str, TensorEntry]]]:
+    """Where the data starts, and the checked entries in the order of their data.
+
+    Raises as `read_safetensors` does.
+    """
+    header_bytes = int.from_bytes(opened.read_at(0, LENGTH_BYTES), "little")
+    if header_bytes > MAX_HEADER_BYTES:
+        raise opened.fault(f"header of {header_bytes:,} bytes, the limit is {MAX_HEADER_BYTES:,}")
+    entries = _read_entries(opened, opened.read_at(LENGTH_BYTES, header_bytes))
+    data_start = LENGTH_BYTES + header_bytes
+    _check_cover(opened, entries, opened.size_bytes - data_start)
+    return data_start, entries
 
 
 def _read_entries(opened: HostileFile, header: bytes) -> list[tuple[str, TensorEntry]]:

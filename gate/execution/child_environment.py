@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gate.records.runs import RunFolders, RunMode
+from gate.records.knobs import NO_KNOBS, Knob, KnobSet, knob_names, strict_knobs
+from gate.records.runs import PlannedRun, RunFolders, RunMode
 from gate.records.settings import Device, GateSettings
 from gate.records.unflagged_table import watch_list
 
@@ -19,16 +20,25 @@ PASSED_PREFIXES = ("NVIDIA_",)
 # Sources: NVIDIA cuBLAS "Results Reproducibility" for the workspace; torch.utils.deterministic and
 # torch._inductor.config for the inductor switch; FlashAttention's and Transformer Engine's own
 # documentation for theirs.
-STRICT_VARIABLES = {
-    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-    "TORCHINDUCTOR_DETERMINISTIC": "1",
-    "FLASH_ATTENTION_DETERMINISTIC": "1",
-    "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0",
+KNOB_VARIABLES = {
+    Knob.CUBLAS_WORKSPACE: ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
+    Knob.INDUCTOR_DETERMINISTIC: ("TORCHINDUCTOR_DETERMINISTIC", "1"),
+    Knob.FLASH_ATTENTION: ("FLASH_ATTENTION_DETERMINISTIC", "1"),
+    Knob.TRANSFORMER_ENGINE: ("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "0"),
 }
 
 
+def knobs_of(planned: PlannedRun, settings: GateSettings) -> KnobSet:
+    """The switches that are on in a run: none in default mode, else the plan's or all."""
+    if planned.mode is RunMode.DEFAULT:
+        return NO_KNOBS
+    if planned.knobs is not None:
+        return planned.knobs
+    return strict_knobs(fill=settings.determinism.fill_uninitialized_memory)
+
+
 def child_environment(
-    mode: RunMode,
+    planned: PlannedRun,
     settings: GateSettings,
     folders: RunFolders,
     host: Mapping[str, str],
@@ -39,7 +49,7 @@ def child_environment(
     The user's `train.env` comes last but for the guest's own variables, so that a script keeps
     what it needs; a name that only the gate may set was refused when the settings were read.
     """
-    train = settings.train
+    train, knobs = settings.train, knobs_of(planned, settings)
     passed = {name: host[name] for name in (*PASSED_FROM_HOST, *train.pass_env) if name in host}
     vendor = {name: text for name, text in host.items() if name.startswith(PASSED_PREFIXES)}
     variables = {
@@ -58,9 +68,9 @@ def child_environment(
         "TRITON_CACHE_DIR": str(folders.tmp / "triton"),
         "PYTHONHASHSEED": str(train.seed),
         **_threads(settings.determinism.threads),
-        **(STRICT_VARIABLES if mode is not RunMode.DEFAULT else {}),
+        **dict(pair for knob, pair in KNOB_VARIABLES.items() if knob in knobs),
         **train.env,
-        **_guest(mode, settings, folders),
+        **_guest(planned, settings, folders),
         **(observation or {}),
     }
     if train.device is Device.CPU:
@@ -79,11 +89,13 @@ def _threads(count: int) -> dict[str, str]:
     }
 
 
-def _guest(mode: RunMode, settings: GateSettings, folders: RunFolders) -> dict[str, str]:
+def _guest(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -> dict[str, str]:
+    knobs = knobs_of(planned, settings)
     fill = settings.determinism.fill_uninitialized_memory
-    return {
+    variables = {
         "REPRO_GATE_OUT": str(folders.out),
-        "REPRO_GATE_MODE": mode.value,
+        "REPRO_GATE_MODE": planned.mode.value,
+        "REPRO_GATE_KNOBS": ",".join(knob_names(knobs)),
         "REPRO_GATE_SEED": str(settings.train.seed),
         "REPRO_GATE_MAX_STEPS": str(settings.train.max_steps),
         "REPRO_GATE_THREADS": str(settings.determinism.threads),
@@ -91,6 +103,7 @@ def _guest(mode: RunMode, settings: GateSettings, folders: RunFolders) -> dict[s
         "REPRO_GATE_ALLOW": ";".join(settings.determinism.allow_operators),
         "REPRO_GATE_WATCH": watch_list(),
     }
+    return {**variables, "REPRO_GATE_NOISE": "1"} if planned.keep_values else variables
 
 
 def _python_path(guest: Path, own: str) -> str:

@@ -83,7 +83,7 @@ class Launcher:
         train = self.settings.train
         return ProcessRequest(
             argv=train.command,
-            env=child_environment(planned.mode, self.settings, folders, self.host, observation),
+            env=child_environment(planned, self.settings, folders, self.host, observation),
             workdir=folders.tree / snapshot.workdir,
             timeout_seconds=train.timeout_seconds,
             output_limit_bytes=train.output_limit_bytes,

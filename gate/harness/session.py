@@ -14,6 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from . import companions, cuda, environment, memory, operators, switches, torch_hooks
+from .gradients import write_gradients
 from .intact import remember_parts, replaced_parts
 from .observer import Observer
 from .operators import Operators
@@ -54,6 +55,7 @@ class Session:
         self.companions = companions.Companions()
         self._inside_scaler = False
         self.operators = Operators(settings, self.output, self.problems, self._step_in_progress)
+        self.first_step_seconds: float | None = None
         self._finished = False
         self._stopped = False
 
@@ -100,6 +102,8 @@ class Session:
         if not self._stopped:
             if not self.recorder.optimizers:
                 self._before_first_step()
+            if self.first_step_seconds is None:
+                self._at_first_step(optimizer)
             self.recorder.observe(optimizer, skipped=skipped)
             self.operators.after_step()
             if self.recorder.steps < self.settings.max_steps:
@@ -117,6 +121,15 @@ class Session:
         if multiprocessing.parent_process() is not None:
             # Such a worker may end without exit handlers, but never without finalizers.
             multiprocessing.util.Finalize(None, finish_at_exit, exitpriority=-1)
+
+    def _at_first_step(self, optimizer: Optimizer) -> None:
+        """The first step is just done: how long the start took, and its gradients if asked for."""
+        with self.problems.noting("timing the start"):
+            cuda.wait()
+            self.first_step_seconds = time.perf_counter() - start.started_at
+        if self.settings.noise:
+            with self.problems.noting("writing the gradients"):
+                write_gradients(optimizer, self.output, self.problems)
 
     def finish(self, stopped_by: str) -> None:
         """Write state and summary, once, if there was a step."""
@@ -138,6 +151,7 @@ class Session:
             "device_memory_bytes": cuda.peak_bytes(),
             "strides": self.schedule.strides,
             "observe_seconds": self.recorder.observe_seconds,
+            "first_step_seconds": self.first_step_seconds,
             "problems": self._problems_at_the_end(),
         }
         self.output.document_or_complaint("summary", summary)

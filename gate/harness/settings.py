@@ -13,25 +13,28 @@ PREFIX = "REPRO_GATE_"
 STRICT = "strict"
 CENSUS = "census"
 MODULE, OPERATOR = "module:", "operator:"
+FILL = "fill_uninitialized_memory"
 
 
 class GuestSettings:
     """The variables, parsed.
 
-    `strict` asks for deterministic algorithms; seeds and threads are set either way. `fill` lets
-    torch fill new memory in strict mode. `observe` asks for digests, `overhead_budget` is the part
+    Seeds and threads are set either way. `observe` asks for digests, `overhead_budget` is the part
     of a step's time that they may take, `strides` the schedule of an earlier run, if there was one.
     `allowed` names operators without a deterministic form that may run in strict mode all the same.
     `census` asks to count such operators instead, and `modules` and `operators` name what else to
-    look for.
+    look for. `knobs` names the switches that are on, None for all of them; default mode has
+    none. `noise` asks for the gradients of the first step.
     """
 
     __slots__ = (
+        "_fill",
         "allowed",
         "census",
-        "fill",
+        "knobs",
         "max_steps",
         "modules",
+        "noise",
         "observe",
         "operators",
         "out",
@@ -49,7 +52,10 @@ class GuestSettings:
         self.seed = _whole_number(environ, "SEED")
         self.max_steps = _whole_number(environ, "MAX_STEPS")
         self.threads = _whole_number(environ, "THREADS")
-        self.fill = _text(environ, "FILL") == "1"
+        self.noise = environ.get(f"{PREFIX}NOISE", "") == "1"
+        self._fill = _text(environ, "FILL") == "1"
+        names = environ.get(f"{PREFIX}KNOBS")
+        self.knobs = None if names is None else frozenset(filter(None, names.split(",")))
         self.observe = environ.get(f"{PREFIX}OBSERVE", "on") != "off"
         self.overhead_budget = float(environ.get(f"{PREFIX}OVERHEAD_BUDGET", "0.02"))
         self.strides = _strides(environ.get(f"{PREFIX}STRIDES", ""))
@@ -57,6 +63,14 @@ class GuestSettings:
         self.allowed = frozenset(_words(environ, "ALLOW", ""))
         self.modules = _words(environ, "WATCH", MODULE)
         self.operators = frozenset(_words(environ, "WATCH", OPERATOR))
+
+    def has(self, knob: str) -> bool:
+        """Whether a switch is to be on."""
+        if not (self.strict or self.census):
+            return False
+        if self.knobs is None:
+            return knob != FILL or self._fill
+        return knob in self.knobs
 
     @property
     def warn_only(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import time
 
 from .import_hook import ImportHook
 from .settings import GuestSettings
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _started = False
+# Of this process, or of the one that it was forked from: what a person waits for begins there.
+started_at = time.perf_counter()
 
 
 def start(environ: Mapping[str, str]) -> None:

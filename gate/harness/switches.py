@@ -11,7 +11,7 @@ import torch
 
 from . import cuda
 from .output import Problems
-from .settings import GuestSettings
+from .settings import FILL, GuestSettings
 
 Readings = dict[str, str]
 
@@ -29,15 +29,18 @@ def apply(settings: GuestSettings, problems: Problems) -> None:
         torch.set_num_threads(settings.threads)
     if settings.strict or settings.census:
         with problems.noting("setting torch's determinism switches"):
-            _be_strict(fill=settings.fill, warn_only=settings.warn_only)
+            _turn_on(settings)
 
 
-def _be_strict(*, fill: bool, warn_only: bool) -> None:
-    # The public call imports the compiler first, which takes seconds; this one sets the same state.
-    torch._C._set_deterministic_algorithms(True, warn_only=warn_only)  # noqa: SLF001 - see above
-    _new_memory.fill_uninitialized_memory = fill
-    torch.backends.cudnn.deterministic = True
-    torch.backends.cudnn.benchmark = False
+def _turn_on(settings: GuestSettings) -> None:
+    if settings.has("deterministic_algorithms"):
+        # The public call imports the compiler first, which takes seconds; this one does not.
+        torch._C._set_deterministic_algorithms(True, warn_only=settings.warn_only)  # noqa: SLF001
+    _new_memory.fill_uninitialized_memory = settings.has(FILL)
+    if settings.has("cudnn_deterministic"):
+        torch.backends.cudnn.deterministic = True
+    if settings.has("cudnn_benchmark_off"):
+        torch.backends.cudnn.benchmark = False
 
 
 def read_back(problems: Problems) -> Readings:
@@ -84,13 +87,14 @@ def _asked(settings: GuestSettings) -> Readings:
 def _strict(settings: GuestSettings) -> Readings:
     if not settings.strict:
         return {}
-    return {
-        "deterministic_algorithms": "true",
-        "warn_only": _word(settings.warn_only),
-        "fill_uninitialized_memory": _word(settings.fill),
-        "cudnn_deterministic": "true",
-        "cudnn_benchmark": "false",
-    }
+    asked = {FILL: _word(settings.has(FILL))}
+    if settings.has("deterministic_algorithms"):
+        asked |= {"deterministic_algorithms": "true", "warn_only": _word(settings.warn_only)}
+    if settings.has("cudnn_deterministic"):
+        asked["cudnn_deterministic"] = "true"
+    if settings.has("cudnn_benchmark_off"):
+        asked["cudnn_benchmark"] = "false"
+    return asked
 
 
 def _word(value: object) -> str:

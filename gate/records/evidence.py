@@ -164,7 +164,10 @@ class GuestProcess(Document):
 
 
 class RunEvidence(Document):
-    """Everything that a run is judged by; `notes` are sentences about what was left out."""
+    """Everything that a run is judged by; `notes` are sentences about what was left out.
+
+    `first_step_seconds` is the cold start: from the start of the process to the end of step 1.
+    """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
     run: RunRecord
@@ -178,6 +181,7 @@ class RunEvidence(Document):
     device_memory_bytes: int = Field(default=0, ge=0)
     memory: tuple[StepMemory, ...] = ()
     recorder: RecorderCost | None = None
+    first_step_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     notes: tuple[str, ...] = ()
     census: OperatorCensus = OperatorCensus()
 

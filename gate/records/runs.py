@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from gate.records.document import Document
+from gate.records.knobs import KnobSet
 from gate.records.settings import IsolationMode
 
 
@@ -30,12 +31,16 @@ class PlannedRun:
     """One row of the plan; `label` names its folder, for example `strict-1`.
 
     Without `observe` only loss, time, memory and the end state are recorded.
+    `knobs` are the switches of a strict run when they are not all that the settings ask for;
+    `keep_values` keeps the state's values, and with them one step's gradients, with the evidence.
     """
 
     label: str
     mode: RunMode
     commit: Commit = Commit.HEAD
     observe: bool = True
+    knobs: KnobSet | None = None
+    keep_values: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from gate.records.document import Document
+from gate.records.measure_settings import CostSettings, NoiseSettings
 from gate.records.metrics_settings import MetricsSettings
 from gate.records.record_settings import RecordSettings
 from gate.records.settings_types import (
@@ -188,15 +189,6 @@ class PolicySettings(Document):
     )
 
 
-class CostSettings(Document):
-    """How the cost of determinism is measured."""
-
-    warmup_steps: int = Field(default=5, ge=0, description="Steps left out at the start of a run.")
-    min_steps: int = Field(
-        default=10, ge=2, description="Fewer steady steps than this: not measurable."
-    )
-
-
 class IsolationSettings(Document):
     """How the training process is kept apart."""
 
@@ -251,6 +243,9 @@ class GateSettings(Document):
     census: bool = Field(
         default=False,
         description="One more run that counts operators without a deterministic form, by step.",
+    )
+    noise: NoiseSettings = Field(
+        default_factory=NoiseSettings, description="The noise floor of the default mode."
     )
     isolation: IsolationSettings = Field(
         default_factory=IsolationSettings, description="Training apart from the gate."

@@ -58,7 +58,7 @@ def _overview(report: Report) -> RenderableType:
 
 
 def section_view(section: Section) -> RenderableType:
-    """One section as a titled table."""
+    """A titled table; every cell is text, never markup."""
     data = section.table
     table = RichTable(
         box=box.SIMPLE_HEAD, title=Text(section.title, style="bold"), title_justify="left"

@@ -9,7 +9,7 @@ from datetime import datetime
 from gate.errors import GateError
 from gate.records.baseline import BaselineEntry
 from gate.records.census import CensusReport
-from gate.records.comparison import Comparison, DeterminismCost
+from gate.records.comparison import Comparison
 from gate.records.evidence import EvidenceSet, MetricSeries
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation
@@ -37,7 +37,6 @@ class Assessment:
     facts: Facts
     entry: BaselineEntry | None
     diagnosis: Diagnosis | None
-    cost: DeterminismCost
     default_repeat: Comparison | None
     isolation: Isolation
     settings_digest: str
@@ -66,7 +65,11 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         passes=decision.passes,
         cause=decision.cause,
         next_command=next_command(
-            decision.outcome, passes=decision.passes, config=config, out=str(request.out)
+            decision.outcome,
+            passes=decision.passes,
+            config=config,
+            out=str(request.out),
+            over_budget=decision.over_budget,
         ),
         commit=evidence.commit,
         base_commit=evidence.base_commit,
@@ -98,7 +101,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         base_run=facts.base_run,
         baseline_facts=about_baseline,
         diagnosis=assessment.diagnosis,
-        cost=assessment.cost,
+        cost=facts.cost,
         recorder=evidence.labelled("strict")[-1].recorder,
         canary=facts.canary,
         environment=run.environment,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gate.records.comparison import Comparison, TensorChange
+from gate.records.comparison import Comparison, CostState, DeterminismCost, TensorChange
 from gate.records.settings import GateSettings
 from gate.records.verdict import CanaryProbe, Outcome
 
@@ -31,19 +31,45 @@ class Facts:
     proposed: Comparison | None = None
     base_run: Comparison | None = None
     base_repeat: Comparison | None = None
+    cost: DeterminismCost | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """An outcome, whether it passes, and the one sentence that says why."""
+    """An outcome, whether it passes, and the one sentence that says why.
+
+    `over_budget` tells that nothing but the price of determinism keeps it from passing.
+    """
 
     outcome: Outcome
     passes: bool
     cause: str
+    over_budget: bool = False
 
 
 def decide(facts: Facts) -> Decision:
-    """Walk the lattice of docs/architecture.md from its strongest objection to its pass."""
+    """Walk the lattice of docs/architecture.md from its strongest objection to its pass.
+
+    What determinism costs is asked last: it can stop a pass, and never turns into one.
+    """
+    decision = _judge(facts)
+    return _priced(decision, facts) if decision.passes else decision
+
+
+def _priced(decision: Decision, facts: Facts) -> Decision:
+    settings, cost = facts.settings.cost, facts.cost
+    if cost is None or cost.low is None or settings.budget_percent is None:
+        return decision
+    if not settings.exceeded_by(cost.low, measured=cost.state is CostState.MEASURED):
+        return decision
+    cause = (
+        f"{decision.cause}; but determinism costs at least {(cost.low - 1) * 100:.1f} % step "
+        f"time, and cost.budget_percent allows {settings.budget_percent:g} %"
+    )
+    return Decision(outcome=decision.outcome, passes=False, cause=cause, over_budget=True)
+
+
+def _judge(facts: Facts) -> Decision:
     blocked = _error(facts)
     if blocked:
         return _fail(Outcome.ERROR, blocked)

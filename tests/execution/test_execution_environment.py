@@ -7,7 +7,8 @@ from evidence_cases import settings_of
 
 from gate.execution.child_environment import child_environment, path_with_interpreter
 from gate.execution.launch import run_folders
-from gate.records.runs import RunMode
+from gate.records.knobs import STRICT_KNOBS, Knob, KnobSet
+from gate.records.runs import PlannedRun, RunMode
 from gate.records.settings import Device, GateSettings
 
 FOLDERS = run_folders(Path("/run"))
@@ -25,9 +26,14 @@ HOST = {
 
 
 def _environment(
-    mode: RunMode = RunMode.STRICT, settings: GateSettings | None = None
+    mode: RunMode = RunMode.STRICT,
+    settings: GateSettings | None = None,
+    *,
+    knobs: KnobSet | None = None,
+    keep_values: bool = False,
 ) -> dict[str, str]:
-    return child_environment(mode, settings or settings_of(), FOLDERS, HOST)
+    planned = PlannedRun(label="strict-1", mode=mode, knobs=knobs, keep_values=keep_values)
+    return child_environment(planned, settings or settings_of(), FOLDERS, HOST)
 
 
 def _train(**keys: object) -> GateSettings:
@@ -89,6 +95,24 @@ def test_memory_fill_is_handed_to_the_guest() -> None:
     settings = settings_of(determinism={"fill_uninitialized_memory": True})
     assert _environment(settings=settings)["REPRO_GATE_FILL"] == "1"
     assert _environment()["REPRO_GATE_FILL"] == "0"
+
+
+def test_strict_mode_has_every_knob_but_the_fill_and_default_mode_none() -> None:
+    strict, default = _environment(), _environment(RunMode.DEFAULT)
+    assert set(strict["REPRO_GATE_KNOBS"].split(",")) == {knob.value for knob in STRICT_KNOBS}
+    assert default["REPRO_GATE_KNOBS"] == ""
+
+
+def test_a_knob_that_is_off_takes_its_variable_along() -> None:
+    variables = _environment(knobs=STRICT_KNOBS - {Knob.CUBLAS_WORKSPACE})
+    assert "CUBLAS_WORKSPACE_CONFIG" not in variables
+    assert "cublas_workspace" not in variables["REPRO_GATE_KNOBS"]
+    assert variables["TORCHINDUCTOR_DETERMINISTIC"] == "1"
+
+
+def test_only_a_run_whose_values_are_kept_is_asked_for_gradients() -> None:
+    assert _environment(keep_values=True)["REPRO_GATE_NOISE"] == "1"
+    assert "REPRO_GATE_NOISE" not in _environment()
 
 
 @pytest.mark.parametrize(

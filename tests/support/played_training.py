@@ -1,7 +1,8 @@
 """A training without torch that writes what a guest would: real processes, a tenth of a second.
 
-`play.json` beside it says what to play, for each mode where that matters. The real guest has its
-own tests; these are about everything behind it.
+`play.json` beside it says what to play, for each mode where that matters. `needs` names a knob
+without which the result is random, `knob_seconds` what each knob adds to a step. The real guest has
+its own tests; these are about everything behind it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from git_workshop import Repository
 
 SCRIPT = """
-import hashlib, json, os, pathlib, sys, time
+import hashlib, json, os, pathlib, struct, sys, time
 here = pathlib.Path(__file__).parent
 play = json.loads((here / "play.json").read_text())
 play.update(play.get(os.environ["REPRO_GATE_MODE"], {}))
@@ -22,7 +23,10 @@ if "exit" in play and "counted" not in play:
     sys.exit(play["exit"])
 time.sleep(play.get("sleep", 0))
 losses = [float(text) for text in play["losses"]]
-if play.get("random"):
+knobs = os.environ["REPRO_GATE_KNOBS"].split(",")
+paid = play.get("knob_seconds", {})
+seconds = play.get("seconds", 0.1) + sum(paid[knob] for knob in knobs if knob in paid)
+if play.get("random") or play.get("needs", knobs[0]) not in knobs:
     losses[-1] += int.from_bytes(os.urandom(4), "little")
 def write(kind, suffix, data):
     (out / f"{kind}-r0-{os.getpid()}{suffix}").write_bytes(data)
@@ -35,7 +39,7 @@ lines = [
         "loss": {"dtype": "float64", "hex": loss.hex()},
         "backwards": 1,
         "parameters": "sha256:" + hashlib.sha256(repr(losses[:step]).encode()).hexdigest(),
-        "seconds": None if step == 1 else play.get("seconds", 0.1),
+        "seconds": None if step == 1 else seconds * (1 + 0.001 * (step % 3)),
     }
     for step, loss in enumerate(losses, start=1)
 ]
@@ -44,6 +48,10 @@ weights = hashlib.sha256(repr(losses).encode() + play.get("weights", "").encode(
 entry = {"dtype": "F32", "shape": [8], "data_offsets": [0, 32]}
 header = json.dumps({"model/0/weight": entry}).encode()
 write("state", ".safetensors", len(header).to_bytes(8, "little") + header + weights)
+if os.environ.get("REPRO_GATE_NOISE") and play.get("gradients", True):
+    header = json.dumps({"gradient/000000": entry}).encode()
+    content = struct.pack("<8f", 0.1, 0.2, 0.3, 0.4, 1e6, -1e6, 0.7, 0.8)
+    write("gradients", ".safetensors", len(header).to_bytes(8, "little") + header + content)
 environment = {"python": "3.11.7", "torch": "2.13.0", "device": "cpu", "world_size": "1"}
 environment.update(play.get("environment", {}))
 summary = {
@@ -52,6 +60,7 @@ summary = {
     "environment": environment,
     "peak_memory_bytes": 1000,
     "device_memory_bytes": 0,
+    "first_step_seconds": 1.5,
     "problems": [],
 }
 write("summary", ".json", json.dumps(summary).encode())

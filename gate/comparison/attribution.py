@@ -1,0 +1,80 @@
+"""The cheapest set of knobs that still repeats: costly ones are taken out greedily, then verified.
+
+Greedy, since the sets number two to the power of the knobs and each trial is a pair of trainings:
+the set found is minimal in the order of cost, not proven to be the best of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gate.records.comparison import CostState
+from gate.records.knobs import Knob, KnobSet
+from gate.records.measurement import KnobPrice, KnobState, Price
+
+Test = Callable[[KnobSet], bool]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Search:
+    """The set found, what was taken out, what could not be, and whether the last run agreed."""
+
+    knobs: KnobSet
+    dropped: tuple[Knob, ...]
+    needed: tuple[Knob, ...]
+    verified: bool
+
+
+def removal_order(prices: dict[Knob, Price]) -> tuple[Knob, ...]:
+    """The knobs that seem to cost anything, costliest first.
+
+    A knob that speeds the training up, or cannot be priced, stays: nothing is gained without it.
+    """
+    costs = {knob: price.ratio for knob, price in prices.items() if price.ratio is not None}
+    costly = [knob for knob, ratio in costs.items() if ratio > 1]
+    return tuple(sorted(costly, key=lambda knob: (-costs[knob], knob.value)))
+
+
+def cheapest_set(start: KnobSet, order: tuple[Knob, ...], equal: Test, verify: Test) -> Search:
+    """Take out one knob after the other where what is left still repeats; put back what fails.
+
+    `equal` says whether runs of a set agree, `verify` whether one more run of it does.
+    """
+    current, dropped, needed = start, list[Knob](), list[Knob]()
+    for knob in order:
+        if equal(current - {knob}):
+            current -= {knob}
+            dropped.append(knob)
+        else:
+            needed.append(knob)
+    verified = verify(current)
+    while not verified and dropped:
+        knob = dropped.pop()
+        needed.append(knob)
+        current |= {knob}
+        verified = equal(current) and verify(current)
+    return Search(knobs=current, dropped=tuple(dropped), needed=tuple(needed), verified=verified)
+
+
+def knob_fate(knob: Knob, price: Price | None, search: Search | None, *, on: bool) -> KnobPrice:
+    """A knob's row: its price, what became of it and why; `on` tells whether strict mode has it."""
+    if price is None:
+        state, reason = KnobState.NOT_APPLICABLE, "no GPU was used"
+    elif not on:
+        state, reason = KnobState.OFF, "off in strict mode already"
+    elif search is None:
+        state, reason = KnobState.KEPT, "strict mode itself does not repeat"
+    else:
+        state, reason = _fate(knob, price, search)
+    return KnobPrice(knob=knob.value, price=price, state=state, reason=reason)
+
+
+def _fate(knob: Knob, price: Price, search: Search) -> tuple[KnobState, str]:
+    if knob in search.dropped:
+        return KnobState.DROPPED, "without it the runs are still equal"
+    if knob in search.needed:
+        return KnobState.NEEDED, "without it the runs differ"
+    if price.state is CostState.NOT_MEASURABLE:
+        return KnobState.KEPT, "could not be priced"
+    return KnobState.KEPT, "costs nothing"

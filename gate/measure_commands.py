@@ -1,0 +1,89 @@
+"""`repro-gate cost` and `repro-gate noise`: what determinism costs, what the default mode does."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console, RenderableType
+
+from gate.codec.documents import write_document
+from gate.errors import ExitCode
+from gate.measurement import measure_cost, measure_noise
+from gate.options import (
+    FILES,
+    OUT,
+    AllowDirty,
+    AsJson,
+    Config,
+    Out,
+    Quiet,
+    Verbose,
+    local_call,
+    prepare,
+    progress_for,
+)
+from gate.records.measurement import CostDocument, NoiseDocument
+from gate.records.request import GateRequest
+from gate.report.measurement_view import cost_markdown, cost_view, noise_markdown, noise_view
+
+ATTRIBUTE_HELP = "Price each knob alone, and find the cheapest set that still reproduces."
+RUNS_HELP = "How often to train; default: noise.runs."
+
+
+def cost_command(  # noqa: PLR0913 - each parameter is an option of the command
+    config: Config = "",
+    out: Out = OUT,
+    *,
+    attribute: Annotated[bool, typer.Option("--attribute", help=ATTRIBUTE_HELP)] = False,
+    allow_dirty: AllowDirty = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Price strict mode in interleaved rounds; exit code 1 when cost.budget_percent is broken.
+
+    Example: repro-gate cost --attribute --config examples/digits/repro-gate.yml
+    """
+    call = local_call(config, out, allow_dirty=allow_dirty)
+    request, edges = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
+    cost = measure_cost(request, edges, attribute=attribute)
+    _deliver(request, "cost", cost, cost_markdown(cost))
+    _print(cost, cost_view(cost), as_json=as_json)
+    raise typer.Exit(int(ExitCode.FAIL if cost.over_budget else ExitCode.PASS))
+
+
+def noise_command(  # noqa: PLR0913 - each parameter is an option of the command
+    config: Config = "",
+    out: Out = OUT,
+    runs: Annotated[int | None, typer.Option(min=2, max=100, help=RUNS_HELP)] = None,
+    *,
+    allow_dirty: AllowDirty = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rerun the default mode and show how far results lie apart, with tolerances to copy.
+
+    Example: repro-gate noise --runs 10 --config examples/digits/repro-gate.yml
+    """
+    call = local_call(config, out, allow_dirty=allow_dirty)
+    request, edges = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
+    noise = measure_noise(request, edges, runs=runs)
+    _deliver(request, "noise", noise, noise_markdown(noise))
+    _print(noise, noise_view(noise), as_json=as_json)
+
+
+def _deliver(
+    request: GateRequest, name: str, document: CostDocument | NoiseDocument, markdown: str
+) -> None:
+    FILES.write_bytes(request.out / f"{name}.json", write_document(document))
+    FILES.write_bytes(request.out / f"{name}.md", markdown.encode())
+
+
+def _print(document: CostDocument | NoiseDocument, view: RenderableType, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(write_document(document).decode("utf-8"))
+        return
+    Console(highlight=False, markup=False, emoji=False).print(view)

@@ -1,0 +1,47 @@
+"""What `repro-gate.yml` may say about measuring: the price of determinism and the noise floor."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from gate.records.document import Document
+
+
+class CostSettings(Document):
+    """How the cost of determinism is measured."""
+
+    rounds: int = Field(
+        default=3,
+        ge=1,
+        le=50,
+        description="Rounds of `repro-gate cost`; each runs every arm once and the default mode "
+        "twice. Fewer than three claim nothing.",
+    )
+    warmup_steps: int = Field(default=5, ge=0, description="Steps left out at the start of a run.")
+    min_steps: int = Field(
+        default=10, ge=2, description="Fewer steady steps than this: not measurable."
+    )
+    budget_percent: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="What determinism may cost at most, in percent of the default step time. "
+        "Broken only when the lower bound of a measured cost exceeds it; a pass then fails.",
+    )
+
+    def exceeded_by(self, low: float | None, *, measured: bool) -> bool:
+        """Whether a cost breaks the budget: only its lower bound counts, and only when measured.
+
+        `low` is a ratio, 1.04 for four percent.
+        """
+        if self.budget_percent is None or low is None or not measured:
+            return False
+        return (low - 1) * 100 > self.budget_percent
+
+
+class NoiseSettings(Document):
+    """How the noise floor of the default mode is measured."""
+
+    runs: int = Field(
+        default=5, ge=2, le=100, description="Runs of `repro-gate noise` in default mode."
+    )

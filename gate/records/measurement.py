@@ -1,0 +1,187 @@
+"""What measuring found: the price of determinism, knob by knob, and the noise of the default."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, Literal
+
+from pydantic import Field
+
+from gate.records.comparison import CostState
+from gate.records.document import Document, Timestamp
+from gate.records.evidence import SHA256_PATTERN, Environment, FloatType
+
+COST_SCHEMA: Final = "repro-gate.cost/1"
+NOISE_SCHEMA: Final = "repro-gate.noise/1"
+
+
+class Provenance(Document):
+    """What was measured, where and when: a figure without it means nothing."""
+
+    commit: str
+    changed_files: tuple[str, ...] = ()
+    created_at: Timestamp
+    settings_digest: str = Field(pattern=SHA256_PATTERN)
+    training_digest: str = Field(pattern=SHA256_PATTERN)
+    isolation: str
+    environment: Environment
+
+
+class ArmFigures(Document):
+    """One arm: its knobs, and medians over its runs.
+
+    `distinct_results` counts results that are not equal bit for bit. Memory is 0 and cold start
+    None where unknown.
+    """
+
+    name: str
+    knobs: tuple[str, ...]
+    runs: int
+    step_seconds: float | None
+    cold_start_seconds: float | None
+    peak_memory_bytes: int
+    device_memory_bytes: int
+    distinct_results: int
+
+
+class Price(Document):
+    """One arm over another: ratio of median steps, and its 95 % interval.
+
+    The ratios are None when not measurable; `reason` says why a price is not `measured`.
+    """
+
+    arm: str
+    over: str
+    state: CostState
+    reason: str = ""
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    memory_ratio: float | None = None
+
+
+class KnobState(StrEnum):
+    """What became of a knob in the search for the cheapest set."""
+
+    NEEDED = "needed"
+    KEPT = "kept"
+    DROPPED = "dropped"
+    OFF = "off"
+    NOT_APPLICABLE = "not applicable"
+
+
+class KnobPrice(Document):
+    """What one knob costs, its fate, and the sentence that says why."""
+
+    knob: str
+    price: Price | None
+    state: KnobState
+    reason: str
+
+
+class CheapestSet(Document):
+    """The smallest price at which this workload still repeated itself bit for bit.
+
+    `equal_runs` counts the runs of this very set that agreed, the last one made to verify it.
+    """
+
+    knobs: tuple[str, ...]
+    dropped: tuple[str, ...]
+    equal_runs: int
+    verified: bool
+    same_bits_as_strict: bool
+
+
+class CostDocument(Document):
+    """The file `cost.json`."""
+
+    schema_version: Literal["repro-gate.cost/1"] = COST_SCHEMA
+    provenance: Provenance
+    rounds: int
+    warmup_steps: int
+    steps_used: int
+    order: tuple[str, ...]
+    arms: tuple[ArmFigures, ...]
+    control: Price
+    prices: tuple[Price, ...]
+    judged_arm: str
+    budget_percent: float | None = None
+    over_budget: bool = False
+    attribution: tuple[KnobPrice, ...] = ()
+    cheapest: CheapestSet | None = None
+
+
+class MetricNoise(Document):
+    """How far a metric moves between reruns of one and the same default training.
+
+    `largest_gap` is the widest range over the runs at any step, at `gap_step`. `tolerance` is the
+    smallest difference that means anything: see `gate.comparison.noise`.
+    """
+
+    name: str
+    dtype: FloatType
+    points: int
+    largest_gap: float
+    gap_step: int
+    largest_relative_gap: float | None
+    final_gap: float
+    largest_deviation: float
+    tolerance: float
+    at_floor: bool
+
+
+class UlpQuantile(Document):
+    """Share of the weights, and the distance in units in the last place that they stay within."""
+
+    share: float
+    distance: int
+
+
+class WeightNoise(Document):
+    """The final weights of every rerun against the first."""
+
+    elements: int
+    elements_that_differ: int
+    not_finite: int
+    not_compared: tuple[str, ...] = ()
+    relative_l2: tuple[float, ...]
+    largest_relative_l2: float
+    ulp: tuple[UlpQuantile, ...]
+
+
+class ReductionSpread(Document):
+    """The workload's own gradients summed in float32 in many orders.
+
+    `worst` and `median` are ranges of the sums over the sum of magnitudes, over all tensors;
+    `worst_of_sum` is the worst range over the sum itself, None when that is zero.
+    """
+
+    tensors: int
+    elements: int
+    orders: int
+    worst_tensor: str
+    worst: float
+    median: float
+    worst_of_sum: float | None
+    most_distinct_sums: int
+
+
+class NoiseDocument(Document):
+    """The file `noise.json`.
+
+    `undetected_share` bounds the share of runs that may differ although none of these did (95 %);
+    None when some did.
+    """
+
+    schema_version: Literal["repro-gate.noise/1"] = NOISE_SCHEMA
+    provenance: Provenance
+    runs: int
+    distinct_results: int
+    undetected_share: float | None
+    first_diverging_step: int | None
+    tolerance_factor: float
+    metrics: tuple[MetricNoise, ...]
+    weights: WeightNoise
+    reduction: ReductionSpread | None
+    snippet: str
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,76 @@
+"""Cost and noise of real trainings: torch, the real guest, the CPU."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from gate_bench import Bench
+from git_workshop import Repository
+
+from gate.measurement import measure_cost, measure_noise
+from gate.records.comparison import CostState
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch"),
+]
+TINY = """
+import torch
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+while True:
+    optimizer.zero_grad()
+    model(torch.randn(32, 64)).square().mean().backward()
+    optimizer.step()
+"""
+# Adding a million numbers into few places with two threads: their order is up to the threads.
+RACING = """
+import torch
+weight = torch.nn.Parameter(torch.ones(8))
+optimizer = torch.optim.SGD([weight], lr=1e-3)
+places = torch.randint(0, 8, (2_000_000,))
+addends = torch.rand(2_000_000)
+while True:
+    optimizer.zero_grad()
+    total = torch.zeros(8).index_put_((places,), addends, accumulate=True)
+    (weight * total).sum().backward()
+    optimizer.step()
+"""
+
+
+def _bench(folder: Path, script: str, settings: str) -> Bench:
+    project = Repository(folder / "project")
+    project.write("train.py", script)
+    project.write("repro-gate.yml", f"version: 1\nisolation: {{mode: none}}\n{settings}")
+    project.commit()
+    return Bench(project, folder / "out")
+
+
+def test_the_price_of_a_tiny_training(tmp_path: Path) -> None:
+    settings = "train: {command: python train.py, max_steps: 20}\ncost: {rounds: 2, min_steps: 5}\n"
+    bench = _bench(tmp_path, TINY, settings)
+    cost = measure_cost(bench.request(), bench.edges(), attribute=False)
+    assert [price.state for price in cost.prices] == [CostState.INCONCLUSIVE] * 3
+    assert all(price.ratio is not None and price.ratio > 0 for price in cost.prices)
+    assert all(arm.distinct_results == 1 for arm in cost.arms)
+    starts = [arm.cold_start_seconds for arm in cost.arms]
+    assert all(start is not None and 0.1 < start < 100 for start in starts)
+    assert cost.steps_used == 15
+
+
+def test_the_noise_of_a_training_whose_threads_race(tmp_path: Path) -> None:
+    settings = (
+        "train: {command: python train.py, max_steps: 4}\ndeterminism: {threads: 2}\n"
+        "noise: {runs: 4}\n"
+    )
+    bench = _bench(tmp_path, RACING, settings)
+    noise = measure_noise(bench.request(), bench.edges(), runs=None)
+    assert noise.distinct_results > 1
+    assert noise.first_diverging_step in {1, 2, 3, 4}
+    assert 0 < noise.weights.largest_relative_l2 < 1e-3
+    assert noise.weights.elements == 8
+    assert noise.reduction is not None
+    assert noise.reduction.elements == 8
+    assert "absolute: " in noise.snippet
