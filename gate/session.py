@@ -10,6 +10,7 @@ from typing import Self
 from gate.errors import RepositoryError, RunError, SettingsError
 from gate.evidence.collect import collect_run
 from gate.evidence.folder import evidence_documents
+from gate.evidence.tampering import refuse_tampering
 from gate.execution.launch import Launcher, run_folders
 from gate.ports import Clock, Files, Git, Processes, Progress
 from gate.records.evidence import EvidenceSet, RunEvidence
@@ -87,6 +88,7 @@ class Session:
             result.output,
             self.request.settings.train,
         )
+        refuse_tampering(found, self.request.settings.determinism.tamper)
         _check_device(self.request.settings.train.device, found)
         kept = self.request.out / "evidence" / planned.label
         files.fresh_folder(kept)

@@ -14,6 +14,7 @@ from gate.evidence.metrics import file_series, guest_series, output_series
 from gate.evidence.ranks import TrainedRank, read_attestations, read_ranks, refuse_problems
 from gate.evidence.safetensors_reader import read_safetensors
 from gate.evidence.steps import step_digests, step_timings
+from gate.evidence.tampering import read_tampering
 from gate.evidence.torch_archive import CheckpointContent
 from gate.ports import Files
 from gate.records.evidence import Environment, MetricSeries, RunEvidence, TensorDigest
@@ -37,7 +38,7 @@ def collect_run(
     printed. Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
     """
     found = find_processes(files, out)
-    processes = read_attestations(files, out, found, run.mode)
+    processes = read_attestations(files, out, found, run)
     ranks = read_ranks(files, out, found)
     problems = [
         f"rank {rank.files.rank}: {plain_text(problem)}"
@@ -62,6 +63,8 @@ def collect_run(
         peak_memory_bytes=max(rank.summary.peak_memory_bytes for rank in ranks),
         device_memory_bytes=max(rank.summary.device_memory_bytes for rank in ranks),
         notes=(*problems, *saved.notes),
+        tampering=read_tampering(files, out, found),
+        tampered=sum(rank.summary.tampered for rank in ranks),
     )
 
 

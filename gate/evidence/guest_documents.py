@@ -57,11 +57,21 @@ def representable(value: float, dtype: FloatType) -> bool:
 
 
 class Attestation(Document):
-    """`process-rR-P.json`: which settings a process read back from torch."""
+    """`process-rR-P.json`: which settings a process read back from torch, and what it runs on.
+
+    `before` is what torch had before the guest set anything, `late` that CUDA had started by then.
+    """
 
     pid: Count
     rank: Count
     applied: TextMap
+    before: TextMap = Field(default_factory=dict)
+    late: bool = False
+    parent: Count = 0
+    started: Literal["program", "worker"] = "program"
+    device: Text = ""
+    versions: TextMap = Field(default_factory=dict)
+    variables: TextMap = Field(default_factory=dict)
     problems: Problems
 
 
@@ -91,4 +101,5 @@ class Summary(Document):
     environment: TextMap
     peak_memory_bytes: Count
     device_memory_bytes: Count
+    tampered: Count = 0
     problems: Problems

@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from gate.execution.knob_environment import (
+    fresh_caches,
+    guest_text,
+    knob_variables,
+    knob_words,
+    threads_of,
+)
 from gate.records.runs import RunFolders, RunMode
 from gate.records.settings import Device, GateSettings
 
 PASSED_FROM_HOST = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
 PASSED_PREFIXES = ("NVIDIA_",)
-# Sources: NVIDIA cuBLAS "Results Reproducibility" for the workspace; torch.utils.deterministic and
-# torch._inductor.config for the inductor switch; FlashAttention's and Transformer Engine's own
-# documentation for theirs.
-STRICT_VARIABLES = {
-    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-    "TORCHINDUCTOR_DETERMINISTIC": "1",
-    "FLASH_ATTENTION_DETERMINISTIC": "1",
-    "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0",
-}
 
 
 def child_environment(
@@ -31,12 +29,18 @@ def child_environment(
 ) -> dict[str, str]:
     """All variables of one training process.
 
-    The user's `train.env` comes last but for the guest's own variables, so that a script keeps
-    what it needs; a name that only the gate may set was refused when the settings were read.
+    The user's `train.env` comes last but for the knobs, which keep a valid value of the user's,
+    and for the guest's own variables; a name that only the gate may set was refused when the
+    settings were read. Raises `SettingsError` when a variable contradicts a knob.
     """
     train = settings.train
+    determinism = settings.determinism
     passed = {name: host[name] for name in (*PASSED_FROM_HOST, *train.pass_env) if name in host}
     vendor = {name: text for name, text in host.items() if name.startswith(PASSED_PREFIXES)}
+    own = {**passed, **train.env}
+    threads = threads_of(determinism, own)
+    words = knob_words(mode, determinism)
+    knobs = knob_variables(words, own, seed=train.seed, threads=threads)
     variables = {
         **vendor,
         **passed,
@@ -49,13 +53,12 @@ def child_environment(
         "TZ": "UTC",
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "TORCHINDUCTOR_CACHE_DIR": str(folders.tmp / "inductor"),
-        "TRITON_CACHE_DIR": str(folders.tmp / "triton"),
-        "PYTHONHASHSEED": str(train.seed),
-        **_threads(settings.determinism.threads),
-        **(STRICT_VARIABLES if mode is RunMode.STRICT else {}),
+        **fresh_caches(folders.tmp, own),
         **train.env,
+        **knobs,
         **_guest(mode, settings, folders),
+        "REPRO_GATE_THREADS": str(threads),
+        "REPRO_GATE_KNOBS": guest_text(words, knobs),
     }
     if train.device is Device.CPU:
         variables["CUDA_VISIBLE_DEVICES"] = ""
@@ -63,25 +66,13 @@ def child_environment(
     return variables
 
 
-def _threads(count: int) -> dict[str, str]:
-    """Fixed thread counts: Intel asks for them, and for DYNAMIC off, for equal results."""
-    return {
-        "OMP_NUM_THREADS": str(count),
-        "MKL_NUM_THREADS": str(count),
-        "OMP_DYNAMIC": "FALSE",
-        "MKL_DYNAMIC": "FALSE",
-    }
-
-
 def _guest(mode: RunMode, settings: GateSettings, folders: RunFolders) -> dict[str, str]:
-    fill = settings.determinism.fill_uninitialized_memory
     return {
         "REPRO_GATE_OUT": str(folders.out),
         "REPRO_GATE_MODE": mode.value,
         "REPRO_GATE_SEED": str(settings.train.seed),
         "REPRO_GATE_MAX_STEPS": str(settings.train.max_steps),
-        "REPRO_GATE_THREADS": str(settings.determinism.threads),
-        "REPRO_GATE_FILL": "1" if fill else "0",
+        "REPRO_GATE_TAMPER": settings.determinism.tamper.value,
     }
 
 

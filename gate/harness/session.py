@@ -9,12 +9,14 @@ import os
 import torch
 from torch.optim import Optimizer
 
-from . import cuda, environment, memory, switches, torch_hooks
+from . import attestation, cuda, environment, memory, switches, torch_hooks, watching
+from .guard import Guard
 from .output import Output, Problems, current_rank
 from .recorder import Recorder
 from .safetensors_file import write_safetensors
 from .settings import GuestSettings
 from .state import capture
+from .tamper_log import Event, TamperLog
 
 _settings: GuestSettings | None = None
 _session: Session | None = None
@@ -34,24 +36,54 @@ class TrainingStopped(SystemExit):
 class Session:
     """The guest of one process; a forked child gets one of its own."""
 
-    def __init__(self, settings: GuestSettings) -> None:
+    def __init__(self, settings: GuestSettings, before: switches.Readings, *, late: bool) -> None:
+        """`before` holds what torch had before the guest set anything.
+
+        `late` says that CUDA had been started by then.
+        """
         self.settings = settings
+        self.before = before
+        self.late = late
         self.pid = os.getpid()
         self.problems = Problems()
         self.output = Output(settings.out, current_rank(), self.pid)
         self.recorder = Recorder(self.output, self.problems)
+        self.tamper_log = TamperLog(self.output)
+        self.guard = Guard(
+            watching.watched_settings(settings),
+            mode=settings.tamper,
+            tell=self.note_tampering,
+            step=self.working_step,
+        )
         self._finished = False
         self._stopped = False
 
-    def attest(self) -> None:
-        """Write which settings torch really has in this process."""
+    def working_step(self) -> int:
+        """The optimizer step that is being worked on, from 1."""
+        return self.recorder.steps + 1
+
+    def note_tampering(self, event: Event) -> None:
+        """Put what the training did to a knob on record."""
+        with self.problems.noting("writing the tamper log"):
+            self.tamper_log.add(event)
+
+    def attest(self, *, just_set: bool = False) -> None:
+        """Write which settings torch really has in this process.
+
+        Only what has `just_set` them must find them as asked: later the script may have seeded
+        again, which is its right, and what it turned back the guard tells.
+        """
         readings = switches.read_back(self.problems)
-        for sentence in switches.not_as_asked(self.settings, readings):
-            self.problems.note(sentence)
+        if just_set:
+            for sentence in switches.not_as_asked(self.settings, readings):
+                self.problems.note(sentence)
         document = {
             "pid": self.pid,
             "rank": self.output.rank,
+            "late": self.late,
+            "before": self.before,
             "applied": readings,
+            **attestation.about_this_process(self.problems),
             "problems": self.problems.sentences,
         }
         self.output.document_or_complaint("process", document)
@@ -61,6 +93,8 @@ class Session:
         if not self._stopped:
             if not self.recorder.optimizers:
                 self._before_first_step()
+            with self.problems.noting("watching the knobs"):
+                self.guard.poll()
             self.recorder.observe(optimizer)
             if self.recorder.steps < self.settings.max_steps:
                 return
@@ -83,6 +117,8 @@ class Session:
         if self._finished or not self.recorder.optimizers:
             return
         self._finished = True
+        with self.problems.noting("watching the knobs"):
+            self.guard.poll()
         with self.problems.noting("writing the state"):
             self._write_state()
         with self.problems.noting("writing the summary"):
@@ -95,7 +131,8 @@ class Session:
             "environment": environment.parts(self.problems),
             "peak_memory_bytes": memory.peak_bytes(),
             "device_memory_bytes": cuda.peak_bytes(),
-            "problems": self._problems_at_the_end(),
+            "tampered": self.tamper_log.total,
+            "problems": self.problems.sentences,
         }
         self.output.document_or_complaint("summary", summary)
 
@@ -105,22 +142,19 @@ class Session:
         path = self.output.path("state", ".safetensors")
         write_safetensors(path, tensors, self.problems.note)
 
-    def _problems_at_the_end(self) -> list[str]:
-        readings = switches.read_back(self.problems)
-        for sentence in switches.turned_back(self.settings, readings):
-            self.problems.note(sentence)
-        return self.problems.sentences
-
 
 def begin(settings: GuestSettings) -> None:
     """Torch has just been imported: set its switches, attest them, watch its training."""
     global _settings, _session
     _settings = settings
-    _session = Session(settings)
+    _session = Session(settings, switches.read_back(Problems()), late=cuda.in_use())
     switches.apply(settings, _session.problems)
+    with _session.problems.noting("watching the knobs"):
+        watching.install(watching.watched_settings(settings), _guard)
+        watching.watch_seeds(_on_seed, _working_step)
     with _session.problems.noting("watching torch"):
         torch_hooks.install(_on_backward, _on_step)
-    _session.attest()
+    _session.attest(just_set=True)
 
 
 def current() -> Session | None:
@@ -132,7 +166,7 @@ def current() -> Session | None:
     global _session
     if _session is None or _settings is None or _session.pid == os.getpid():
         return _session
-    _session = Session(_settings)
+    _session = Session(_settings, _session.before, late=_session.late)
     _session.attest()
     return _session
 
@@ -154,3 +188,19 @@ def _on_step(optimizer: Optimizer) -> None:
     session = current()
     if session is not None:
         session.after_step(optimizer)
+
+
+def _guard() -> Guard | None:
+    session = current()
+    return None if session is None else session.guard
+
+
+def _on_seed(event: Event) -> None:
+    session = current()
+    if session is not None:
+        session.note_tampering(event)
+
+
+def _working_step() -> int:
+    session = current()
+    return 1 if session is None else session.working_step()

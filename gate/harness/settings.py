@@ -11,16 +11,17 @@ if TYPE_CHECKING:
 
 PREFIX = "REPRO_GATE_"
 STRICT = "strict"
+ON = "on"
 
 
 class GuestSettings:
     """The variables, parsed.
 
-    `strict` asks for deterministic algorithms; seeds and threads are set either way. `fill` lets
-    torch fill new memory in strict mode.
+    `strict` names the column of the table of knobs that counts where `knobs`, knob to word, is
+    silent. `tamper` is `observe`, `restore` or `fail`.
     """
 
-    __slots__ = ("fill", "max_steps", "out", "seed", "strict", "threads")
+    __slots__ = ("knobs", "max_steps", "out", "seed", "strict", "tamper", "threads")
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         """Raise `ValueError` with the variable's name when one is missing or malformed."""
@@ -29,7 +30,12 @@ class GuestSettings:
         self.seed = _whole_number(environ, "SEED")
         self.max_steps = _whole_number(environ, "MAX_STEPS")
         self.threads = _whole_number(environ, "THREADS")
-        self.fill = _text(environ, "FILL") == "1"
+        self.knobs = _pairs(environ.get(PREFIX + "KNOBS", ""))
+        self.tamper = environ.get(PREFIX + "TAMPER", "observe")
+
+    def seeds(self, knob: str) -> bool:
+        """Whether the stream of this knob is to be seeded here."""
+        return self.knobs.get(knob, ON) == ON
 
 
 def _text(environ: Mapping[str, str], name: str) -> str:
@@ -44,3 +50,14 @@ def _whole_number(environ: Mapping[str, str], name: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"{PREFIX}{name} is {text!r}, not a whole number")
     return int(text)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`name=value;name=value`, the values without either sign."""
+    found = {}
+    for pair in filter(None, text.split(";")):
+        name, equals, value = pair.partition("=")
+        if not (name and equals and value):
+            raise ValueError(f"{PREFIX}KNOBS: {pair!r} is not name=value")
+        found[name] = value
+    return found

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gate.records.document import Document, Timestamp
 from gate.records.runs import RunRecord
+from gate.records.tampering import Tampering
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
@@ -110,11 +111,18 @@ class Environment(Document):
 
 
 class GuestProcess(Document):
-    """What one process of the training attested: which settings it really had."""
+    """What one process of the training attested: which settings it really had.
+
+    `before` is what torch had before, `variables` holds the knobs that are environment variables.
+    """
 
     pid: int
     rank: int = 0
     applied: dict[str, str]
+    before: dict[str, str] = Field(default_factory=dict)
+    device: str = ""
+    versions: dict[str, str] = Field(default_factory=dict)
+    variables: dict[str, str] = Field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
 
@@ -132,6 +140,8 @@ class RunEvidence(Document):
     peak_memory_bytes: int = Field(ge=0)
     device_memory_bytes: int = Field(default=0, ge=0)
     notes: tuple[str, ...] = ()
+    tampering: tuple[Tampering, ...] = ()
+    tampered: int = Field(default=0, ge=0)
 
 
 class EvidenceSet(Document):

@@ -72,6 +72,6 @@ def training_digest(settings: GateSettings) -> str:
         "metrics": train.metrics.model_dump(mode="json"),
         "checkpoint": train.checkpoint,
         "device": train.device.value,
-        "determinism": settings.determinism.model_dump(mode="json"),
+        "determinism": settings.determinism.parts_of_the_experiment(),
     }
     return sha256_hex(canonical_json(parts))

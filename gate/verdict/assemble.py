@@ -23,6 +23,7 @@ from gate.records.verdict import (
 from gate.verdict import findings
 from gate.verdict.lattice import Facts, decide
 from gate.verdict.next_step import next_command
+from gate.verdict.tampering import tampering
 
 MAX_SERIES = 20
 SECONDS_A_DAY = 86_400
@@ -81,6 +82,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
             *findings.default_mode(assessment.default_repeat),
             *findings.weaker_source(run),
             *findings.isolation(assessment.isolation),
+            *tampering(evidence.labelled("strict")),
         ),
         repeat=facts.repeat,
         baseline=facts.baseline,
