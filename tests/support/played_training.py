@@ -55,6 +55,8 @@ summary = {
     "problems": [],
 }
 write("summary", ".json", json.dumps(summary).encode())
+if "tamper" in play:
+    write("tamper", ".jsonl", json.dumps(play["tamper"]).encode())
 for name, text in play.get("files", {}).items():
     (here / name).write_text(text)
 """
