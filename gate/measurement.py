@@ -32,13 +32,6 @@ from gate.execution.cost_plan import (
 )
 from gate.records.comparison import CostState
 from gate.records.evidence import EvidenceSet, RunEvidence
-from gate.records.knobs import (
-    NO_KNOBS,
-    Knob,
-    KnobSet,
-    knob_names,
-    strict_knobs,
-)
 from gate.records.measure_settings import CostSettings
 from gate.records.measurement import (
     ArmFigures,
@@ -49,6 +42,13 @@ from gate.records.measurement import (
     Price,
     Provenance,
     ReductionSpread,
+)
+from gate.records.priced_knobs import (
+    NO_KNOBS,
+    KnobSet,
+    PricedKnob,
+    knob_names,
+    strict_knobs,
 )
 from gate.records.request import GateRequest
 from gate.session import GRADIENTS_FILE, STATE_FILE, Edges, Session
@@ -118,7 +118,7 @@ class Prices:
 
     control: Price
     arms: tuple[Price, ...]
-    knobs: dict[Knob, Price]
+    knobs: dict[PricedKnob, Price]
 
 
 def measure_cost(request: GateRequest, edges: Edges, *, attribute: bool) -> CostDocument:
@@ -159,11 +159,11 @@ def _prices(arms: Arms, judged: str, settings: CostSettings) -> Prices:
         return arm_price(arms, arm, over, settings, control)
 
     fill = price(STRICT_FILL, STRICT)
-    toggled = {knob: price(judged, without(knob)) for knob in Knob if without(knob) in arms}
+    toggled = {knob: price(judged, without(knob)) for knob in PricedKnob if without(knob) in arms}
     return Prices(
         control=control,
         arms=(price(STRICT, *DEFAULTS), price(STRICT_FILL, *DEFAULTS), fill),
-        knobs={**toggled, Knob.FILL: fill},
+        knobs={**toggled, PricedKnob.FILL: fill},
     )
 
 
@@ -177,15 +177,15 @@ def _figures(
     return tuple(arm_figures(name, knob_names(knobs), runs, settings) for name, knobs, runs in rows)
 
 
-def _search(priced: Priced, whole: KnobSet, prices: dict[Knob, Price]) -> Search:
+def _search(priced: Priced, whole: KnobSet, prices: dict[PricedKnob, Price]) -> Search:
     present = {knob: price for knob, price in prices.items() if knob in whole}
     return cheapest_set(whole, removal_order(present), priced.equal, priced.verify)
 
 
 def _attribution(
-    whole: KnobSet, prices: dict[Knob, Price], search: Search | None
+    whole: KnobSet, prices: dict[PricedKnob, Price], search: Search | None
 ) -> tuple[KnobPrice, ...]:
-    return tuple(knob_fate(knob, prices.get(knob), search, on=knob in whole) for knob in Knob)
+    return tuple(knob_fate(knob, prices.get(knob), search, on=knob in whole) for knob in PricedKnob)
 
 
 def _cheapest(priced: Priced, whole: KnobSet, search: Search) -> CheapestSet:

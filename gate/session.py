@@ -11,6 +11,7 @@ from gate.errors import RepositoryError, RunError, SettingsError
 from gate.evidence.census import explained
 from gate.evidence.collect import collect_run
 from gate.evidence.folder import evidence_documents
+from gate.evidence.tampering import refuse_tampering
 from gate.execution.launch import Launcher, run_folders
 from gate.ports import Clock, Files, Git, Processes, Progress
 from gate.records.evidence import EvidenceSet, RunEvidence
@@ -93,6 +94,7 @@ class Session:
             result.output,
             self.request.settings.train,
         )
+        refuse_tampering(found, self.request.settings.determinism.tamper)
         _check_device(self.request.settings.train.device, found)
         if planned.observe and found.recorder is not None and not self._strides:
             self._strides = found.recorder.strides

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gate.records.comparison import CostState
-from gate.records.knobs import Knob, KnobSet
 from gate.records.measurement import KnobPrice, KnobState, Price
+from gate.records.priced_knobs import KnobSet, PricedKnob
 
 Test = Callable[[KnobSet], bool]
 
@@ -21,12 +21,12 @@ class Search:
     """The set found, what was taken out, what could not be, and whether the last run agreed."""
 
     knobs: KnobSet
-    dropped: tuple[Knob, ...]
-    needed: tuple[Knob, ...]
+    dropped: tuple[PricedKnob, ...]
+    needed: tuple[PricedKnob, ...]
     verified: bool
 
 
-def removal_order(prices: dict[Knob, Price]) -> tuple[Knob, ...]:
+def removal_order(prices: dict[PricedKnob, Price]) -> tuple[PricedKnob, ...]:
     """The knobs that seem to cost anything, costliest first.
 
     A knob that speeds the training up, or cannot be priced, stays: nothing is gained without it.
@@ -36,12 +36,14 @@ def removal_order(prices: dict[Knob, Price]) -> tuple[Knob, ...]:
     return tuple(sorted(costly, key=lambda knob: (-costs[knob], knob.value)))
 
 
-def cheapest_set(start: KnobSet, order: tuple[Knob, ...], equal: Test, verify: Test) -> Search:
+def cheapest_set(
+    start: KnobSet, order: tuple[PricedKnob, ...], equal: Test, verify: Test
+) -> Search:
     """Take out one knob after the other where what is left still repeats; put back what fails.
 
     `equal` says whether runs of a set agree, `verify` whether one more run of it does.
     """
-    current, dropped, needed = start, list[Knob](), list[Knob]()
+    current, dropped, needed = start, list[PricedKnob](), list[PricedKnob]()
     for knob in order:
         if equal(current - {knob}):
             current -= {knob}
@@ -57,7 +59,9 @@ def cheapest_set(start: KnobSet, order: tuple[Knob, ...], equal: Test, verify: T
     return Search(knobs=current, dropped=tuple(dropped), needed=tuple(needed), verified=verified)
 
 
-def knob_fate(knob: Knob, price: Price | None, search: Search | None, *, on: bool) -> KnobPrice:
+def knob_fate(
+    knob: PricedKnob, price: Price | None, search: Search | None, *, on: bool
+) -> KnobPrice:
     """A knob's row: its price, what became of it and why; `on` tells whether strict mode has it."""
     if price is None:
         state, reason = KnobState.NOT_APPLICABLE, "no GPU was used"
@@ -70,7 +74,7 @@ def knob_fate(knob: Knob, price: Price | None, search: Search | None, *, on: boo
     return KnobPrice(knob=knob.value, price=price, state=state, reason=reason)
 
 
-def _fate(knob: Knob, price: Price, search: Search) -> tuple[KnobState, str]:
+def _fate(knob: PricedKnob, price: Price, search: Search) -> tuple[KnobState, str]:
     if knob in search.dropped:
         return KnobState.DROPPED, "without it the runs are still equal"
     if knob in search.needed:

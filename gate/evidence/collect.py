@@ -22,6 +22,7 @@ from gate.evidence.ranks import (
 from gate.evidence.safetensors_reader import read_safetensors
 from gate.evidence.step_series import step_series
 from gate.evidence.steps import recorder_cost, step_digests, step_memory, step_timings
+from gate.evidence.tampering import read_tampering
 from gate.evidence.tensorboard import tensorboard_series
 from gate.evidence.torch_archive import CheckpointContent
 from gate.ports import Files
@@ -46,7 +47,7 @@ def collect_run(
     printed. Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
     """
     found = find_processes(files, out)
-    processes = read_attestations(files, out, found, run.mode)
+    processes = read_attestations(files, out, found, run)
     ranks = read_ranks(files, out, found)
     refuse_idle_ranks(processes, ranks)
     problems = [
@@ -76,6 +77,8 @@ def collect_run(
         first_step_seconds=ranks[0].summary.first_step_seconds,
         notes=(*problems, *saved.notes),
         census=read_census(files, out, found),
+        tampering=read_tampering(files, out, found),
+        tampered=sum(rank.summary.tampered for rank in ranks),
     )
 
 

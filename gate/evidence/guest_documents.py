@@ -63,11 +63,21 @@ def representable(value: float, dtype: FloatType) -> bool:
 
 
 class Attestation(Document):
-    """`process-rR-P.json`: which settings a process read back from torch."""
+    """`process-rR-P.json`: which settings a process read back from torch, and what it runs on.
+
+    `before` is what torch had before the guest set anything, `late` that CUDA had started by then.
+    """
 
     pid: Count
     rank: Count
     applied: TextMap
+    before: TextMap = Field(default_factory=dict)
+    late: bool = False
+    parent: Count = 0
+    started: Literal["program", "worker"] = "program"
+    device: Text = ""
+    versions: TextMap = Field(default_factory=dict)
+    variables: TextMap = Field(default_factory=dict)
     problems: Problems
 
 
@@ -108,4 +118,5 @@ class Summary(Document):
     strides: dict[StrideGroup, Stride] = Field(default_factory=dict)
     observe_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     first_step_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    tampered: Count = 0
     problems: Problems

@@ -22,7 +22,7 @@ MAX_LINES_BYTES = 256 * 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
 MAX_LINES = 1_000_000
 NAME = re.compile(
-    r"(process|summary|steps|metrics|state|census)-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})"
+    r"(process|summary|steps|metrics|state|census|tamper)-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})"
     r"\.(jsonl|json|safetensors)\Z"
 )
 Record = TypeVar("Record", bound=Document)
@@ -37,6 +37,7 @@ class GuestFile(StrEnum):
     STATE = "state"
     SUMMARY = "summary"
     CENSUS = "census"
+    TAMPER = "tamper"
 
 
 ENDINGS = {
@@ -46,6 +47,7 @@ ENDINGS = {
     GuestFile.STEPS: "jsonl",
     GuestFile.METRICS: "jsonl",
     GuestFile.STATE: "safetensors",
+    GuestFile.TAMPER: "jsonl",
 }
 
 

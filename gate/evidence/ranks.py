@@ -15,9 +15,10 @@ from gate.evidence.guest_files import (
     read_guest_lines,
 )
 from gate.evidence.hostile_file import plain_text
+from gate.evidence.shut_out import shut_out_by
 from gate.ports import Files
 from gate.records.evidence import GuestProcess
-from gate.records.runs import RunMode
+from gate.records.runs import RunMode, RunRecord
 
 MAX_SHOWN_PROBLEMS = 40
 
@@ -37,33 +38,49 @@ class TrainedRank:
 
 
 def read_attestations(
-    files: Files, out: Path, found: tuple[ProcessFiles, ...], mode: RunMode
+    files: Files, out: Path, found: tuple[ProcessFiles, ...], run: RunRecord
 ) -> tuple[GuestProcess, ...]:
     """What each process attested.
 
-    Raises `EvidenceError` when there is none at all, or when a strict run reports a problem: then
-    it was not the run that it should have been.
+    Raises `EvidenceError` when there is none at all, when a process that left anything did not
+    attest or did so after CUDA had started, and when a strict run reports a problem: then it was
+    not the run that it should have been.
     """
-    processes = tuple(
+    told = tuple(
         _attestation(files, out, process) for process in found if GuestFile.PROCESS in process.kinds
     )
-    if not processes:
+    if not told:
         raise EvidenceError(
             "no process of the training loaded the guest, so nothing was observed",
-            hint="The command must start Python, import torch, and keep PYTHONPATH: python -I, -E "
-            "or -S and a cleared environment shut the guest out.",
+            hint=shut_out_by(run.argv),
         )
+    for process in found:
+        _check_attested(process)
+    late = [f"process {each.pid}, rank {each.rank}" for each in told if each.late]
+    refuse_problems("CUDA was started before the guest could set anything", late)
     problems = [
         f"process {process.pid}, rank {process.rank}: {problem}"
-        for process in processes
+        for process in told
         for problem in process.problems
     ]
-    if mode is RunMode.STRICT:
+    if run.mode is RunMode.STRICT:
         refuse_problems("the deterministic settings did not take effect", problems)
-    return processes
+    return tuple(_process(each) for each in told)
 
 
-def _attestation(files: Files, out: Path, process: ProcessFiles) -> GuestProcess:
+def _check_attested(process: ProcessFiles) -> None:
+    """Refuse what a process left without saying under which settings it ran."""
+    if GuestFile.PROCESS in process.kinds:
+        return
+    did = "took optimizer steps" if GuestFile.STEPS in process.kinds else "wrote evidence"
+    raise EvidenceError(
+        f"process {process.pid}, rank {process.rank} {did} without attesting its settings",
+        hint="Let every training process start with the guest; do not fork after torch was "
+        "imported.",
+    )
+
+
+def _attestation(files: Files, out: Path, process: ProcessFiles) -> Attestation:
     name = process.name(GuestFile.PROCESS)
     told = read_guest_document(files, out, name, Attestation)
     if (told.rank, told.pid) != (process.rank, process.pid):
@@ -71,7 +88,20 @@ def _attestation(files: Files, out: Path, process: ProcessFiles) -> GuestProcess
             f"{name}: names process {told.pid}, rank {told.rank} inside",
             hint="Only the guest may write into its output folder.",
         )
-    return GuestProcess(pid=told.pid, rank=told.rank, applied=told.applied, problems=told.problems)
+    return told
+
+
+def _process(told: Attestation) -> GuestProcess:
+    return GuestProcess(
+        pid=told.pid,
+        rank=told.rank,
+        applied=told.applied,
+        before=told.before,
+        device=told.device,
+        versions=told.versions,
+        variables=told.variables,
+        problems=told.problems,
+    )
 
 
 def refuse_problems(what: str, problems: list[str]) -> None:
@@ -114,14 +144,6 @@ def _check_processes(stepping: list[ProcessFiles]) -> None:
             hint="The smoke training must reach the step() of a torch optimizer: look whether the "
             "script stops before, or updates its weights by hand, which cannot be seen.",
         )
-    for process in stepping:
-        if GuestFile.PROCESS not in process.kinds:
-            raise EvidenceError(
-                f"process {process.pid}, rank {process.rank} took optimizer steps without "
-                "attesting its settings",
-                hint="Let every training process start with the guest; do not fork after torch "
-                "was imported.",
-            )
     for rank, count in Counter(process.rank for process in stepping).items():
         if count > 1:
             raise EvidenceError(

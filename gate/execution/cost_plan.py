@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gate.records.knobs import (
+from gate.records.priced_knobs import (
     ALL_KNOBS,
     GPU_KNOBS,
     NO_KNOBS,
     STRICT_KNOBS,
-    Knob,
     KnobSet,
+    PricedKnob,
     strict_knobs,
 )
 from gate.records.runs import PlannedRun, RunMode
@@ -27,7 +27,7 @@ STRICT_FILL = "strict-fill"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arm:
-    """What is run once a round; no knobs is the default mode."""
+    """What is run once a round, observers off; no knobs is the default mode."""
 
     name: str
     knobs: KnobSet
@@ -35,7 +35,7 @@ class Arm:
     def run(self, label: str) -> PlannedRun:
         """A run of this arm."""
         mode = RunMode.STRICT if self.knobs else RunMode.DEFAULT
-        return PlannedRun(label=label, mode=mode, knobs=self.knobs)
+        return PlannedRun(label=label, mode=mode, knobs=self.knobs, observe=False)
 
 
 def first_run() -> PlannedRun:
@@ -48,19 +48,19 @@ def judged_arm(*, fill: bool) -> str:
     return STRICT_FILL if fill else STRICT
 
 
-def without(knob: Knob) -> str:
+def without(knob: PricedKnob) -> str:
     """The name of the arm that lacks one knob."""
     return f"without-{knob.value.replace('_', '-')}"
 
 
-def applicable_knobs(*, on_gpu: bool) -> tuple[Knob, ...]:
+def applicable_knobs(*, on_gpu: bool) -> tuple[PricedKnob, ...]:
     """The knobs of strict mode that can matter where the training runs."""
     return tuple(
-        knob for knob in Knob if knob in STRICT_KNOBS and (on_gpu or knob not in GPU_KNOBS)
+        knob for knob in PricedKnob if knob in STRICT_KNOBS and (on_gpu or knob not in GPU_KNOBS)
     )
 
 
-def cost_arms(*, fill: bool, toggled: tuple[Knob, ...]) -> tuple[Arm, ...]:
+def cost_arms(*, fill: bool, toggled: tuple[PricedKnob, ...]) -> tuple[Arm, ...]:
     """The arms of one round in their order; `toggled` are the knobs that get an arm without them.
 
     Filling new memory needs none: the arms with and without it are always there.

@@ -6,6 +6,7 @@ import multiprocessing
 import multiprocessing.util
 import os
 import sys
+import time
 from typing import Any
 
 import torch
@@ -13,8 +14,20 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from . import companions, cuda, environment, memory, operators, switches, torch_hooks
+from . import (
+    attestation,
+    companions,
+    cuda,
+    environment,
+    memory,
+    operators,
+    start,
+    switches,
+    torch_hooks,
+    watching,
+)
 from .gradients import write_gradients
+from .guard import Guard
 from .intact import remember_parts, replaced_parts
 from .observer import Observer
 from .operators import Operators
@@ -25,6 +38,7 @@ from .safetensors_file import write_safetensors
 from .schedule import Schedule
 from .settings import GuestSettings
 from .state import capture
+from .tamper_log import Event, TamperLog
 
 _settings: GuestSettings | None = None
 _session: Session | None = None
@@ -44,8 +58,14 @@ class TrainingStopped(SystemExit):
 class Session:
     """The guest of one process; a forked child gets one of its own."""
 
-    def __init__(self, settings: GuestSettings) -> None:
+    def __init__(self, settings: GuestSettings, before: switches.Readings, *, late: bool) -> None:
+        """`before` holds what torch had before the guest set anything.
+
+        `late` says that CUDA had been started by then.
+        """
         self.settings = settings
+        self.before = before
+        self.late = late
         self.pid = os.getpid()
         self.problems = Problems()
         self.output = Output(settings.out, current_rank(), self.pid)
@@ -54,23 +74,44 @@ class Session:
         self.recorder = Recorder(self.output, self.problems, observer)
         self.companions = companions.Companions()
         self._inside_scaler = False
-        self.operators = Operators(settings, self.output, self.problems, self._step_in_progress)
+        self.operators = Operators(settings, self.output, self.problems, self.working_step)
         self.first_step_seconds: float | None = None
+        self.tamper_log = TamperLog(self.output)
+        self.guard = Guard(
+            watching.watched_settings(settings),
+            mode=settings.tamper,
+            tell=self.note_tampering,
+            step=self.working_step,
+        )
         self._finished = False
         self._stopped = False
 
-    def _step_in_progress(self) -> int:
+    def working_step(self) -> int:
+        """The optimizer step that is being worked on, from 1."""
         return self.recorder.steps + 1
 
-    def attest(self) -> None:
-        """Write which settings torch really has in this process."""
+    def note_tampering(self, event: Event) -> None:
+        """Put what the training did to a knob on record."""
+        with self.problems.noting("writing the tamper log"):
+            self.tamper_log.add(event)
+
+    def attest(self, *, just_set: bool = False) -> None:
+        """Write which settings torch really has in this process.
+
+        Only what has `just_set` them must find them as asked: later the script may have seeded
+        again, which is its right, and what it turned back the guard tells.
+        """
         readings = switches.read_back(self.problems)
-        for sentence in switches.not_as_asked(self.settings, readings):
-            self.problems.note(sentence)
+        if just_set:
+            for sentence in switches.not_as_asked(self.settings, readings):
+                self.problems.note(sentence)
         document = {
             "pid": self.pid,
             "rank": self.output.rank,
+            "late": self.late,
+            "before": self.before,
             "applied": readings,
+            **attestation.about_this_process(self.problems),
             "problems": self.problems.sentences,
         }
         self.output.document_or_complaint("process", document)
@@ -104,6 +145,8 @@ class Session:
                 self._before_first_step()
             if self.first_step_seconds is None:
                 self._at_first_step(optimizer)
+            with self.problems.noting("watching the knobs"):
+                self.guard.poll()
             self.recorder.observe(optimizer, skipped=skipped)
             self.operators.after_step()
             if self.recorder.steps < self.settings.max_steps:
@@ -137,6 +180,8 @@ class Session:
             return
         self._finished = True
         self.operators.write()
+        with self.problems.noting("watching the knobs"):
+            self.guard.poll()
         with self.problems.noting("writing the state"):
             self._write_state()
         with self.problems.noting("writing the summary"):
@@ -152,6 +197,7 @@ class Session:
             "strides": self.schedule.strides,
             "observe_seconds": self.recorder.observe_seconds,
             "first_step_seconds": self.first_step_seconds,
+            "tampered": self.tamper_log.total,
             "problems": self._problems_at_the_end(),
         }
         self.output.document_or_complaint("summary", summary)
@@ -164,8 +210,7 @@ class Session:
         write_safetensors(path, tensors, self.problems.note)
 
     def _problems_at_the_end(self) -> list[str]:
-        readings = switches.read_back(self.problems)
-        for sentence in (*switches.turned_back(self.settings, readings), *replaced_parts()):
+        for sentence in replaced_parts():
             self.problems.note(sentence)
         return self.problems.sentences
 
@@ -174,15 +219,18 @@ def begin(settings: GuestSettings) -> None:
     """Torch has just been imported: set its switches, attest them, watch its training."""
     global _settings, _session
     _settings = settings
-    _session = Session(settings)
+    _session = Session(settings, switches.read_back(Problems()), late=cuda.in_use())
     switches.apply(settings, _session.problems)
+    with _session.problems.noting("watching the knobs"):
+        watching.install(watching.watched_settings(settings), _guard)
+        watching.watch_seeds(_on_seed, _working_step)
     with _session.problems.noting("watching torch"):
         torch_hooks.install(_on_backward, _on_batch, (_before_step, _after_step), operators.look_at)
         companions.install(_on_scaler_step, _on_average)
         remember_parts()
     with _session.problems.noting("watching operators"):
         operators.install(settings, _operators)
-    _session.attest()
+    _session.attest(just_set=True)
 
 
 def current() -> Session | None:
@@ -194,7 +242,7 @@ def current() -> Session | None:
     global _session
     if _session is None or _settings is None or _session.pid == os.getpid():
         return _session
-    _session = Session(_settings)
+    _session = Session(_settings, _session.before, late=_session.late)
     if cuda.in_bad_fork():
         _session.problems.note("this process was forked after CUDA had been initialised")
     _session.attest()
@@ -258,3 +306,19 @@ def _on_average(average: nn.Module) -> None:
     session = current()
     if session is not None:
         session.companions.note_average(average)
+
+
+def _guard() -> Guard | None:
+    session = current()
+    return None if session is None else session.guard
+
+
+def _on_seed(event: Event) -> None:
+    session = current()
+    if session is not None:
+        session.note_tampering(event)
+
+
+def _working_step() -> int:
+    session = current()
+    return 1 if session is None else session.working_step()

@@ -13,7 +13,7 @@ PREFIX = "REPRO_GATE_"
 STRICT = "strict"
 CENSUS = "census"
 MODULE, OPERATOR = "module:", "operator:"
-FILL = "fill_uninitialized_memory"
+ON = "on"
 
 
 class GuestSettings:
@@ -23,12 +23,12 @@ class GuestSettings:
     of a step's time that they may take, `strides` the schedule of an earlier run, if there was one.
     `allowed` names operators without a deterministic form that may run in strict mode all the same.
     `census` asks to count such operators instead, and `modules` and `operators` name what else to
-    look for. `knobs` names the switches that are on, None for all of them; default mode has
-    none. `noise` asks for the gradients of the first step.
+    look for. Where `knobs`, knob to word, is silent, `strict` names the column of the table of
+    knobs that counts. `tamper` is `observe`, `restore` or `fail`. `noise` asks for the gradients
+    of the first step.
     """
 
     __slots__ = (
-        "_fill",
         "allowed",
         "census",
         "knobs",
@@ -42,6 +42,7 @@ class GuestSettings:
         "seed",
         "strict",
         "strides",
+        "tamper",
         "threads",
     )
 
@@ -52,10 +53,9 @@ class GuestSettings:
         self.seed = _whole_number(environ, "SEED")
         self.max_steps = _whole_number(environ, "MAX_STEPS")
         self.threads = _whole_number(environ, "THREADS")
+        self.knobs = _pairs(environ.get(PREFIX + "KNOBS", ""))
+        self.tamper = environ.get(PREFIX + "TAMPER", "observe")
         self.noise = environ.get(f"{PREFIX}NOISE", "") == "1"
-        self._fill = _text(environ, "FILL") == "1"
-        names = environ.get(f"{PREFIX}KNOBS")
-        self.knobs = None if names is None else frozenset(filter(None, names.split(",")))
         self.observe = environ.get(f"{PREFIX}OBSERVE", "on") != "off"
         self.overhead_budget = float(environ.get(f"{PREFIX}OVERHEAD_BUDGET", "0.02"))
         self.strides = _strides(environ.get(f"{PREFIX}STRIDES", ""))
@@ -64,13 +64,9 @@ class GuestSettings:
         self.modules = _words(environ, "WATCH", MODULE)
         self.operators = frozenset(_words(environ, "WATCH", OPERATOR))
 
-    def has(self, knob: str) -> bool:
-        """Whether a switch is to be on."""
-        if not (self.strict or self.census):
-            return False
-        if self.knobs is None:
-            return knob != FILL or self._fill
-        return knob in self.knobs
+    def seeds(self, knob: str) -> bool:
+        """Whether the stream of this knob is to be seeded here."""
+        return self.knobs.get(knob, ON) == ON
 
     @property
     def warn_only(self) -> bool:
@@ -102,3 +98,14 @@ def _words(environ: Mapping[str, str], name: str, kind: str) -> tuple[str, ...]:
     """The words between semicolons that begin with `kind`, without it; none when not set."""
     words = environ.get(PREFIX + name, "").split(";")
     return tuple(word[len(kind) :] for word in words if word and word.startswith(kind))
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`name=value;name=value`, the values without either sign."""
+    found = {}
+    for pair in filter(None, text.split(";")):
+        name, equals, value = pair.partition("=")
+        if not (name and equals and value):
+            raise ValueError(f"{PREFIX}KNOBS: {pair!r} is not name=value")
+        found[name] = value
+    return found

@@ -36,20 +36,34 @@ def start(environ: Mapping[str, str]) -> None:
     atexit.register(_finish)
     ImportHook(
         {
-            "random": lambda: _seed("random", settings.seed),
-            "numpy.random": lambda: _seed("numpy.random", settings.seed),
+            "random": lambda: _seed("random", "seed_python", settings),
+            "numpy.random": lambda: _seed("numpy.random", "seed_numpy", settings),
             "torch": lambda: _begin(settings),
             "tensorboard.summary.writer.event_file_writer": _watch_event_files,
         }
     ).install()
 
 
-def _seed(name: str, seed: int) -> None:
-    """Seed the module's global stream."""
+def _seed(name: str, knob: str, settings: GuestSettings) -> None:
+    """Seed the module's global stream, then listen to whoever seeds it again."""
     try:
-        sys.modules[name].seed(seed)
+        module = sys.modules[name]
+        if settings.seeds(knob) and (settings.seeds("seed_workers") or not is_worker()):
+            module.seed(settings.seed)
+        from .seed_watch import watch_module
+
+        watch_module(module)
     except Exception as error:
         _complain(f"{name} was not seeded: {error}")
+
+
+def is_worker() -> bool:
+    """Whether multiprocessing has started this interpreter anew for a worker.
+
+    Its start-up line is all that is known before the worker's code runs; a worker that is forked
+    has its parent's streams.
+    """
+    return "--multiprocessing-fork" in sys.orig_argv
 
 
 def _begin(settings: GuestSettings) -> None:

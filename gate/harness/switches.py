@@ -1,101 +1,102 @@
-"""The determinism switches of torch: set them, read them back, say what did not take effect.
-
-Precision (TF32 and its like) is the user's choice and no matter of determinism: never touched.
-"""
+"""Sets the knobs of this process, reads them back, says what did not take effect."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 
 from . import cuda
+from .knobs import KEEP, SWITCHES, VARIABLES, wanted
 from .output import Problems
-from .settings import FILL, GuestSettings
+from .settings import ON, GuestSettings
+from .start import is_worker
 
 Readings = dict[str, str]
 
-# A module with a property, which no type checker sees.
-_new_memory: Final[Any] = torch.utils.deterministic
+_backends: Final[Any] = torch.backends
 
 
 def apply(settings: GuestSettings, problems: Problems) -> None:
-    """Seed torch (every device) and set its threads; in strict mode set the switches too."""
-    if cuda.in_use():
-        problems.note("CUDA was initialised before the guest: cuBLAS may have chosen its workspace")
-    with problems.noting("seeding torch"):
-        torch.manual_seed(settings.seed)
+    """Seed torch, set its threads, and every switch that has a word of its own."""
+    knobs = wanted(settings)
+    if knobs["seed_workers"] == ON or not is_worker():
+        with problems.noting("seeding torch"):
+            _seed(settings.seed, torch_too=knobs["seed_torch"] == ON, cuda_too=_on(knobs))
     with problems.noting("setting torch's threads"):
         torch.set_num_threads(settings.threads)
-    if settings.strict or settings.census:
-        with problems.noting("setting torch's determinism switches"):
-            _turn_on(settings)
+    for name, switch in SWITCHES.items():
+        if knobs[name] != KEEP:
+            with problems.noting(f"setting {name}"):
+                switch.set(knobs[name])
 
 
-def _turn_on(settings: GuestSettings) -> None:
-    if settings.has("deterministic_algorithms"):
-        # The public call imports the compiler first, which takes seconds; this one does not.
-        torch._C._set_deterministic_algorithms(True, warn_only=settings.warn_only)  # noqa: SLF001
-    _new_memory.fill_uninitialized_memory = settings.has(FILL)
-    if settings.has("cudnn_deterministic"):
-        torch.backends.cudnn.deterministic = True
-    if settings.has("cudnn_benchmark_off"):
-        torch.backends.cudnn.benchmark = False
+def _on(knobs: Readings) -> bool:
+    return knobs["seed_cuda"] == ON
+
+
+def _seed(seed: int, *, torch_too: bool, cuda_too: bool) -> None:
+    if torch_too and cuda_too:
+        torch.manual_seed(seed)
+    elif torch_too:
+        torch.default_generator.manual_seed(seed)
+    elif cuda_too:
+        torch.cuda.manual_seed_all(seed)
 
 
 def read_back(problems: Problems) -> Readings:
-    """Every setting as torch itself tells it now."""
+    """Every setting as torch itself tells it now, those that the guest never sets too.
+
+    Torch refuses some readings after old and new names of a setting were mixed: told as such.
+    """
     readings: Readings = {}
+    readers = {name: switch.read for name, switch in SWITCHES.items()} | _READERS
     with problems.noting("reading torch's settings"):
-        readings["seed"] = str(torch.initial_seed())
-        readings["threads"] = str(torch.get_num_threads())
-        readings["deterministic_algorithms"] = _word(torch.are_deterministic_algorithms_enabled())
-        readings["warn_only"] = _word(torch.is_deterministic_algorithms_warn_only_enabled())
-        fill = _new_memory.fill_uninitialized_memory
-        readings["fill_uninitialized_memory"] = _word(fill)
-        readings["cudnn_deterministic"] = _word(torch.backends.cudnn.deterministic)
-        readings["cudnn_benchmark"] = _word(torch.backends.cudnn.benchmark)
+        for name, read in readers.items():
+            try:
+                readings[name] = read()[:200]
+            except RuntimeError as error:
+                readings[name] = f"unreadable: {error}"[:200]
     return readings
 
 
+def variables() -> Readings:
+    """The knobs' variables as this process has them."""
+    return {name: os.environ[name][:200] for name in VARIABLES.values() if name in os.environ}
+
+
 def not_as_asked(settings: GuestSettings, readings: Readings) -> list[str]:
-    """One sentence for each reading that is not what the mode asks for."""
+    """One sentence for each reading that is not what was asked for."""
+    knobs = wanted(settings)
+    asked = {name: knobs[name] for name in SWITCHES if knobs[name] != KEEP}
+    asked["threads"] = str(settings.threads)
+    seeded = knobs["seed_workers"] == ON or not is_worker()
+    if seeded and knobs["seed_torch"] == ON:
+        asked["seed_torch"] = str(settings.seed)
     return [
         f"{name} is {readings.get(name, 'unknown')}, asked for was {value}"
-        for name, value in _asked(settings).items()
+        for name, value in asked.items()
         if readings.get(name) != value
     ]
 
 
-def turned_back(settings: GuestSettings, readings: Readings) -> list[str]:
-    """Strict switches that no longer stand at the end: the run was not all strict.
-
-    Seeding again and another number of threads are the script's own right.
-    """
-    return [
-        f"the script turned {name} to {readings.get(name, 'unknown')}, strict mode needs {value}"
-        for name, value in _strict(settings).items()
-        if readings.get(name) != value
-    ]
+def _seed_of_cuda() -> str:
+    """A seed given before CUDA starts waits for its start."""
+    return str(torch.cuda.initial_seed()) if cuda.in_use() else "CUDA not started"
 
 
-def _asked(settings: GuestSettings) -> Readings:
-    both = {"seed": str(settings.seed), "threads": str(settings.threads)}
-    return both | _strict(settings)
-
-
-def _strict(settings: GuestSettings) -> Readings:
-    if not settings.strict:
-        return {}
-    asked = {FILL: _word(settings.has(FILL))}
-    if settings.has("deterministic_algorithms"):
-        asked |= {"deterministic_algorithms": "true", "warn_only": _word(settings.warn_only)}
-    if settings.has("cudnn_deterministic"):
-        asked["cudnn_deterministic"] = "true"
-    if settings.has("cudnn_benchmark_off"):
-        asked["cudnn_benchmark"] = "false"
-    return asked
-
-
-def _word(value: object) -> str:
-    return "true" if value else "false"
+_READERS: Final[dict[str, Callable[[], str]]] = {
+    "seed_torch": lambda: str(torch.initial_seed()),
+    "seed_cuda": _seed_of_cuda,
+    "threads": lambda: str(torch.get_num_threads()),
+    "interop_threads": lambda: str(torch.get_num_interop_threads()),
+    "fp32_global": lambda: str(_backends.fp32_precision),
+    "fp32_mkldnn_matmul": lambda: str(_backends.mkldnn.matmul.fp32_precision),
+    "mkldnn": lambda: ON if _backends.mkldnn.enabled else "off",
+    "attention_math": lambda: ON if _backends.cuda.math_sdp_enabled() else "off",
+    "blas_library": lambda: str(_backends.cuda.preferred_blas_library()),
+    "cpu_capability": lambda: str(_backends.cpu.get_cpu_capability()),
+    "default_dtype": lambda: str(torch.get_default_dtype()),
+}

@@ -17,6 +17,7 @@ from pydantic import (
 from gate.records.census import OperatorCensus
 from gate.records.document import Document, Timestamp
 from gate.records.runs import RunRecord
+from gate.records.tampering import Tampering
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
@@ -155,11 +156,18 @@ class Environment(Document):
 
 
 class GuestProcess(Document):
-    """What one process of the training attested: which settings it really had."""
+    """What one process of the training attested: which settings it really had.
+
+    `before` is what torch had before, `variables` holds the knobs that are environment variables.
+    """
 
     pid: int
     rank: int = 0
     applied: dict[str, str]
+    before: dict[str, str] = Field(default_factory=dict)
+    device: str = ""
+    versions: dict[str, str] = Field(default_factory=dict)
+    variables: dict[str, str] = Field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
 
@@ -184,6 +192,8 @@ class RunEvidence(Document):
     first_step_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     notes: tuple[str, ...] = ()
     census: OperatorCensus = OperatorCensus()
+    tampering: tuple[Tampering, ...] = ()
+    tampered: int = Field(default=0, ge=0)
 
 
 class EvidenceSet(Document):

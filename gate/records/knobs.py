@@ -1,45 +1,215 @@
-"""The determinism switches by name: what strict mode turns on, and what may be turned off alone."""
+"""Every determinism knob by name: where it acts, what each profile sets, what is attested.
+
+The guest has a table of its own for what it sets inside the process, since it travels without
+this package; a test ties the two together.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+ON: Final = "on"
+OFF: Final = "off"
+KEEP: Final = "keep"
+SWITCH_WORDS = f"{ON}|{OFF}"
+SAFE_VALUE = re.compile(r"[A-Za-z0-9_.:,^+-]{1,100}\Z")
+ONE_DETERMINISTIC_ALGORITHM = "Ring|CollnetDirect|CollnetChain"
 
 
-class Knob(StrEnum):
-    """A switch of the launcher or the guest; together they are strict mode."""
+class Acts(StrEnum):
+    """Where a knob takes effect, and so when it must be set."""
 
-    DETERMINISTIC_ALGORITHMS = "deterministic_algorithms"
-    CUDNN_DETERMINISTIC = "cudnn_deterministic"
-    CUDNN_BENCHMARK_OFF = "cudnn_benchmark_off"
-    CUBLAS_WORKSPACE = "cublas_workspace"
-    INDUCTOR_DETERMINISTIC = "inductor_deterministic"
-    FLASH_ATTENTION = "flash_attention"
-    TRANSFORMER_ENGINE = "transformer_engine"
-    FILL = "fill_uninitialized_memory"
+    ENVIRONMENT = "environment variable, set before the process starts"
+    SEED = "seed, set when the module that draws is imported"
+    TORCH = "switch, set when torch has been imported"
 
 
-KnobSet = frozenset[Knob]
-NO_KNOBS: KnobSet = frozenset()
-ALL_KNOBS: KnobSet = frozenset(Knob)
-# Filling costs time and hides reads of uninitialised memory, so it is asked for on its own.
-STRICT_KNOBS: KnobSet = ALL_KNOBS - {Knob.FILL}
-# These speak to libraries that run on a GPU alone; on a CPU they change nothing.
-GPU_KNOBS: KnobSet = frozenset(
-    {
-        Knob.CUDNN_DETERMINISTIC,
-        Knob.CUDNN_BENCHMARK_OFF,
-        Knob.CUBLAS_WORKSPACE,
-        Knob.FLASH_ATTENTION,
-        Knob.TRANSFORMER_ENGINE,
-    }
+class Profile(StrEnum):
+    """A named setting of all knobs."""
+
+    STRICT = "strict"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Knob:
+    """One knob.
+
+    `strict` and `default` are words: `on`, `off`, `keep` (leave it as it is found) or a value that
+    `accepts`, a regular expression, matches. `on` is the text that the word stands for in the
+    `variable`; `{seed}` and `{threads}` are filled in, and a variable that is `off` is not set.
+    `every_run` marks what is a parameter of the experiment and so the same in default runs.
+    `attested` names the entry of a process's attestation that shows it.
+    """
+
+    name: str
+    acts: Acts
+    strict: str
+    default: str
+    accepts: str
+    attested: str
+    source: str
+    variable: str = ""
+    on: str = ""
+    every_run: bool = False
+
+    def accepts_value(self, value: str) -> bool:
+        """Whether this text keeps what the knob is for."""
+        return re.fullmatch(self.accepts, value) is not None
+
+
+def _variable(  # noqa: PLR0913 - one row of a table
+    name: str,
+    variable: str,
+    on: str,
+    accepts: str,
+    source: str,
+    *,
+    strict: str = ON,
+    default: str = KEEP,
+) -> Knob:
+    return Knob(
+        name=name,
+        acts=Acts.ENVIRONMENT,
+        strict=strict,
+        default=default,
+        accepts=accepts,
+        attested=f"variables.{variable}",
+        source=source,
+        variable=variable,
+        on=on,
+        every_run=default == ON,
+    )
+
+
+def _seed(name: str, source: str) -> Knob:
+    return Knob(
+        name=name,
+        acts=Acts.SEED,
+        strict=ON,
+        default=ON,
+        accepts=SWITCH_WORDS,
+        attested=f"applied.{name}",
+        source=source,
+        every_run=True,
+    )
+
+
+def _switch(name: str, strict: str, source: str, accepts: str = SWITCH_WORDS) -> Knob:
+    return Knob(
+        name=name,
+        acts=Acts.TORCH,
+        strict=strict,
+        default=KEEP,
+        accepts=accepts,
+        attested=f"applied.{name}",
+        source=source,
+    )
+
+
+def _precision(name: str, accepts: str, source: str) -> Knob:
+    """A choice of the user's: recorded always, changed only when asked, and then in every run."""
+    return Knob(
+        name=name,
+        acts=Acts.TORCH,
+        strict=KEEP,
+        default=KEEP,
+        accepts=accepts,
+        attested=f"applied.{name}",
+        source=source,
+        every_run=True,
+    )
+
+
+_INTEL = "Intel oneMKL, Obtaining Numerically Reproducible Results"
+_TORCH = "torch.use_deterministic_algorithms"
+_CUDNN = "PyTorch, Reproducibility: cuDNN"
+_FP32 = "torch.backends fp32_precision"
+_REDUCED = "PyTorch, CUDA semantics: reduced precision reduction in GEMMs"
+_FP32_WORDS = "ieee|tf32|bf16"
+
+KNOBS: Final = (
+    _variable("hash_seed", "PYTHONHASHSEED", "{seed}", r"[0-9]{1,10}", "Python", default=ON),
+    _variable(
+        "omp_threads", "OMP_NUM_THREADS", "{threads}", "[1-9][0-9]{0,3}", "OpenMP 5.2", default=ON
+    ),
+    _variable("omp_dynamic", "OMP_DYNAMIC", "FALSE", "(?i:false)", _INTEL, default=ON),
+    _variable("mkl_threads", "MKL_NUM_THREADS", "{threads}", "[1-9][0-9]{0,3}", _INTEL, default=ON),
+    _variable("mkl_dynamic", "MKL_DYNAMIC", "FALSE", "(?i:false)", _INTEL, default=ON),
+    _variable("mkl_cbwr", "MKL_CBWR", "COMPATIBLE", "[A-Z0-9_]+(,STRICT)?", _INTEL, strict=KEEP),
+    _variable(
+        "cublas_workspace",
+        "CUBLAS_WORKSPACE_CONFIG",
+        ":4096:8",
+        ":4096:8|:16:8",
+        "NVIDIA cuBLAS, Results Reproducibility",
+    ),
+    _variable(
+        "inductor_deterministic", "TORCHINDUCTOR_DETERMINISTIC", "1", "1", "torch._inductor.config"
+    ),
+    _variable(
+        "flash_attention", "FLASH_ATTENTION_DETERMINISTIC", "1", "1", "transformers, FlashAttention"
+    ),
+    _variable(
+        "transformer_engine", "NVTE_ALLOW_NONDETERMINISTIC_ALGO", "0", "0", "Transformer Engine"
+    ),
+    _variable(
+        "nccl_algorithm",
+        "NCCL_ALGO",
+        "Ring",
+        rf"(?i:({ONE_DETERMINISTIC_ALGORITHM})(,({ONE_DETERMINISTIC_ALGORITHM}))*|\^NVLS)",
+        "Megatron-LM, deterministic mode",
+    ),
+    _seed("seed_python", "random.seed"),
+    _seed("seed_numpy", "numpy.random.seed"),
+    _seed("seed_torch", "torch.manual_seed"),
+    _seed("seed_cuda", "torch.cuda.manual_seed_all"),
+    _seed("seed_workers", "processes that multiprocessing starts anew"),
+    _switch("deterministic_algorithms", ON, _TORCH, accepts=f"{SWITCH_WORDS}|warn"),
+    _switch("memory_fill", OFF, "torch.utils.deterministic.fill_uninitialized_memory"),
+    _switch("cudnn_deterministic", ON, _CUDNN),
+    _switch("cudnn_benchmark", OFF, _CUDNN),
+    _switch("attention_cudnn", OFF, "torch.backends.cuda.enable_cudnn_sdp"),
+    _switch("attention_flash", KEEP, "torch.backends.cuda.enable_flash_sdp"),
+    _switch("attention_mem_efficient", KEEP, "torch.backends.cuda.enable_mem_efficient_sdp"),
+    _precision("fp32_matmul", _FP32_WORDS, _FP32),
+    _precision("fp32_conv", _FP32_WORDS, _FP32),
+    _precision("fp32_rnn", _FP32_WORDS, _FP32),
+    _precision("reduced_fp16", SWITCH_WORDS, _REDUCED),
+    _precision("reduced_bf16", SWITCH_WORDS, _REDUCED),
 )
+BY_NAME: Final[Mapping[str, Knob]] = {knob.name: knob for knob in KNOBS}
 
 
-def strict_knobs(*, fill: bool) -> KnobSet:
-    """What a strict run turns on, with or without filling new memory."""
-    return ALL_KNOBS if fill else STRICT_KNOBS
+def check_override(name: str, word: str) -> None:
+    """Raise `ValueError` for a knob that does not exist or a value that it cannot take."""
+    knob = BY_NAME.get(name)
+    if knob is None:
+        message = f"{name!r} is no knob; there are {', '.join(BY_NAME)}"
+        raise ValueError(message)
+    if word in {ON, OFF, KEEP} and (knob.acts is not Acts.TORCH or knob.accepts_value(word)):
+        return
+    if word != KEEP and not (SAFE_VALUE.match(word) and knob.accepts_value(word)):
+        message = f"{name} cannot be {word!r}; it takes {knob.accepts}, on, off or keep"
+        raise ValueError(message)
 
 
-def knob_names(knobs: KnobSet) -> tuple[str, ...]:
-    """The names in the order of the table above."""
-    return tuple(knob.value for knob in Knob if knob in knobs)
+def effective_knobs(
+    profile: Profile, overrides: Mapping[str, str], *, strict_run: bool
+) -> dict[str, str]:
+    """Knob to word for one run, for every knob.
+
+    A default run has the `default` words; only overrides of what is a parameter of the experiment
+    (seeds, threads, precision) reach it, so that the two kinds of run differ in determinism alone.
+    """
+    words = {}
+    for knob in KNOBS:
+        strict = strict_run and profile is Profile.STRICT
+        words[knob.name] = knob.strict if strict else knob.default
+        if knob.name in overrides and (strict_run or knob.every_run):
+            words[knob.name] = overrides[knob.name]
+    return words

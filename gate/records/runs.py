@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from gate.records.document import Document
-from gate.records.knobs import KnobSet
+from gate.records.priced_knobs import KnobSet
 from gate.records.settings import IsolationMode
 
 

@@ -7,13 +7,13 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from gate.records.determinism_settings import DeterminismSettings
 from gate.records.document import Document
 from gate.records.measure_settings import CostSettings, NoiseSettings
 from gate.records.metrics_settings import MetricsSettings
 from gate.records.record_settings import RecordSettings
 from gate.records.settings_types import (
     Argv,
-    OperatorName,
     RelativePath,
     check_variable_name,
     path_inside_project,
@@ -97,27 +97,6 @@ class TrainSettings(Document):
         for name in value:
             check_variable_name(name)
         return value
-
-
-class DeterminismSettings(Document):
-    """What the strict runs pin. Threads are pinned in every run: they are part of the result."""
-
-    threads: int = Field(
-        default=1,
-        ge=1,
-        le=1024,
-        description="CPU threads of every run. Bits depend on it, so it never follows the machine.",
-    )
-    fill_uninitialized_memory: bool = Field(
-        default=False,
-        description="Let torch fill new memory with NaN in strict runs: slower, and it hides "
-        "reads of uninitialised memory.",
-    )
-    allow_operators: tuple[OperatorName, ...] = Field(
-        default=(),
-        description="Operators without a deterministic form that strict runs may use all the same, "
-        "by the name that the refusal shows. A weaker level, and the verdict says so.",
-    )
 
 
 class Tolerance(Document):

@@ -66,5 +66,5 @@ def training_digest(settings: GateSettings) -> str:
     train = settings.train.model_dump(
         mode="json", exclude_defaults=True, exclude={"timeout_seconds", "output_limit_bytes"}
     )
-    determinism = settings.determinism.model_dump(mode="json", exclude_defaults=True)
+    determinism = settings.determinism.parts_of_the_experiment()
     return sha256_hex(canonical_json({"train": train, "determinism": determinism}))

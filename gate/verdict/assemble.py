@@ -24,6 +24,7 @@ from gate.records.verdict import (
 from gate.verdict import findings, operators
 from gate.verdict.lattice import Facts, decide
 from gate.verdict.next_step import next_command
+from gate.verdict.tampering import tampering
 
 MAX_SERIES = 20
 SECONDS_A_DAY = 86_400
@@ -95,6 +96,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
             *findings.hidden_state(facts.repeat),
             *findings.weaker_source(run),
             *findings.isolation(assessment.isolation),
+            *tampering(evidence.labelled("strict")),
         ),
         repeat=facts.repeat,
         baseline=facts.baseline,

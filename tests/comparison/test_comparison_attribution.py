@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 
 from gate.comparison.attribution import Search, cheapest_set, knob_fate, removal_order
 from gate.records.comparison import CostState
-from gate.records.knobs import ALL_KNOBS, Knob, KnobSet
 from gate.records.measurement import KnobState, Price
+from gate.records.priced_knobs import ALL_KNOBS, KnobSet, PricedKnob
 
-KNOBS = st.frozensets(st.sampled_from(list(Knob)))
-ORDER = st.permutations(list(Knob)).map(tuple)
-FIRST, SECOND = Knob.DETERMINISTIC_ALGORITHMS, Knob.INDUCTOR_DETERMINISTIC
+KNOBS = st.frozensets(st.sampled_from(list(PricedKnob)))
+ORDER = st.permutations(list(PricedKnob)).map(tuple)
+FIRST, SECOND = PricedKnob.DETERMINISTIC_ALGORITHMS, PricedKnob.INDUCTOR_DETERMINISTIC
 
 
 def _price(ratio: float | None, state: CostState = CostState.MEASURED) -> Price:
@@ -19,7 +19,7 @@ def _price(ratio: float | None, state: CostState = CostState.MEASURED) -> Price:
 
 @given(KNOBS, ORDER)
 def test_what_the_result_needs_stays_and_all_else_goes(
-    needed: KnobSet, order: tuple[Knob, ...]
+    needed: KnobSet, order: tuple[PricedKnob, ...]
 ) -> None:
     found = cheapest_set(ALL_KNOBS, order, needed.issubset, needed.issubset)
     assert found.knobs == needed
@@ -29,7 +29,7 @@ def test_what_the_result_needs_stays_and_all_else_goes(
 
 @given(KNOBS, KNOBS, ORDER)
 def test_nothing_is_called_verified_that_the_last_run_denied(
-    lucky: KnobSet, needed: KnobSet, order: tuple[Knob, ...]
+    lucky: KnobSet, needed: KnobSet, order: tuple[PricedKnob, ...]
 ) -> None:
     # Two runs agree by luck without some knobs; the verifying run does not.
     found = cheapest_set(ALL_KNOBS, order, (needed - lucky).issubset, needed.issubset)
@@ -46,8 +46,8 @@ def test_the_costliest_goes_first_and_what_costs_nothing_stays() -> None:
     prices = {
         FIRST: _price(1.1),
         SECOND: _price(1.3),
-        Knob.FILL: _price(0.9),
-        Knob.CUBLAS_WORKSPACE: _price(None, CostState.NOT_MEASURABLE),
+        PricedKnob.FILL: _price(0.9),
+        PricedKnob.CUBLAS_WORKSPACE: _price(None, CostState.NOT_MEASURABLE),
     }
     assert removal_order(prices) == (SECOND, FIRST)
 
@@ -58,9 +58,9 @@ def test_each_fate_has_its_reason() -> None:
     rows = [
         knob_fate(FIRST, _price(1.2), search, on=True),
         knob_fate(SECOND, _price(1.2), search, on=True),
-        knob_fate(Knob.CUBLAS_WORKSPACE, free, search, on=True),
-        knob_fate(Knob.CUBLAS_WORKSPACE, unpriced, search, on=True),
-        knob_fate(Knob.FILL, free, search, on=False),
+        knob_fate(PricedKnob.CUBLAS_WORKSPACE, free, search, on=True),
+        knob_fate(PricedKnob.CUBLAS_WORKSPACE, unpriced, search, on=True),
+        knob_fate(PricedKnob.FILL, free, search, on=False),
         knob_fate(FIRST, None, None, on=True),
     ]
     assert [(row.state, row.reason) for row in rows] == [

@@ -35,7 +35,8 @@ def test_finds_processes_by_rank_and_passes_over_foreign_names(
         (guest.path / name).touch()
     found = find_processes(files, guest.path)
     assert [(process.rank, process.pid) for process in found] == [(0, 11), (1, 7)]
-    assert set(found[0].kinds) == set(GuestFile) - {GuestFile.METRICS, GuestFile.CENSUS}
+    absent = {GuestFile.METRICS, GuestFile.CENSUS, GuestFile.TAMPER}
+    assert set(found[0].kinds) == set(GuestFile) - absent
 
 
 def test_no_folder_means_no_process(files: LocalFiles, tmp_path: Path) -> None:

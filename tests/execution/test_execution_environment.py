@@ -7,7 +7,7 @@ from evidence_cases import settings_of
 
 from gate.execution.child_environment import child_environment, path_with_interpreter
 from gate.execution.launch import run_folders
-from gate.records.knobs import STRICT_KNOBS, Knob, KnobSet
+from gate.records.priced_knobs import ALL_KNOBS, STRICT_KNOBS, KnobSet, PricedKnob
 from gate.records.runs import PlannedRun, RunMode
 from gate.records.settings import Device, GateSettings
 
@@ -74,6 +74,7 @@ def test_default_mode_gets_seeds_and_threads_only() -> None:
         "TORCHINDUCTOR_DETERMINISTIC",
         "FLASH_ATTENTION_DETERMINISTIC",
         "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+        "NCCL_ALGO",
     }
     assert default["REPRO_GATE_MODE"] == "default"
 
@@ -91,23 +92,30 @@ def test_the_cpu_can_be_asked_for() -> None:
     assert _environment(settings=settings)["CUDA_VISIBLE_DEVICES"] == ""
 
 
-def test_memory_fill_is_handed_to_the_guest() -> None:
-    settings = settings_of(determinism={"fill_uninitialized_memory": True})
-    assert _environment(settings=settings)["REPRO_GATE_FILL"] == "1"
-    assert _environment()["REPRO_GATE_FILL"] == "0"
+def test_strict_mode_sets_every_priced_knob_but_the_fill() -> None:
+    strict = _environment()["REPRO_GATE_KNOBS"].split(";")
+    assert {"deterministic_algorithms=on", "cudnn_benchmark=off", "memory_fill=off"} <= set(strict)
+    default = _environment(RunMode.DEFAULT)["REPRO_GATE_KNOBS"].split(";")
+    assert {"deterministic_algorithms=keep", "memory_fill=keep"} <= set(default)
 
 
-def test_strict_mode_has_every_knob_but_the_fill_and_default_mode_none() -> None:
-    strict, default = _environment(), _environment(RunMode.DEFAULT)
-    assert set(strict["REPRO_GATE_KNOBS"].split(",")) == {knob.value for knob in STRICT_KNOBS}
-    assert default["REPRO_GATE_KNOBS"] == ""
-
-
-def test_a_knob_that_is_off_takes_its_variable_along() -> None:
-    variables = _environment(knobs=STRICT_KNOBS - {Knob.CUBLAS_WORKSPACE})
+def test_a_knob_that_is_taken_out_takes_its_variable_along() -> None:
+    variables = _environment(knobs=STRICT_KNOBS - {PricedKnob.CUBLAS_WORKSPACE})
     assert "CUBLAS_WORKSPACE_CONFIG" not in variables
-    assert "cublas_workspace" not in variables["REPRO_GATE_KNOBS"]
+    assert "cublas_workspace=keep" in variables["REPRO_GATE_KNOBS"].split(";")
     assert variables["TORCHINDUCTOR_DETERMINISTIC"] == "1"
+
+
+def test_the_fill_can_be_priced() -> None:
+    assert "memory_fill=on" in _environment(knobs=ALL_KNOBS)["REPRO_GATE_KNOBS"].split(";")
+
+
+def test_torch_warns_where_the_gate_itself_counts_or_refuses() -> None:
+    warns = "deterministic_algorithms=warn"
+    allowing = settings_of(determinism={"allow_operators": ("put_",)})
+    assert warns in _environment(settings=allowing)["REPRO_GATE_KNOBS"].split(";")
+    assert warns in _environment(RunMode.CENSUS)["REPRO_GATE_KNOBS"].split(";")
+    assert warns not in _environment(RunMode.DEFAULT, allowing)["REPRO_GATE_KNOBS"].split(";")
 
 
 def test_only_a_run_whose_values_are_kept_is_asked_for_gradients() -> None:

@@ -112,7 +112,6 @@ class Guest:
             "REPRO_GATE_SEED": str(self.seed),
             "REPRO_GATE_MAX_STEPS": "3",
             "REPRO_GATE_THREADS": "1",
-            "REPRO_GATE_FILL": "0",
         }
 
 

@@ -1,56 +1,188 @@
-"""Single switches, the cold start and the gradients, under the real guest."""
+"""Each knob inside the process: set, attested, and what its absence does."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from gate.records import knobs
 
 if TYPE_CHECKING:
     from tests.harness.conftest import Guest, Outcome
 
-TRAINING = """
+pytestmark = pytest.mark.torch
+
+TABLES = """
+import json, torch
+from repro_gate_guest import knobs
+print(json.dumps({
+    "switches": {name: row.strict for name, row in knobs.SWITCHES.items()},
+    "seeds": knobs.SEEDS,
+    "variables": knobs.VARIABLES,
+}))
+"""
+# Every switch at a value that is neither strict mode's nor, where that can be, torch's own.
+TURNED = {
+    "deterministic_algorithms": "warn",
+    "memory_fill": "on",
+    "cudnn_deterministic": "off",
+    "cudnn_benchmark": "on",
+    "attention_cudnn": "on",
+    "attention_flash": "off",
+    "attention_mem_efficient": "off",
+    "fp32_matmul": "tf32",
+    "fp32_conv": "ieee",
+    "fp32_rnn": "ieee",
+    "reduced_fp16": "off",
+    "reduced_bf16": "off",
+}
+DRAWS = """
+import json, random
+import numpy, torch
+print(json.dumps([random.random(), numpy.random.rand(), torch.rand(1).item()]))
+"""
+SPAWNING = """
+import multiprocessing, random
+import numpy, torch
+
+def draw(answers):
+    answers.put([random.random(), numpy.random.rand(), torch.rand(1).item()])
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    worker = context.Process(target=draw, args=(answers,))
+    worker.start()
+    print(answers.get())
+    worker.join()
+"""
+# Addends of one cell are summed in the order in which threads come by.
+RACING = """
 import torch
-weight = torch.nn.Parameter(torch.ones(4))
-unused = torch.nn.Parameter(torch.ones(2))
-optimizer = torch.optim.SGD([weight, unused], lr=0.5)
-for factor in (3.0, 5.0):
-    optimizer.zero_grad()
-    (weight * factor).sum().backward()
-    optimizer.step()
+torch.manual_seed(0)
+index = torch.randint(0, 1000, (2_000_000,))
+values = torch.randn(2_000_000)
+seen = set()
+for _ in range(30):
+    summed = torch.zeros(1000).index_put_((index,), values, accumulate=True)
+    seen.add(summed.numpy().tobytes())
+    if len(seen) > 1:
+        break
+print(len(seen))
 """
 
 
+def text(words: dict[str, str]) -> str:
+    return ";".join(f"{name}={word}" for name, word in words.items())
+
+
 @pytest.fixture(scope="module")
-def outcome(guest: Guest) -> Outcome:
-    knobs = "cudnn_deterministic,fill_uninitialized_memory"
-    return guest.run(TRAINING, REPRO_GATE_KNOBS=knobs, REPRO_GATE_NOISE="1")
+def tables(guest: Guest) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(guest.run(TABLES).stdout)
+    return found
 
 
-def test_only_the_named_switches_are_on(outcome: Outcome) -> None:
-    attestation = outcome.document("process")
-    applied = attestation["applied"]
+@pytest.fixture(scope="module")
+def turned(guest: Guest) -> Outcome:
+    return guest.run("import torch", REPRO_GATE_KNOBS=text(TURNED))
+
+
+def of_kind(acts: knobs.Acts) -> list[knobs.Knob]:
+    return [knob for knob in knobs.KNOBS if knob.acts is acts]
+
+
+def test_gate_and_guest_have_one_table(tables: dict[str, Any]) -> None:
+    assert tables["switches"] == {knob.name: knob.strict for knob in of_kind(knobs.Acts.TORCH)}
+    assert tables["seeds"] == [knob.name for knob in of_kind(knobs.Acts.SEED)]
+    assert tables["variables"] == {
+        knob.name: knob.variable for knob in of_kind(knobs.Acts.ENVIRONMENT)
+    }
+    assert all(knob.default == knobs.KEEP for knob in of_kind(knobs.Acts.TORCH))
+
+
+def test_every_switch_can_be_set_alone_and_is_attested(turned: Outcome) -> None:
+    assert TURNED.keys() == {knob.name for knob in of_kind(knobs.Acts.TORCH)}
+    attestation = turned.document("process")
     assert attestation["problems"] == []
-    assert applied["cudnn_deterministic"] == "true"
-    assert applied["fill_uninitialized_memory"] == "true"
-    assert applied["deterministic_algorithms"] == "false"
+    assert TURNED.items() <= attestation["applied"].items()
 
 
-def test_the_gradients_are_those_of_the_first_step(outcome: Outcome) -> None:
-    three = b"\0\0\x40\x40"
-    content = outcome.path("gradients").read_bytes()
-    assert content.endswith(three * 4)
-    assert content.count(b'"gradient/') == 1
+def test_what_a_knob_is_attested_as_is_there(turned: Outcome) -> None:
+    attestation = turned.document("process")
+    for knob in knobs.KNOBS:
+        part, _, name = knob.attested.partition(".")
+        known = knob.variable if part == "variables" else knob.name
+        assert name == known
+        if knob.acts is knobs.Acts.TORCH:
+            assert name in attestation[part]
 
 
-def test_the_cold_start_ends_with_the_first_step(outcome: Outcome) -> None:
-    summary = outcome.document("summary")
-    assert 0.1 < summary["first_step_seconds"] < 60
-    assert summary["problems"] == []
+def test_variables_are_attested_as_the_process_has_them(guest: Guest) -> None:
+    values = {knob.variable: "1" for knob in of_kind(knobs.Acts.ENVIRONMENT)}
+    attestation = guest.run("import torch", **values).document("process")
+    assert attestation["variables"] == values
 
 
-def test_no_knob_at_all_leaves_strict_mode_without_a_switch(guest: Guest) -> None:
-    outcome = guest.run("import torch", REPRO_GATE_KNOBS="")
-    attestation = outcome.document("process")
-    assert attestation["problems"] == []
-    assert attestation["applied"]["deterministic_algorithms"] == "false"
+def test_a_variable_that_was_lost_on_the_way_is_told(guest: Guest) -> None:
+    outcome = guest.run(
+        "import torch\n"
+        "weight = torch.nn.Parameter(torch.ones(2))\n"
+        "optimizer = torch.optim.SGD([weight], lr=0.1)\n"
+        "weight.sum().backward()\n"
+        "optimizer.step()\n",
+        REPRO_GATE_KNOBS="nccl_algorithm=Ring",
+        NCCL_ALGO="Tree",
+    )
+    (line,) = outcome.lines("tamper")
+    assert (line["kind"], line["name"], line["before"], line["after"]) == (
+        *("environment", "nccl_algorithm"),
+        *("Ring", "Tree"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("knob", "place"), [("seed_python", 0), ("seed_numpy", 1), ("seed_torch", 2)]
+)
+def test_a_stream_without_its_seed_differs_from_run_to_run(
+    guest: Guest, knob: str, place: int
+) -> None:
+    first, second = (
+        json.loads(guest.run(DRAWS, REPRO_GATE_KNOBS=f"{knob}=off").stdout) for _ in range(2)
+    )
+    differing = [number for number in range(3) if first[number] != second[number]]
+    assert differing == [place]
+
+
+def test_the_seed_of_cuda_waits_for_cuda(guest: Guest) -> None:
+    source = (
+        "import torch\n"
+        "print('manual_seed_all' in str(torch.cuda._lazy_seed_tracker.manual_seed_all_cb))\n"
+    )
+    assert guest.run(source).stdout == "True\n"
+    assert guest.run(source, REPRO_GATE_KNOBS="seed_cuda=off").stdout == "False\n"
+
+
+def test_new_workers_are_seeded_unless_that_is_off(guest: Guest) -> None:
+    seeded = {guest.run(SPAWNING).stdout for _ in range(2)}
+    free = [guest.run(SPAWNING, REPRO_GATE_KNOBS="seed_workers=off") for _ in range(2)]
+    assert len(seeded) == 1
+    assert free[0].stdout != free[1].stdout
+
+
+def test_the_order_of_additions_repeats_under_deterministic_algorithms_alone(
+    guest: Guest,
+) -> None:
+    threads = {"REPRO_GATE_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    strict = guest.run(RACING, **threads)
+    free = guest.run(RACING, REPRO_GATE_KNOBS="deterministic_algorithms=off", **threads)
+    assert (strict.stdout, free.stdout) == ("1\n", "2\n")
+
+
+def test_sets_of_text_keep_their_order_with_the_hash_seed_alone(guest: Guest) -> None:
+    source = "print(list({'loss', 'accuracy', 'weight', 'bias', 'step', 'rank'}))"
+    fixed = {guest.run(source, PYTHONHASHSEED="1").stdout for _ in range(2)}
+    free = {guest.run(source, PYTHONHASHSEED="random").stdout for _ in range(4)}
+    assert len(fixed) == 1
+    assert len(free) > 1

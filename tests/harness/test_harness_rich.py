@@ -60,7 +60,7 @@ for (batch,) in DataLoader(TensorDataset(torch.randn(8, 3)), batch_size=2, num_w
 
 @pytest.fixture(scope="module")
 def rich(guest: Guest) -> Outcome:
-    return guest.run(RICH, REPRO_GATE_FILL="1")
+    return guest.run(RICH, REPRO_GATE_KNOBS="memory_fill=on")
 
 
 def test_steps_are_counted_for_each_optimizer(rich: Outcome) -> None:
@@ -85,7 +85,7 @@ def test_data_workers_write_nothing(rich: Outcome) -> None:
 
 
 def test_fill_is_asked_for_by_its_own_variable(rich: Outcome) -> None:
-    assert rich.document("process")["applied"]["fill_uninitialized_memory"] == "true"
+    assert rich.document("process")["applied"]["memory_fill"] == "on"
 
 
 def test_the_outermost_module_gives_the_names(rich: Outcome) -> None:

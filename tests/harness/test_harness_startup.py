@@ -59,7 +59,13 @@ def test_a_broken_variable_is_told_and_the_script_runs(guest: Guest) -> None:
     )
 
 
-@pytest.mark.parametrize("variable", ["REPRO_GATE_MODE", "REPRO_GATE_THREADS", "REPRO_GATE_FILL"])
+def test_a_malformed_knob_is_told(guest: Guest) -> None:
+    outcome = guest.run("print('ran')", REPRO_GATE_KNOBS="memory_fill")
+    assert outcome.stdout == "ran\n"
+    assert "REPRO_GATE_KNOBS: 'memory_fill' is not name=value" in outcome.stderr
+
+
+@pytest.mark.parametrize("variable", ["REPRO_GATE_MODE", "REPRO_GATE_THREADS"])
 def test_an_empty_variable_is_told(guest: Guest, variable: str) -> None:
     outcome = guest.run("print('ran')", **{variable: ""})
     assert outcome.stdout == "ran\n"

@@ -88,15 +88,39 @@ def test_seeds_reach_every_stream(training: Outcome, guest: Guest) -> None:
 def test_the_switches_are_attested_as_read_back(training: Outcome, guest: Guest) -> None:
     attestation = training.document("process")
     assert attestation["problems"] == []
-    assert attestation["applied"] == {
-        "seed": str(guest.seed),
+    strict = {
+        "seed_torch": str(guest.seed),
         "threads": "1",
-        "deterministic_algorithms": "true",
-        "warn_only": "false",
-        "fill_uninitialized_memory": "false",
-        "cudnn_deterministic": "true",
-        "cudnn_benchmark": "false",
+        "deterministic_algorithms": "on",
+        "memory_fill": "off",
+        "cudnn_deterministic": "on",
+        "cudnn_benchmark": "off",
+        "attention_cudnn": "off",
     }
+    assert strict.items() <= attestation["applied"].items()
+
+
+def test_what_torch_had_before_is_attested_too(training: Outcome) -> None:
+    before = training.document("process")["before"]
+    assert before["deterministic_algorithms"] == "off"
+    assert before["memory_fill"] == "on"
+    assert before["attention_cudnn"] == "on"
+
+
+def test_precision_is_recorded_and_left_alone(training: Outcome) -> None:
+    attestation = training.document("process")
+    names = ("fp32_matmul", "fp32_conv", "fp32_rnn", "reduced_fp16", "reduced_bf16")
+    chosen = [attestation["applied"][name] for name in names]
+    assert chosen == [attestation["before"][name] for name in names]
+    assert chosen == ["none", "tf32", "tf32", "on", "on"]
+
+
+def test_versions_device_and_variables_are_attested(training: Outcome) -> None:
+    attestation = training.document("process")
+    assert attestation["versions"]["torch"] == str(torch.__version__)
+    assert (attestation["device"], attestation["started"]) == ("cpu", "program")
+    assert attestation["variables"] == {"OMP_NUM_THREADS": "1"}
+    assert attestation["late"] is False
 
 
 def test_rank_and_process_are_named_inside_as_outside(training: Outcome) -> None:

@@ -64,6 +64,9 @@ class GuestFolder:
     def metrics(self, *lines: Mapping[str, object]) -> None:
         self._lines("metrics", lines)
 
+    def tamper(self, *lines: Mapping[str, object]) -> None:
+        self._lines("tamper", lines)
+
     def _lines(self, kind: str, lines: tuple[Mapping[str, object], ...]) -> None:
         self.file(kind, ".jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
@@ -93,3 +96,19 @@ class GuestFolder:
         self.steps(step_line(1), step_line(2))
         self.state()
         self.summary(**summary)
+
+
+def tamper_line(**changes: object) -> dict[str, object]:
+    """A line of the tamper log: cuDNN's timing turned on at line 12 of the script."""
+    return {
+        "step": 3,
+        "kind": "switch",
+        "name": "cudnn_benchmark",
+        "before": "off",
+        "after": "on",
+        "file": "train.py",
+        "line": 12,
+        "closed": False,
+        "restored": False,
+        **changes,
+    }

@@ -23,7 +23,10 @@ if "exit" in play and "counted" not in play:
     sys.exit(play["exit"])
 time.sleep(play.get("sleep", 0))
 losses = [float(text) for text in play["losses"]]
-knobs = os.environ["REPRO_GATE_KNOBS"].split(",")
+words = dict(pair.split("=") for pair in os.environ["REPRO_GATE_KNOBS"].split(";"))
+knobs = [name for name, word in words.items() if word not in ("keep", "off")]
+knobs += ["cudnn_benchmark_off"] if words["cudnn_benchmark"] == "off" else []
+knobs += ["fill_uninitialized_memory"] if words["memory_fill"] == "on" else []
 paid = play.get("knob_seconds", {})
 seconds = play.get("seconds", 0.1) + sum(paid[knob] for knob in knobs if knob in paid)
 if play.get("random") or play.get("needs", knobs[0]) not in knobs:
@@ -70,6 +73,8 @@ if "counted" in play:
     write("census", ".json", json.dumps(told).encode())
 if "exit" in play:
     sys.exit(play["exit"])
+if "tamper" in play:
+    write("tamper", ".jsonl", json.dumps(play["tamper"]).encode())
 for name, text in play.get("files", {}).items():
     (here / name).write_text(text)
 """
