@@ -14,7 +14,6 @@ from gate.comparison.noise import metric_noise, tolerance_factor, undetected_sha
 from gate.comparison.reduction import reduction_spread
 from gate.comparison.tolerance_snippet import tolerance_snippet
 from gate.comparison.weights import PairSums, pair_sums, weight_noise
-from gate.errors import EvidenceError
 from gate.evidence.tensor_values import gradient_tensors, paired_weights, weights_not_compared
 from gate.execution.cost_plan import (
     DEFAULT_A,
@@ -261,10 +260,7 @@ def _reduction(
     path, shown = _kept(request, run, GRADIENTS_FILE)
     if not edges.files.exists(path):
         return None, ("the guest saved no gradients",)
-    try:
-        return reduction_spread(gradient_tensors(edges.files, path, shown)), ()
-    except EvidenceError as error:
-        return None, (error.message,)
+    return reduction_spread(gradient_tensors(edges.files, path, shown)), ()
 
 
 def _kept(request: GateRequest, run: RunEvidence, name: str) -> tuple[Path, str]:
