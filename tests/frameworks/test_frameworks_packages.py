@@ -148,9 +148,10 @@ def test_accelerate_trains_the_same_however_it_is_started(trainings: Trainings) 
     assert len(plain.series("guest.losses")) == 6
 
 
-def test_accelerate_launch_starts_two_ranks(trainings: Trainings) -> None:
+def test_two_ranks_of_accelerate_train_alike(trainings: Trainings) -> None:
     pytest.importorskip("accelerate", reason="accelerate is not installed: make test-frameworks")
-    trained = trainings.run(ACCELERATE, command=launch("--num_processes=2"))
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    trained = trainings.run(ACCELERATE, command=(*torchrun, "train.py"))
     assert trained.evidence.environment.parts["world_size"] == "2"
     assert {process.rank for process in trained.evidence.processes} == {0, 1}
 
