@@ -79,7 +79,8 @@ if __name__ == "__main__":
     main()
 """
 
-# The writer is never closed and waits two minutes before it flushes by itself.
+# The writer is never closed and waits two minutes before it flushes by itself; the last numbers
+# come when the script has been stopped already.
 TENSORBOARD = """
 import json
 import torch
@@ -89,16 +90,20 @@ def main():
     writer = SummaryWriter()
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(1, 100):
-        optimizer.zero_grad()
-        loss = model(torch.randn(8, 4)).square().mean()
-        writer.add_scalar("loss/train", loss, step)
-        writer.add_scalar("exact", loss.item(), step, new_style=True, double_precision=True)
-        writer.add_histogram("weight", model.weight, step)
-        with open("metrics.jsonl", "a") as lines:
-            lines.write(json.dumps({"step": step, "loss": loss.item()}) + "\\n")
-        loss.backward()
-        optimizer.step()
+    try:
+        for step in range(1, 100):
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 4)).square().mean()
+            writer.add_scalar("loss/train", loss, step)
+            writer.add_scalar("exact", loss.item(), step, new_style=True, double_precision=True)
+            writer.add_histogram("weight", model.weight, step)
+            with open("metrics.jsonl", "a") as lines:
+                lines.write(json.dumps({"step": step, "loss": loss.item()}) + "\\n")
+            loss.backward()
+            optimizer.step()
+    finally:
+        for step in range(100):
+            writer.add_scalar("end", step, step)
 
 main()
 """
@@ -164,3 +169,4 @@ def test_an_unclosed_tensorboard_writer_loses_nothing(trainings: Trainings) -> N
     assert len(losses) == 30
     for name in ("tensorboard.loss/train", "tensorboard.exact", "file.loss"):
         assert trained.series(name) == losses
+    assert trained.series("tensorboard.end") == [float(step) for step in range(100)]
