@@ -35,6 +35,11 @@ test: $(READY) ## Run all tests with coverage of gate/ (at least 90 %)
 	$(BIN)/coverage erase
 	$(PYTEST) --cov=gate --cov-branch --cov-report=term --cov-fail-under=90 -m "not gpu"
 
+.PHONY: test-frameworks
+test-frameworks: $(READY) ## Install Lightning, transformers, accelerate and TensorBoard; run their tests
+	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[frameworks]'
+	$(PYTEST) -q tests/frameworks -m "not gpu"
+
 .PHONY: check
 check: $(READY) ## Formatting, lint, types, floors and the fast tests
 	$(BIN)/ruff format --check .

@@ -79,7 +79,8 @@ if __name__ == "__main__":
     main()
 """
 
-# The writer is never closed and waits two minutes before it flushes by itself.
+# The writer is never closed and waits two minutes before it flushes by itself; the last numbers
+# come when the script has been stopped already.
 TENSORBOARD = """
 import json
 import torch
@@ -89,16 +90,20 @@ def main():
     writer = SummaryWriter()
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(1, 100):
-        optimizer.zero_grad()
-        loss = model(torch.randn(8, 4)).square().mean()
-        writer.add_scalar("loss/train", loss, step)
-        writer.add_scalar("exact", loss.item(), step, new_style=True, double_precision=True)
-        writer.add_histogram("weight", model.weight, step)
-        with open("metrics.jsonl", "a") as lines:
-            lines.write(json.dumps({"step": step, "loss": loss.item()}) + "\\n")
-        loss.backward()
-        optimizer.step()
+    try:
+        for step in range(1, 100):
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 4)).square().mean()
+            writer.add_scalar("loss/train", loss, step)
+            writer.add_scalar("exact", loss.item(), step, new_style=True, double_precision=True)
+            writer.add_histogram("weight", model.weight, step)
+            with open("metrics.jsonl", "a") as lines:
+                lines.write(json.dumps({"step": step, "loss": loss.item()}) + "\\n")
+            loss.backward()
+            optimizer.step()
+    finally:
+        for step in range(100):
+            writer.add_scalar("end", step, step)
 
 main()
 """
@@ -148,9 +153,10 @@ def test_accelerate_trains_the_same_however_it_is_started(trainings: Trainings) 
     assert len(plain.series("guest.losses")) == 6
 
 
-def test_accelerate_launch_starts_two_ranks(trainings: Trainings) -> None:
+def test_two_ranks_of_accelerate_train_alike(trainings: Trainings) -> None:
     pytest.importorskip("accelerate", reason="accelerate is not installed: make test-frameworks")
-    trained = trainings.run(ACCELERATE, command=launch("--num_processes=2"))
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    trained = trainings.run(ACCELERATE, command=(*torchrun, "train.py"))
     assert trained.evidence.environment.parts["world_size"] == "2"
     assert {process.rank for process in trained.evidence.processes} == {0, 1}
 
@@ -163,3 +169,4 @@ def test_an_unclosed_tensorboard_writer_loses_nothing(trainings: Trainings) -> N
     assert len(losses) == 30
     for name in ("tensorboard.loss/train", "tensorboard.exact", "file.loss"):
         assert trained.series(name) == losses
+    assert trained.series("tensorboard.end") == [float(step) for step in range(100)]
