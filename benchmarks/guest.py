@@ -25,8 +25,8 @@ from gate.edges.files import LocalFiles
 from gate.execution.launch import install_guest
 
 ROUNDS = 9
-TORCH_ROUNDS = 4
-TRAINING_ROUNDS = 2
+TORCH_ROUNDS = 3
+TRAINING_ROUNDS = 1
 MILLI = 1000
 WARM_UP = 5
 FIXED = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
@@ -53,8 +53,8 @@ class Workload:
 
 
 WORKLOADS = (
-    Workload(name="MLP", script=MLP, steps=200),
-    Workload(name="transformer", script=TRANSFORMER, steps=32),
+    Workload(name="MLP", script=MLP, steps=120),
+    Workload(name="transformer", script=TRANSFORMER, steps=24),
 )
 
 
@@ -84,7 +84,8 @@ def guest_variables(guest: Path, out: Path, steps: int) -> dict[str, str]:
 def inside(guest: Path, out: Path) -> dict[str, str]:
     """The same for `BEGIN`: the start-up file finds no output folder and leaves the guest alone."""
     variables = guest_variables(guest, out, 1)
-    return {**variables, "OUT": variables.pop("REPRO_GATE_OUT")}
+    folder = variables.pop("REPRO_GATE_OUT")
+    return {**variables, "OUT": folder}
 
 
 def run(code: str, variables: dict[str, str]) -> tuple[float, str]:
@@ -213,7 +214,7 @@ def page(guest: Path, folder: Path) -> Iterator[str]:
     yield "## The recorder as a whole\n"
     yield (
         "Seconds of observing over seconds of the steps beside it, both as the guest told them; "
-        f"median of {TRAINING_ROUNDS} interleaved runs of "
+        f"median of {TRAINING_ROUNDS} interleaved run(s) of "
         + " and ".join(f"{one.steps} steps ({one.name})" for one in WORKLOADS)
         + ". The first column of shares has everything in it, the once-only digests and the "
         f"calibration of a first run too; the second leaves the first {WARM_UP} timed steps out. "
