@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import pytest
 from evidence_cases import PARTS, evidence_of, settings_of
 
 from gate.comparison.compare import compare_results
 from gate.diagnosis.first_divergence import diagnose
-from gate.records.evidence import RunEvidence
+from gate.records.evidence import RunEvidence, StepDigest
 from gate.records.verdict import Diagnosis
 
 
@@ -75,3 +76,85 @@ def test_a_missing_series_alone_is_told() -> None:
     extra = loss.model_copy(update={"name": "file.extra"})
     found = _diagnose(evidence_of().model_copy(update={"metrics": (loss, extra)}))
     assert found.subject == "file.extra"
+
+
+def _with_streams(*steps: dict[str, str], values: tuple[float, ...] = (2.5, 2.25)) -> RunEvidence:
+    """A run whose step digests are given; a step without `parameters` was not observed."""
+    digests = tuple(
+        StepDigest(
+            step=step,
+            parameters=streams.get("parameters", ""),
+            streams={name: text for name, text in streams.items() if name != "parameters"},
+        )
+        for step, streams in enumerate(steps, start=1)
+    )
+    return evidence_of(values=values).model_copy(update={"steps": digests})
+
+
+@pytest.mark.parametrize(
+    ("stream", "told"),
+    [
+        ("structure", "in another order"),
+        ("initial", "its weights differ before the first step"),
+        ("random.numpy", "one run drew from it, or seeded it"),
+        ("batch", "the data loader gives another batch"),
+        ("gradients", "the loss is equal and the gradients are not"),
+        ("optimizer", "the optimizer's state is not"),
+    ],
+)
+def test_each_stream_points_to_its_class_of_cause(stream: str, told: str) -> None:
+    same = {"parameters": "a:1", "gradients": "a:1"}
+    found = _diagnose(
+        _with_streams({**same, stream: "a:2"}, {"parameters": "a:3"}),
+        _with_streams({**same, stream: "a:1"}, {"parameters": "a:4"}),
+    )
+    assert (found.stream, found.first_step) == (stream.partition(".")[0], 1)
+    assert found.subject == stream
+    assert told in found.cause
+    assert found.cause.endswith("After it: parameters at step 2")
+
+
+def test_of_streams_that_differ_in_one_step_the_earlier_cause_counts() -> None:
+    one, other = (
+        dict.fromkeys(("optimizer", "parameters", "gradients", "batch"), f"a:{text}")
+        for text in "12"
+    )
+    found = _diagnose(_with_streams(one, values=(2.5,)), _with_streams(other, values=(2.5,)))
+    assert found.stream == "batch"
+    assert found.cause.endswith(
+        "After it: gradients at step 1, parameters at step 1, optimizer at step 1"
+    )
+
+
+def test_equal_gradients_and_other_parameters_point_at_the_update() -> None:
+    found = _diagnose(
+        _with_streams({"parameters": "a:1", "gradients": "a:1"}, values=(2.5,)),
+        _with_streams({"parameters": "a:2", "gradients": "a:1"}, values=(2.5,)),
+    )
+    assert (found.stream, found.first_step) == ("parameters", 1)
+    assert "another learning rate" in found.cause
+
+
+def test_a_loss_after_equal_batches_points_at_arithmetic() -> None:
+    steps = ({"batch": "a:1", "parameters": "a:1"}, {"batch": "a:2", "parameters": "a:2"})
+    found = _diagnose(
+        _with_streams(*steps, values=(2.5, 9.0)), _with_streams(*steps, values=(2.5, 2.25))
+    )
+    assert (found.stream, found.first_step) == ("loss", 2)
+    assert found.cause.startswith("the weights were equal up to step 1, so was the batch")
+
+
+def test_a_step_that_was_not_observed_is_told() -> None:
+    left = _with_streams({"parameters": "a:1"}, {}, {"parameters": "a:2"}, values=(1.0, 2.0, 3.0))
+    right = _with_streams({"parameters": "a:1"}, {}, {"parameters": "a:3"}, values=(1.0, 2.0, 4.0))
+    found = _diagnose(left, right)
+    assert (found.stream, found.first_step) == ("loss", 3)
+    assert "last observed at step 1; a higher record.overhead_budget observes more" in found.cause
+
+
+def test_a_stream_that_one_side_lacks_is_no_difference() -> None:
+    bare = _with_streams({"parameters": "a:1"}, values=(2.5,))
+    full = _with_streams({"parameters": "a:1", "batch": "a:1"}, values=(2.5,))
+    comparison = compare_results(bare, full, settings_of().compare, ("baseline", "strict-1"))
+    assert comparison.numerically_equal
+    assert (comparison.streams, comparison.compared_streams) == ((), ("parameters",))

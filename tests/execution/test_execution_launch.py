@@ -86,7 +86,8 @@ def test_the_guest_travels_without_the_gate(tmp_path: Path) -> None:
     guest = root / "guest"
     assert (guest / "sitecustomize.py").is_file()
     assert (guest / "repro_gate_guest" / "recorder.py").is_file()
-    assert sorted(path.name for path in guest.iterdir()) == ["repro_gate_guest", "sitecustomize.py"]
+    names = sorted(path.name for path in guest.iterdir())
+    assert names == ["__pycache__", "repro_gate_guest", "sitecustomize.py"]
 
 
 def test_the_process_gets_its_environment_and_nothing_else(tmp_path: Path) -> None:

@@ -1,0 +1,116 @@
+"""From the guest's lines to evidence, settings and reports; no training is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from evidence_cases import evidence_of, evidence_set_of, record_of, settings_of
+from guest_folder import GuestFolder, step_line
+
+from gate.baseline.record import propose_entry
+from gate.codec.documents import read_document, write_document
+from gate.comparison.compare import compare_results
+from gate.edges.files import LocalFiles
+from gate.evidence.collect import collect_run
+from gate.execution.observation import observation_variables
+from gate.records.comparison import Comparison
+from gate.records.evidence import RecorderCost, RunEvidence, StepDigest
+from gate.records.runs import PlannedRun, RunMode
+from gate.verdict.findings import hidden_state
+
+STREAMS = {"batch": "sha256:1", "random.torch": "sha256:2"}
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> GuestFolder:
+    (tmp_path / "out").mkdir()
+    return GuestFolder(path=tmp_path / "out")
+
+
+def collected(guest: GuestFolder) -> RunEvidence:
+    return collect_run(
+        LocalFiles(), record_of(), guest.path, guest.path.parent, b"", settings_of().train
+    )
+
+
+def with_batch(text: str) -> RunEvidence:
+    steps = tuple(
+        step.model_copy(update={"streams": {"batch": text}}) for step in evidence_of().steps
+    )
+    return evidence_of().model_copy(update={"steps": steps})
+
+
+def compared(first: RunEvidence, second: RunEvidence) -> Comparison:
+    return compare_results(first, second, settings_of().compare, ("strict-1", "strict-2"))
+
+
+def test_a_thinned_step_keeps_its_place_and_has_no_digest(guest: GuestFolder) -> None:
+    guest.whole(strides={"tensors": 2}, observe_seconds=0.5)
+    guest.steps(
+        step_line(1, streams=STREAMS, memory_bytes=7, observe_seconds=0.5),
+        step_line(2, parameters=None, memory_bytes=9, device_bytes=3, observe_seconds=0.01),
+    )
+    found = collected(guest)
+    assert [(step.parameters != "", step.streams) for step in found.steps] == [
+        (True, STREAMS),
+        (False, {}),
+    ]
+    assert [(each.resident_bytes, each.device_bytes) for each in found.memory] == [(7, 0), (9, 3)]
+    assert found.recorder == RecorderCost(
+        observe_seconds=0.01, step_seconds=0.25, strides={"tensors": 2}
+    )
+    assert found.recorder.share == 0.04
+
+
+def test_parameters_count_as_observed_when_every_optimizer_was(guest: GuestFolder) -> None:
+    guest.whole()
+    guest.steps(
+        step_line(1),
+        step_line(1, optimizer=1, parameters=None, streams=STREAMS),
+        step_line(2),
+        step_line(2, optimizer=1),
+    )
+    first, second = collected(guest).steps
+    assert (first.parameters, bool(second.parameters)) == ("", True)
+    assert first.streams == STREAMS
+
+
+def test_a_step_without_streams_is_written_as_it_was_before_there_were_any() -> None:
+    bare = StepDigest(step=1, parameters="sha256:0")
+    assert bare.model_dump() == {"step": 1, "parameters": "sha256:0"}
+    assert read_document(StepDigest, write_document(bare), "x") == bare
+    full = StepDigest(step=1, streams=STREAMS)
+    assert read_document(StepDigest, write_document(full), "x") == full
+
+
+def test_a_baseline_keeps_no_streams() -> None:
+    run = with_batch("a:1")
+    entry = propose_entry(evidence_set_of(run, run), run, compared(run, run), reason="")
+    assert [step.streams for step in entry.steps] == [{}, {}, {}]
+
+
+def test_a_stream_that_moves_no_number_is_a_notice() -> None:
+    (notice,) = hidden_state(compared(with_batch("a:1"), with_batch("a:2")))
+    assert notice.message == "every number is equal, and yet these differ: batch from step 1 on"
+    assert hidden_state(compared(with_batch("a:1"), with_batch("a:1"))) == ()
+
+
+def test_the_first_run_is_told_the_budget_and_later_ones_the_strides() -> None:
+    planned = PlannedRun(label="strict-1", mode=RunMode.STRICT)
+    settings = settings_of(record={"overhead_budget": 0.1}).record
+    assert observation_variables(planned, settings, {}) == {
+        "REPRO_GATE_OBSERVE": "on",
+        "REPRO_GATE_OVERHEAD_BUDGET": "0.1",
+    }
+    told = observation_variables(planned, settings, {"tensors": 8, "batch": 1})
+    assert told["REPRO_GATE_STRIDES"] == "batch=1,tensors=8"
+    blind = PlannedRun(label="cost-1", mode=RunMode.DEFAULT, observe=False)
+    assert observation_variables(blind, settings, {})["REPRO_GATE_OBSERVE"] == "off"
+
+
+def test_byte_code_lies_beside_the_modules(tmp_path: Path) -> None:
+    (tmp_path / "part.py").write_text("value = 1\n")
+    LocalFiles().compile_python(tmp_path)
+    (compiled,) = (tmp_path / "__pycache__").iterdir()
+    assert compiled.name.startswith("part.cpython-")
