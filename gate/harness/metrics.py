@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .exact_number import exact
-from .session import current
+from .process import current
 
 
 def log(name: str, value: Any, *, step: int) -> None:

@@ -9,8 +9,6 @@ import sys
 import time
 from typing import Any
 
-import torch
-from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
@@ -20,15 +18,13 @@ from . import (
     cuda,
     environment,
     memory,
-    operators,
     start,
     switches,
-    torch_hooks,
     watching,
 )
 from .gradients import write_gradients
 from .guard import Guard
-from .intact import remember_parts, replaced_parts
+from .intact import replaced_parts
 from .observer import Observer
 from .operators import Operators
 from .output import Output, Problems, current_rank
@@ -39,9 +35,6 @@ from .schedule import Schedule
 from .settings import GuestSettings
 from .state import capture
 from .tamper_log import Event, TamperLog
-
-_settings: GuestSettings | None = None
-_session: Session | None = None
 
 
 class TrainingStopped(SystemExit):
@@ -163,7 +156,7 @@ class Session:
             self.attest()
         if multiprocessing.parent_process() is not None:
             # Such a worker may end without exit handlers, but never without finalizers.
-            multiprocessing.util.Finalize(None, finish_at_exit, exitpriority=-1)
+            multiprocessing.util.Finalize(None, self.end, exitpriority=-1)
 
     def _at_first_step(self, optimizer: Optimizer) -> None:
         """The first step is just done: how long the start took, and its gradients if asked for."""
@@ -186,6 +179,22 @@ class Session:
             self._write_state()
         with self.problems.noting("writing the summary"):
             self._write_summary(stopped_by)
+
+    def end(self) -> None:
+        """The script has ended by itself (or was stopped: then there is little left to do)."""
+        event_files = sys.modules.get(f"{__package__}.event_files")
+        if event_files is not None:
+            event_files.flush_all()
+        if self.pid != os.getpid():
+            return
+        self.finish("script")
+        # handlers of the script's may have used operators after the last step
+        self.operators.write()
+        if not self.recorder.optimizers and replaced_parts():
+            # No step, so no summary: the attestation is the only place left to tell it.
+            for sentence in replaced_parts():
+                self.problems.note(sentence)
+            self.attest()
 
     def _write_summary(self, stopped_by: str) -> None:
         summary = {
@@ -213,112 +222,3 @@ class Session:
         for sentence in replaced_parts():
             self.problems.note(sentence)
         return self.problems.sentences
-
-
-def begin(settings: GuestSettings) -> None:
-    """Torch has just been imported: set its switches, attest them, watch its training."""
-    global _settings, _session
-    _settings = settings
-    _session = Session(settings, switches.read_back(Problems()), late=cuda.in_use())
-    switches.apply(settings, _session.problems)
-    with _session.problems.noting("watching the knobs"):
-        watching.install(watching.watched_settings(settings), _guard)
-        watching.watch_seeds(_on_seed, _working_step)
-    with _session.problems.noting("watching torch"):
-        torch_hooks.install(_on_backward, _on_batch, (_before_step, _after_step), operators.look_at)
-        companions.install(_on_scaler_step, _on_average)
-        remember_parts()
-    with _session.problems.noting("watching operators"):
-        operators.install(settings, _operators)
-    _session.attest(just_set=True)
-
-
-def current() -> Session | None:
-    """The session of this process, or None outside a gate run.
-
-    A forked child finds its parent's session here; it starts its own, so that the two never write
-    into one file. It inherits torch's switches with the parent's memory.
-    """
-    global _session
-    if _session is None or _settings is None or _session.pid == os.getpid():
-        return _session
-    _session = Session(_settings, _session.before, late=_session.late)
-    if cuda.in_bad_fork():
-        _session.problems.note("this process was forked after CUDA had been initialised")
-    _session.attest()
-    return _session
-
-
-def finish_at_exit() -> None:
-    """The script has ended by itself (or was stopped, and then there is nothing left to do)."""
-    event_files = sys.modules.get(f"{__package__}.event_files")
-    if event_files is not None:
-        event_files.flush_all()
-    if _session is not None and _session.pid == os.getpid():
-        _session.finish("script")
-        # handlers of the script's may have used operators after the last step
-        _session.operators.write()
-        if not _session.recorder.optimizers and replaced_parts():
-            # No step, so no summary: the attestation is the only place left to tell it.
-            for sentence in replaced_parts():
-                _session.problems.note(sentence)
-            _session.attest()
-
-
-def _operators() -> Operators | None:
-    session = current()
-    return None if session is None else session.operators
-
-
-def _on_backward(loss: torch.Tensor) -> None:
-    session = current()
-    if session is not None:
-        with session.problems.noting("noting the loss"):
-            session.recorder.note_backward(loss)
-
-
-def _on_batch(batch: object) -> None:
-    session = current()
-    if session is not None:
-        session.recorder.note_batch(batch)
-
-
-def _before_step(optimizer: Optimizer) -> None:
-    session = current()
-    if session is not None:
-        with session.problems.noting("looking at an optimizer"):
-            session.before_step(optimizer)
-
-
-def _after_step(optimizer: Optimizer) -> None:
-    session = current()
-    if session is not None:
-        with session.problems.noting("observing a step"):
-            session.after_step(optimizer)
-
-
-def _on_scaler_step(scaler: GradScaler, optimizer: Optimizer, step: companions.Step) -> Any:
-    session = current()
-    return step() if session is None else session.scaler_step(scaler, optimizer, step)
-
-
-def _on_average(average: nn.Module) -> None:
-    session = current()
-    if session is not None:
-        session.companions.note_average(average)
-
-
-def _guard() -> Guard | None:
-    session = current()
-    return None if session is None else session.guard
-
-
-def _on_seed(event: Event) -> None:
-    session = current()
-    if session is not None:
-        session.note_tampering(event)
-
-
-def _working_step() -> int:
-    session = current()
-    return 1 if session is None else session.working_step()

@@ -69,7 +69,7 @@ def is_worker() -> bool:
 def _begin(settings: GuestSettings) -> None:
     """Torch has been imported: the guest proper may be loaded now."""
     try:
-        from .session import begin
+        from .process import begin
 
         begin(settings)
     except Exception as error:
@@ -96,6 +96,6 @@ def _complain(text: str) -> None:
 
 def _finish() -> None:
     """At exit; a process that never imported torch has no session to end."""
-    session = sys.modules.get(f"{__package__}.session")
-    if session is not None:
-        session.finish_at_exit()
+    process = sys.modules.get(f"{__package__}.process")
+    if process is not None:
+        process.finish_at_exit()

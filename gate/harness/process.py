@@ -1,0 +1,122 @@
+"""The guest of this process: made when torch is imported, asked by every hook afterwards."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+
+from . import companions, cuda, operators, switches, torch_hooks, watching
+from .guard import Guard
+from .intact import remember_parts
+from .operators import Operators
+from .output import Problems
+from .session import Session
+from .settings import GuestSettings
+from .tamper_log import Event
+
+_settings: GuestSettings | None = None
+_session: Session | None = None
+
+
+def begin(settings: GuestSettings) -> None:
+    """Torch has just been imported: set its switches, attest them, watch its training."""
+    global _settings, _session
+    _settings = settings
+    _session = Session(settings, switches.read_back(Problems()), late=cuda.in_use())
+    switches.apply(settings, _session.problems)
+    with _session.problems.noting("watching the knobs"):
+        watching.install(watching.watched_settings(settings), _guard)
+        watching.watch_seeds(_on_seed, _working_step)
+    with _session.problems.noting("watching torch"):
+        torch_hooks.install(_on_backward, _on_batch, (_before_step, _after_step), operators.look_at)
+        companions.install(_on_scaler_step, _on_average)
+        remember_parts()
+    with _session.problems.noting("watching operators"):
+        operators.install(settings, _operators)
+    _session.attest(just_set=True)
+
+
+def current() -> Session | None:
+    """The session of this process, or None outside a gate run.
+
+    A forked child finds its parent's session here; it starts its own, so that the two never write
+    into one file. It inherits torch's switches with the parent's memory.
+    """
+    global _session
+    if _session is None or _settings is None or _session.pid == os.getpid():
+        return _session
+    _session = Session(_settings, _session.before, late=_session.late)
+    if cuda.in_bad_fork():
+        _session.problems.note("this process was forked after CUDA had been initialised")
+    _session.attest()
+    return _session
+
+
+def finish_at_exit() -> None:
+    """The script has ended by itself; a forked child that took no step has nothing to say."""
+    if _session is not None:
+        _session.end()
+
+
+def _operators() -> Operators | None:
+    session = current()
+    return None if session is None else session.operators
+
+
+def _on_backward(loss: torch.Tensor) -> None:
+    session = current()
+    if session is not None:
+        with session.problems.noting("noting the loss"):
+            session.recorder.note_backward(loss)
+
+
+def _on_batch(batch: object) -> None:
+    session = current()
+    if session is not None:
+        session.recorder.note_batch(batch)
+
+
+def _before_step(optimizer: Optimizer) -> None:
+    session = current()
+    if session is not None:
+        with session.problems.noting("looking at an optimizer"):
+            session.before_step(optimizer)
+
+
+def _after_step(optimizer: Optimizer) -> None:
+    session = current()
+    if session is not None:
+        with session.problems.noting("observing a step"):
+            session.after_step(optimizer)
+
+
+def _on_scaler_step(scaler: GradScaler, optimizer: Optimizer, step: companions.Step) -> Any:
+    session = current()
+    return step() if session is None else session.scaler_step(scaler, optimizer, step)
+
+
+def _on_average(average: nn.Module) -> None:
+    session = current()
+    if session is not None:
+        session.companions.note_average(average)
+
+
+def _guard() -> Guard | None:
+    session = current()
+    return None if session is None else session.guard
+
+
+def _on_seed(event: Event) -> None:
+    session = current()
+    if session is not None:
+        session.note_tampering(event)
+
+
+def _working_step() -> int:
+    session = current()
+    return 1 if session is None else session.working_step()
