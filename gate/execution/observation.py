@@ -20,5 +20,6 @@ def observation_variables(
     return {
         "REPRO_GATE_OBSERVE": "on" if planned.observe else "off",
         "REPRO_GATE_OVERHEAD_BUDGET": repr(settings.overhead_budget),
+        "REPRO_GATE_FREE_SECONDS": repr(settings.free_seconds),
         **({"REPRO_GATE_STRIDES": told} if told else {}),
     }

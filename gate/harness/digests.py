@@ -114,14 +114,6 @@ def start_parameters(parameters: Sequence[torch.Tensor], on_problem: OnProblem) 
     return StartedDigest(named, "parameter", on_problem, fast=False)
 
 
-def parameters_digest(parameters: Sequence[torch.Tensor], on_problem: OnProblem) -> str:
-    """`algorithm:hex` over the parameters; one copy to the host for each device that is not a CPU.
-
-    A parameter without plain memory is left out and told to `on_problem`.
-    """
-    return finish_all([start_parameters(parameters, on_problem)])[0]
-
-
 def polynomial(tensor: torch.Tensor) -> torch.Tensor:
     """P of one tensor, an int64 scalar on its device, computed without waiting for the device."""
     dense = row_major(tensor).reshape(-1)

@@ -10,7 +10,10 @@ told. A run without strides from the gate calibrates: it observes the first step
 took less than `CALIBRATION_SECONDS` together), and at steps 2, 4, 8, ... it takes the smallest
 strides for which
 
-    seconds of an observation * observations / steps <= budget * seconds of a step.
+    seconds of an observation * observations / steps <= budget * seconds of a step
+
+or for which all observations of the run together take no longer than its free seconds: a smoke
+training is short, and what it could have told is worth more than a second.
 
 The gate reads the strides from that run's summary and hands them to all later ones, which then
 observe the same steps as each other, whatever the machine is doing meanwhile.
@@ -33,12 +36,23 @@ REMEMBERED: Final = 33
 
 
 class Schedule:
-    """Strides of the groups; `budget` is the part of a step's time that observing may take."""
+    """Strides of the groups; `budget` is the part of a step's time that observing may take.
 
-    def __init__(self, budget: float, last_step: int, handed: Mapping[str, int]) -> None:
+    `free_seconds` may be spent on observing in a whole run, whatever its steps take.
+    """
+
+    def __init__(
+        self,
+        budget: float,
+        last_step: int,
+        handed: Mapping[str, int],
+        free_seconds: float = 0.0,
+    ) -> None:
         self.strides = {group: handed.get(group, 1) for group in GROUPS}
         self._fixed = bool(handed)
         self._budget = budget
+        self._free_seconds = free_seconds / last_step
+        self._calibration_seconds = max(CALIBRATION_SECONDS, free_seconds / 4)
         self._last_step = last_step
         self._spent = dict.fromkeys(GROUPS, 0.0)
         self._costs: dict[str, deque[float]] = {group: deque(maxlen=REMEMBERED) for group in GROUPS}
@@ -52,7 +66,7 @@ class Schedule:
         if step in (1, self._last_step):
             return True
         if not self._decided:
-            return self._calibrated < CALIBRATION_SECONDS
+            return self._calibrated < self._calibration_seconds
         return (step - 1) % self.strides[group] == 0
 
     def spend(self, group: str, seconds: float) -> None:
@@ -70,14 +84,14 @@ class Schedule:
         self._calibrated += sum(self._spent.values())
         self._spent = dict.fromkeys(GROUPS, 0.0)
         calibrating = not self._decided and step < CALIBRATION_STEPS
-        if calibrating and self._calibrated < CALIBRATION_SECONDS:
+        if calibrating and self._calibrated < self._calibration_seconds:
             return
         power_of_two = step & (step - 1) == 0
         if not self._fixed and self._steps and (power_of_two or not self._decided):
             self._decide()
 
     def _decide(self) -> None:
-        allowance = self._budget * _median(self._steps)
+        allowance = max(self._budget * _median(self._steps), self._free_seconds)
         left = allowance - _median(self._always)
         for group in (RANDOM, BATCH):
             cost = _median(self._costs[group])

@@ -62,7 +62,9 @@ class Session:
         self.pid = os.getpid()
         self.problems = Problems()
         self.output = Output(settings.out, current_rank(), self.pid)
-        self.schedule = Schedule(settings.overhead_budget, settings.max_steps, settings.strides)
+        self.schedule = Schedule(
+            settings.overhead_budget, settings.max_steps, settings.strides, settings.free_seconds
+        )
         observer = Observer(self.schedule, self.problems) if settings.observe else None
         self.recorder = Recorder(self.output, self.problems, observer)
         self.companions = companions.Companions()
@@ -190,7 +192,7 @@ class Session:
         self.finish("script")
         # handlers of the script's may have used operators after the last step
         self.operators.write()
-        if not self.recorder.optimizers and replaced_parts():
+        if not self.recorder.steps and replaced_parts():
             # No step, so no summary: the attestation is the only place left to tell it.
             for sentence in replaced_parts():
                 self.problems.note(sentence)

@@ -20,7 +20,8 @@ class GuestSettings:
     """The variables, parsed.
 
     Seeds and threads are set either way. `observe` asks for digests, `overhead_budget` is the part
-    of a step's time that they may take, `strides` the schedule of an earlier run, if there was one.
+    of a step's time that they may take, `free_seconds` what a run may spend on them in any case,
+    `strides` the schedule of an earlier run, if there was one.
     `allowed` names operators without a deterministic form that may run in strict mode all the same.
     `census` asks to count such operators instead, and `modules` and `operators` name what else to
     look for. Where `knobs`, knob to word, is silent, `strict` names the column of the table of
@@ -31,6 +32,7 @@ class GuestSettings:
     __slots__ = (
         "allowed",
         "census",
+        "free_seconds",
         "knobs",
         "max_steps",
         "modules",
@@ -58,6 +60,7 @@ class GuestSettings:
         self.noise = environ.get(f"{PREFIX}NOISE", "") == "1"
         self.observe = environ.get(f"{PREFIX}OBSERVE", "on") != "off"
         self.overhead_budget = float(environ.get(f"{PREFIX}OVERHEAD_BUDGET", "0.02"))
+        self.free_seconds = float(environ.get(f"{PREFIX}FREE_SECONDS", "0"))
         self.strides = _strides(environ.get(f"{PREFIX}STRIDES", ""))
         self.census = _text(environ, "MODE") == CENSUS
         self.allowed = frozenset(_words(environ, "ALLOW", ""))

@@ -17,3 +17,10 @@ class RecordSettings(Document):
         description="Part of a step's time that digests may take. Beyond it they are taken at "
         "every 2nd, 4th, 8th, ... step; the first, the last and every loss are always recorded.",
     )
+    free_seconds: float = Field(
+        default=2.0,
+        ge=0,
+        le=3600,
+        description="Digests may take this long in a whole run, whatever its steps take: a smoke "
+        "training is short, and every step observed is evidence.",
+    )

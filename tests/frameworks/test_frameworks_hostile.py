@@ -55,8 +55,8 @@ repro_gate_guest.recorder.Recorder.observe = observe
 """
 
 DIGEST_FAKED = """
-import repro_gate_guest.recorder
-repro_gate_guest.recorder.parameters_digest = lambda *_: "sha256:" + "0" * 64
+import repro_gate_guest.digests
+repro_gate_guest.digests.StartedDigest.finish = lambda *_: "sha256:" + "0" * 64
 """
 
 # On a machine without CUDA torch's own answer to "was CUDA started before this fork" is played.
@@ -109,7 +109,7 @@ def test_a_replaced_recorder_is_named(trainings: Trainings, patch: str, part: st
 
 def test_a_replaced_digest_is_named(trainings: Trainings) -> None:
     error = refused(trainings, script(after=DIGEST_FAKED))
-    assert any("guest's recorder.parameters_digest" in line for line in error.details)
+    assert any("guest's digests.StartedDigest.finish" in line for line in error.details)
 
 
 def test_a_replaced_recorder_does_not_break_the_training(trainings: Trainings) -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from guest_digest import parameters_digest
 
-from gate.harness.digests import parameters_digest, polynomial
+from gate.harness.digests import polynomial
 
 if TYPE_CHECKING:
     from tests.harness.conftest import Guest

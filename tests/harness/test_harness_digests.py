@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from guest_digest import parameters_digest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.harness.digests import CHUNK_WORDS, MULTIPLIER, parameters_digest, polynomial
+from gate.harness.digests import CHUNK_WORDS, MULTIPLIER, polynomial
 
 words = st.integers(-(2**31), 2**31 - 1)
 

@@ -102,6 +102,7 @@ def test_the_first_run_is_told_the_budget_and_later_ones_the_strides() -> None:
     assert observation_variables(planned, settings, {}) == {
         "REPRO_GATE_OBSERVE": "on",
         "REPRO_GATE_OVERHEAD_BUDGET": "0.1",
+        "REPRO_GATE_FREE_SECONDS": "2.0",
     }
     told = observation_variables(planned, settings, {"tensors": 8, "batch": 1})
     assert told["REPRO_GATE_STRIDES"] == "batch=1,tensors=8"

@@ -73,3 +73,20 @@ def test_small_streams_take_at_most_a_quarter_of_the_budget(group: str) -> None:
         schedule.close_step(step, None if step == 1 else 1.0, 0.03)
     assert schedule.strides[group] == 8
     assert schedule.strides[TENSORS] == 1
+
+
+def test_a_short_run_is_observed_at_every_step_for_its_free_seconds() -> None:
+    schedule = Schedule(0.02, 25, {}, free_seconds=2.0)
+    for step in range(1, 26):
+        assert schedule.due(TENSORS, step)
+        schedule.spend(TENSORS, 0.05)
+        schedule.close_step(step, None if step == 1 else 0.03, 0.05)
+    assert schedule.strides[TENSORS] == 1
+
+
+def test_a_long_run_does_not_become_longer_than_its_free_seconds_allow() -> None:
+    schedule = Schedule(0.02, 1000, {}, free_seconds=2.0)
+    for step in range(1, 8):
+        schedule.spend(TENSORS, 0.05)
+        schedule.close_step(step, None if step == 1 else 0.03, 0.05)
+    assert len(due_steps(Schedule(0.02, 1000, schedule.strides), 1000)) * 0.05 <= 2.0

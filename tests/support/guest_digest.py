@@ -1,0 +1,13 @@
+"""One digest on its own, as the guest's observer makes it among others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from gate.harness.digests import finish_all, start_parameters
+
+
+def parameters_digest(parameters: Sequence[torch.Tensor], on_problem: Callable[[str], None]) -> str:
+    return finish_all([start_parameters(parameters, on_problem)])[0]
