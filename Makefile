@@ -31,9 +31,13 @@ demo: $(READY) ## Gate an example on this machine and verify the sealed package 
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/demo.sh $(EXAMPLE) $(OUT)
 
 .PHONY: test
-test: $(READY) ## Run all tests with coverage of gate/ (at least 90 %)
+test: $(READY) ## Run the tests with coverage of gate/ (at least 90 %)
 	$(BIN)/coverage erase
-	$(PYTEST) --cov=gate --cov-branch --cov-report=term --cov-fail-under=90 -m "not gpu"
+	$(PYTEST) --cov=gate --cov-branch --cov-report=term --cov-fail-under=90 -m "not gpu and not slow"
+
+.PHONY: test-slow
+test-slow: $(READY) ## Run the rest: ranks, ways to start, compilers, whole measurements
+	$(PYTEST) -m "slow and not gpu"
 
 .PHONY: test-frameworks
 test-frameworks: $(READY) ## Install Lightning, transformers, accelerate and TensorBoard; run their tests

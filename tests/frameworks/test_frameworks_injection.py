@@ -11,7 +11,7 @@ from real_training import Trained, Trainings
 
 from gate.errors import EvidenceError
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 # Probes for torch as libraries do, before it imports it.
 PLAIN = """

@@ -6,7 +6,7 @@ import pytest
 import torch
 from real_training import Trained, Trainings
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 # Two optimizers; the discriminator sums two backward passes, and steps first.
 GAN = """

@@ -9,7 +9,7 @@ from real_training import Trained, Trainings
 
 from gate.errors import EvidenceError, RunError
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 

@@ -13,6 +13,7 @@ from gate.measurement import measure_cost, measure_noise
 from gate.records.comparison import CostState
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.torch,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch"),
 ]

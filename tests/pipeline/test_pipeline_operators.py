@@ -11,7 +11,7 @@ from git_workshop import Repository
 from gate.errors import RunError
 from gate.records.verdict import Outcome
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 SCRIPT = """
 import torch
 model = torch.nn.Linear(2, 2)
