@@ -38,17 +38,26 @@ class Gated:
     proposed: Baseline | None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Baselines:
+    """The baseline that decides, and the one that the pull request itself brings, if it does."""
+
+    trusted: Baseline | None
+    brought: Baseline | None
+
+
 def gate(request: GateRequest, edges: Edges) -> Gated:
     """Run the training, run the base commit where only that can decide, and judge."""
     with Session(request, edges) as session:
+        # what decides is read before any training code runs
+        baselines = read_baselines(request, edges)
         runs = tuple(session.run(planned) for planned in plan_gate())
-        trusted = _trusted_baseline(request, edges)
-        if _needs_base_run(request, runs[0], trusted):
+        if _needs_base_run(request, runs[0], baselines.trusted):
             runs += tuple(session.run(planned) for planned in plan_base())
         counted, failure = _census_run(session) if request.settings.census else ((), "")
         evidence = session.evidence((*runs, *counted))
         isolation = session.isolation
-    return judge(request, edges, evidence, isolation, census_failure=failure)
+    return judge(request, baselines, evidence, isolation, census_failure=failure)
 
 
 def take_census(request: GateRequest, edges: Edges) -> CensusReport:
@@ -69,7 +78,7 @@ def _census_run(session: Session) -> tuple[tuple[RunEvidence, ...], str]:
 
 def judge(
     request: GateRequest,
-    edges: Edges,
+    baselines: Baselines,
     evidence: EvidenceSet,
     isolation: Isolation,
     *,
@@ -79,7 +88,7 @@ def judge(
     compare = request.settings.compare
     first, second = evidence.labelled("strict")[:2]
     default, base = evidence.labelled("default"), evidence.labelled("base")
-    trusted = _trusted_baseline(request, edges)
+    trusted = baselines.trusted
     selection = _select(request, first, trusted)
     entry = selection.entry
     repeat = _repeat((first, second), request)
@@ -93,7 +102,7 @@ def judge(
         if entry
         else None,
         same_training=selection.same_training,
-        proposed=_proposed(request, edges, first, trusted),
+        proposed=_proposed(request, first, baselines.brought),
         base_run=compare_results(base[0], first, compare, ("base-1", "strict-1")) if base else None,
         base_repeat=_repeat(base, request) if base else None,
         cost=determinism_cost((first, second), default, request.settings.cost),
@@ -146,13 +155,21 @@ def _repeat(runs: tuple[RunEvidence, ...], request: GateRequest) -> Comparison:
     )
 
 
-def _trusted_baseline(request: GateRequest, edges: Edges) -> Baseline | None:
-    """The baseline that decides: the base commit's where there is one, else the work tree's."""
+def read_baselines(request: GateRequest, edges: Edges) -> Baselines:
+    """The base commit's baseline decides on a pull request, else the work tree's.
+
+    Raises `DocumentError` for a broken file, before anything is trained.
+    """
     if request.base_commit is None or not request.pull_request:
-        return _work_tree_baseline(request, edges)
+        return Baselines(trusted=_work_tree_baseline(request, edges), brought=None)
+    trusted = _baseline_at(request.base_commit, request, edges)
+    brought = _baseline_at(request.commit, request, edges) if request.commit else None
+    return Baselines(trusted=trusted, brought=None if brought == trusted else brought)
+
+
+def _baseline_at(commit: str, request: GateRequest, edges: Edges) -> Baseline | None:
     path = request.repository_path(request.settings.baseline.path)
-    data = edges.git.read_file(request.base_commit, path)
-    return read_baseline(data, f"{path} at {request.base_commit[:12]}")
+    return read_baseline(edges.git.read_file(commit, path), f"{path} at {commit[:12]}")
 
 
 def _work_tree_baseline(request: GateRequest, edges: Edges) -> Baseline | None:
@@ -169,16 +186,9 @@ def _select(request: GateRequest, run: RunEvidence, baseline: Baseline | None) -
 
 
 def _proposed(
-    request: GateRequest, edges: Edges, run: RunEvidence, trusted: Baseline | None
+    request: GateRequest, run: RunEvidence, brought: Baseline | None
 ) -> Comparison | None:
     """The run against the baseline that the pull request itself brings, when it brings one."""
-    if not request.pull_request or request.commit is None:
-        return None
-    path = request.repository_path(request.settings.baseline.path)
-    data = edges.git.read_file(request.commit, path)
-    brought = read_baseline(data, f"{path} at {request.commit[:12]}")
-    if brought is None or brought == trusted:
-        return None
     selection = _select(request, run, brought)
     if selection.entry is None or not selection.same_training:
         return None

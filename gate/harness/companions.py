@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from .output import Problems
 from .state import named_tensors
-from .torch_hooks import _outside_compiler
+from .torch_hooks import outside_compiler
 
 # On the scaled loss, which dies with its backward pass, so nothing has to be forgotten in time.
 _UNSCALED = "_repro_gate_unscaled"
@@ -91,7 +91,7 @@ def _watch_scale() -> None:
             setattr(scaled, _UNSCALED, outputs.detach())
         return scaled
 
-    GradScaler.scale = _outside_compiler(scale, recursive=False)  # type: ignore[method-assign]
+    GradScaler.scale = outside_compiler(scale, recursive=False)  # type: ignore[method-assign]
 
 
 def _watch_scaler_steps(on_scaler_step: OnScalerStep) -> None:
@@ -104,7 +104,7 @@ def _watch_scaler_steps(on_scaler_step: OnScalerStep) -> None:
 
         return on_scaler_step(self, optimizer, run) if self.is_enabled() else run()
 
-    GradScaler.step = _outside_compiler(step, recursive=False)  # type: ignore[method-assign]
+    GradScaler.step = outside_compiler(step, recursive=False)  # type: ignore[method-assign]
 
 
 def _watch_averages(on_average: OnAverage) -> None:
@@ -115,6 +115,6 @@ def _watch_averages(on_average: OnAverage) -> None:
         plain_update(self, model)
         on_average(self)
 
-    AveragedModel.update_parameters = _outside_compiler(  # type: ignore[method-assign]
+    AveragedModel.update_parameters = outside_compiler(  # type: ignore[method-assign]
         update_parameters, recursive=False
     )

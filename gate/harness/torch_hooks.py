@@ -42,7 +42,7 @@ def install(
 
 def _watch_backward(on_backward: OnBackward, on_error: OnError) -> None:
     plain_backward: Any = torch.Tensor.backward
-    note = _outside_compiler(on_backward)
+    note = outside_compiler(on_backward)
 
     @functools.wraps(plain_backward)
     def backward(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
@@ -55,7 +55,7 @@ def _watch_backward(on_backward: OnBackward, on_error: OnError) -> None:
 
     # The one way to see which scalar is the loss in a script that does not know the guest. Only
     # the wrapper itself stays uncompiled: what backward starts is as free as it was.
-    torch.Tensor.backward = _outside_compiler(backward, recursive=False)  # type: ignore[method-assign]
+    torch.Tensor.backward = outside_compiler(backward, recursive=False)  # type: ignore[method-assign]
 
 
 def _watch_batches(on_batch: OnBatch) -> None:
@@ -82,11 +82,11 @@ def _watch_steps(before: OnStep, after: OnStep) -> None:
         if _running_steps(optimizer, wrapper_code) <= 1:
             after(optimizer)
 
-    register_optimizer_step_pre_hook(_outside_compiler(before_step))
-    register_optimizer_step_post_hook(_outside_compiler(after_step))
+    register_optimizer_step_pre_hook(outside_compiler(before_step))
+    register_optimizer_step_post_hook(outside_compiler(after_step))
 
 
-def _outside_compiler(function: Callable[..., None], *, recursive: bool = True) -> Any:
+def outside_compiler(function: Callable[..., None], *, recursive: bool = True) -> Any:
     """The function, kept out of a training step that the user compiles.
 
     Its first call imports the compiler, which every optimizer imports anyway when it is made; the
