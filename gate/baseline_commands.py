@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 import typer
-from rich.console import Console
 
 from gate.baseline.record import read_baseline
 from gate.codec.documents import write_document
@@ -24,6 +23,7 @@ from gate.options import (
     local_call,
     prepare,
     progress_for,
+    show,
 )
 from gate.pipeline import accept_baseline, record_baseline
 from gate.records.baseline import Baseline
@@ -90,7 +90,4 @@ def show_command(config: Config = "", *, as_json: AsJson = False) -> None:
     baseline = read_baseline(data, str(path))
     if baseline is None:
         raise BaselineError(f"{path}: no baseline", hint="Run `repro-gate baseline record`.")
-    if as_json:
-        sys.stdout.write(write_document(baseline).decode("utf-8"))
-        return
-    Console(highlight=False, markup=False, emoji=False).print(baseline_view(baseline))
+    show(baseline, baseline_view(baseline), as_json=as_json)

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
-import typer
-from rich.console import Console
-
 from gate.codec.documents import write_document
 from gate.options import (
     OUT,
@@ -19,6 +14,7 @@ from gate.options import (
     local_call,
     prepare,
     progress_for,
+    show,
 )
 from gate.pipeline import take_census
 from gate.report.census_view import census_view
@@ -44,9 +40,5 @@ def census_command(
     call = local_call(config, out, allow_dirty=allow_dirty)
     request, edges = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
     found = take_census(request, edges)
-    document = write_document(found)
-    edges.files.write_bytes(request.out / CENSUS_FILE, document)
-    if as_json:
-        sys.stdout.write(document.decode("utf-8"))
-        raise typer.Exit(0)
-    Console(highlight=False, markup=False, emoji=False).print(census_view(found, LIMITS))
+    edges.files.write_bytes(request.out / CENSUS_FILE, write_document(found))
+    show(found, census_view(found, LIMITS), as_json=as_json)

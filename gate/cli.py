@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from gate.action import Runner, github_comments, run_action
 from gate.baseline_commands import baseline_app
@@ -30,6 +29,7 @@ from gate.options import (
     Out,
     Quiet,
     Verbose,
+    console,
     local_call,
     prepare,
     progress_for,
@@ -104,12 +104,12 @@ def _print_outcome(outcome: Outcome, *, as_json: bool) -> None:
     if outcome.fault is not None:
         sys.stderr.write(f"error: {safe_block(str(outcome.fault))}\n")
         return
-    console = Console(highlight=False, markup=False, emoji=False)
-    console.print(verdict_view(outcome.verdict, outcome.reports.links))
+    out = console()
+    out.print(verdict_view(outcome.verdict, outcome.reports.links))
     names = ", ".join(FILES.list_names(outcome.out, max_names=1000))
-    console.print(f"\nWritten to {outcome.out}: {names}", style="dim", soft_wrap=True)
+    out.print(f"\nWritten to {outcome.out}: {names}", style="dim", soft_wrap=True)
     if outcome.sealing.why_not:
-        console.print(f"Not sealed: {outcome.sealing.why_not}.", style="dim", soft_wrap=True)
+        out.print(f"Not sealed: {outcome.sealing.why_not}.", style="dim", soft_wrap=True)
 
 
 @app.command("schema")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console, RenderableType
 
 from gate.codec.documents import write_document
 from gate.errors import ExitCode
@@ -23,6 +21,7 @@ from gate.options import (
     local_call,
     prepare,
     progress_for,
+    show,
 )
 from gate.records.measurement import CostDocument, NoiseDocument
 from gate.records.request import GateRequest
@@ -50,7 +49,7 @@ def cost_command(  # noqa: PLR0913 - each parameter is an option of the command
     request, edges = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
     cost = measure_cost(request, edges, attribute=attribute)
     _deliver(request, "cost", cost, cost_markdown(cost))
-    _print(cost, cost_view(cost), as_json=as_json)
+    show(cost, cost_view(cost), as_json=as_json)
     raise typer.Exit(int(ExitCode.FAIL if cost.over_budget else ExitCode.PASS))
 
 
@@ -72,7 +71,7 @@ def noise_command(  # noqa: PLR0913 - each parameter is an option of the command
     request, edges = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
     noise = measure_noise(request, edges, runs=runs)
     _deliver(request, "noise", noise, noise_markdown(noise))
-    _print(noise, noise_view(noise), as_json=as_json)
+    show(noise, noise_view(noise), as_json=as_json)
 
 
 def _deliver(
@@ -80,10 +79,3 @@ def _deliver(
 ) -> None:
     FILES.write_bytes(request.out / f"{name}.json", write_document(document))
     FILES.write_bytes(request.out / f"{name}.md", markdown.encode())
-
-
-def _print(document: CostDocument | NoiseDocument, view: RenderableType, *, as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(write_document(document).decode("utf-8"))
-        return
-    Console(highlight=False, markup=False, emoji=False).print(view)

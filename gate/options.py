@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console, RenderableType
 
+from gate.codec.documents import write_document
 from gate.edges.console import ConsoleProgress, QuietProgress
 from gate.edges.files import LocalFiles
 from gate.edges.interrupts import Interrupts
 from gate.entry import LocalCall, build_edges, local_request
 from gate.ports import Progress
+from gate.records.document import Document
 from gate.records.request import GateRequest
 from gate.session import Edges
 
@@ -54,3 +57,16 @@ def prepare(call: LocalCall, progress: Progress) -> tuple[GateRequest, Edges]:
 def progress_for(*, quiet: bool, verbose: bool) -> Progress:
     """Who wants only the result gets no progress."""
     return QuietProgress() if quiet else ConsoleProgress(sys.stderr, verbose=verbose)
+
+
+def console() -> Console:
+    """Standard output for results: text of the training's is never taken as markup."""
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def show(document: Document, view: RenderableType, *, as_json: bool) -> None:
+    """Print a result for a person, or as the document that it is."""
+    if as_json:
+        sys.stdout.write(write_document(document).decode("utf-8"))
+        return
+    console().print(view)

@@ -9,12 +9,12 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field, field_validator
 
 from gate.errors import EvidenceError, RunError
-from gate.evidence.guest_documents import Count
+from gate.evidence.guest_documents import Count, OwnedDocument
 from gate.evidence.guest_files import (
     GuestFile,
     ProcessFiles,
     find_processes,
-    read_guest_document,
+    read_own_document,
 )
 from gate.evidence.hostile_file import plain_text
 from gate.ports import Files
@@ -62,11 +62,9 @@ class UseLine(Document):
         return spans
 
 
-class CensusDocument(Document):
+class CensusDocument(OwnedDocument):
     """`census-rR-P.json`: what one process refused, counted and found imported."""
 
-    pid: Count
-    rank: Count
     refused: Annotated[tuple[Refusal, ...], Field(max_length=MAX_REFUSALS)]
     uses: Annotated[tuple[UseLine, ...], Field(max_length=MAX_USES)]
     modules: Annotated[tuple[Name, ...], Field(max_length=MAX_NAMES)]
@@ -81,7 +79,9 @@ def read_census(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> Ope
     At most `MAX_USES` uses are kept, the others are counted. `EvidenceError` for a broken file.
     """
     documents = tuple(
-        _document(files, out, process) for process in found if GuestFile.CENSUS in process.kinds
+        read_own_document(files, out, process, GuestFile.CENSUS, CensusDocument)
+        for process in found
+        if GuestFile.CENSUS in process.kinds
     )
     uses = tuple(_use(line) for document in documents for line in document.uses)
     return OperatorCensus(
@@ -92,17 +92,6 @@ def read_census(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> Ope
         extensions=_distinct(item for one in documents for item in one.extensions)[:MAX_NAMES],
         dropped=sum(one.dropped for one in documents) + len(uses[MAX_USES:]),
     )
-
-
-def _document(files: Files, out: Path, process: ProcessFiles) -> CensusDocument:
-    name = process.name(GuestFile.CENSUS)
-    told = read_guest_document(files, out, name, CensusDocument)
-    if (told.rank, told.pid) != (process.rank, process.pid):
-        raise EvidenceError(
-            f"{name}: names process {told.pid}, rank {told.rank} inside",
-            hint="Only the guest may write into its output folder.",
-        )
-    return told
 
 
 def _use(line: UseLine) -> OperatorUse:

@@ -62,14 +62,19 @@ def representable(value: float, dtype: FloatType) -> bool:
     return exact and (dtype != "bfloat16" or packed[:2] == b"\0\0")
 
 
-class Attestation(Document):
+class OwnedDocument(Document):
+    """A document that repeats whose it is; the file's name says it too."""
+
+    pid: Count
+    rank: Count
+
+
+class Attestation(OwnedDocument):
     """`process-rR-P.json`: which settings a process read back from torch, and what it runs on.
 
     `before` is what torch had before the guest set anything, `late` that CUDA had started by then.
     """
 
-    pid: Count
-    rank: Count
     applied: TextMap
     before: TextMap = Field(default_factory=dict)
     late: bool = False

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from gate.codec.documents import read_document
 from gate.errors import EvidenceError, StorageError
+from gate.evidence.guest_documents import OwnedDocument
 from gate.evidence.hostile_file import HostileFile, open_hostile
 from gate.ports import Files
 from gate.records.document import Document
@@ -26,6 +27,7 @@ NAME = re.compile(
     r"\.(jsonl|json|safetensors)\Z"
 )
 Record = TypeVar("Record", bound=Document)
+Owned = TypeVar("Owned", bound=OwnedDocument)
 
 
 class GuestFile(StrEnum):
@@ -96,6 +98,20 @@ def read_guest_document(files: Files, out: Path, name: str, model: type[Record])
     """One JSON file of the guest's."""
     with open_hostile(files, out / name, name, max_bytes=MAX_DOCUMENT_BYTES) as opened:
         return read_document(model, opened.read_at(0, opened.size_bytes), name)
+
+
+def read_own_document(
+    files: Files, out: Path, process: ProcessFiles, kind: GuestFile, model: type[Owned]
+) -> Owned:
+    """A process's document, refused when it claims to be another process's."""
+    name = process.name(kind)
+    told = read_guest_document(files, out, name, model)
+    if (told.rank, told.pid) != (process.rank, process.pid):
+        raise EvidenceError(
+            f"{name}: names process {told.pid}, rank {told.rank} inside",
+            hint="Only the guest may write into its output folder.",
+        )
+    return told
 
 
 def read_guest_lines(files: Files, out: Path, name: str, model: type[Record]) -> tuple[Record, ...]:

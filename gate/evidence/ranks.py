@@ -13,6 +13,7 @@ from gate.evidence.guest_files import (
     ProcessFiles,
     read_guest_document,
     read_guest_lines,
+    read_own_document,
 )
 from gate.evidence.hostile_file import plain_text
 from gate.evidence.shut_out import shut_out_by
@@ -47,7 +48,9 @@ def read_attestations(
     not the run that it should have been.
     """
     told = tuple(
-        _attestation(files, out, process) for process in found if GuestFile.PROCESS in process.kinds
+        read_own_document(files, out, process, GuestFile.PROCESS, Attestation)
+        for process in found
+        if GuestFile.PROCESS in process.kinds
     )
     if not told:
         raise EvidenceError(
@@ -78,17 +81,6 @@ def _check_attested(process: ProcessFiles) -> None:
         hint="Let every training process start with the guest; do not fork after torch was "
         "imported.",
     )
-
-
-def _attestation(files: Files, out: Path, process: ProcessFiles) -> Attestation:
-    name = process.name(GuestFile.PROCESS)
-    told = read_guest_document(files, out, name, Attestation)
-    if (told.rank, told.pid) != (process.rank, process.pid):
-        raise EvidenceError(
-            f"{name}: names process {told.pid}, rank {told.rank} inside",
-            hint="Only the guest may write into its output folder.",
-        )
-    return told
 
 
 def _process(told: Attestation) -> GuestProcess:
