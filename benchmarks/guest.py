@@ -25,8 +25,8 @@ from gate.edges.files import LocalFiles
 from gate.execution.launch import install_guest
 
 ROUNDS = 9
-TORCH_ROUNDS = 3
-TRAINING_ROUNDS = 1
+TORCH_ROUNDS = 15
+TRAINING_ROUNDS = 3
 MILLI = 1000
 WARM_UP = 5
 FIXED = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
@@ -36,7 +36,7 @@ BEGIN = """
 import os, time, torch
 begun = time.perf_counter()
 os.environ["REPRO_GATE_OUT"] = os.environ.pop("OUT")
-from repro_gate_guest.session import begin
+from repro_gate_guest.process import begin
 from repro_gate_guest.settings import GuestSettings
 begin(GuestSettings(os.environ))
 print(time.perf_counter() - begun)
@@ -53,8 +53,8 @@ class Workload:
 
 
 WORKLOADS = (
-    Workload(name="MLP", script=MLP, steps=120),
-    Workload(name="transformer", script=TRANSFORMER, steps=24),
+    Workload(name="MLP", script=MLP, steps=600),
+    Workload(name="transformer", script=TRANSFORMER, steps=60),
 )
 
 

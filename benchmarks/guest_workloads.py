@@ -41,7 +41,7 @@ for tokens in DataLoader(torch.randint(0, 128, (4000, 65)), batch_size=4):
 # Appended to a workload: each stream is digested by itself, after three steps of warm-up.
 STREAMS = """
 import json, os, statistics, sys, time
-from repro_gate_guest.digests import StartedDigest, finish_all, parameters_digest
+from repro_gate_guest.digests import StartedDigest, finish_all, start_parameters
 from repro_gate_guest.observer import structure_digest, parameter_names
 from repro_gate_guest.output import Problems
 from repro_gate_guest.random_states import random_states
@@ -61,7 +61,7 @@ work = {
     "random states": lambda: random_states(problems),
     "batch": lambda: value_digest(batch, problems.note),
     "gradients": lambda: fast([each.grad for each in parameters]),
-    "parameters": lambda: parameters_digest(parameters, problems.note),
+    "parameters": lambda: finish_all([start_parameters(parameters, problems.note)]),
     "optimizer": lambda: fast(state),
 }
 taken = {name: [] for name in work}
