@@ -8,7 +8,8 @@ from gate.attestation.dsse import PAYLOAD_TYPE, sign
 from gate.attestation.envelope import MAX_ENVELOPE_BYTES, write_bundle, write_envelope
 from gate.attestation.keys import PrivateKey
 from gate.attestation.statement import utc_time, write_statement
-from gate.codec.digests import STATE_ALGORITHM, sha256_hex
+from gate.checkpoint.canonical import ALGORITHM
+from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import AttestationError
 from gate.ports import Files
@@ -51,7 +52,7 @@ def statement_facts(verdict: Verdict, package: Package, context: SealContext) ->
         package_sha256=package.sha256,
         package_size_bytes=package.size_bytes,
         commit=verdict.commit,
-        checkpoint_algorithm=STATE_ALGORITHM,
+        checkpoint_algorithm=ALGORITHM,
         checkpoint_root=verdict.checkpoint_root,
         outcome=verdict.outcome,
         properties=_properties(verdict),

@@ -1,4 +1,8 @@
-"""A file that the training left: opened without trust, read at checked places."""
+"""A file that somebody left: opened without trust, read at checked places.
+
+Read, not mapped into memory: a mapped file that becomes shorter kills its reader with SIGBUS, and
+reading into a buffer that stays in the processor's cache is as fast (`make bench-digest`).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from gate.errors import DocumentError, EvidenceError, StorageError
-from gate.ports import Files
+
+if TYPE_CHECKING:
+    from gate.ports import Files
 
 CHUNK_BYTES = 1024 * 1024
 SHOWN_CHARACTERS = 120
@@ -32,13 +38,30 @@ class HostileFile:
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Exactly `length` bytes from `offset`; `EvidenceError` when the file ends before."""
+        self.check_range(offset, length)
+        data = os.pread(self.stream.fileno(), length, offset)
+        if len(data) == length:
+            return data
+        # the kernel hands out at most 2 GiB at once
+        buffer = bytearray(length)
+        self.read_into(offset, memoryview(buffer))
+        return bytes(buffer)
+
+    def read_into(self, offset: int, view: memoryview) -> None:
+        """Fill `view` (bytes) from `offset`; any number of threads may do so at once."""
+        self.check_range(offset, len(view))
+        descriptor = self.stream.fileno()
+        while view:
+            count = os.preadv(descriptor, [view], offset)
+            if not count:
+                raise self.fault("became shorter while it was read")
+            offset += count
+            view = view[count:]
+
+    def check_range(self, offset: int, length: int) -> None:
+        """Refuse a range that does not lie inside the file."""
         if offset < 0 or length < 0 or offset + length > self.size_bytes:
             raise self.fault("is cut short or points behind its own end")
-        self.stream.seek(offset)
-        data = self.stream.read(length)
-        if len(data) != length:
-            raise self.fault("became shorter while it was read")
-        return data
 
     def pieces(self, offset: int, length: int) -> Iterator[bytes]:
         """The same bytes in chunks of 1 MiB, so that memory does not grow with the file."""

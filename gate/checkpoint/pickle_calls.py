@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gate.errors import EvidenceError
-from gate.evidence.dtypes import TORCH_DTYPES, TORCH_STORAGES
-from gate.evidence.hostile_file import HINT, short_text
-from gate.evidence.pickle_nodes import (
+from gate.checkpoint.dtypes import TORCH_DTYPES, TORCH_STORAGES
+from gate.checkpoint.hostile_file import HINT, short_text
+from gate.checkpoint.pickle_nodes import (
     GlobalNode,
     MapNode,
     OpaqueNode,
@@ -20,6 +19,7 @@ from gate.evidence.pickle_nodes import (
     StorageNode,
     TensorNode,
 )
+from gate.errors import EvidenceError
 
 MAX_DIMENSIONS = 64
 MAX_INTEGER = 2**62
@@ -79,7 +79,7 @@ def _opaque(function: GlobalNode, arguments: Arguments) -> OpaqueNode:
 
 
 def _acts(function: GlobalNode) -> bool:
-    if function.module in {"builtins", "__builtin__"}:
+    if function.module == "builtins":
         return function.name in ACTING_BUILTINS
     return function.module.partition(".")[0] in ACTING_MODULES
 
@@ -214,11 +214,8 @@ _CALLS: Final[dict[tuple[str, str], Call]] = {
     ("collections", "defaultdict"): _empty_map,
     ("collections", "Counter"): _counter,
     ("_codecs", "encode"): _bytes,
-    **{
-        (module, name): meaning
-        for module in ("builtins", "__builtin__")
-        for name, meaning in (
-            ("set", _set), ("frozenset", _set), ("bytes", _bytes), ("bytearray", _bytes),
-        )
-    },
+    ("builtins", "set"): _set,
+    ("builtins", "frozenset"): _set,
+    ("builtins", "bytes"): _bytes,
+    ("builtins", "bytearray"): _bytes,
 }  # fmt: skip

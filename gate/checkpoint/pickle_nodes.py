@@ -7,6 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+# Protocol 2 writes these modules under the names that they had in Python 2.
+RENAMED_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+
+
+def global_node(module: str, name: str) -> GlobalNode:
+    """The node of a name, the same under every protocol."""
+    return GlobalNode(RENAMED_MODULES.get(module, module), name)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GlobalNode:

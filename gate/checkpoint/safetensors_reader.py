@@ -7,57 +7,60 @@ are as strict as it is: the tensors cover the data without holes or overlaps, up
 
 from __future__ import annotations
 
-import json
 import math
-from typing import Annotated
+from collections.abc import Callable
+from typing import NamedTuple
 
-from pydantic import Field, TypeAdapter, ValidationError
-
-from gate.codec.digests import tensor_digest
-from gate.codec.documents import fault_lines
+from gate.checkpoint.dtypes import ELEMENT_BYTES
+from gate.checkpoint.hostile_file import HostileFile, short_text
+from gate.checkpoint.leaves import FileSpan, StateContent, TensorLeaf
+from gate.checkpoint.state_tree import text_part
 from gate.codec.strict_json import parse_json
-from gate.evidence.dtypes import ELEMENT_BYTES
-from gate.evidence.hostile_file import HostileFile, short_text
-from gate.records.document import Document
-from gate.records.evidence import TensorDigest
 
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 64 * 1024 * 1024
 MAX_TENSORS = 200_000
 MAX_NAME = 450
 METADATA_KEY = "__metadata__"
+MAX_DIMENSIONS = 64
+MAX_SIZE = 2**63
 
-Size = Annotated[int, Field(ge=0, le=2**63)]
+FORMAT = "safetensors"
 
 
-class TensorEntry(Document):
+class TensorEntry(NamedTuple):
     """What the header says of one tensor; offsets count from the start of the data."""
 
-    dtype: str = Field(max_length=40)
-    shape: Annotated[tuple[Size, ...], Field(max_length=64)]
-    data_offsets: tuple[Size, Size]
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
 
 
-ENTRIES: TypeAdapter[dict[str, TensorEntry]] = TypeAdapter(dict[str, TensorEntry])
-
-
-def read_safetensors(opened: HostileFile) -> tuple[TensorDigest, ...]:
-    """The digest of every tensor, in the order of its data; the file is never held whole.
+def read_safetensors(
+    opened: HostileFile, path_of: Callable[[str], str] = text_part
+) -> StateContent:
+    """Every tensor as a leaf of a flat map; `path_of` makes a path of a name.
 
     Raises `EvidenceError` (or `DocumentError` for a header that is no JSON, which
     `open_hostile` turns into one) naming the file and what is wrong with it.
     """
     data_start, entries = read_layout(opened)
-    return tuple(
-        tensor_digest(
-            name,
-            entry.dtype,
-            entry.shape,
-            opened.pieces(
-                data_start + entry.data_offsets[0], entry.data_offsets[1] - entry.data_offsets[0]
-            ),
-        )
-        for name, entry in entries
+    return StateContent(
+        shown=opened.shown,
+        format=FORMAT,
+        leaves=tuple(
+            TensorLeaf(
+                path_of(name),
+                entry.dtype,
+                entry.shape,
+                FileSpan(
+                    opened,
+                    data_start + entry.data_offsets[0],
+                    entry.data_offsets[1] - entry.data_offsets[0],
+                ),
+            )
+            for name, entry in entries
+        ),
     )
 
 
@@ -84,25 +87,35 @@ def _read_entries(opened: HostileFile, header: bytes) -> list[tuple[str, TensorE
     value.pop(METADATA_KEY, None)
     if len(value) > MAX_TENSORS:
         raise opened.fault(f"more than {MAX_TENSORS:,} tensors")
-    try:
-        entries = ENTRIES.validate_json(json.dumps(value))
-    except ValidationError as error:
-        lines = fault_lines(error, lambda _path: "")
-        raise opened.fault(f"header: {short_text(lines[0])}") from error
-    for name, entry in entries.items():
-        _check_entry(opened, name, entry)
-    return sorted(entries.items(), key=lambda item: item[1].data_offsets)
+    entries = [(name, _read_entry(opened, name, entry)) for name, entry in value.items()]
+    return sorted(entries, key=lambda item: item[1].data_offsets)
 
 
-def _check_entry(opened: HostileFile, name: str, entry: TensorEntry) -> None:
-    shown = f"tensor {short_text(name)}"
+def _read_entry(opened: HostileFile, name: str, entry: object) -> TensorEntry:
     if not 0 < len(name) <= MAX_NAME or not name.isprintable():
-        raise opened.fault(f"{shown}: name is empty, not printable or above {MAX_NAME} characters")
-    if entry.dtype not in ELEMENT_BYTES:
-        raise opened.fault(f"{shown}: unknown dtype {short_text(entry.dtype)}")
-    start, end = entry.data_offsets
-    if math.prod(entry.shape) * ELEMENT_BYTES[entry.dtype] != end - start:
-        raise opened.fault(f"{shown}: {end - start:,} bytes do not fit its dtype and shape")
+        problem = f"name is empty, not printable or above {MAX_NAME} characters"
+        raise opened.fault(f"tensor {short_text(name)}: {problem}")
+    match entry:
+        case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [start, end], **rest}:
+            pass
+        case _:
+            raise opened.fault(f"tensor {short_text(name)}: needs dtype, shape and data_offsets")
+    problem = ""
+    if rest:
+        problem = "has more than dtype, shape and data_offsets"
+    elif not _sizes((*shape, start, end)) or len(shape) > MAX_DIMENSIONS:
+        problem = "shape and data_offsets must be sizes from 0"
+    elif dtype not in ELEMENT_BYTES:
+        problem = f"unknown dtype {short_text(dtype)}"
+    elif math.prod(shape) * ELEMENT_BYTES[dtype] != end - start:
+        problem = f"{end - start:,} bytes do not fit its dtype and shape"
+    if problem:
+        raise opened.fault(f"tensor {short_text(name)}: {problem}")
+    return TensorEntry(dtype, tuple(shape), (start, end))
+
+
+def _sizes(values: tuple[object, ...]) -> bool:
+    return all(type(value) is int and 0 <= value < MAX_SIZE for value in values)
 
 
 def _check_cover(

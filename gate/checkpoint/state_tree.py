@@ -1,27 +1,30 @@
 """Walks an interpreted state and names each leaf by its path.
 
-`model` then `layer.weight` is `/model/layer.weight`; index or integer key 3 is `[3]`. In text keys
-`~` is written `~0`, `/` is `~1` (RFC 6901) and `[` is `~2`, so no two places share a name.
+`model` then `layer.weight` is `/model/layer.weight`; position 3 of a sequence is `[3]`, a key that
+is no text `{3}`, a member of a set `<3>`. In text keys `~` is written `~0`, `/` is `~1` (RFC 6901),
+`[` is `~2`, `{` is `~3` and `<` is `~4`, so no two places share a name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gate.evidence.hostile_file import short_text
-from gate.evidence.pickle_calls import StateError, fault
-from gate.evidence.pickle_nodes import MapNode, OpaqueNode, SetNode
+from gate.checkpoint.hostile_file import short_text
+from gate.checkpoint.pickle_calls import StateError, fault
+from gate.checkpoint.pickle_nodes import MapNode, OpaqueNode, SetNode
 
 MAX_DEPTH = 200
 MAX_VISITS = 1_000_000
 MAX_PATH = 900
 MAX_KEY_BITS = 64
 Child = tuple[str, object]
+ESCAPES = str.maketrans({"~": "~0", "/": "~1", "[": "~2", "{": "~3", "<": "~4"})
 
 
 def leaves(root: object) -> Iterator[tuple[str, object]]:
-    """Each leaf with its path, opaque nodes before what they hold; the order has no meaning.
+    """Each leaf with its path: plain values, tensors, empty containers, and opaque nodes.
 
+    An opaque node is a leaf and what it holds are leaves below it. The order has no meaning.
     Raises `StateError` when the state is nested too deep (or contains itself), is too large, or
     has a key that cannot be a name. Nothing here recurses.
     """
@@ -30,54 +33,59 @@ def leaves(root: object) -> Iterator[tuple[str, object]]:
     while waiting:
         path, node, depth = waiting.pop()
         children = _children(node)
-        if children is None or isinstance(node, OpaqueNode):
+        if not children or isinstance(node, OpaqueNode):
             yield path, node
-        for part, child in children or ():
-            visits += 1
-            _check_limits(path, part, depth, visits)
+        if not children:
+            continue
+        visits += len(children)
+        if depth >= MAX_DEPTH:
+            raise fault(f"is nested deeper than {MAX_DEPTH} levels, or contains itself")
+        if visits > MAX_VISITS:
+            raise fault(f"holds more than {MAX_VISITS:,} values")
+        for part, child in children:
+            if len(path) + len(part) > MAX_PATH or not part.isprintable():
+                raise _bad_name(part)
             waiting.append((path + part, child, depth + 1))
 
 
-def _check_limits(path: str, part: str, depth: int, visits: int) -> None:
-    if depth >= MAX_DEPTH:
-        raise fault(f"is nested deeper than {MAX_DEPTH} levels, or contains itself")
-    if visits > MAX_VISITS:
-        raise fault(f"holds more than {MAX_VISITS:,} values")
-    if len(path) + len(part) > MAX_PATH or not part.isprintable():
-        raise fault(
-            f"key {short_text(part)} is above {MAX_PATH} characters or not printable",
-            hint="Save the state under short plain names.",
-        )
+def _bad_name(part: str) -> StateError:
+    return fault(
+        f"key {short_text(part)} is above {MAX_PATH} characters or not printable",
+        hint="Save the state under short plain names.",
+    )
 
 
-def _children(node: object) -> Iterator[Child] | None:
+def _children(node: object) -> list[Child] | None:
     """The named parts of a node, or None when it is a leaf."""
     if isinstance(node, MapNode):
         return _map_children(node)
     if isinstance(node, list | tuple):
-        return _numbered("", node)
+        return [(f"[{index}]", item) for index, item in enumerate(node)]
     if isinstance(node, SetNode):
         # A set has no order of its own: plain values take one from their text.
-        return _numbered("", sorted(node.items, key=_set_order))
+        members = sorted(node.items, key=_set_order)
+        return [(f"<{index}>", item) for index, item in enumerate(members)]
     return _opaque_children(node) if isinstance(node, OpaqueNode) else None
 
 
-def _numbered(before: str, items: list[object] | tuple[object, ...]) -> Iterator[Child]:
-    return ((f"{before}[{index}]", item) for index, item in enumerate(items))
+def _map_children(node: MapNode) -> list[Child]:
+    children = [(_key_part(key), value) for key, value in node.pairs]
+    if node.attributes:
+        children += _numbered("/~attributes", node.attributes)
+    return children
 
 
-def _map_children(node: MapNode) -> Iterator[Child]:
-    for key, value in node.pairs:
-        yield _key_part(key), value
-    yield from _numbered("/~attributes", node.attributes)
+def _opaque_children(node: OpaqueNode) -> list[Child]:
+    return [
+        *_numbered("/~arguments", node.arguments),
+        *_numbered("/~items", node.items),
+        *_numbered("/~states", node.states),
+        *((_key_part(key), value) for key, value in node.pairs),
+    ]
 
 
-def _opaque_children(node: OpaqueNode) -> Iterator[Child]:
-    yield from _numbered("/~arguments", node.arguments)
-    yield from _numbered("/~items", node.items)
-    yield from _numbered("/~states", node.states)
-    for key, value in node.pairs:
-        yield _key_part(key), value
+def _numbered(before: str, items: list[object] | tuple[object, ...]) -> list[Child]:
+    return [(f"{before}[{index}]", item) for index, item in enumerate(items)]
 
 
 def _set_order(item: object) -> tuple[str, str]:
@@ -93,16 +101,16 @@ def _plain_text(value: float | str | bytes) -> str:
 
 def text_part(key: str) -> str:
     """A text key as a part of a path."""
-    return "/" + key.replace("~", "~0").replace("/", "~1").replace("[", "~2")
+    return "/" + key.translate(ESCAPES)
 
 
 def _key_part(key: object) -> str:
     if isinstance(key, str):
-        return text_part(key)
+        return "/" + key if key.isidentifier() else text_part(key)
     if key is None or isinstance(key, bool | float | bytes):
-        return f"[{key!r}]"
+        return f"{{{key!r}}}"
     if isinstance(key, int) and key.bit_length() <= MAX_KEY_BITS:
-        return f"[{key}]"
+        return f"{{{key}}}"
     raise _key_fault(key)
 
 

@@ -1,95 +1,95 @@
-"""The logical bytes of a tensor: row-major elements, whatever its strides are."""
+"""Where a tensor's logical bytes come from when its elements do not simply lie in a row."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator
+from typing import NamedTuple
 
-import numpy as np
+from gate.checkpoint.dtypes import ELEMENT_BYTES
+from gate.checkpoint.hostile_file import HostileFile
+from gate.checkpoint.leaves import FileSpan, TensorSource
+from gate.checkpoint.pickle_nodes import TensorNode
 
-from gate.evidence.dtypes import ELEMENT_BYTES
-from gate.evidence.hostile_file import CHUNK_BYTES, HostileFile
-from gate.evidence.pickle_nodes import TensorNode
-
-MAX_TENSOR_BYTES = 64 * 1024**3
 MAX_STRIDED_BYTES = 1024**3
 MAX_STRIDED_ELEMENTS = 1_000_000_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TensorPlace:
-    """Where a tensor's storage lies in the file."""
+class StridedSpan(NamedTuple):
+    """A view with steps: its span is read into memory, then walked in row-major order."""
 
-    tensor: TensorNode
-    storage_start: int
-    storage_bytes: int
-
-    @property
-    def element_bytes(self) -> int:
-        """Bytes of one element."""
-        return ELEMENT_BYTES[self.tensor.dtype]
+    span: FileSpan
+    shape: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    element_bytes: int
 
     @property
-    def elements(self) -> int:
-        """How many elements the shape has; a 0-d tensor has one."""
-        return math.prod(self.tensor.shape)
+    def size_bytes(self) -> int:
+        """Of the logical elements, however few bytes they stand on."""
+        return math.prod(self.shape) * self.element_bytes
 
     @property
-    def span(self) -> int:
-        """Elements from the first to the last one that the tensor touches, both included."""
-        tensor = self.tensor
-        last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.strides, strict=True))
-        return last + 1 if self.elements else 0
+    def identity(self) -> Hashable:
+        """The place, and how it is walked."""
+        return self.span.identity, self.shape, self.strides_bytes, self.element_bytes
 
-    @property
-    def contiguous(self) -> bool:
-        """Whether the elements lie in row-major order without gaps."""
-        expected = 1
-        for size, stride in zip(
-            reversed(self.tensor.shape), reversed(self.tensor.strides), strict=True
-        ):
-            if size != 1 and stride != expected:
-                return False
-            expected *= size
-        return True
+    def pieces(self, size: int) -> Iterator[memoryview]:
+        """As in `TensorSource`; the whole span is in memory meanwhile."""
+        import numpy as np  # noqa: PLC0415 - slow to import, and most states have no such tensor
+
+        buffer = bytearray(self.span.size_bytes)
+        self.span.opened.read_into(self.span.start, memoryview(buffer))
+        # numpy checks again that shape and strides stay inside the buffer.
+        elements: np.ndarray[tuple[int, ...], np.dtype[np.void]] = np.ndarray(
+            shape=self.shape,
+            dtype=np.dtype((np.void, self.element_bytes)),
+            buffer=buffer,
+            strides=self.strides_bytes,
+        )
+        at_once = max(1, size // self.element_bytes)
+        for first in range(0, elements.size, at_once):
+            yield memoryview(elements.flat[first : first + at_once].tobytes())
 
 
-def check_place(opened: HostileFile, place: TensorPlace) -> None:
-    """Refuse a tensor that reaches outside its storage, or is too large to hash.
+def tensor_source(
+    opened: HostileFile, tensor: TensorNode, storage_start: int, storage_bytes: int
+) -> TensorSource:
+    """The source of a tensor whose storage lies at `storage_start`.
 
-    A strided tensor is gathered in memory, so its span has a tighter limit than a contiguous one.
+    Raises `EvidenceError` for a tensor that reaches outside its storage, or that must be gathered
+    in memory and is too large for that.
     """
-    end = (place.tensor.offset + place.span) * place.element_bytes
-    if end > place.storage_bytes:
+    width = ELEMENT_BYTES[tensor.dtype]
+    start = storage_start + tensor.offset * width
+    elements = math.prod(tensor.shape)
+    span = _span(tensor) if elements else 0
+    if (tensor.offset + span) * width > storage_bytes:
         raise opened.fault("a tensor reaches outside its storage")
-    if place.elements * place.element_bytes > MAX_TENSOR_BYTES:
-        raise opened.fault(f"a tensor has more than {MAX_TENSOR_BYTES:,} bytes")
-    if place.elements and not place.contiguous:
-        too_many = place.elements > MAX_STRIDED_ELEMENTS
-        if too_many or place.span * place.element_bytes > MAX_STRIDED_BYTES:
-            raise opened.fault(
-                "an expanded or strided tensor is too large to gather",
-                hint="Save tensor.contiguous(), or a clone of the part that matters.",
-            )
-
-
-def logical_pieces(opened: HostileFile, place: TensorPlace) -> Iterator[bytes]:
-    """The tensor's bytes in pieces of about 1 MiB; call `check_place` first."""
-    if not place.elements:
-        return
-    start = place.storage_start + place.tensor.offset * place.element_bytes
-    span_bytes = place.span * place.element_bytes
-    if place.contiguous:
-        yield from opened.pieces(start, span_bytes)
-        return
-    # numpy checks again that shape and strides stay inside the buffer.
-    elements: np.ndarray[tuple[int, ...], np.dtype[np.void]] = np.ndarray(
-        shape=place.tensor.shape,
-        dtype=np.dtype((np.void, place.element_bytes)),
-        buffer=opened.read_at(start, span_bytes),
-        strides=tuple(stride * place.element_bytes for stride in place.tensor.strides),
+    if not elements or _contiguous(tensor):
+        return FileSpan(opened, start, elements * width)
+    if elements > MAX_STRIDED_ELEMENTS or span * width > MAX_STRIDED_BYTES:
+        raise opened.fault(
+            "an expanded or strided tensor is too large to gather",
+            hint="Save tensor.contiguous(), or a clone of the part that matters.",
+        )
+    return StridedSpan(
+        span=FileSpan(opened, start, span * width),
+        shape=tensor.shape,
+        strides_bytes=tuple(stride * width for stride in tensor.strides),
+        element_bytes=width,
     )
-    at_once = CHUNK_BYTES // place.element_bytes
-    for first in range(0, place.elements, at_once):
-        yield elements.flat[first : first + at_once].tobytes()
+
+
+def _span(tensor: TensorNode) -> int:
+    """Elements from the first to the last one that the tensor touches, both included."""
+    return 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.strides, strict=True))
+
+
+def _contiguous(tensor: TensorNode) -> bool:
+    """Whether the elements lie in row-major order without gaps."""
+    expected = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.strides), strict=True):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True

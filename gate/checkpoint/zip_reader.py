@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gate.evidence.hostile_file import HostileFile, short_text
+from gate.checkpoint.hostile_file import HostileFile, short_text
 
 MAX_ENTRIES = 200_000
 MAX_DIRECTORY_BYTES = 64 * 1024 * 1024

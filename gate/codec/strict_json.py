@@ -7,12 +7,17 @@ nesting with RecursionError; each of these lets one reader see another document 
 from __future__ import annotations
 
 import json
+import re
 from typing import NoReturn
 
 from gate.errors import DocumentError
 
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 32
+# A string that never ends reaches to the end of the text, so that no second look is needed.
+STRINGS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
+NO_BRACKETS = re.compile(r"[^\[\]{}]+")
+INNERMOST = re.compile(r"\[\]|\{\}")
 
 
 def parse_json(
@@ -51,25 +56,18 @@ def parse_json(
 
 
 def _check_depth(text: str, source: str) -> None:
-    """Count brackets outside strings before parsing: the parser itself recurses."""
-    depth = 0
-    in_string = escaped = False
-    for character in text:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif character == "\\":
-                escaped = True
-            elif character == '"':
-                in_string = False
-        elif character == '"':
-            in_string = True
-        elif character in "[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise DocumentError(f"{source}: nested deeper than {MAX_DEPTH} levels")
-        elif character in "]}":
-            depth -= 1
+    """Refuse deep nesting before parsing: the parser itself recurses.
+
+    What is left of the brackets outside strings loses its innermost pairs, once for each level.
+    """
+    left = NO_BRACKETS.sub("", STRINGS.sub("", text))
+    for _ in range(MAX_DEPTH):
+        shorter = INNERMOST.sub("", left)
+        if len(shorter) == len(left):
+            break
+        left = shorter
+    if INNERMOST.search(left) or len(left) > MAX_DEPTH:
+        raise DocumentError(f"{source}: nested deeper than {MAX_DEPTH} levels")
 
 
 def _distinct_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, field_validator
 
+from gate.checkpoint.hostile_file import plain_text
 from gate.errors import EvidenceError, RunError
 from gate.evidence.guest_documents import Count, OwnedDocument
 from gate.evidence.guest_files import (
@@ -16,7 +17,6 @@ from gate.evidence.guest_files import (
     find_processes,
     read_own_document,
 )
-from gate.evidence.hostile_file import plain_text
 from gate.ports import Files
 from gate.records.census import (
     MAX_STEP,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gate.codec.digests import state_manifest
+from gate.checkpoint.digest import LeafDigest
+from gate.checkpoint.hostile_file import plain_text
 from gate.errors import EvidenceError
 from gate.evidence.census import read_census
-from gate.evidence.checkpoint_reader import read_checkpoint
 from gate.evidence.guest_documents import MetricLine
 from gate.evidence.guest_files import GuestFile, find_processes, read_guest_lines
-from gate.evidence.hostile_file import open_hostile, plain_text
 from gate.evidence.metrics import file_series, guest_series, output_series
 from gate.evidence.ranks import (
     TrainedRank,
@@ -19,18 +18,15 @@ from gate.evidence.ranks import (
     refuse_idle_ranks,
     refuse_problems,
 )
-from gate.evidence.safetensors_reader import read_safetensors
+from gate.evidence.saved_state import captured_state, manifest, saved_checkpoint
 from gate.evidence.step_series import step_series
 from gate.evidence.steps import recorder_cost, step_digests, step_memory, step_timings
 from gate.evidence.tampering import read_tampering
 from gate.evidence.tensorboard import tensorboard_series
-from gate.evidence.torch_archive import CheckpointContent
 from gate.ports import Files
-from gate.records.evidence import Environment, MetricSeries, RunEvidence, TensorDigest
+from gate.records.evidence import Environment, MetricSeries, RunEvidence
 from gate.records.runs import RunMode, RunRecord
 from gate.records.settings import TrainSettings
-
-MAX_STATE_BYTES = 64 * 1024**3
 
 
 def collect_run(
@@ -57,8 +53,8 @@ def collect_run(
     ]
     if run.mode is RunMode.STRICT:
         refuse_problems("the guest could not observe everything", problems)
-    saved = _saved_checkpoint(files, workdir_tree, train)
-    states = [tensor for rank in ranks for tensor in _state(files, out, rank)]
+    saved, saved_notes = saved_checkpoint(files, workdir_tree, train)
+    captured = [leaf for rank in ranks for leaf in _captured(files, out, rank)]
     return RunEvidence(
         run=run,
         metrics=_metrics(
@@ -67,7 +63,7 @@ def collect_run(
         ),
         steps=step_digests(ranks),
         timings=step_timings(ranks[0]),
-        checkpoint=state_manifest([*states, *saved.tensors]),
+        checkpoint=manifest([*captured, *saved]),
         environment=Environment(parts=ranks[0].summary.environment),
         processes=processes,
         peak_memory_bytes=max(rank.summary.peak_memory_bytes for rank in ranks),
@@ -75,40 +71,15 @@ def collect_run(
         memory=step_memory(ranks[0]),
         recorder=recorder_cost(ranks),
         first_step_seconds=ranks[0].summary.first_step_seconds,
-        notes=(*problems, *saved.notes),
+        notes=(*problems, *saved_notes),
         census=read_census(files, out, found),
         tampering=read_tampering(files, out, found),
         tampered=sum(rank.summary.tampered for rank in ranks),
     )
 
 
-def _state(files: Files, out: Path, rank: TrainedRank) -> list[TensorDigest]:
-    """The guest's capture: `state/<name>` for rank 0, `state.rank<r>/<name>` for the others."""
-    name = rank.files.name(GuestFile.STATE)
-    number = rank.files.rank
-    prefix = f"state.rank{number}/" if number else "state/"
-    with open_hostile(files, out / name, name, max_bytes=MAX_STATE_BYTES) as opened:
-        tensors = read_safetensors(opened)
-    if not tensors:
-        raise EvidenceError(
-            f"{name}: holds no tensor, so no training state could be compared",
-            hint="The optimizer must own parameters of the model.",
-        )
-    return [tensor.model_copy(update={"name": prefix + tensor.name}) for tensor in tensors]
-
-
-def _saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> CheckpointContent:
-    """The script's own file, when the settings name one."""
-    if train.checkpoint is None:
-        return CheckpointContent(tensors=())
-    saved = read_checkpoint(files, workdir_tree / train.checkpoint, train.checkpoint)
-    if not saved.tensors:
-        raise EvidenceError(
-            f"{train.checkpoint}: holds no tensor and no number to compare",
-            hint="Save the model's state_dict there, or leave train.checkpoint out: the guest "
-            "captures the state by itself.",
-        )
-    return saved
+def _captured(files: Files, out: Path, rank: TrainedRank) -> list[LeafDigest]:
+    return captured_state(files, out / rank.files.name(GuestFile.STATE), rank.files.rank)
 
 
 def _guest_metrics(files: Files, out: Path, rank: TrainedRank) -> tuple[MetricSeries, ...]:

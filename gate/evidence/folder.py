@@ -11,10 +11,10 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field
 
+from gate.checkpoint.hostile_file import open_hostile
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import read_document, write_document
 from gate.errors import DocumentError, EvidenceError
-from gate.evidence.hostile_file import open_hostile
 from gate.ports import Files
 from gate.records.document import Document
 from gate.records.evidence import SHA256_PATTERN, EvidenceSet, RunEvidence

@@ -9,10 +9,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
+from gate.checkpoint.hostile_file import HostileFile, open_hostile
 from gate.codec.documents import read_document
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.guest_documents import OwnedDocument
-from gate.evidence.hostile_file import HostileFile, open_hostile
 from gate.ports import Files
 from gate.records.document import Document
 

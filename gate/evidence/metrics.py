@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from gate.checkpoint.hostile_file import HostileFile, open_hostile, short_text
 from gate.codec.strict_json import parse_json
 from gate.errors import EvidenceError
 from gate.evidence.guest_documents import MetricLine, StepLine
 from gate.evidence.guest_files import MAX_LINE_BYTES, MAX_LINES_BYTES, numbered_lines
-from gate.evidence.hostile_file import HostileFile, open_hostile, short_text
 from gate.evidence.series import SeriesCollector
 from gate.ports import Files
 from gate.records.evidence import MetricSeries, MetricSource

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from gate.checkpoint.hostile_file import plain_text
 from gate.errors import EvidenceError
 from gate.evidence.guest_documents import Attestation, StepLine, Summary
 from gate.evidence.guest_files import (
@@ -15,7 +16,6 @@ from gate.evidence.guest_files import (
     read_guest_lines,
     read_own_document,
 )
-from gate.evidence.hostile_file import plain_text
 from gate.evidence.shut_out import shut_out_by
 from gate.ports import Files
 from gate.records.evidence import GuestProcess

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gate.checkpoint.hostile_file import short_text
 from gate.errors import EvidenceError
 from gate.evidence.guest_documents import MAX_STEP
-from gate.evidence.hostile_file import short_text
 from gate.records.evidence import FloatType, MetricSeries, MetricSource, Point
 
 MAX_NAME = 200

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gate.checkpoint.hostile_file import plain_text
 from gate.errors import EvidenceError
 from gate.evidence.guest_files import GuestFile, ProcessFiles, read_guest_lines
-from gate.evidence.hostile_file import plain_text
 from gate.ports import Files
 from gate.records.determinism_settings import Tamper
 from gate.records.evidence import RunEvidence

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.evidence.dtypes import ELEMENT_BYTES
-from gate.evidence.hostile_file import CHUNK_BYTES, HostileFile, open_hostile
-from gate.evidence.safetensors_reader import TensorEntry, read_layout
+from gate.checkpoint.dtypes import ELEMENT_BYTES
+from gate.checkpoint.hostile_file import CHUNK_BYTES, HostileFile, open_hostile
+from gate.checkpoint.safetensors_reader import TensorEntry, read_layout
 from gate.ports import Files
 from gate.records.values import FLOAT_NAMES, FloatPair, FloatTensor
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
+from gate.checkpoint.hostile_file import HostileFile, open_hostile, plain_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.event_records import small_records
 from gate.evidence.event_scalars import MalformedEventError, Scalar, scalars
-from gate.evidence.hostile_file import HostileFile, open_hostile, plain_text
 from gate.evidence.series import SeriesCollector
 from gate.ports import Files
 from gate.records.evidence import MetricSeries, MetricSource

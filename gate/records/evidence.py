@@ -121,7 +121,10 @@ class RecorderCost(Document):
 
 
 class TensorDigest(Document):
-    """A tensor's identity: type, shape and the logical row-major little-endian bytes."""
+    """A leaf of a training state: a tensor by type, shape and bytes, or a plain value by its kind.
+
+    `dtype` is upper-case for a tensor (`F32`), lower-case for a value (`int`), whose shape is `()`.
+    """
 
     name: str = Field(min_length=1, max_length=1000)
     dtype: str = Field(max_length=40)
@@ -130,13 +133,16 @@ class TensorDigest(Document):
 
 
 class CheckpointManifest(Document):
-    """Every tensor and every plain value of a training state, sorted by name, and their root.
+    """Every tensor and every plain value of a training state, sorted by name, and their roots.
 
-    `algorithm` names how the digests were made; digests of two algorithms are never compared.
+    `algorithm` and `hash` name how the digests were made; digests of two kinds are never compared.
+    `parts` holds the roots of model, optimizer, random state and the rest; `root` is over them.
     """
 
-    algorithm: str
+    algorithm: str = Field(max_length=40)
+    hash: Literal["sha256"] = "sha256"
     tensors: tuple[TensorDigest, ...]
+    parts: dict[str, str]
     root: str = Field(pattern=SHA256_PATTERN)
 
     @field_validator("tensors")

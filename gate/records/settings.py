@@ -38,6 +38,17 @@ class IsolationMode(StrEnum):
     UID = "uid"
 
 
+class CheckpointExclusion(Document):
+    """Leaves of the saved file that are no part of the result."""
+
+    pattern: str = Field(
+        min_length=1,
+        max_length=300,
+        description="Path of the leaves: * is anything but a slash, ** anything at all.",
+    )
+    reason: str = Field(min_length=1, max_length=200, description="Why; every report prints it.")
+
+
 class TrainSettings(Document):
     """The smoke training: what to start and when to stop it."""
 
@@ -77,6 +88,11 @@ class TrainSettings(Document):
         default=None,
         description="File that the script saves, relative to train.workdir; its tensors are "
         "compared beside the state that the guest captures.",
+    )
+    checkpoint_exclude: tuple[CheckpointExclusion, ...] = Field(
+        default=(),
+        max_length=50,
+        description="Leaves of that file that do not count; each is reported with its reason.",
     )
     device: Device = Field(
         default=Device.AUTO,

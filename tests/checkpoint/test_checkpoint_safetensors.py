@@ -3,21 +3,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checkpoint_digests import content_of, root_of
+from checkpoint_digests import content_of, digests_of, root_of, small_tensor
 from guest_folder import safetensors_bytes, safetensors_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate.codec.digests import tensor_digest
+from gate.checkpoint import safetensors_reader
+from gate.checkpoint.hostile_file import open_hostile
+from gate.checkpoint.leaves import StateContent
+from gate.checkpoint.safetensors_reader import read_safetensors
 from gate.edges.files import LocalFiles
 from gate.errors import EvidenceError
-from gate.evidence import safetensors_reader
-from gate.evidence.hostile_file import open_hostile
-from gate.evidence.safetensors_reader import read_safetensors
-from gate.records.evidence import TensorDigest
 
 
-def read(path: Path) -> tuple[TensorDigest, ...]:
+def read(path: Path) -> StateContent:
     with open_hostile(LocalFiles(), path, path.name, max_bytes=2**30) as opened:
         return read_safetensors(opened)
 
@@ -32,10 +31,10 @@ def test_each_tensor_is_hashed_under_its_name(tmp_path: Path) -> None:
     path.write_bytes(
         safetensors_bytes({"w": ("F32", [1, 2], b"12345678"), "n": ("I64", [], b"abcdefgh")})
     )
-    assert read(path) == (
-        tensor_digest("w", "F32", (1, 2), [b"12345678"]),
-        tensor_digest("n", "I64", (), [b"abcdefgh"]),
-    )
+    assert digests_of(path) == {
+        "/w": small_tensor("F32", (1, 2), b"12345678"),
+        "/n": small_tensor("I64", (), b"abcdefgh"),
+    }
 
 
 def test_metadata_and_order_do_not_count(tmp_path: Path) -> None:
@@ -55,13 +54,13 @@ def test_large_tensors_are_hashed_in_pieces(tmp_path: Path) -> None:
     content = bytes(range(256)) * 10_000
     path = tmp_path / "large.safetensors"
     path.write_bytes(safetensors_bytes({"w": ("U8", [len(content)], content)}))
-    assert read(path) == (tensor_digest("w", "U8", (len(content),), [content]),)
+    assert digests_of(path) == {"/w": small_tensor("U8", (len(content),), content)}
 
 
 def test_names_of_a_checkpoint_are_paths(tmp_path: Path) -> None:
     path = tmp_path / "names.safetensors"
     path.write_bytes(safetensors_bytes({"a/b~[": ("U8", [0], b"")}))
-    assert content_of(path).tensors[0].name == "checkpoint/a~1b~0~2"
+    assert content_of(path).leaves[0].path == "/a~1b~0~2"
 
 
 @pytest.mark.parametrize(
@@ -78,10 +77,10 @@ def test_names_of_a_checkpoint_are_paths(tmp_path: Path) -> None:
         ({"": entry(0, 4)}, b"1234", "'': name is empty, not printable"),
         ({"\n": entry(0, 4)}, b"1234", r"'\n': name is empty, not printable"),
         ({"a" * 451: entry(0, 4)}, b"1234", "above 450 characters"),
-        ({"a": entry(0, 4, [-4])}, b"1234", "header: 'a.shape[0]: must be"),
-        ({"a": {"dtype": "U8"}}, b"", "header: 'a.shape: is required"),
-        ({"a": {**dict.fromkeys("xy", 1)}}, b"", "header: 'a.dtype: is required"),
-        ({"a": [1]}, b"", "header: 'a: must be"),
+        ({"a": entry(0, 4, [-4])}, b"1234", "'a': shape and data_offsets must be sizes from 0"),
+        ({"a": {"dtype": "U8"}}, b"", "'a': needs dtype, shape and data_offsets"),
+        ({"a": {**dict.fromkeys("xy", 1)}}, b"", "'a': needs dtype, shape and data_offsets"),
+        ({"a": [1]}, b"", "'a': needs dtype, shape and data_offsets"),
         ([1], b"", "header is not a JSON object"),
     ],
 )

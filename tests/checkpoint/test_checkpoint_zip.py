@@ -9,8 +9,8 @@ import pytest
 from checkpoint_digests import content_of, root_of
 from hostile_archives import archive, pickled, tensor
 
+from gate.checkpoint import torch_archive, zip_reader
 from gate.errors import EvidenceError
-from gate.evidence import torch_archive, zip_reader
 
 WHOLE = pickled(tensor())
 LOCAL, CENTRAL, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
@@ -37,7 +37,7 @@ def patched(path: Path, magic: bytes, offset: int, new: bytes, *, nth: int = 0) 
 @pytest.fixture
 def whole(tmp_path: Path) -> Path:
     path = archive(tmp_path, WHOLE)
-    assert len(content_of(path).tensors) == 1
+    assert len(content_of(path).leaves) == 1
     return path
 
 

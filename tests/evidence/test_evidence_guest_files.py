@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from guest_folder import GuestFolder, step_line
 
+from gate.checkpoint.hostile_file import open_hostile, plain_text, short_text
 from gate.edges.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence import guest_files
 from gate.evidence.guest_documents import Attestation, ExactNumber, StepLine, Summary, representable
 from gate.evidence.guest_files import GuestFile, find_processes, read_guest_document
-from gate.evidence.hostile_file import open_hostile, plain_text, short_text
 from gate.records.evidence import FloatType
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from gate.evidence.dtypes import ELEMENT_BYTES
+from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.harness.safetensors_file import write_safetensors
 from gate.harness.tensor_bytes import SAFETENSORS_TYPES, byte_size
 

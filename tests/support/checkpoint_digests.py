@@ -1,22 +1,35 @@
-"""Digests of checkpoints for tests, through the room's own entry."""
+"""Digests of saved states for tests, through the room's own entry."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
-from gate.codec.digests import state_root
+from gate.checkpoint.canonical import WHOLE, tensor_head
+from gate.checkpoint.digest import StateDigest, digest_state
+from gate.checkpoint.formats import open_state
 from gate.edges.files import LocalFiles
-from gate.evidence.checkpoint_reader import read_checkpoint
-from gate.evidence.torch_archive import CheckpointContent
+
+MAX_BYTES = 64 * 1024**3
 
 
-def content_of(path: Path) -> CheckpointContent:
-    return read_checkpoint(LocalFiles(), path, path.name)
+def content_of(path: Path, *, max_bytes: int = MAX_BYTES) -> StateDigest:
+    with open_state(LocalFiles(), path, path.name, max_bytes=MAX_BYTES) as content:
+        return digest_state(content, max_bytes=max_bytes)
 
 
 def root_of(path: Path) -> str:
-    return state_root(content_of(path).tensors)
+    return content_of(path).roots.whole
 
 
-def leaves_of(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
-    return {item.name: (item.dtype, item.shape) for item in content_of(path).tensors}
+def leaves_of(path: Path) -> dict[str, tuple[str, tuple[int, ...] | None]]:
+    return {leaf.path: (leaf.kind, leaf.shape) for leaf in content_of(path).leaves}
+
+
+def digests_of(path: Path) -> dict[str, bytes]:
+    return {leaf.path: leaf.digest for leaf in content_of(path).leaves}
+
+
+def small_tensor(dtype: str, shape: tuple[int, ...], data: bytes) -> bytes:
+    """The leaf of a tensor below the size of a chunk, from the words of docs/digest.md."""
+    return hashlib.sha256(tensor_head(WHOLE, dtype, shape) + data).digest()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from gate.codec.digests import state_manifest, tensor_digest
+import hashlib
+
+from gate.checkpoint.canonical import WHOLE, tensor_head
+from gate.checkpoint.digest import LeafDigest
+from gate.evidence.saved_state import manifest
 from gate.records.evidence import (
     CheckpointManifest,
     Environment,
@@ -43,9 +47,14 @@ def series_of(
 
 def manifest_of(**contents: bytes) -> CheckpointManifest:
     """One U8 vector for each name."""
-    return state_manifest(
-        tensor_digest(name, "U8", (len(data),), [data]) for name, data in contents.items()
+    return manifest(
+        LeafDigest(name, "model", "U8", (len(data),), len(data), _leaf(data))
+        for name, data in contents.items()
     )
+
+
+def _leaf(data: bytes) -> bytes:
+    return hashlib.sha256(tensor_head(WHOLE, "U8", (len(data),)) + data).digest()
 
 
 def record_of(label: str = "strict-1") -> RunRecord:

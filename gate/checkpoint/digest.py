@@ -1,0 +1,125 @@
+"""The digest of a whole state: every leaf, the root of each part, and the root over all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gate.checkpoint.canonical import ALGORITHM, part_root, state_root
+from gate.checkpoint.exclusions import (
+    DEFAULT_EXCLUSIONS,
+    Excluded,
+    Exclusion,
+    without_excluded,
+)
+from gate.checkpoint.hashes import DEFAULT_HASH, named_hash
+from gate.checkpoint.hashing import available_threads, digest_leaves
+from gate.checkpoint.hostile_file import short_text
+from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf
+from gate.checkpoint.parts import PARTS, part_of
+from gate.errors import EvidenceError
+
+MAX_LEAVES = 1_000_000
+
+
+class LeafDigest(NamedTuple):
+    """One leaf: `kind` is a tensor's dtype or a value's kind; a value has no shape."""
+
+    path: str
+    part: str
+    kind: str
+    shape: tuple[int, ...] | None
+    size_bytes: int
+    digest: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Roots:
+    """The root over everything and that of each part, as hexadecimal."""
+
+    whole: str
+    parts: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StateDigest:
+    """What `repro-gate digest` prints; leaves are sorted by path."""
+
+    algorithm: str
+    hash_name: str
+    format: str
+    roots: Roots
+    leaves: tuple[LeafDigest, ...]
+    excluded: tuple[Excluded, ...]
+    notes: tuple[str, ...]
+
+
+def digest_state(
+    content: StateContent,
+    *,
+    hash_name: str = DEFAULT_HASH,
+    exclusions: Sequence[Exclusion] = DEFAULT_EXCLUSIONS,
+    threads: int | None = None,
+    max_bytes: int | None = None,
+) -> StateDigest:
+    """Digest every leaf that no exclusion takes out.
+
+    `max_bytes` bounds the logical bytes of all tensors together, since a small file can describe
+    huge views. Raises `EvidenceError` for that, for a path that occurs twice, and for whatever is
+    wrong with the bytes; `SettingsError` for an unknown hash.
+    """
+    new = named_hash(hash_name)
+    kept, excluded = without_excluded(content.leaves, exclusions)
+    kept.sort(key=lambda leaf: leaf.path)
+    _check(content.shown, kept, max_bytes)
+    digests = digest_leaves(kept, new, threads or available_threads())
+    leaves = tuple(_digested(leaf, digest) for leaf, digest in zip(kept, digests, strict=True))
+    return StateDigest(
+        algorithm=ALGORITHM,
+        hash_name=hash_name,
+        format=content.format,
+        roots=roots_of(leaves, hash_name),
+        leaves=leaves,
+        excluded=excluded,
+        notes=content.notes,
+    )
+
+
+def roots_of(leaves: Iterable[LeafDigest], hash_name: str) -> Roots:
+    """The roots over any leaves with distinct paths."""
+    new = named_hash(hash_name)
+    by_part: dict[str, list[tuple[str, bytes]]] = {part: [] for part in PARTS}
+    for leaf in leaves:
+        by_part[leaf.part].append((leaf.path, leaf.digest))
+    parts = {part: part_root(new, hash_name, part, rows) for part, rows in by_part.items()}
+    return Roots(
+        whole=state_root(new, hash_name, parts).hex(),
+        parts={part: root.hex() for part, root in parts.items()},
+    )
+
+
+def _check(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> None:
+    if len(leaves) > MAX_LEAVES:
+        raise EvidenceError(f"{shown}: more than {MAX_LEAVES:,} tensors and values")
+    before = None
+    total = 0
+    for leaf in leaves:
+        if leaf.path == before:
+            raise EvidenceError(f"{shown}: {short_text(leaf.path)} is there twice")
+        before = leaf.path
+        if isinstance(leaf, TensorLeaf):
+            total += leaf.source.size_bytes
+    if max_bytes is not None and total > max_bytes:
+        raise EvidenceError(
+            f"{shown}: all tensors together exceed {max_bytes:,} bytes",
+            hint="Save clones instead of expanded views.",
+        )
+
+
+def _digested(leaf: Leaf, digest: bytes) -> LeafDigest:
+    if isinstance(leaf, TensorLeaf):
+        part = part_of(leaf.path, tensor=True)
+        return LeafDigest(leaf.path, part, leaf.dtype, leaf.shape, leaf.source.size_bytes, digest)
+    part = part_of(leaf.path, tensor=False)
+    return LeafDigest(leaf.path, part, leaf.kind, None, len(leaf.data), digest)

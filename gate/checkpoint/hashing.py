@@ -1,0 +1,196 @@
+"""Digests of many leaves at once: all cores, each byte read once, no tensor held in memory.
+
+Small tensors that lie near each other are read together; large ones are cut into the chunks of the
+canonical form, which are hashed in parallel. `hashlib` lets other threads run while it hashes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from gate.checkpoint.canonical import (
+    CHUNK_BYTES,
+    WHOLE,
+    chunked_digest,
+    tensor_head,
+    value_digest,
+)
+from gate.checkpoint.hashes import NewHasher
+from gate.checkpoint.leaves import PIECE_BYTES, FileSpan, Leaf, TensorLeaf, ValueLeaf
+
+SMALL_BYTES = 64 * 1024
+WINDOW_BYTES = PIECE_BYTES
+MAX_GAP_BYTES = 4096
+
+
+def available_threads() -> int:
+    """One for each core that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def digest_leaves(leaves: Sequence[Leaf], new: NewHasher, threads: int) -> list[bytes]:
+    """The digest of each leaf, in the order given; equal sources are hashed once.
+
+    Raises whatever reading the sources raises.
+    """
+    found: list[bytes] = [b""] * len(leaves)
+    firsts: dict[tuple[Hashable, ...], int] = {}
+    copies: list[tuple[int, int]] = []
+    tensors: list[tuple[int, TensorLeaf]] = []
+    for index, leaf in enumerate(leaves):
+        if isinstance(leaf, ValueLeaf):
+            found[index] = value_digest(new, leaf.kind, leaf.data)
+            continue
+        first = firsts.setdefault((leaf.source.identity, leaf.dtype, leaf.shape), index)
+        if first == index:
+            tensors.append((index, leaf))
+        else:
+            copies.append((index, first))
+    _digest_tensors(tensors, new, threads, found)
+    for index, first in copies:
+        found[index] = found[first]
+    return found
+
+
+def _digest_tensors(
+    tensors: Sequence[tuple[int, TensorLeaf]], new: NewHasher, threads: int, found: list[bytes]
+) -> None:
+    small, large, odd = _sorted_by_size(tensors)
+    buffers = _Buffers()
+    tasks: list[Callable[[], object]] = []
+    chunks: dict[int, list[bytes]] = {}
+    for index, _, span in large:
+        starts = range(0, span.size_bytes, CHUNK_BYTES)
+        chunks[index] = digests = [b""] * len(starts)
+        tasks += [
+            partial(_one_chunk, span, start, number, digests, new, buffers)
+            for number, start in enumerate(starts)
+        ]
+    tasks += [partial(_one_odd, index, leaf, new, found) for index, leaf in odd]
+    tasks += [partial(_one_window, window, new, buffers, found) for window in _windows(small)]
+    _run_all(tasks, threads)
+    for index, leaf, _ in large:
+        found[index] = chunked_digest(new, leaf.dtype, leaf.shape, chunks[index])
+
+
+Spanned = tuple[int, TensorLeaf, FileSpan]
+
+
+def _sorted_by_size(
+    tensors: Iterable[tuple[int, TensorLeaf]],
+) -> tuple[list[Spanned], list[Spanned], list[tuple[int, TensorLeaf]]]:
+    """Small ones in one file, large ones in one file, and whatever has another source."""
+    small: list[Spanned] = []
+    large: list[Spanned] = []
+    odd: list[tuple[int, TensorLeaf]] = []
+    for index, leaf in tensors:
+        source = leaf.source
+        if not isinstance(source, FileSpan) or SMALL_BYTES < source.size_bytes <= CHUNK_BYTES:
+            odd.append((index, leaf))
+        elif source.size_bytes <= SMALL_BYTES:
+            small.append((index, leaf, source))
+        else:
+            large.append((index, leaf, source))
+    return small, large, odd
+
+
+class _Buffers(threading.local):
+    """A buffer for each thread, used again and again, so that it stays in the cache."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(PIECE_BYTES))
+
+
+def _one_chunk(
+    span: FileSpan, start: int, number: int, digests: list[bytes], new: NewHasher, buffers: _Buffers
+) -> None:
+    hasher = new(b"")
+    end = min(start + CHUNK_BYTES, span.size_bytes)
+    for position in range(start, end, PIECE_BYTES):
+        view = buffers.view[: min(PIECE_BYTES, end - position)]
+        span.opened.read_into(span.start + position, view)
+        hasher.update(view)
+    digests[number] = hasher.digest()
+
+
+def _one_odd(index: int, leaf: TensorLeaf, new: NewHasher, found: list[bytes]) -> None:
+    """A tensor whose bytes come in order from wherever they are."""
+    if leaf.source.size_bytes <= CHUNK_BYTES:
+        hasher = new(tensor_head(WHOLE, leaf.dtype, leaf.shape))
+        for piece in leaf.source.pieces(PIECE_BYTES):
+            hasher.update(piece)
+        found[index] = hasher.digest()
+        return
+    chunks = (new(piece).digest() for piece in _whole_chunks(leaf))
+    found[index] = chunked_digest(new, leaf.dtype, leaf.shape, chunks)
+
+
+def _whole_chunks(leaf: TensorLeaf) -> Iterator[bytes]:
+    """Chunks of exactly `CHUNK_BYTES`, but for the last."""
+    held = bytearray()
+    for piece in leaf.source.pieces(CHUNK_BYTES):
+        held += piece
+        while len(held) >= CHUNK_BYTES:
+            yield bytes(held[:CHUNK_BYTES])
+            del held[:CHUNK_BYTES]
+    if held:
+        yield bytes(held)
+
+
+def _windows(small: list[Spanned]) -> Iterator[list[Spanned]]:
+    """Neighbours in a file that fit into one read; gaps between them are read as well."""
+    window: list[Spanned] = []
+    for item in sorted(small, key=lambda item: (id(item[2].opened), item[2].start)):
+        span = item[2]
+        if window:
+            first, last = window[0][2], window[-1][2]
+            far = span.start - (last.start + last.size_bytes) > MAX_GAP_BYTES
+            if (
+                span.opened is not first.opened
+                or far
+                or span.start + span.size_bytes - first.start > WINDOW_BYTES
+            ):
+                yield window
+                window = []
+        window.append(item)
+    if window:
+        yield window
+
+
+def _one_window(
+    window: list[Spanned], new: NewHasher, buffers: _Buffers, found: list[bytes]
+) -> None:
+    first = window[0][2]
+    end = max(span.start + span.size_bytes for _, _, span in window)
+    view = buffers.view[: end - first.start]
+    first.opened.read_into(first.start, view)
+    heads: dict[tuple[str, tuple[int, ...]], bytes] = {}
+    for index, leaf, span in window:
+        key = (leaf.dtype, leaf.shape)
+        head = heads.get(key)
+        if head is None:
+            head = heads[key] = tensor_head(WHOLE, leaf.dtype, leaf.shape)
+        hasher = new(head)
+        start = span.start - first.start
+        hasher.update(view[start : start + span.size_bytes])
+        found[index] = hasher.digest()
+
+
+def _run_all(tasks: Sequence[Callable[[], object]], threads: int) -> None:
+    """Run every task; the first fault ends the rest."""
+    if threads == 1 or len(tasks) == 1:
+        for task in tasks:
+            task()
+        return
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        futures = [pool.submit(task) for task in tasks]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise

@@ -1,0 +1,102 @@
+"""The training state of a run as one manifest: the guest's capture and the script's own file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from gate.checkpoint.canonical import ALGORITHM
+from gate.checkpoint.digest import LeafDigest, StateDigest, digest_state, roots_of
+from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Exclusion
+from gate.checkpoint.formats import open_state
+from gate.checkpoint.hashes import DEFAULT_HASH
+from gate.checkpoint.hostile_file import open_hostile
+from gate.checkpoint.safetensors_reader import read_safetensors
+from gate.errors import EvidenceError
+from gate.ports import Files
+from gate.records.evidence import CheckpointManifest, TensorDigest
+from gate.records.settings import TrainSettings
+
+MAX_STATE_BYTES = 64 * 1024**3
+NUMBERS = frozenset(("int", "float", "bool", "bytes"))
+
+
+def captured_state(files: Files, path: Path, rank: int) -> list[LeafDigest]:
+    """The guest's capture: `state/<name>` for rank 0, `state.rank<r>/<name>` for the others.
+
+    Raises `EvidenceError` for a file that is no such capture, or an empty one.
+    """
+    prefix = f"state.rank{rank}" if rank else "state"
+    with open_hostile(files, path, path.name, max_bytes=MAX_STATE_BYTES) as opened:
+        # the guest's names are paths already
+        content = read_safetensors(opened, "/{}".format)
+        found = digest_state(content, exclusions=(), max_bytes=MAX_STATE_BYTES)
+    if not found.leaves:
+        raise EvidenceError(
+            f"{path.name}: holds no tensor, so no training state could be compared",
+            hint="The optimizer must own parameters of the model.",
+        )
+    return _below(prefix, found)
+
+
+def saved_checkpoint(
+    files: Files, workdir_tree: Path, train: TrainSettings
+) -> tuple[list[LeafDigest], tuple[str, ...]]:
+    """What the script saved itself, when the settings name a file, and notes about it.
+
+    Raises `EvidenceError` for a checkpoint that is missing, unreadable or empty.
+    """
+    if train.checkpoint is None:
+        return [], ()
+    path, shown = workdir_tree / train.checkpoint, train.checkpoint
+    if not files.exists(path):
+        raise EvidenceError(
+            f"{shown}: the script left no checkpoint there",
+            hint="Check train.checkpoint; the path is relative to train.workdir. A script that "
+            "saves only at its end does not get there when max_steps stops it earlier.",
+        )
+    exclusions = (*_own_exclusions(train), *DEFAULT_EXCLUSIONS)
+    with open_state(files, path, shown, max_bytes=MAX_STATE_BYTES) as content:
+        found = digest_state(content, exclusions=exclusions, max_bytes=MAX_STATE_BYTES)
+    if not any(leaf.shape is not None or leaf.kind in NUMBERS for leaf in found.leaves):
+        raise EvidenceError(
+            f"{shown}: holds no tensor and no number to compare",
+            hint="Save the model's state_dict there, or leave train.checkpoint out: the guest "
+            "captures the state by itself.",
+        )
+    return _below("checkpoint", found), _notes(shown, found)
+
+
+def manifest(leaves: Iterable[LeafDigest]) -> CheckpointManifest:
+    """The leaves, sorted by name, and the roots over all of them."""
+    ordered = sorted(leaves, key=lambda leaf: leaf.path)
+    roots = roots_of(ordered, DEFAULT_HASH)
+    return CheckpointManifest(
+        algorithm=ALGORITHM,
+        tensors=tuple(
+            TensorDigest(
+                name=leaf.path, dtype=leaf.kind, shape=leaf.shape or (), sha256=leaf.digest.hex()
+            )
+            for leaf in ordered
+        ),
+        parts=roots.parts,
+        root=roots.whole,
+    )
+
+
+def _own_exclusions(train: TrainSettings) -> tuple[Exclusion, ...]:
+    return tuple(
+        Exclusion(pattern=rule.pattern, reason=rule.reason) for rule in train.checkpoint_exclude
+    )
+
+
+def _below(prefix: str, found: StateDigest) -> list[LeafDigest]:
+    return [leaf._replace(path=prefix + leaf.path) for leaf in found.leaves]
+
+
+def _notes(shown: str, found: StateDigest) -> tuple[str, ...]:
+    left_out = (
+        f"{shown}: {rule.leaves} value(s) left out by {rule.pattern}: {rule.reason}"
+        for rule in found.excluded
+    )
+    return (*(f"{shown}: {note}" for note in found.notes), *left_out)

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from guest_folder import GuestFolder
+
+from gate.edges.files import LocalFiles
+
+if TYPE_CHECKING:
+    from torch_states import Save
+
+
+@pytest.fixture
+def files() -> LocalFiles:
+    return LocalFiles()
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> GuestFolder:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    return GuestFolder(path=folder)
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Save:
+    from torch_states import saver  # noqa: PLC0415 - torch is slow to import, most tests do without
+
+    return saver(tmp_path)
