@@ -119,7 +119,7 @@ def _check(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> None:
 
 def _digested(leaf: Leaf, digest: bytes) -> LeafDigest:
     if isinstance(leaf, TensorLeaf):
-        part = part_of(leaf.path, tensor=True)
+        part = part_of(leaf.path, leaf.dtype, tensor=True)
         return LeafDigest(leaf.path, part, leaf.dtype, leaf.shape, leaf.source.size_bytes, digest)
-    part = part_of(leaf.path, tensor=False)
+    part = part_of(leaf.path, leaf.kind, tensor=False)
     return LeafDigest(leaf.path, part, leaf.kind, None, len(leaf.data), digest)

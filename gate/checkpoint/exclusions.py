@@ -14,15 +14,22 @@ from gate.checkpoint.leaves import Leaf, TensorLeaf
 MACHINE_PLACE = "a place on the machine that saved it"
 WALL_CLOCK = "a time of day or a duration"
 SOFTWARE = "a version of the software, which the environment tells"
+# Names alone mislead: `drop_path` is a rate, `embed_time` a switch, `lead_time` a number of steps.
+TEXTS = frozenset(("none", "text", "bytes", "name", "object"))
+CLOCKS = TEXTS | {"float"}
+CLOCKS_AND_COUNTS = CLOCKS | {"int"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exclusion:
-    """A pattern and why it is left out; those that come with us leave every tensor in."""
+    """A pattern and why it is left out; of `kinds` only, where those are given.
+
+    The patterns that come with us name their kinds, and never that of a tensor.
+    """
 
     pattern: str
     reason: str
-    tensors: bool = True
+    kinds: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,28 +41,32 @@ class Excluded:
     leaves: int
 
 
-DEFAULT_EXCLUSIONS: tuple[Exclusion, ...] = tuple(
-    Exclusion(pattern=f"**/{name}{below}", reason=reason, tensors=False)
-    for reason, names in (
+_DEFAULTS: tuple[tuple[str, frozenset[str], tuple[str, ...]], ...] = (
+    (
+        MACHINE_PLACE,
+        TEXTS,
         (
-            MACHINE_PLACE,
-            (
-                "*path", "*paths", "*dirpath", "*dir", "*_folder", "*filename", "*hostname",
-                "*local_rank", "*model_checkpoint",
-            ),
+            "path", "*_path", "paths", "*_paths", "*dirpath", "dir", "*_dir", "folder", "*_folder",
+            "*filename", "*hostname", "*best_model_checkpoint",
         ),
-        (
-            WALL_CLOCK,
-            (
-                "*_time", "*timestamp", "*_runtime", "*_per_second", "time", "date", "datetime",
-                "*_seconds", "start_batch_time",
-            ),
-        ),
-        (SOFTWARE, ("*version", "*_commit_hash")),
-    )
-    for name in names
-    for below in ("", "[**", "{**", "/**")
+    ),
+    (MACHINE_PLACE, CLOCKS_AND_COUNTS, ("local_rank", "*_local_rank")),
+    (
+        WALL_CLOCK,
+        CLOCKS,
+        ("time", "*_time", "date", "datetime", "*_runtime", "*_per_second", "*elapsed*"),
+    ),
+    (WALL_CLOCK, CLOCKS_AND_COUNTS, ("timestamp", "*_timestamp", "*_wct")),
+    (SOFTWARE, TEXTS, ("version", "*_version", "*_commit_hash")),
 )  # fmt: skip
+# The value itself, members of a sequence, and what an object such as a path or a date was made of.
+BELOW = ("", "[**", "/~**")
+DEFAULT_EXCLUSIONS: tuple[Exclusion, ...] = tuple(
+    Exclusion(pattern=f"**/{name}{below}", reason=reason, kinds=kinds)
+    for reason, kinds, names in _DEFAULTS
+    for name in names
+    for below in BELOW
+)
 
 
 def compiled(pattern: str) -> str:
@@ -68,18 +79,20 @@ def without_excluded(
     leaves: Iterable[Leaf], exclusions: Sequence[Exclusion]
 ) -> tuple[list[Leaf], tuple[Excluded, ...]]:
     """The leaves that count, and how many each pattern has left out; the first that fits counts."""
-    for_values = _matcher(exclusions)
-    tensor_rules = [rule for rule in exclusions if rule.tensors]
-    for_tensors = _matcher(tensor_rules)
+    by_kind: dict[str, tuple[re.Pattern[str], list[Exclusion]]] = {}
     kept: list[Leaf] = []
     counts: dict[Exclusion, int] = {}
     for leaf in leaves:
-        is_tensor = isinstance(leaf, TensorLeaf)
-        match = (for_tensors if is_tensor else for_values).fullmatch(leaf.path)
+        kind = leaf.dtype if isinstance(leaf, TensorLeaf) else leaf.kind
+        if kind not in by_kind:
+            rules = [rule for rule in exclusions if rule.kinds is None or kind in rule.kinds]
+            by_kind[kind] = _matcher(rules), rules
+        pattern, rules = by_kind[kind]
+        match = pattern.fullmatch(leaf.path) if rules else None
         if match is None or match.lastindex is None:
             kept.append(leaf)
             continue
-        rule = (tensor_rules if is_tensor else exclusions)[match.lastindex - 1]
+        rule = rules[match.lastindex - 1]
         counts[rule] = counts.get(rule, 0) + 1
     return kept, tuple(
         Excluded(pattern=rule.pattern, reason=rule.reason, leaves=count)

@@ -1,28 +1,88 @@
-"""Which part of a state a leaf belongs to; docs/digest.md states the rule."""
+"""Which part of a state a leaf belongs to; docs/digest.md states the rule.
+
+The table is made of the keys that real checkpoints use: PyTorch's own examples, Lightning, the
+Hugging Face trainers, timm, nanoGPT, DiT, detectron2, Composer, and pairs of adversaries.
+"""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from typing import Final
 
 MODEL, OPTIMIZER, RANDOM, OTHER = "model", "optimizer", "random", "other"
 PARTS = (MODEL, OPTIMIZER, RANDOM, OTHER)
-# A key is a word of the path: text between slashes, brackets and underscores.
-RANDOM_KEY = re.compile(r"(?:^|[/_.])(?:rng|random|seed)(?:$|[/_.\[{<])")
-OPTIMIZER_KEY = re.compile(r"^(?:/[^/\[{<]*)?/(?:optim[^/\[{<]*|opt(?:_[^/\[{<]*)?)(?:$|[/\[{<])")
-MODEL_KEY = re.compile(
-    r"^/(?:model|module|net|network|weights|ema|state_dict)[^/\[{<]*(?:$|[/\[{<])"
+KEYS = re.compile(r"/([^/\[{<]*)")
+WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+# `state_dict()` of every torch optimizer has these two, whatever the script calls it.
+INSIDE_AN_OPTIMIZER = re.compile(r"/param_groups(?:$|\[)|/state\{")
+
+# In the order in which they are asked.
+SETTINGS_WORDS: Final = frozenset(
+    ("args", "arguments", "cfg", "config", "configs", "hparams", "hyper", "kwargs", "settings")
+)
+SURROUNDING_WORDS: Final = frozenset(
+    ("callbacks", "history", "loops", "meters", "scaler", "sched", "scheduler", "schedulers")
+)
+RANDOM_WORDS: Final = frozenset(("random", "rng", "seed", "seeds"))
+MODEL_WORDS: Final = frozenset(
+    ("backbone", "buffers", "critic", "decoder", "discriminator", "ema", "encoder", "generator")
+    + ("model", "models", "module", "modules", "net", "nets", "network", "networks", "parameters")
+    + ("params", "student", "teacher", "unet", "vae", "weights")
+)
+PROGRESS_WORDS: Final = frozenset(
+    ("acc", "best", "epoch", "epochs", "iter", "iteration", "iterations", "loss", "losses")
+    + ("metric", "metrics", "score", "step", "steps")
 )
 
 
-def part_of(path: str, *, tensor: bool) -> str:
-    """The part of the leaf at `path`: by its keys, and what is left by its kind.
+def part_of(path: str, kind: str, *, tensor: bool) -> str:
+    """The part of the leaf at `path`: the first key that tells one decides.
 
-    Keys of random states come first, since an optimizer or model may hold one; then a first or
-    second key that names an optimizer; the remaining tensors are the model's, and the remaining
-    values are `other`, unless the first key names a model.
+    Without such a key a tensor is the model's and a value is `other`. `kind` is the leaf's dtype
+    or kind.
     """
-    if RANDOM_KEY.search(path) and not MODEL_KEY.match(path):
-        return RANDOM
-    if OPTIMIZER_KEY.match(path):
+    if INSIDE_AN_OPTIMIZER.search(path):
         return OPTIMIZER
-    return MODEL if tensor or MODEL_KEY.match(path) else OTHER
+    for match in KEYS.finditer(path):
+        part = _part_of_key(match[1])
+        if part is None:
+            continue
+        if match.end() < len(path):
+            return OTHER if match[1] == "opt" and _holds_options(path, match.end()) else part
+        return _part_of_leaf(match[1], part, plain=not tensor and kind != "object")
+    return MODEL if tensor else OTHER
+
+
+def _holds_options(path: str, end: int) -> bool:
+    """`opt` is an optimizer or a namespace of options; only the first has a state."""
+    return not path.startswith(("/state", "/param_groups"), end)
+
+
+def _part_of_leaf(key: str, part: str, *, plain: bool) -> str:
+    """The part of a leaf that lies at the telling key itself."""
+    if key == "generator":
+        # what torch.Generator.get_state() gives; a network of this name has keys below
+        return RANDOM
+    # `model_name` tells of a model and is none
+    return OTHER if plain and part in {MODEL, OPTIMIZER} else part
+
+
+@lru_cache(maxsize=4096)
+def _part_of_key(key: str) -> str | None:
+    """What one key tells; a key with a dot is a parameter's name and tells nothing, but for two."""
+    first, dot, _ = key.partition(".")
+    if dot:
+        return OPTIMIZER if first in {"optim", "optimizer"} else None
+    words = frozenset(word.lower() for word in WORDS.findall(key))
+    if words & SETTINGS_WORDS:
+        return OTHER
+    if "opt" in words or any(word.startswith("optim") for word in words):
+        return OPTIMIZER
+    if words & SURROUNDING_WORDS:
+        return OTHER
+    if words & RANDOM_WORDS:
+        return RANDOM
+    if words & MODEL_WORDS or words >= {"state", "dict"}:
+        return MODEL
+    return OTHER if words & PROGRESS_WORDS else None

@@ -75,7 +75,7 @@ def _opaque(function: GlobalNode, arguments: Arguments) -> OpaqueNode:
             hint="This is no saved state but code in its place: do not load the file anywhere, "
             "and look at what the change does.",
         )
-    return OpaqueNode(f"{function.module}.{function.name}"[:200], arguments)
+    return OpaqueNode(function.shown, arguments)
 
 
 def _acts(function: GlobalNode) -> bool:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-# Protocol 2 writes these modules under the names that they had in Python 2.
-RENAMED_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+# Protocol 2 writes these modules and names as they were called in Python 2.
+RENAMED_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg", "exceptions": "builtins"}
+RENAMED_BUILTINS = {"xrange": "range", "unicode": "str", "long": "int", "unichr": "chr"}
 
 
 def global_node(module: str, name: str) -> GlobalNode:
     """The node of a name, the same under every protocol."""
+    if module == "__builtin__":
+        name = RENAMED_BUILTINS.get(name, name)
     return GlobalNode(RENAMED_MODULES.get(module, module), name)
 
 
@@ -27,6 +30,11 @@ class GlobalNode:
     def key(self) -> tuple[str, str]:
         """What the tables of known names are indexed by."""
         return self.module, self.name
+
+    @property
+    def shown(self) -> str:
+        """The name as it is hashed: no module has a colon, so no two names are written alike."""
+        return f"{self.module}:{self.name}"
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +58,7 @@ class OpaqueNode:
 
     made_by: str
     arguments: tuple[object, ...]
+    keywords: list[object] = field(default_factory=list)
     items: list[object] = field(default_factory=list)
     pairs: list[tuple[object, object]] = field(default_factory=list)
     states: list[object] = field(default_factory=list)

@@ -13,7 +13,7 @@ from typing import Final
 
 from gate.checkpoint.pickle_calls import call, fault, storage
 from gate.checkpoint.pickle_machine import Machine
-from gate.checkpoint.pickle_nodes import MapNode, OpaqueNode, SetNode, global_node
+from gate.checkpoint.pickle_nodes import GlobalNode, MapNode, OpaqueNode, SetNode, global_node
 
 NO_MORE = -1
 U16 = struct.Struct("<H").unpack_from
@@ -152,15 +152,21 @@ def _global(machine: Machine, position: int) -> int:
     if first < 0 or second < 0:
         raise IndexError
     module, name = machine.data[position:first], machine.data[first + 1 : second]
-    machine.stack.append(global_node(module.decode("utf-8"), name.decode("utf-8")))
+    machine.stack.append(_named(module.decode("utf-8"), name.decode("utf-8")))
     return second + 1
+
+
+def _named(module: str, name: str) -> GlobalNode:
+    if ":" in module:
+        raise fault("refers to a module that no module can be named like")
+    return global_node(module, name)
 
 
 def _stack_global(machine: Machine, position: int) -> int:
     name, module = machine.stack.pop(), machine.stack.pop()
     if not isinstance(name, str) or not isinstance(module, str):
         raise fault("refers to a name that is no text")
-    machine.stack.append(global_node(module, name))
+    machine.stack.append(_named(module, name))
     return position
 
 
@@ -218,7 +224,9 @@ def _new_object_with_keywords(machine: Machine, position: int) -> int:
     keywords, arguments = machine.stack.pop(), machine.stack.pop()
     made = call(machine.stack[-1], arguments)
     if isinstance(made, OpaqueNode):
-        made.states.append(keywords)
+        made.keywords.append(keywords)
+    elif not isinstance(keywords, MapNode) or keywords.pairs:
+        raise fault("makes a plain value with keywords, which no plain value takes")
     machine.stack[-1] = made
     return position
 
@@ -230,12 +238,18 @@ def _build(machine: Machine, position: int) -> int:
     if isinstance(target, OpaqueNode):
         target.states.append(state)
     elif isinstance(target, MapNode):
-        pairs = state.pairs if isinstance(state, MapNode) else [("state", state)]
-        kept = [pair for pair in pairs if not _is_text(pair[0], "_metadata")]
-        target.attributes.extend([MapNode(kept)] if kept else [])
+        target.attributes.extend(_attributes(state))
     else:
         raise fault("sets attributes of something that has none")
     return position
+
+
+def _attributes(state: object) -> list[object]:
+    """What counts of a map's state: everything but an empty one and `_metadata`."""
+    if not isinstance(state, MapNode):
+        return [state]
+    kept = [pair for pair in state.pairs if not _is_text(pair[0], "_metadata")]
+    return [MapNode(kept, state.attributes)] if kept or state.attributes else []
 
 
 def _is_text(value: object, text: str) -> bool:

@@ -28,7 +28,7 @@ def _kind_and_bytes(node: object) -> tuple[str, bytes]:  # noqa: PLR0911 - one l
     if isinstance(node, bytes):
         return "bytes", node
     if isinstance(node, GlobalNode):
-        return "name", f"{node.module}.{node.name}".encode("utf-8", "surrogatepass")
+        return "name", node.shown.encode("utf-8", "surrogatepass")
     if isinstance(node, OpaqueNode):
         return "object", node.made_by.encode("utf-8", "surrogatepass")
     return _empty_kind(node), b""

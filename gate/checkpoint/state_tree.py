@@ -2,7 +2,8 @@
 
 `model` then `layer.weight` is `/model/layer.weight`; position 3 of a sequence is `[3]`, a key that
 is no text `{3}`, a member of a set `<3>`. In text keys `~` is written `~0`, `/` is `~1` (RFC 6901),
-`[` is `~2`, `{` is `~3` and `<` is `~4`, so no two places share a name.
+`[` is `~2`, `{` is `~3` and `<` is `~4`, so no two places share a name. docs/digest.md specifies all
+of it.
 """
 
 from __future__ import annotations
@@ -11,14 +12,47 @@ from collections.abc import Iterator
 
 from gate.checkpoint.hostile_file import short_text
 from gate.checkpoint.pickle_calls import StateError, fault
-from gate.checkpoint.pickle_nodes import MapNode, OpaqueNode, SetNode
+from gate.checkpoint.pickle_nodes import (
+    MapNode,
+    OpaqueNode,
+    SetNode,
+    StorageNode,
+    TensorNode,
+)
+from gate.checkpoint.plain_values import value_leaf
+from gate.codec.digests import field
 
 MAX_DEPTH = 200
 MAX_VISITS = 1_000_000
+# Of all leaves together: a value or a key that is remembered once can stand in many places.
+MAX_VALUE_BYTES = 128 * 1024 * 1024
+MAX_PATH_CHARACTERS = 128 * 1024 * 1024
+MAX_SET_NESTING = 8
 MAX_PATH = 900
 MAX_KEY_BITS = 64
 Child = tuple[str, object]
 ESCAPES = str.maketrans({"~": "~0", "/": "~1", "[": "~2", "{": "~3", "<": "~4"})
+
+
+class _Budget:
+    """What one walk may still visit and hand on; walks inside it draw on the same budget."""
+
+    def __init__(self) -> None:
+        self.visits = MAX_VISITS
+        self.value_bytes = MAX_VALUE_BYTES
+        self.path_characters = MAX_PATH_CHARACTERS
+
+    def take(self, path: str, node: object) -> None:
+        """Count a leaf; raises `StateError` when there is too much of it."""
+        self.path_characters -= len(path)
+        if isinstance(node, str):
+            self.value_bytes -= len(node) if node.isascii() else 4 * len(node)
+        elif isinstance(node, bytes):
+            self.value_bytes -= len(node)
+        elif isinstance(node, int):
+            self.value_bytes -= node.bit_length() // 8
+        if self.value_bytes < 0 or self.path_characters < 0:
+            raise fault(f"holds more than {MAX_VALUE_BYTES:,} bytes of values and names")
 
 
 def leaves(root: object) -> Iterator[tuple[str, object]]:
@@ -26,21 +60,25 @@ def leaves(root: object) -> Iterator[tuple[str, object]]:
 
     An opaque node is a leaf and what it holds are leaves below it. The order has no meaning.
     Raises `StateError` when the state is nested too deep (or contains itself), is too large, or
-    has a key that cannot be a name. Nothing here recurses.
+    has a key that cannot be a name. Nothing here recurses but sets inside sets, 8 levels at most.
     """
+    return _walk(root, _Budget(), 0)
+
+
+def _walk(root: object, budget: _Budget, set_nesting: int) -> Iterator[tuple[str, object]]:
     waiting: list[tuple[str, object, int]] = [("", root, 0)]
-    visits = 0
     while waiting:
         path, node, depth = waiting.pop()
-        children = _children(node)
+        children = _children(node, budget, set_nesting)
         if not children or isinstance(node, OpaqueNode):
+            budget.take(path, node)
             yield path, node
         if not children:
             continue
-        visits += len(children)
+        budget.visits -= len(children)
         if depth >= MAX_DEPTH:
             raise fault(f"is nested deeper than {MAX_DEPTH} levels, or contains itself")
-        if visits > MAX_VISITS:
+        if budget.visits < 0:
             raise fault(f"holds more than {MAX_VISITS:,} values")
         for part, child in children:
             if len(path) + len(part) > MAX_PATH or not part.isprintable():
@@ -55,16 +93,14 @@ def _bad_name(part: str) -> StateError:
     )
 
 
-def _children(node: object) -> list[Child] | None:
+def _children(node: object, budget: _Budget, set_nesting: int) -> list[Child] | None:
     """The named parts of a node, or None when it is a leaf."""
     if isinstance(node, MapNode):
         return _map_children(node)
     if isinstance(node, list | tuple):
         return [(f"[{index}]", item) for index, item in enumerate(node)]
     if isinstance(node, SetNode):
-        # A set has no order of its own: plain values take one from their text.
-        members = sorted(node.items, key=_set_order)
-        return [(f"<{index}>", item) for index, item in enumerate(members)]
+        return _set_children(node, budget, set_nesting)
     return _opaque_children(node) if isinstance(node, OpaqueNode) else None
 
 
@@ -78,6 +114,7 @@ def _map_children(node: MapNode) -> list[Child]:
 def _opaque_children(node: OpaqueNode) -> list[Child]:
     return [
         *_numbered("/~arguments", node.arguments),
+        *_numbered("/~keywords", node.keywords),
         *_numbered("/~items", node.items),
         *_numbered("/~states", node.states),
         *((_key_part(key), value) for key, value in node.pairs),
@@ -88,15 +125,27 @@ def _numbered(before: str, items: list[object] | tuple[object, ...]) -> list[Chi
     return [(f"{before}[{index}]", item) for index, item in enumerate(items)]
 
 
-def _set_order(item: object) -> tuple[str, str]:
-    if isinstance(item, bool | int | float | str | bytes):
-        return type(item).__name__, _plain_text(item)
-    return "", ""
+def _set_children(node: SetNode, budget: _Budget, set_nesting: int) -> list[Child]:
+    """Members in the order of their content, since a set has none of its own."""
+    if set_nesting >= MAX_SET_NESTING:
+        raise fault(f"nests sets deeper than {MAX_SET_NESTING} levels")
+    budget.visits -= len(node.items)
+    members = sorted(node.items, key=lambda item: _content(item, budget, set_nesting + 1))
+    return [(f"<{index}>", item) for index, item in enumerate(members)]
 
 
-def _plain_text(value: float | str | bytes) -> str:
-    """Hexadecimal for integers: decimal text of a hostile one takes for ever."""
-    return f"{value:x}" if type(value) is int else repr(value)
+def _content(member: object, budget: _Budget, set_nesting: int) -> bytes:
+    """Every leaf of a member of a set, as bytes that can be sorted."""
+    rows: list[bytes] = []
+    for path, node in _walk(member, budget, set_nesting):
+        if isinstance(node, TensorNode | StorageNode):
+            raise fault(
+                "holds a set of tensors, whose order is that of their places in memory",
+                hint="Save a list or a dictionary instead of the set.",
+            )
+        leaf = value_leaf("", node)
+        rows.append(field(path.encode()) + field(leaf.kind.encode()) + field(leaf.data))
+    return b"".join(sorted(rows))
 
 
 def text_part(key: str) -> str:
@@ -107,8 +156,10 @@ def text_part(key: str) -> str:
 def _key_part(key: object) -> str:
     if isinstance(key, str):
         return "/" + key if key.isidentifier() else text_part(key)
-    if key is None or isinstance(key, bool | float | bytes):
+    if key is None or isinstance(key, bool | float):
         return f"{{{key!r}}}"
+    if isinstance(key, bytes) and len(key) <= MAX_PATH // 2:
+        return f"{{x{key.hex()}}}"
     if isinstance(key, int) and key.bit_length() <= MAX_KEY_BITS:
         return f"{{{key}}}"
     raise _key_fault(key)

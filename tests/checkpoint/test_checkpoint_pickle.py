@@ -209,12 +209,12 @@ def test_objects_made_with_keywords_keep_them(tmp_path: Path) -> None:
     value = Opcodes(name("m", "C") + push((1,)) + b"}" + push("k") + push(2) + b"s\x92")
     known = Opcodes(name("collections", "OrderedDict") + b")}\x92")
     found = leaves_of(archive(tmp_path, pickled((value, known))))
-    assert set(found) == {"[0]", "[0]/~arguments[0]", "[0]/~states[0]/k", "[1]"}
+    assert set(found) == {"[0]", "[0]/~arguments[0]", "[0]/~keywords[0]/k", "[1]"}
 
 
 def test_a_state_that_is_no_map_is_kept(tmp_path: Path) -> None:
     value = Opcodes(b"}" + push(7) + b"b" + b"20")
-    assert set(leaves_of(archive(tmp_path, pickled(value)))) == {"/~attributes[0]/state"}
+    assert set(leaves_of(archive(tmp_path, pickled(value)))) == {"/~attributes[0]"}
 
 
 def test_groups_can_be_dropped(tmp_path: Path) -> None:
