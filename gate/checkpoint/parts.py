@@ -18,22 +18,22 @@ WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 INSIDE_AN_OPTIMIZER = re.compile(r"/param_groups(?:$|\[)|/state\{")
 
 # In the order in which they are asked.
-SETTINGS_WORDS: Final = frozenset(
-    ("args", "arguments", "cfg", "config", "configs", "hparams", "hyper", "kwargs", "settings")
-)
-SURROUNDING_WORDS: Final = frozenset(
-    ("callbacks", "history", "loops", "meters", "scaler", "sched", "scheduler", "schedulers")
-)
-RANDOM_WORDS: Final = frozenset(("random", "rng", "seed", "seeds"))
-MODEL_WORDS: Final = frozenset(
-    ("backbone", "buffers", "critic", "decoder", "discriminator", "ema", "encoder", "generator")
-    + ("model", "models", "module", "modules", "net", "nets", "network", "networks", "parameters")
-    + ("params", "student", "teacher", "unet", "vae", "weights")
-)
-PROGRESS_WORDS: Final = frozenset(
-    ("acc", "best", "epoch", "epochs", "iter", "iteration", "iterations", "loss", "losses")
-    + ("metric", "metrics", "score", "step", "steps")
-)
+SETTINGS_WORDS: Final = frozenset({
+    "args", "arguments", "cfg", "config", "configs", "hparams", "hyper", "kwargs", "settings",
+})  # fmt: skip
+SURROUNDING_WORDS: Final = frozenset({
+    "callbacks", "history", "loops", "meters", "scaler", "sched", "scheduler", "schedulers",
+})  # fmt: skip
+RANDOM_WORDS: Final = frozenset({"random", "rng", "seed", "seeds"})
+MODEL_WORDS: Final = frozenset({
+    "backbone", "buffers", "critic", "decoder", "discriminator", "ema", "encoder", "generator",
+    "model", "models", "module", "modules", "net", "nets", "network", "networks", "parameters",
+    "params", "student", "teacher", "unet", "vae", "weights",
+})  # fmt: skip
+PROGRESS_WORDS: Final = frozenset({
+    "acc", "best", "epoch", "epochs", "iter", "iteration", "iterations", "loss", "losses",
+    "metric", "metrics", "score", "step", "steps",
+})  # fmt: skip
 
 
 def part_of(path: str, kind: str, *, tensor: bool) -> str:
@@ -75,14 +75,18 @@ def _part_of_key(key: str) -> str | None:
     if dot:
         return OPTIMIZER if first in {"optim", "optimizer"} else None
     words = frozenset(word.lower() for word in WORDS.findall(key))
-    if words & SETTINGS_WORDS:
-        return OTHER
-    if "opt" in words or any(word.startswith("optim") for word in words):
-        return OPTIMIZER
-    if words & SURROUNDING_WORDS:
-        return OTHER
-    if words & RANDOM_WORDS:
-        return RANDOM
-    if words & MODEL_WORDS or words >= {"state", "dict"}:
-        return MODEL
-    return OTHER if words & PROGRESS_WORDS else None
+    if any(word == "opt" or word.startswith("optim") for word in words):
+        words |= {"optimizer"}
+    if words >= {"state", "dict"}:
+        words |= {"model"}
+    return next((part for known, part in _ASKED if words & known), None)
+
+
+_ASKED: Final = (
+    (SETTINGS_WORDS, OTHER),
+    (frozenset({"optimizer"}), OPTIMIZER),
+    (SURROUNDING_WORDS, OTHER),
+    (RANDOM_WORDS, RANDOM),
+    (MODEL_WORDS, MODEL),
+    (PROGRESS_WORDS, OTHER),
+)

@@ -18,6 +18,7 @@ from gate.checkpoint.pickle_nodes import (
     SetNode,
     StorageNode,
     TensorNode,
+    global_node,
 )
 from gate.errors import EvidenceError
 
@@ -46,6 +47,25 @@ class StateError(EvidenceError):
 def fault(problem: str, *, hint: str = HINT) -> StateError:
     """What is wrong inside the state."""
     return StateError(problem, hint=hint)
+
+
+def named(module: str, name: str) -> GlobalNode:
+    """The node of a name; `StateError` for a module that is none."""
+    if ":" in module:
+        raise fault("refers to a module that no module can be named like")
+    return global_node(module, name)
+
+
+def attributes_of(state: object) -> list[object]:
+    """What counts of a map's state: all but an empty one, and but the versions in `_metadata`."""
+    if not isinstance(state, MapNode):
+        return [state]
+    kept = [pair for pair in state.pairs if not _is_text(pair[0], "_metadata")]
+    return [MapNode(kept, state.attributes)] if kept or state.attributes else []
+
+
+def _is_text(value: object, text: str) -> bool:
+    return isinstance(value, str) and value == text
 
 
 def call(function: object, arguments: object) -> object:

@@ -11,9 +11,9 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from gate.checkpoint.pickle_calls import call, fault, storage
+from gate.checkpoint.pickle_calls import attributes_of, call, fault, named, storage
 from gate.checkpoint.pickle_machine import Machine
-from gate.checkpoint.pickle_nodes import GlobalNode, MapNode, OpaqueNode, SetNode, global_node
+from gate.checkpoint.pickle_nodes import MapNode, OpaqueNode, SetNode
 
 NO_MORE = -1
 U16 = struct.Struct("<H").unpack_from
@@ -152,21 +152,15 @@ def _global(machine: Machine, position: int) -> int:
     if first < 0 or second < 0:
         raise IndexError
     module, name = machine.data[position:first], machine.data[first + 1 : second]
-    machine.stack.append(_named(module.decode("utf-8"), name.decode("utf-8")))
+    machine.stack.append(named(module.decode("utf-8"), name.decode("utf-8")))
     return second + 1
-
-
-def _named(module: str, name: str) -> GlobalNode:
-    if ":" in module:
-        raise fault("refers to a module that no module can be named like")
-    return global_node(module, name)
 
 
 def _stack_global(machine: Machine, position: int) -> int:
     name, module = machine.stack.pop(), machine.stack.pop()
     if not isinstance(name, str) or not isinstance(module, str):
         raise fault("refers to a name that is no text")
-    machine.stack.append(_named(module, name))
+    machine.stack.append(named(module, name))
     return position
 
 
@@ -238,22 +232,10 @@ def _build(machine: Machine, position: int) -> int:
     if isinstance(target, OpaqueNode):
         target.states.append(state)
     elif isinstance(target, MapNode):
-        target.attributes.extend(_attributes(state))
+        target.attributes.extend(attributes_of(state))
     else:
         raise fault("sets attributes of something that has none")
     return position
-
-
-def _attributes(state: object) -> list[object]:
-    """What counts of a map's state: everything but an empty one and `_metadata`."""
-    if not isinstance(state, MapNode):
-        return [state]
-    kept = [pair for pair in state.pairs if not _is_text(pair[0], "_metadata")]
-    return [MapNode(kept, state.attributes)] if kept or state.attributes else []
-
-
-def _is_text(value: object, text: str) -> bool:
-    return isinstance(value, str) and value == text
 
 
 _BY_NAME: Final[dict[str, Handler]] = {

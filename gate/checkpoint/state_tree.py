@@ -2,8 +2,8 @@
 
 `model` then `layer.weight` is `/model/layer.weight`; position 3 of a sequence is `[3]`, a key that
 is no text `{3}`, a member of a set `<3>`. In text keys `~` is written `~0`, `/` is `~1` (RFC 6901),
-`[` is `~2`, `{` is `~3` and `<` is `~4`, so no two places share a name. docs/digest.md specifies all
-of it.
+`[` is `~2`, `{` is `~3` and `<` is `~4`, so no two places share a name.
+docs/digest.md specifies all of it.
 """
 
 from __future__ import annotations

@@ -78,7 +78,10 @@ DIFFERENT = {
 THE_SAME = {
     "a list and a tuple": (Opcodes(b"]Na"), Opcodes(b"N\x85")),
     "a number in one byte and in four": (Opcodes(b"K\x05"), Opcodes(b"J\x05\0\0\0")),
-    "bytes and a byte array": (Opcodes(b"C\x01a"), call(name("builtins", "bytearray"), Opcodes(b"C\x01a"))),
+    "bytes and a byte array": (
+        Opcodes(b"C\x01a"),
+        call(name("builtins", "bytearray"), Opcodes(b"C\x01a")),
+    ),
     "tuples in a set, in two orders": (
         Opcodes(b"\x8f(" + push(("a", 1)) + push(("b", 0)) + b"\x90"),
         Opcodes(b"\x8f(" + push(("b", 0)) + push(("a", 1)) + b"\x90"),
@@ -96,7 +99,7 @@ THE_SAME = {
         Opcodes(b"}}" + push("_metadata") + push(7) + b"sb"),
         Opcodes(b"}"),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("pair", DIFFERENT.values(), ids=DIFFERENT)

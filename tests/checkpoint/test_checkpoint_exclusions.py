@@ -11,12 +11,12 @@ from gate.checkpoint.exclusions import MACHINE_PLACE, WALL_CLOCK, Exclusion, wit
 from gate.checkpoint.leaves import HeldBytes, TensorLeaf, ValueLeaf
 
 LEFT_OUT = {
-    "best_model_path": "/tmp/a/last.ckpt",
-    "dirpath": "/tmp/a",
+    "best_model_path": "/mnt/a/last.ckpt",
+    "dirpath": "/mnt/a",
     "data_dir": "/data",
     "resume_path": None,
     "log_paths": ["a", "b"],
-    "save_dir": Path("/tmp/a"),
+    "save_dir": Path("/mnt/a"),
     "local_rank": 3,
     "train_time": 12.5,
     "time": "12:00",
