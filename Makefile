@@ -64,6 +64,10 @@ baselines: $(READY) ## Record the examples' baselines anew for this machine (nee
 goldens: $(READY) ## Write the expected texts of the reports anew; review the diff
 	UPDATE_GOLDENS=1 $(PYTEST) -q tests/report
 
+.PHONY: vectors
+vectors: $(READY) ## Write the test vectors of docs/digest.md anew; review the diff
+	PYTHONPATH=.:tests/support $(BIN)/python tests/vectors/make.py
+
 .PHONY: gpu
 gpu: ## Run the demo and the GPU tests on a CUDA machine (VENV= uses the interpreter at hand)
 	@scripts/gpu.sh $(OUT)

@@ -47,12 +47,12 @@ PART_OF = {"model": "model", "optimizer": "optimizer", "rng": "random"}
 
 
 def example_rows() -> list[tuple[str, ...]]:
-    """Path, part, kind, shape, bytes and leaf of each leaf of the example, as the page shows them."""
+    """Path, part, kind, shape, bytes and digest of each leaf, as the page shows them."""
     rows = []
     for path, value in leaves(STATE):
         part = PART_OF.get(path.split("/")[1], "other")
         if isinstance(value, Plain):
-            shape = "×".join(map(str, value.shape)) or "scalar"
+            shape = " by ".join(map(str, value.shape)) or "scalar"
             kind, data = value.dtype, value.data
         else:
             shape, (kind_bytes, data) = "", kind_and_bytes(value)
