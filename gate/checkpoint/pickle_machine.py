@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from gate.checkpoint.pickle_calls import fault
+from gate.checkpoint.pickle_nodes import OpaqueNode
+
+# Far above what a state holds that may have a million values: it bounds memory.
+MAX_CONTAINERS = 1_500_000
+OBJECT_WEIGHT = 4
 
 
 class Machine:
@@ -14,6 +19,14 @@ class Machine:
         self.marks: list[list[object]] = []
         self.memo: dict[int, object] = {}
         self.end = 0
+        self.containers = 0
+
+    def push_container(self, made: object) -> None:
+        """Push something new that can hold other values, and count it."""
+        self.containers += OBJECT_WEIGHT if type(made) is OpaqueNode else 1
+        if self.containers > MAX_CONTAINERS:
+            raise fault(f"makes more than {MAX_CONTAINERS:,} lists, maps and objects")
+        self.stack.append(made)
 
     def pop_mark(self) -> list[object]:
         """The values of the innermost group; the group around it is open again."""

@@ -34,6 +34,14 @@ def _constant(make: Callable[[], object]) -> Handler:
     return push
 
 
+def _container(make: Callable[[], object]) -> Handler:
+    def push(machine: Machine, position: int) -> int:
+        machine.push_container(make())
+        return position
+
+    return push
+
+
 def _number(read: Callable[[bytes, int], tuple[object, ...]], width: int) -> Handler:
     def push(machine: Machine, position: int) -> int:
         machine.stack.append(read(machine.data, position)[0])
@@ -55,10 +63,6 @@ def _sized(
 
 def _byte(data: bytes, position: int) -> tuple[int, ...]:
     return (data[position],)
-
-
-def _skip(width: int) -> Handler:
-    return lambda _machine, position: position + width
 
 
 def _stop(machine: Machine, position: int) -> int:
@@ -141,7 +145,7 @@ def _short_tuple(length: int) -> Handler:
 
 def _frozen_set(machine: Machine, position: int) -> int:
     items = machine.pop_mark()
-    machine.stack.append(SetNode(items))
+    machine.push_container(SetNode(items))
     return position
 
 
@@ -209,19 +213,19 @@ def _persistent_id(machine: Machine, position: int) -> int:
 
 
 def _reduce(machine: Machine, position: int) -> int:
-    arguments = machine.stack.pop()
-    machine.stack[-1] = call(machine.stack[-1], arguments)
+    arguments, function = machine.stack.pop(), machine.stack.pop()
+    machine.push_container(call(function, arguments))
     return position
 
 
 def _new_object_with_keywords(machine: Machine, position: int) -> int:
     keywords, arguments = machine.stack.pop(), machine.stack.pop()
-    made = call(machine.stack[-1], arguments)
+    made = call(machine.stack.pop(), arguments)
     if isinstance(made, OpaqueNode):
         made.keywords.append(keywords)
     elif not isinstance(keywords, MapNode) or keywords.pairs:
         raise fault("makes a plain value with keywords, which no plain value takes")
-    machine.stack[-1] = made
+    machine.push_container(made)
     return position
 
 
@@ -239,15 +243,15 @@ def _build(machine: Machine, position: int) -> int:
 
 
 _BY_NAME: Final[dict[str, Handler]] = {
-    "FRAME": _skip(8),
+    "FRAME": lambda _machine, position: position + 8,
     "STOP": _stop,
     "NONE": _constant(lambda: None),
     "NEWTRUE": _constant(lambda: True),
     "NEWFALSE": _constant(lambda: False),
     "EMPTY_TUPLE": _constant(lambda: ()),
-    "EMPTY_LIST": _constant(list),
-    "EMPTY_DICT": _constant(MapNode),
-    "EMPTY_SET": _constant(lambda: SetNode([])),
+    "EMPTY_LIST": _container(list),
+    "EMPTY_DICT": _container(MapNode),
+    "EMPTY_SET": _container(lambda: SetNode([])),
     "BININT": _number(I32, 4),
     "BININT1": _number(_byte, 1),
     "BININT2": _number(U16, 2),

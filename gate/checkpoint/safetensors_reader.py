@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.hostile_file import HostileFile, short_text
-from gate.checkpoint.leaves import FileSpan, StateContent, TensorLeaf
+from gate.checkpoint.leaves import FileSpan, StateContent, TensorLeaf, ValueLeaf
 from gate.checkpoint.state_tree import text_part
 from gate.codec.strict_json import parse_json
 
@@ -26,6 +26,7 @@ MAX_DIMENSIONS = 64
 MAX_SIZE = 2**63
 
 FORMAT = "safetensors"
+EMPTY_MAP = ValueLeaf("", "empty map", b"")
 
 
 class TensorEntry(NamedTuple):
@@ -45,23 +46,20 @@ def read_safetensors(
     `open_hostile` turns into one) naming the file and what is wrong with it.
     """
     data_start, entries = read_layout(opened)
-    return StateContent(
-        shown=opened.shown,
-        format=FORMAT,
-        leaves=tuple(
-            TensorLeaf(
-                path_of(name),
-                entry.dtype,
-                entry.shape,
-                FileSpan(
-                    opened,
-                    data_start + entry.data_offsets[0],
-                    entry.data_offsets[1] - entry.data_offsets[0],
-                ),
-            )
-            for name, entry in entries
-        ),
+    tensors = tuple(
+        TensorLeaf(
+            path_of(name),
+            entry.dtype,
+            entry.shape,
+            FileSpan(
+                opened,
+                data_start + entry.data_offsets[0],
+                entry.data_offsets[1] - entry.data_offsets[0],
+            ),
+        )
+        for name, entry in entries
     )
+    return StateContent(shown=opened.shown, format=FORMAT, leaves=tensors or (EMPTY_MAP,))
 
 
 def read_layout(opened: HostileFile) -> tuple[int, list[tuple[str, TensorEntry]]]:

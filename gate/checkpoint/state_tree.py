@@ -26,7 +26,7 @@ MAX_DEPTH = 200
 MAX_VISITS = 1_000_000
 # Of all leaves together: a value or a key that is remembered once can stand in many places.
 MAX_VALUE_BYTES = 128 * 1024 * 1024
-MAX_PATH_CHARACTERS = 128 * 1024 * 1024
+MAX_PATH_CHARACTERS = 64 * 1024 * 1024
 MAX_SET_NESTING = 8
 MAX_PATH = 900
 MAX_KEY_BITS = 64
@@ -42,17 +42,28 @@ class _Budget:
         self.value_bytes = MAX_VALUE_BYTES
         self.path_characters = MAX_PATH_CHARACTERS
 
-    def take(self, path: str, node: object) -> None:
-        """Count a leaf; raises `StateError` when there is too much of it."""
-        self.path_characters -= len(path)
+    def check(self, count: int) -> None:
+        """Refuse so many more values before anything is made of them."""
+        if count > self.visits:
+            raise fault(f"holds more than {MAX_VISITS:,} values")
+
+    def take_children(self, path: str, children: list[Child]) -> None:
+        """Count what lies below `path`; raises `StateError` when there is too much of it."""
+        self.visits -= len(children)
+        self.path_characters -= len(path) * len(children)
+        if self.path_characters < 0:
+            raise fault(f"has paths of more than {MAX_PATH_CHARACTERS:,} characters together")
+
+    def take_value(self, node: object) -> None:
+        """The same for the bytes of a value."""
         if isinstance(node, str):
             self.value_bytes -= len(node) if node.isascii() else 4 * len(node)
         elif isinstance(node, bytes):
             self.value_bytes -= len(node)
         elif isinstance(node, int):
             self.value_bytes -= node.bit_length() // 8
-        if self.value_bytes < 0 or self.path_characters < 0:
-            raise fault(f"holds more than {MAX_VALUE_BYTES:,} bytes of values and names")
+        if self.value_bytes < 0:
+            raise fault(f"holds more than {MAX_VALUE_BYTES:,} bytes of texts and numbers")
 
 
 def leaves(root: object) -> Iterator[tuple[str, object]]:
@@ -71,15 +82,14 @@ def _walk(root: object, budget: _Budget, set_nesting: int) -> Iterator[tuple[str
         path, node, depth = waiting.pop()
         children = _children(node, budget, set_nesting)
         if not children or isinstance(node, OpaqueNode):
-            budget.take(path, node)
+            budget.take_value(node)
             yield path, node
         if not children:
             continue
-        budget.visits -= len(children)
+        budget.check(len(children))
+        budget.take_children(path, children)
         if depth >= MAX_DEPTH:
             raise fault(f"is nested deeper than {MAX_DEPTH} levels, or contains itself")
-        if budget.visits < 0:
-            raise fault(f"holds more than {MAX_VISITS:,} values")
         for part, child in children:
             if len(path) + len(part) > MAX_PATH or not part.isprintable():
                 raise _bad_name(part)
@@ -96,8 +106,10 @@ def _bad_name(part: str) -> StateError:
 def _children(node: object, budget: _Budget, set_nesting: int) -> list[Child] | None:
     """The named parts of a node, or None when it is a leaf."""
     if isinstance(node, MapNode):
+        budget.check(len(node.pairs))
         return _map_children(node)
     if isinstance(node, list | tuple):
+        budget.check(len(node))
         return [(f"[{index}]", item) for index, item in enumerate(node)]
     if isinstance(node, SetNode):
         return _set_children(node, budget, set_nesting)
@@ -129,13 +141,16 @@ def _set_children(node: SetNode, budget: _Budget, set_nesting: int) -> list[Chil
     """Members in the order of their content, since a set has none of its own."""
     if set_nesting >= MAX_SET_NESTING:
         raise fault(f"nests sets deeper than {MAX_SET_NESTING} levels")
-    budget.visits -= len(node.items)
+    budget.check(len(node.items))
     members = sorted(node.items, key=lambda item: _content(item, budget, set_nesting + 1))
     return [(f"<{index}>", item) for index, item in enumerate(members)]
 
 
 def _content(member: object, budget: _Budget, set_nesting: int) -> bytes:
     """Every leaf of a member of a set, as bytes that can be sorted."""
+    if member is None or isinstance(member, bool | int | float | str | bytes):
+        budget.take_value(member)
+        return _row("", member)
     rows: list[bytes] = []
     for path, node in _walk(member, budget, set_nesting):
         if isinstance(node, TensorNode | StorageNode):
@@ -143,9 +158,13 @@ def _content(member: object, budget: _Budget, set_nesting: int) -> bytes:
                 "holds a set of tensors, whose order is that of their places in memory",
                 hint="Save a list or a dictionary instead of the set.",
             )
-        leaf = value_leaf("", node)
-        rows.append(field(path.encode()) + field(leaf.kind.encode()) + field(leaf.data))
+        rows.append(_row(path, node))
     return b"".join(sorted(rows))
+
+
+def _row(path: str, node: object) -> bytes:
+    leaf = value_leaf(path, node)
+    return field(path.encode()) + field(leaf.kind.encode()) + field(leaf.data)
 
 
 def text_part(key: str) -> str:

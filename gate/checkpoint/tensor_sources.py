@@ -62,10 +62,13 @@ def tensor_source(
     width = ELEMENT_BYTES[tensor.dtype]
     start = storage_start + tensor.offset * width
     elements = math.prod(tensor.shape)
-    span = _span(tensor) if elements else 0
+    if not elements:
+        # wherever it points, nothing is read: torch writes empty views behind their storage
+        return FileSpan(opened, storage_start, 0)
+    span = _span(tensor)
     if (tensor.offset + span) * width > storage_bytes:
         raise opened.fault("a tensor reaches outside its storage")
-    if not elements or _contiguous(tensor):
+    if _contiguous(tensor):
         return FileSpan(opened, start, elements * width)
     if elements > MAX_STRIDED_ELEMENTS or span * width > MAX_STRIDED_BYTES:
         raise opened.fault(

@@ -31,7 +31,7 @@ def captured_state(files: Files, path: Path, rank: int) -> list[LeafDigest]:
         # the guest's names are paths already
         content = read_safetensors(opened, "/{}".format)
         found = digest_state(content, exclusions=(), max_bytes=MAX_STATE_BYTES)
-    if not found.leaves:
+    if all(leaf.shape is None for leaf in found.leaves):
         raise EvidenceError(
             f"{path.name}: holds no tensor, so no training state could be compared",
             hint="The optimizer must own parameters of the model.",

@@ -151,6 +151,18 @@ def test_sparse_tensors_are_hashed_by_their_parts(save: Save) -> None:
     assert found["/s/~arguments[1][1]"] == ("F32", (2,))
 
 
+def test_an_empty_view_behind_its_storage_is_empty(save: Save) -> None:
+    view = torch.zeros(0, 2)[:, 1]
+    assert view.storage_offset() > view.untyped_storage().nbytes()
+    assert digests_of(save(view)) == {"": small_tensor("F32", (0,), b"")}
+
+
+def test_an_empty_state_is_an_empty_map_in_both_formats(save: Save, tmp_path: Path) -> None:
+    (tmp_path / "w.safetensors").write_bytes(safetensors_bytes({}))
+    assert leaves_of(save({})) == {"": ("empty map", None)}
+    assert root_of(tmp_path / "w.safetensors") == root_of(save({}))
+
+
 def test_a_bare_storage_is_a_vector(save: Save) -> None:
     assert leaves_of(save({"s": WEIGHT.untyped_storage()})) == {"/s": ("U8", (48,))}
 

@@ -25,5 +25,7 @@ def saver(folder: Path) -> Save:
 
 
 def row_major(tensor: torch.Tensor) -> bytes:
+    if not tensor.numel():
+        return b""
     flat = tensor.detach().resolve_conj().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().tobytes()
