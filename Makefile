@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 EXAMPLE ?= digits
 OUT ?= demo-out
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?= pickle archive safetensors json state
 PYTEST := $(BIN)/python -m pytest
 
 .PHONY: help
@@ -63,6 +65,13 @@ baselines: $(READY) ## Record the examples' baselines anew for this machine (nee
 .PHONY: goldens
 goldens: $(READY) ## Write the expected texts of the reports anew; review the diff
 	UPDATE_GOLDENS=1 $(PYTEST) -q tests/report
+
+.PHONY: fuzz
+fuzz: $(READY) ## Install the fuzzer and fuzz the readers, FUZZ_SECONDS=60 for each target
+	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[fuzz]'
+	@for target in $(FUZZ_TARGETS); do \
+	  PYTHONPATH=.:tests/support $(BIN)/python tests/fuzz/drive.py $$target \
+	    --seconds $(FUZZ_SECONDS) --corpus build/fuzz || exit 1; done
 
 .PHONY: vectors
 vectors: $(READY) ## Write the test vectors of docs/digest.md anew; review the diff

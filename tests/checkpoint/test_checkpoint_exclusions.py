@@ -8,7 +8,7 @@ from checkpoint_digests import content_of
 from hostile_archives import archive, tensor
 
 from gate.checkpoint.exclusions import MACHINE_PLACE, WALL_CLOCK, Exclusion, without_excluded
-from gate.checkpoint.leaves import HeldBytes, TensorLeaf, ValueLeaf
+from gate.checkpoint.leaves import HeldBytes, Leaf, TensorLeaf, ValueLeaf
 
 LEFT_OUT = {
     "best_model_path": "/mnt/a/last.ckpt",
@@ -76,7 +76,7 @@ def test_what_is_left_out_is_told_with_its_reason(tmp_path: Path) -> None:
 
 
 def test_a_rule_of_ones_own_takes_out_tensors_too() -> None:
-    leaves = [
+    leaves: list[Leaf] = [
         TensorLeaf("/ab/c/d", "U8", (0,), HeldBytes(b"")),
         ValueLeaf("/ab/c/e", "int", b""),
         ValueLeaf("/b/c", "int", b""),

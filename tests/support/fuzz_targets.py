@@ -1,0 +1,113 @@
+"""What `make fuzz` feeds with bytes: each target may raise a `GateError` and nothing else."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gate.checkpoint.digest import digest_state
+from gate.checkpoint.formats import open_state
+from gate.checkpoint.hostile_file import HostileFile, open_hostile
+from gate.checkpoint.pickle_nodes import StorageNode, TensorNode
+from gate.checkpoint.pickle_reader import read_pickle
+from gate.checkpoint.plain_values import value_leaf
+from gate.checkpoint.safetensors_reader import read_safetensors
+from gate.checkpoint.state_tree import leaves
+from gate.checkpoint.torch_archive import read_torch_archive
+from gate.checkpoint.zip_reader import read_zip_records
+from gate.codec.strict_json import parse_json
+from gate.edges.files import LocalFiles
+
+MAX_FILE_BYTES = 2**20
+MAX_STATE_BYTES = 64 * 2**20
+SUFFIXES = {
+    "pickle": (".pt",),
+    "archive": (".pt",),
+    "safetensors": (".safetensors",),
+    "json": (".safetensors",),
+    "state": (".pt", ".safetensors"),
+}
+VECTORS = Path(__file__).resolve().parents[1] / "vectors"
+Target = Callable[[bytes], object]
+
+
+def read_any_pickle(data: bytes) -> None:
+    """The interpreter, the walk over what it made, and the bytes of each value."""
+    for path, node in leaves(read_pickle(data)):
+        if not isinstance(node, TensorNode | StorageNode):
+            value_leaf(path, node)
+
+
+def read_any_archive(data: bytes) -> None:
+    """Zip records, the torch archive in them, and the digest."""
+    with _opened(data) as file:
+        digest_state(
+            read_torch_archive(file, read_zip_records(file)), threads=1, max_bytes=MAX_STATE_BYTES
+        )
+
+
+def read_any_safetensors(data: bytes) -> None:
+    """The header, and the digest of what it describes."""
+    with _opened(data) as file:
+        digest_state(read_safetensors(file), threads=1, max_bytes=MAX_STATE_BYTES)
+
+
+def read_any_json(data: bytes) -> None:
+    """The strict JSON that headers and documents go through."""
+    parse_json(data, "fuzz")
+
+
+def read_any_state(data: bytes) -> None:
+    """Any file, told by its content."""
+    with (
+        _written(data) as path,
+        open_state(LocalFiles(), path, "fuzz", max_bytes=MAX_FILE_BYTES) as content,
+    ):
+        digest_state(content, threads=1, max_bytes=MAX_STATE_BYTES)
+
+
+TARGETS: dict[str, Target] = {
+    "pickle": read_any_pickle,
+    "archive": read_any_archive,
+    "safetensors": read_any_safetensors,
+    "json": read_any_json,
+    "state": read_any_state,
+}
+
+
+@contextmanager
+def _written(data: bytes) -> Iterator[Path]:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        yield Path(file.name)
+
+
+@contextmanager
+def _opened(data: bytes) -> Iterator[HostileFile]:
+    with (
+        _written(data) as path,
+        open_hostile(LocalFiles(), path, "fuzz", max_bytes=MAX_FILE_BYTES) as file,
+    ):
+        yield file
+
+
+def seeds(target: str) -> Iterator[bytes]:
+    """The vectors, or the part of them that the target reads."""
+    for path in sorted(VECTORS.iterdir()):
+        if path.suffix not in SUFFIXES[target]:
+            continue
+        data = path.read_bytes()
+        if target == "json":
+            yield data[8 : 8 + int.from_bytes(data[:8], "little")]
+        else:
+            yield _pickle_in(path) if target == "pickle" else data
+
+
+def _pickle_in(path: Path) -> bytes:
+    with open_hostile(LocalFiles(), path, path.name, max_bytes=MAX_FILE_BYTES) as file:
+        records = read_zip_records(file)
+        record = next(row for name, row in records.items() if name.endswith("/data.pkl"))
+        return file.read_at(record.start, record.size_bytes)
