@@ -27,5 +27,7 @@ def saver(folder: Path) -> Save:
 def row_major(tensor: torch.Tensor) -> bytes:
     if not tensor.numel():
         return b""
-    flat = tensor.detach().resolve_conj().contiguous().reshape(-1)
+    # a clone: `contiguous()` leaves the stride of a single element as it is
+    dense = tensor.detach().resolve_conj().clone(memory_format=torch.contiguous_format)
+    flat = dense.reshape(-1)
     return flat.view(torch.uint8).numpy().tobytes()
