@@ -13,7 +13,7 @@ from gate.action import Runner, github_comments, run_action
 from gate.baseline_commands import baseline_app
 from gate.census_commands import census_command
 from gate.codec.documents import write_document
-from gate.edges.console import ConsoleProgress
+from gate.edges.job_log import JobLog
 from gate.edges.safe_text import safe_block
 from gate.edges.secrets import FileSecrets
 from gate.entry import Outcome, build_edges, run_and_deliver
@@ -124,7 +124,8 @@ def schema_command() -> None:
 @app.command("action", hidden=True)
 def action_command() -> None:
     """Run as a GitHub Action: everything comes from the runner's variables."""
-    progress = ConsoleProgress(sys.stderr)
+    # the runner sets it when somebody asks for debug logging
+    progress = JobLog(sys.stdout, verbose=os.environ.get("RUNNER_DEBUG") == "1")
     runner = Runner(
         variables=os.environ,
         files=FILES,

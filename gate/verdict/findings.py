@@ -134,16 +134,42 @@ def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
 
 
 def isolation(used: Isolation) -> tuple[Finding, ...]:
-    """Did the training run under the gate's own account?"""
-    if used.mode is not IsolationMode.NONE:
+    """Did the training run under the gate's own account, or with a way out to the network?"""
+    if used.mode is IsolationMode.NONE:
+        return (
+            Finding(
+                code="not-isolated",
+                severity=Severity.NOTICE,
+                message=f"the training ran under the gate's own account: {used.reason}",
+                remedy="Fine for your own code; on a shared runner the gate must be root, and the "
+                "interpreter that trains readable by every account.",
+            ),
+        )
+    if not used.network:
         return ()
     return (
         Finding(
-            code="not-isolated",
+            code="network-open",
             severity=Severity.NOTICE,
-            message=f"the training ran under the gate's own account: {used.reason}",
-            remedy="Fine for your own code; on a shared runner the gate must be root, and the "
-            "interpreter that trains readable by every account.",
+            message="the training could reach the network: isolation.network is true",
+            remedy="Data that it fetches may change between two runs, and what it reads may leave "
+            "the machine. Take the setting out if no rank needs it.",
+        ),
+    )
+
+
+def credentials_left(keys: tuple[str, ...]) -> tuple[Finding, ...]:
+    """Does the clone still hold the token that it was fetched with?"""
+    if not keys:
+        return ()
+    names = ", ".join(keys[:SHOWN_FILES])
+    return (
+        Finding(
+            code="credential-left",
+            severity=Severity.WARNING,
+            message=f"the checkout left its credential in the clone's configuration: {names}",
+            remedy="Give actions/checkout `persist-credentials: false`. This gate kept it from the "
+            "training; later steps do not.",
         ),
     )
 
