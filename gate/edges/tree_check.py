@@ -10,11 +10,9 @@ from pathlib import Path
 
 from gate.codec.digests import sha256_hex, tree_digest
 from gate.edges.git_objects import LINK, plain_mode
-from gate.edges.reading import open_regular
+from gate.edges.reading import READ_FLAGS, require_regular
 from gate.edges.storage_faults import storage_faults
-from gate.edges.trees import chunks_of, open_folder
-
-MAX_FILE_BYTES = 64 * 1024**3
+from gate.edges.trees import open_folder
 
 
 def digest_on_disk(tree: Path) -> str:
@@ -28,30 +26,28 @@ def digest_on_disk(tree: Path) -> str:
 def _entries(tree: Path) -> Iterator[tuple[str, str, str]]:
     pending = [Path()]
     while pending:
-        folder = pending.pop()
-        with storage_faults("reading", tree / folder):
-            names = _names(tree / folder)
-        for name in names:
-            relative = folder / name
-            with storage_faults("reading", tree / relative):
-                facts = os.lstat(tree / relative)
-                if stat.S_ISDIR(facts.st_mode):
-                    pending.append(relative)
-                else:
-                    yield (str(relative), *_mode_and_digest(tree / relative, facts))
+        relative = pending.pop()
+        with storage_faults("reading", tree / relative), open_folder(tree / relative) as folder:
+            found, folders = _read(folder, tree / relative)
+        pending += [relative / name for name in folders]
+        prefix = f"{relative}/" if relative.parts else ""
+        yield from ((f"{prefix}{name}", mode, digest) for name, mode, digest in found)
 
 
-def _names(folder: Path) -> list[str]:
-    with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
-        return [entry.name for entry in entries]
-
-
-def _mode_and_digest(path: Path, facts: os.stat_result) -> tuple[str, str]:
-    if stat.S_ISLNK(facts.st_mode):
-        # Path.readlink would tidy the text, and the text is what is hashed
-        return LINK, sha256_hex(os.readlink(os.fsencode(path)))  # noqa: PTH115
-    hasher = hashlib.sha256()
-    with open_regular(path, MAX_FILE_BYTES) as file:
-        for chunk in chunks_of(file):
-            hasher.update(chunk)
-    return plain_mode(facts.st_mode), hasher.hexdigest()
+def _read(folder: int, path: Path) -> tuple[list[tuple[str, str, str]], list[str]]:
+    """Name, mode and digest of a folder's files and links; then the names of its folders."""
+    found, folders = [], []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            facts = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(facts.st_mode):
+                folders.append(entry.name)
+            elif stat.S_ISLNK(facts.st_mode):
+                destination = os.readlink(os.fsencode(entry.name), dir_fd=folder)
+                found.append((entry.name, LINK, sha256_hex(destination)))
+            else:
+                require_regular(path / entry.name, facts)
+                with os.fdopen(os.open(entry.name, READ_FLAGS, dir_fd=folder), "rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                found.append((entry.name, plain_mode(facts.st_mode), digest))
+    return found, folders

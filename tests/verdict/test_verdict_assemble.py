@@ -79,6 +79,27 @@ def _messages(verdict: Verdict) -> dict[str, str]:
     return {finding.code: finding.message for finding in verdict.findings}
 
 
+def test_an_isolated_training_is_worth_no_word_but_an_open_network_is() -> None:
+    apart = Isolation(mode=IsolationMode.UID, credentials=None, reason="a test")
+    quiet = assemble(replace(_assessment(), isolation=apart), REQUEST)
+    assert quiet.isolation == "uid"
+    assert not {"not-isolated", "network-open"} & _messages(quiet).keys()
+    told = assemble(replace(_assessment(), isolation=replace(apart, network=True)), REQUEST)
+    assert told.isolation == "uid, network open"
+    assert _messages(told)["network-open"] == (
+        "the training could reach the network: isolation.network is true"
+    )
+
+
+def test_a_credential_that_checkout_left_is_a_warning() -> None:
+    request = replace(REQUEST, credentials_left=("http.https://github.com/.extraheader",))
+    verdict = assemble(_assessment(), request)
+    assert _messages(verdict)["credential-left"] == (
+        "the checkout left its credential in the clone's configuration: "
+        "http.https://github.com/.extraheader"
+    )
+
+
 def test_a_verdict_says_what_it_rests_on() -> None:
     verdict = assemble(_assessment(), REQUEST)
     assert (verdict.outcome, verdict.exit_code) == (Outcome.REPRODUCED, ExitCode.PASS)
