@@ -44,7 +44,9 @@ def private_places(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
         named = {name: Path(variables[name]) for name in variables if variables[name]}
         places += [named[name] for name in RUNNERS_FOLDERS if name in named]
         places += sorted({named[name].parent for name in RUNNERS_FILES if name in named})
-    return tuple(place for place in places if not place.is_symlink())
+    # a home that holds the clone too, `/` at worst, would take the whole system along
+    apart = [place for place in places if not top.is_relative_to(place)]
+    return tuple(place for place in apart if not place.is_symlink())
 
 
 @contextmanager

@@ -91,7 +91,8 @@ class Interrupts:
         )
 
     def _stop_at_once(self) -> None:
-        for action in self._last_resorts:
+        # innermost first: a training is ended before what was closed to it opens again
+        for action in reversed(self._last_resorts):
             action()
         os.write(2, LAST_WORDS)
         self._leave(int(ExitCode.CANCELLED))

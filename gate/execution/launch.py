@@ -41,6 +41,15 @@ CONNECTION_SIGNS = (
 )
 SHOWN_WIDTH = 300
 HINT = "Run the same command by hand in a clean checkout; its last lines are above."
+SIGNAL_HINTS = {
+    -signal.SIGBUS: "Often too little shared memory for DataLoader workers: raise the container's "
+    "--shm-size, or use num_workers=0 for the smoke training.",
+    -signal.SIGKILL: "Killed from outside, most often for want of memory: look at the machine's "
+    "log.",
+    -signal.SIGSYS: "A system call of another architecture, as a 32-bit program makes them: the "
+    "isolation refuses those.",
+    -signal.SIGXFSZ: "It wrote a file larger than the isolation allows (64 GiB).",
+}
 OUTPUT_HINTS = {
     b"does not have a deterministic implementation": "An operator has no deterministic form. "
     "Replace it, or compute that part on the CPU; the line above names it.",
@@ -182,13 +191,8 @@ def _failure_hint(result: ProcessResult, request: ProcessRequest) -> str:
         cut_off = _hint_without_network(result, request)
         if cut_off:
             return cut_off
-    if result.exit_code == -signal.SIGBUS:
-        return (
-            "Often too little shared memory for DataLoader workers: raise the container's "
-            "--shm-size, or use num_workers=0 for the smoke training."
-        )
-    if result.exit_code == -signal.SIGKILL:
-        return "Killed from outside, most often for want of memory: look at the machine's log."
+    if result.exit_code in SIGNAL_HINTS:
+        return SIGNAL_HINTS[result.exit_code]
     return next((hint for sign, hint in OUTPUT_HINTS.items() if sign in result.output), HINT)
 
 

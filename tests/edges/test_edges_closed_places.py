@@ -173,4 +173,6 @@ def test_on_a_runner_its_own_places_are_private(tmp_path: Path) -> None:
         Path("/github/file_commands"),
         Path("/github/workflow"),
     )
-    assert private_places(tmp_path, {"HOME": "/root"})[0] == tmp_path / ".git"
+    beside_nothing = private_places(tmp_path / "clone", {**variables, "HOME": "/"})
+    assert Path("/") not in beside_nothing
+    assert private_places(tmp_path / "clone", {"HOME": "/root"}) == (tmp_path / "clone" / ".git",)

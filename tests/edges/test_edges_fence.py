@@ -11,6 +11,7 @@ import pytest
 
 from gate.edges import fenced_start
 from gate.edges.fenced_start import LIMITS
+from gate.edges.process_table import owned_by
 from gate.edges.processes import LocalProcesses
 from gate.errors import RunError
 from gate.records.runs import Credentials, ProcessRequest, ProcessResult
@@ -107,6 +108,33 @@ def test_limits_hold_and_cannot_be_raised(fenced: Fenced) -> None:
     assert unlimited_memory == "True"
 
 
+def test_a_fork_bomb_ends_at_the_limit_and_leaves_nothing(
+    fenced: Fenced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, "RLIMIT_NPROC", 30)
+    program = (
+        "import signal, sys\n"
+        "made = 0\n"
+        "try:\n"
+        "    while True:\n"
+        "        if os.fork() == 0: signal.pause()\n"
+        "        made += 1\n"
+        "except BlockingIOError: print(made)\n"
+    )
+    assert fenced(program).output == b"29\n"
+    assert owned_by(ACCOUNT.uid) == frozenset()
+
+
+def test_a_file_that_grows_beyond_the_limit_ends_its_writer(
+    fenced: Fenced, monkeypatch: pytest.MonkeyPatch, open_folder_for_all: Path
+) -> None:
+    monkeypatch.setitem(LIMITS, "RLIMIT_FSIZE", 4096)
+    open_folder_for_all.chmod(0o777)
+    result = fenced("exec head -c 9999 /dev/zero >big", by_shell=True, workdir=open_folder_for_all)
+    assert result.exit_code == -signal.SIGXFSZ
+    assert (open_folder_for_all / "big").stat().st_size == 4096
+
+
 def test_signals_that_the_interpreter_ignores_work_again(fenced: Fenced) -> None:
     result = fenced("kill -PIPE $$; echo ignored", by_shell=True)
     assert (result.exit_code, result.output) == (-signal.SIGPIPE, b"")
@@ -119,6 +147,13 @@ def test_nothing_is_inherited(fenced: Fenced) -> None:
     )
     # the fourth is the listing itself
     assert fenced(program).output == b"['0', '1', '2', '3'] /dev/null True\n"
+
+
+@pytest.mark.usefixtures("root")
+def test_a_command_that_cannot_be_one_is_named(fenced: Fenced) -> None:
+    with pytest.raises(RunError) as caught:
+        fenced("nul\0byte", by_shell=True)
+    assert caught.value.message == "cannot start sh: embedded null byte"
 
 
 @pytest.mark.usefixtures("root")

@@ -116,6 +116,8 @@ def test_the_process_gets_its_environment_and_nothing_else(tmp_path: Path) -> No
         (Played(1, b"boom\n"), "python train.py exited with 1", "by hand in a clean checkout"),
         (Played(-signal.SIGBUS), "was ended by SIGBUS", "--shm-size"),
         (Played(-signal.SIGKILL), "was ended by SIGKILL", "want of memory"),
+        (Played(-signal.SIGXFSZ), "was ended by SIGXFSZ", "64 GiB"),
+        (Played(-signal.SIGSYS), "was ended by SIGSYS", "32-bit program"),
         (Played(-99), "was ended by signal 99", "by hand in a clean checkout"),
         (
             Played(1, b"RuntimeError: x does not have a deterministic implementation"),
