@@ -212,6 +212,7 @@ def test_a_compiled_model_trains_to_the_same_bits(trainings: Trainings) -> None:
     first, second = trainings.run(COMPILED), trainings.run(COMPILED)
     assert_same(first, second)
     assert len(first.series("guest.loss")) == 3
+    assert first.evidence.children == ()
 
 
 def test_a_script_without_checkpoint_may_stop_by_its_own_rule(trainings: Trainings) -> None:
