@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.evidence.commands import EMPTYING, PYTHON, shutting_option
+from gate.evidence.commands import EMPTYING, PYTHON, python_commands, shutting_option
 from gate.records.children import UnattestedChild, started_without
 
 REASONS = {
@@ -32,6 +32,14 @@ def shut_out_by(argv: tuple[str, ...], children: tuple[UnattestedChild, ...] = (
                 return (
                     f"{word} -{letter} {REASONS[letter]}, so the guest stays out: drop -{letter}."
                 )
+    for command in python_commands(argv):
+        if command.option:
+            reason = REASONS[command.option]
+            return f"{command.shown} {reason}, so the guest stays out: drop -{command.option}."
+        if command.cleared:
+            return (
+                f"{command.shown} gets no PYTHONPATH of the gate's: add to it, do not replace it."
+            )
     return GENERAL
 
 

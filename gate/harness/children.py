@@ -26,7 +26,10 @@ MAX_SHEBANG_BYTES = 200
 # What runs the program that its own arguments name; the gate has the same list in
 # gate/evidence/commands.py.
 STARTERS = frozenset(
-    "sh bash dash zsh env exec nice nohup setsid stdbuf sudo taskset time timeout numactl".split()  # noqa: SIM905 - a list of words
+    (
+        *("sh", "bash", "dash", "zsh", "env", "exec", "nice", "nohup", "setsid", "stdbuf"),
+        *("sudo", "taskset", "time", "timeout", "numactl"),
+    )
 )
 SHUTTING = frozenset("IES")
 CLEARING = ("-i", "-", "--ignore-environment")
@@ -112,7 +115,12 @@ class Children:
     def _keeps_guest(self, env: Mapping[Any, Any]) -> bool:
         """Whether a child with this environment loads the guest, and with the same settings."""
         given = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
-        if self._folder not in given.get("PYTHONPATH", "").split(os.pathsep):
+        before, found, _ = f"{os.pathsep}{given.get('PYTHONPATH', '')}{os.pathsep}".partition(
+            f"{os.pathsep}{self._folder}{os.pathsep}"
+        )
+        # an earlier folder's start-up file would run in place of the guest's
+        hiding = (f"{folder}/sitecustomize.py" for folder in before.split(os.pathsep) if folder)
+        if not found or any(map(os.path.exists, hiding)):
             return False
         return all(given.get(name) == text for name, text in self._asked.items())
 

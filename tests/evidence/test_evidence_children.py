@@ -6,7 +6,9 @@ from guest_folder import GuestFolder, child_line
 
 from gate.edges.files import LocalFiles
 from gate.errors import EvidenceError
+from gate.evidence import commands
 from gate.evidence.collect import collect_run
+from gate.harness import children
 from gate.records.evidence import RunEvidence
 from gate.records.settings import TrainSettings
 
@@ -106,6 +108,10 @@ def test_a_launcher_without_torch_may_tell_of_its_children(guest: GuestFolder) -
     guest.of(pid=7).children(child_line("python", "-I", "x.py"))
     (child,) = collect(guest).children
     assert (child.pid, child.place) == (7, "train.py:5")
+
+
+def test_guest_and_gate_know_the_same_programs_that_start_others() -> None:
+    assert {*commands.STARTERS, *commands.SHELLS} == children.STARTERS
 
 
 def test_a_hostile_name_is_defused(guest: GuestFolder) -> None:

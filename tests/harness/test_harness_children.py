@@ -33,6 +33,11 @@ CALLS = {
         "asyncio.run(asyncio.create_subprocess_exec(sys.executable, '-I', '-c', ''))"
     ),
     "shebang": "subprocess.run(['./tool'])",
+    "another start-up file": (
+        "os.mkdir('own'); open('own/sitecustomize.py', 'w').close()\n"
+        "changed = {**os.environ, 'PYTHONPATH': 'own:' + os.environ['PYTHONPATH']}\n"
+        "subprocess.run([sys.executable, '-c', ''], env=changed)"
+    ),
     "worker": (
         "import multiprocessing\ndel os.environ['PYTHONPATH']\n"
         "worker = multiprocessing.get_context('spawn').Process(target=print)\nworker.start()\n"
