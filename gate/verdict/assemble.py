@@ -90,6 +90,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
             *operators.weaker_level(facts.settings, run),
             *operators.refused_and_went_on(run),
             *operators.census_failed(assessment.census),
+            *findings.unattested_children(run),
             *findings.environment_moved(facts.baseline),
             *findings.stale_baseline(about_baseline),
             *findings.default_mode(assessment.default_repeat),

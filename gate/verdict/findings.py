@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gate.records.baseline import BaselineEntry
+from gate.records.children import started_without
 from gate.records.comparison import Comparison
 from gate.records.evidence import EvidenceSet, MetricSource, RunEvidence
 from gate.records.runs import Isolation
@@ -129,6 +130,21 @@ def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
             severity=Severity.NOTICE,
             message=f"every number is equal, and yet these differ: {', '.join(told)}",
             remedy="A longer run may part there; look for draws and seeds that depend on time.",
+        ),
+    )
+
+
+def unattested_children(run: RunEvidence) -> tuple[Finding, ...]:
+    """Was a Python started of which nobody can say under which settings it ran?"""
+    if not run.children:
+        return ()
+    return (
+        Finding(
+            code="unattested-child",
+            severity=Severity.WARNING,
+            message=f"Python was started without the guest: {started_without(run.children)}",
+            remedy="Whatever it computes is neither held to strict mode nor seen. A helper that "
+            "does not train may stay; else drop the option, or hand it this process's environment.",
         ),
     )
 
