@@ -55,6 +55,10 @@ DEFAULT_EXCLUSIONS: tuple[Exclusion, ...] = tuple(
     )
     for name in names
     for below in ("", "[**", "{**", "/**")
+) + tuple(
+    # scores under the names of files, so even the tensors among them move with the folder
+    Exclusion(pattern=f"/callbacks/**/best_k_models{below}", reason=MACHINE_PLACE)
+    for below in ("", "/**")
 )  # fmt: skip
 
 

@@ -60,10 +60,12 @@ def tensor_source(
     in memory and is too large for that.
     """
     width = ELEMENT_BYTES[tensor.dtype]
-    start = storage_start + tensor.offset * width
+    # a part of a storage counts the elements of the storage's own type
+    offset = tensor.offset * width + tensor.storage.first * ELEMENT_BYTES[tensor.storage.dtype]
+    start = storage_start + offset
     elements = math.prod(tensor.shape)
     span = _span(tensor) if elements else 0
-    if (tensor.offset + span) * width > storage_bytes:
+    if offset + span * width > storage_bytes:
         raise opened.fault("a tensor reaches outside its storage")
     if not elements or _contiguous(tensor):
         return FileSpan(opened, start, elements * width)
