@@ -17,7 +17,7 @@ from gate.checkpoint.hostile_folder import HostileFolder
 from gate.checkpoint.leaves import Leaf, StateContent
 from gate.checkpoint.node_leaves import below
 from gate.checkpoint.sharded_reader import read_index, read_shards
-from gate.checkpoint.state_tree import text_part
+from gate.checkpoint.state_tree import MAX_PATH, text_part
 
 MAX_DEPTH = 8
 FORMAT, TRAINER_FORMAT = "folder", "Hugging Face trainer folder"
@@ -40,25 +40,36 @@ def read_folder(folder: HostileFolder, unknown: UnknownContent, depth: int = 0) 
     if depth > MAX_DEPTH:
         raise folder.fault(f"is nested deeper than {MAX_DEPTH} folders")
     leaves: list[Leaf] = []
-    notes: list[str] = []
     if METADATA in names:
         found, used = read_distributed(folder)
         names = tuple(name for name in names if name not in used)
-        leaves += found.leaves
         if not names:
-            return found
+            return _bounded(folder, found)
+        leaves += found.leaves
     contents = list(_contents(folder, names, unknown, depth))
     keys = _keys(folder, [name for name, _ in contents])
     if keys == [MODEL] and not leaves:
         return contents[0][1]
-    for key, (name, content) in zip(keys, contents, strict=True):
+    for key, (_, content) in zip(keys, contents, strict=True):
         leaves += below(text_part(key), content.leaves)
-        notes += [f"{name}: {note}" for note in content.notes]
-    is_trainer = {MODEL, TRAINER_STATE} <= set(keys)
-    return StateContent(
-        shown=folder.shown, format=TRAINER_FORMAT if is_trainer else FORMAT,
-        leaves=tuple(leaves), notes=tuple(notes),
-    )  # fmt: skip
+    content = StateContent(
+        shown=folder.shown,
+        format=TRAINER_FORMAT if {MODEL, TRAINER_STATE} <= set(keys) else FORMAT,
+        leaves=tuple(leaves),
+        notes=tuple(f"{name}: {note}" for name, content in contents for note in content.notes),
+    )
+    return _bounded(folder, content)
+
+
+def _bounded(folder: HostileFolder, content: StateContent) -> StateContent:
+    """Names of folders, files and keys together are no longer than those of one file."""
+    for leaf in content.leaves:
+        if len(leaf.path) > MAX_PATH or not leaf.path.isprintable():
+            raise folder.fault(
+                f"{short_text(leaf.path)} is above {MAX_PATH} characters or not printable",
+                hint="Save the state under short plain names.",
+            )
+    return content
 
 
 def _contents(
@@ -80,8 +91,8 @@ def _contents(
 
 
 def _keys(folder: HostileFolder, names: list[str]) -> list[str]:
-    """The stem of each name, or the name where a stem is not the only one."""
-    stems = [PurePosixPath(name).stem for name in names]
+    """The stem of each file's name, or the name where a stem is not the only one."""
+    stems = [name if folder.is_folder(name) else PurePosixPath(name).stem for name in names]
     if MODEL not in stems:
         stems = [MODEL if stem == OLD_MODEL else stem for stem in stems]
     counts = Counter(stems)

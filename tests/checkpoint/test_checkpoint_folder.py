@@ -11,7 +11,7 @@ import torch
 from checkpoint_digests import content_of, digests_of, leaves_of, root_of, small_tensor
 from distributed_states import saved
 from guest_folder import safetensors_bytes
-from test_checkpoint_shards import sharded, whole
+from sharded_states import sharded, whole
 from torch_states import WEIGHT, Save, row_major
 
 from gate.checkpoint import folder_reader, hostile_folder
@@ -229,3 +229,12 @@ def test_stems_and_names_cannot_be_confused(tmp_path: Path) -> None:
     for name in ("a.json", "a.txt", "a.json.txt"):
         (tmp_path / "f" / name).write_text("[1]")
     assert refusal(tmp_path / "f") == "f: two of its files would both be 'a.json'"
+
+
+def test_paths_of_names_and_keys_together_are_bounded(tmp_path: Path) -> None:
+    inner = tmp_path / "f" / ("n" * 200)
+    inner.mkdir(parents=True)
+    (inner / "a.json").write_text('{"' + "k" * 800 + '": 1}')
+    assert "is above 900 characters or not printable" in refusal(tmp_path / "f")
+    other = saved(tmp_path, {"a\x1b": WEIGHT})
+    assert "is above 900 characters or not printable" in refusal(other)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,10 @@ Array = npt.NDArray[np.generic]
 def npy(folder: Path, array: Array) -> Path:
     np.save(folder / "a.npy", array)
     return folder / "a.npy"
+
+
+def packed(path: Path, arrays: Mapping[str, Array], save: Callable[..., None] = np.savez) -> None:
+    save(path, **arrays)
 
 
 DTYPES = ("?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8", "c16")
@@ -55,8 +60,8 @@ def test_every_shape_and_order_is_read(save: Save, tmp_path: Path, array: Array)
 def test_an_archive_is_a_map_stored_or_deflated(save: Save, tmp_path: Path) -> None:
     arrays = {"w": ARRAY, "a/b": np.arange(300_000.0).reshape(300, 1000).T, "e": np.zeros(0)}
     expected = root_of(save({key: torch.from_numpy(a.copy()) for key, a in arrays.items()}))
-    np.savez(tmp_path / "stored.npz", **arrays)
-    np.savez_compressed(tmp_path / "deflated.npz", **arrays)
+    packed(tmp_path / "stored.npz", arrays)
+    packed(tmp_path / "deflated.npz", arrays, np.savez_compressed)
     assert root_of(tmp_path / "stored.npz") == expected
     assert root_of(tmp_path / "deflated.npz") == expected
     assert content_of(tmp_path / "stored.npz").format == "NumPy archive"
@@ -215,6 +220,6 @@ def test_a_large_array_in_fortran_order_is_refused(
 
 
 def test_names_that_are_not_printable_are_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "n.npz", **{"a\x1b": ARRAY})
+    packed(tmp_path / "n.npz", {"a\x1b": ARRAY})
     with pytest.raises(EvidenceError, match=r"the name 'a\\x1b.npy' is too long or not printable"):
         content_of(tmp_path / "n.npz")

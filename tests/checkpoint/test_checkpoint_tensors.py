@@ -33,7 +33,9 @@ def test_a_sparse_tensor_is_its_indices_and_values(save: Save) -> None:
 
 
 def test_an_uncoalesced_tensor_is_refused_by_name(save: Save) -> None:
-    twice = torch.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (2, 2), check_invariants=True)
+    twice = torch.sparse_coo_tensor(
+        torch.tensor([[0, 0], [1, 1]]), torch.tensor([1.0, 2.0]), (2, 2), check_invariants=True
+    )
     with pytest.raises(EvidenceError, match="holds a sparse tensor that is not coalesced") as told:
         content_of(save(twice))
     assert told.value.hint == "Save tensor.coalesce()."
@@ -102,7 +104,7 @@ def test_two_numbers_in_a_byte_are_read(save: Save) -> None:
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 def test_marks_of_other_signs_are_resolved(save: Save, dtype: torch.dtype) -> None:
     numbers = torch.complex(WEIGHT, -WEIGHT).to(dtype)
-    numbers[0, 0] = complex(float("nan"), -0.0)
+    numbers[0, 0] = torch.tensor(complex(float("nan"), -0.0))
     for marked in (numbers.conj(), numbers.conj().t(), numbers.conj()[1:, ::2]):
         assert marked.is_conj()
         assert root_of(save(marked)) == root_of(save(marked.resolve_conj()))

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
@@ -18,6 +17,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
+from torch.distributed.checkpoint.state_dict_saver import save
 
 Offsets = tuple[int, ...]
 
@@ -27,7 +27,7 @@ def saved(folder: Path, state: dict[str, object], name: str = "dcp") -> Path:
     with warnings.catch_warnings():
         # it says that no other ranks take part
         warnings.simplefilter("ignore")
-        dcp.save(state, checkpoint_id=folder / name)
+        save(state, checkpoint_id=folder / name)
     return folder / name
 
 
