@@ -16,7 +16,7 @@ from gate.checkpoint.exclusions import (
 from gate.checkpoint.hashes import DEFAULT_HASH, named_hash
 from gate.checkpoint.hashing import available_threads, digest_leaves
 from gate.checkpoint.hostile_file import short_text
-from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf
+from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf, is_tensor
 from gate.checkpoint.parts import PARTS, part_of
 from gate.errors import EvidenceError
 
@@ -118,8 +118,7 @@ def _check(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> None:
 
 
 def _digested(leaf: Leaf, digest: bytes) -> LeafDigest:
+    part = part_of(leaf.path, tensor=is_tensor(leaf))
     if isinstance(leaf, TensorLeaf):
-        part = part_of(leaf.path, tensor=True)
         return LeafDigest(leaf.path, part, leaf.dtype, leaf.shape, leaf.source.size_bytes, digest)
-    part = part_of(leaf.path, tensor=False)
     return LeafDigest(leaf.path, part, leaf.kind, None, len(leaf.data), digest)

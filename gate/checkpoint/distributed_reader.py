@@ -6,6 +6,8 @@ of an object. Source: `torch/distributed/checkpoint/filesystem.py` of torch 2.13
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from gate.checkpoint.chunked_source import Box, assembled
 from gate.checkpoint.distributed_metadata import (
     Chunk,
@@ -22,6 +24,7 @@ from gate.checkpoint.hostile_folder import HostileFolder
 from gate.checkpoint.leaves import FileSpan, Leaf, StateContent, TensorLeaf, TensorSource
 from gate.checkpoint.node_leaves import below
 from gate.checkpoint.pickle_calls import StateError
+from gate.checkpoint.state_tree import MAX_VISITS
 from gate.checkpoint.torch_archive import read_torch_archive
 from gate.checkpoint.zip_reader import read_zip_records
 
@@ -45,13 +48,17 @@ def read_distributed(folder: HostileFolder) -> tuple[StateContent, set[str]]:
         entries = read_metadata(opened.read_at(0, opened.size_bytes))
     except StateError as error:
         raise opened.fault(error.message, hint=error.hint) from error
-    shards = _open_shards(folder, {place.file for entry in entries for place in _places(entry)})
+    places = [place for entry in entries for place in _places(entry)]
+    _refuse_overlaps(opened, places)
+    shards = _open_shards(folder, {place.file for place in places})
     leaves: list[Leaf] = []
     for entry in entries:
         if isinstance(entry, SavedObject):
             leaves += below(entry.path, _saved(shards, entry.place, entry.path).leaves)
         else:
             leaves.append(_tensor_leaf(opened, shards, entry))
+        if len(leaves) > MAX_VISITS:
+            raise folder.fault(f"holds more than {MAX_VISITS:,} values")
     content = StateContent(shown=folder.shown, format=FORMAT, leaves=tuple(leaves))
     return content, {METADATA, *shards}
 
@@ -60,6 +67,15 @@ def _places(entry: Entry) -> list[Place]:
     if isinstance(entry, SavedObject):
         return [entry.place]
     return [chunk.place for chunk in entry.chunks]
+
+
+def _refuse_overlaps(opened: HostileFile, places: list[Place]) -> None:
+    """Each byte belongs to one entry, so that reading all of them is reading the files once."""
+    for one, other in pairwise(sorted(places)):
+        if one.file == other.file and other.offset < one.offset + one.length:
+            raise opened.fault(
+                f"places two entries over each other in {short_text(one.file)}", hint=HINT
+            )
 
 
 def _open_shards(folder: HostileFolder, wanted: set[str]) -> dict[str, HostileFile]:

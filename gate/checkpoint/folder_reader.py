@@ -7,7 +7,7 @@ checkpoint is what it would be in one file. Two files with one stem are told apa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from gate.checkpoint.distributed_reader import METADATA, read_distributed
@@ -17,7 +17,7 @@ from gate.checkpoint.hostile_folder import HostileFolder
 from gate.checkpoint.leaves import Leaf, StateContent
 from gate.checkpoint.node_leaves import below
 from gate.checkpoint.sharded_reader import read_index, read_shards
-from gate.checkpoint.state_tree import MAX_PATH, text_part
+from gate.checkpoint.state_tree import MAX_PATH, MAX_VISITS, text_part
 
 MAX_DEPTH = 8
 FORMAT, TRAINER_FORMAT = "folder", "Hugging Face trainer folder"
@@ -46,7 +46,7 @@ def read_folder(folder: HostileFolder, unknown: UnknownContent, depth: int = 0) 
         if not names:
             return _bounded(folder, found)
         leaves += found.leaves
-    contents = list(_contents(folder, names, unknown, depth))
+    contents = list(_counted(folder, _contents(folder, names, unknown, depth)))
     keys = _keys(folder, [name for name, _ in contents])
     if keys == [MODEL] and not leaves:
         return contents[0][1]
@@ -70,6 +70,18 @@ def _bounded(folder: HostileFolder, content: StateContent) -> StateContent:
                 hint="Save the state under short plain names.",
             )
     return content
+
+
+def _counted(
+    folder: HostileFolder, contents: Iterable[tuple[str, StateContent]]
+) -> Iterator[tuple[str, StateContent]]:
+    """The same contents; it ends in an error as soon as they hold too much together."""
+    total = 0
+    for name, content in contents:
+        total += len(content.leaves)
+        if total > MAX_VISITS:
+            raise folder.fault(f"holds more than {MAX_VISITS:,} values")
+        yield name, content
 
 
 def _contents(

@@ -30,7 +30,8 @@ FIXED_BYTES = len(MAGIC) + 2
 MAX_HEADER_BYTES = 64 * 1024
 MAX_OBJECT_BYTES = 64 * 1024 * 1024
 MAX_UNPACKED_BYTES = 8 * 1024**3
-MAX_DIMENSIONS = 64
+# What every NumPy can have.
+MAX_DIMENSIONS = 32
 MAX_NAME = 450
 # The one form that NumPy and its imitators write; its keys are sorted.
 HEADER: Final = re.compile(

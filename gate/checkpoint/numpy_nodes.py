@@ -17,7 +17,8 @@ from gate.checkpoint.leaves import HeldBytes, TensorSource
 from gate.checkpoint.pickle_calls import Arguments, Call, fault
 from gate.checkpoint.pickle_nodes import GlobalNode, OpaqueNode
 
-MAX_DIMENSIONS = 64
+# What every NumPy can have.
+MAX_DIMENSIONS = 32
 MAX_INTEGER = 2**62
 BIG_ENDIAN = ">"
 # Kind and bytes of an element, as NumPy spells it.

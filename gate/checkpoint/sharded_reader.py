@@ -66,7 +66,10 @@ def read_shards(folder: HostileFolder, places: dict[str, str], index_name: str) 
     Raises `EvidenceError` for a shard or tensor that is missing, or there without being named.
     """
     present = set(folder.names())
-    shards = sorted(set(places.values()))
+    expected: dict[str, set[str]] = {}
+    for name, shard in places.items():
+        expected.setdefault(shard, set()).add(text_part(name))
+    shards = sorted(expected)
     _refuse_left_overs(folder, present, shards)
     leaves: list[Leaf] = []
     formats: set[str] = set()
@@ -77,8 +80,7 @@ def read_shards(folder: HostileFolder, places: dict[str, str], index_name: str) 
                 hint=SHARD_HINT,
             )
         content = read_file(folder.open(shard), UnknownContent.REFUSE)
-        expected = {text_part(name) for name, place in places.items() if place == shard}
-        _compare(content.shown, expected, content.leaves)
+        _compare(content.shown, expected[shard], content.leaves)
         leaves += content.leaves
         formats.add(content.format)
     return StateContent(

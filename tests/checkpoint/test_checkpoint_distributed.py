@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_states import WEIGHT, Save
 
-from gate.checkpoint import chunked_source
+from gate.checkpoint import chunked_source, distributed_reader
 from gate.checkpoint.chunked_source import Box, assembled
 from gate.checkpoint.leaves import HeldBytes
 from gate.errors import EvidenceError
@@ -154,6 +154,12 @@ def test_missing_and_extra_shards_are_refused(tmp_path: Path) -> None:
     assert told(folder) == "dcp: shard '__1_0.distcp' is missing, which .metadata names"
 
 
+def test_too_many_values_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed_reader, "MAX_VISITS", 1)
+    folder = saved(tmp_path, {"a": WEIGHT, "b": WEIGHT})
+    assert told(folder) == "dcp: holds more than 1 values"
+
+
 def test_links_and_pipes_are_refused(tmp_path: Path) -> None:
     folder = in_chunks(tmp_path, WEIGHT, HALVES)
     shard = folder / "__1_0.distcp"
@@ -198,6 +204,7 @@ def _chunk(name: str, value: object) -> Callable[[Any], None]:
         (_info({"length": 2**40}), "is cut short or points behind its own end"),
         (_info({"length": 10}), "is cut short or points behind its own end"),
         (_info({"offset": 0}), "zip"),
+        (_info({"relative_path": "__1_0.distcp"}), "two entries over each other in '__1_0.distcp'"),
         (_info({"transform_descriptors": ["zstd"]}), "'w' was transformed when it was written"),
         (_set("storage_data", {}), "a chunk of 'w' is placed nowhere"),
         (_set("storage_data", None), "its storage_data is no map"),

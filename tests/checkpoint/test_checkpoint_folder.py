@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,10 @@ def trainer(folder: Path, name: str = "checkpoint-3", rate: float = 0.1) -> Path
     (path / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}}')
     (path / "tokenizer.model").write_bytes(b"\x0a\x0bpieces")
     (path / "merges.txt").write_text("a b\n")
+    (path / "runs").mkdir()
+    (path / "runs" / f"events.out.tfevents.{len(name)}.{name}.7.0").write_bytes(
+        b"\0" + name.encode()
+    )
     return path
 
 
@@ -75,8 +80,10 @@ def test_a_trainer_folder_is_a_map_of_its_files(tmp_path: Path) -> None:
     assert parts["/scheduler/last_epoch"] == "other"
     assert parts["/training_args/~states[0]/learning_rate"] == "other"
     assert {"/tokenizer.json/model/vocab/a", "/tokenizer.model", "/merges"} <= set(parts)
+    assert parts["/merges"] == parts["/tokenizer.model"] == "other"
     told = "its content is not understood, so its bytes were compared as they are"
-    assert found.notes == (f"merges.txt: {told}", f"tokenizer.model: {told}")
+    assert found.notes[0] == f"merges.txt: {told}"
+    assert found.notes[-1] == f"tokenizer.model: {told}"
 
 
 def test_places_and_times_of_a_trainer_do_not_count(tmp_path: Path) -> None:
@@ -136,8 +143,6 @@ def test_unknown_files_are_refused_without_the_policy(tmp_path: Path) -> None:
 
 
 def test_a_script_is_refused_or_compared_by_its_bytes(tmp_path: Path) -> None:
-    import zipfile  # noqa: PLC0415 - the only test that packs by hand
-
     with zipfile.ZipFile(tmp_path / "script.pt", "w") as archive:
         archive.writestr("script/data.pkl", b"")
         archive.writestr("script/constants.pkl", b"")
@@ -198,6 +203,9 @@ def test_empty_deep_and_large_folders_are_refused(
     for number in range(3):
         (folder / "a" / f"{number}.json").write_text("[1]")
     assert len(leaves_of(folder)) == 3
+    monkeypatch.setattr(folder_reader, "MAX_VISITS", 2)
+    assert refusal(folder) == "f/a: holds more than 2 values"
+    monkeypatch.undo()
     monkeypatch.setattr(folder_reader, "MAX_DEPTH", 0)
     assert refusal(folder) == "f/a: is nested deeper than 0 folders"
     monkeypatch.undo()

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import zipfile
-from pathlib import Path
-
 import pytest
 import torch
 from checkpoint_digests import content_of
@@ -33,14 +30,6 @@ def test_what_cannot_be_compared_is_an_error(save: Save, state: object, told: st
         content_of(path)
     assert caught.value.message.startswith("state.pt: ")
     assert told in caught.value.message
-
-
-def test_torchscript_is_named(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "script.pt", "w") as archive:
-        archive.writestr("script/data.pkl", b"")
-        archive.writestr("script/constants.pkl", b"")
-    with pytest.raises(EvidenceError, match=r"script.pt: is a TorchScript archive, not a state"):
-        content_of(tmp_path / "script.pt")
 
 
 def test_a_state_nested_too_deep_is_refused(save: Save) -> None:

@@ -144,7 +144,7 @@ def test_every_version_of_the_header_is_read(tmp_path: Path) -> None:
         (GOOD.replace("2, 2", "9" * 19), "its shape is no short list of sizes"),
         (GOOD.replace("2, 2", "-2, 2"), "its header is not what NumPy writes"),
         (GOOD.replace("2, 2", "2,,2"), "its shape is no short list of sizes"),
-        (GOOD.replace("2, 2", "1," * 65), "its shape is no short list of sizes"),
+        (GOOD.replace("2, 2", "1," * 33), "its shape is no short list of sizes"),
         (GOOD.replace("<f4", "<U4"), "holds elements of the type 'U4', which is not read"),
         (GOOD.replace("'<f4'", "[('a', '<f4')]"), "which is not read"),
         (GOOD.replace("False", "0"), "its header is not what NumPy writes"),
