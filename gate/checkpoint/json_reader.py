@@ -7,11 +7,12 @@ from gate.checkpoint.leaves import StateContent
 from gate.checkpoint.node_leaves import no_storages, node_leaves
 from gate.checkpoint.pickle_calls import StateError
 from gate.checkpoint.pickle_nodes import MapNode
-from gate.checkpoint.state_tree import MAX_VISITS
 from gate.codec.strict_json import parse_json
 
 FORMAT = "JSON"
 MAX_JSON_BYTES = 64 * 1024 * 1024
+# The vocabulary of a language model has more: as a file it is better compared by its bytes.
+MAX_VALUES = 300_000
 BEGINNINGS = (b"{", b"[")
 BLANKS = b" \t\r\n"
 
@@ -31,8 +32,8 @@ def read_json(opened: HostileFile) -> StateContent:
         raise opened.fault(f"JSON above {MAX_JSON_BYTES:,} bytes")
     data = opened.read_at(0, opened.size_bytes)
     # counted before anything is built of it: an empty list costs two bytes here and 56 there
-    if data.count(b",") + data.count(b"[") + data.count(b"{") > MAX_VISITS:
-        raise opened.fault(f"JSON with more than {MAX_VISITS:,} values")
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > MAX_VALUES:
+        raise opened.fault(f"JSON with more than {MAX_VALUES:,} values")
     value = parse_json(data, opened.shown, max_bytes=MAX_JSON_BYTES, non_finite=True)
     try:
         leaves = tuple(node_leaves(_node(value), no_storages))

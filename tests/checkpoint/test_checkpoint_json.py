@@ -46,7 +46,7 @@ def test_numbers_that_are_none_count(tmp_path: Path) -> None:
         (b'{"a": 1', "not valid JSON"),
         (b"[" * 100_000, "nested deeper than 32 levels"),
         (b'{"a":' * 40 + b"1" + b"}" * 40, "nested deeper than 32 levels"),
-        (b"[" + b"0," * 1_000_001 + b"0]", "JSON with more than 1,000,000 values"),
+        (b"[" + b"0," * 300_001 + b"0]", "JSON with more than 300,000 values"),
         (b'{"x": ' + b"9" * 10_000 + b"}", "not valid JSON"),
         (b'{"a\xff": 1}', "not UTF-8"),
         (b'{"a\\u001b": 1}', "key '/a\\x1b' is above 900 characters or not printable"),
