@@ -14,7 +14,7 @@ from typing import Final
 from gate.checkpoint.byte_sources import ColumnMajor, SwappedBytes
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.leaves import HeldBytes, TensorSource
-from gate.checkpoint.pickle_calls import Arguments, Call, fault
+from gate.checkpoint.pickle_calls import Arguments, Call, call, fault
 from gate.checkpoint.pickle_nodes import GlobalNode, OpaqueNode
 
 # What every NumPy can have.
@@ -28,6 +28,7 @@ NUMPY_DTYPES: Final = {
     "c16": "C128",
 }  # fmt: skip
 FLOATS: Final = {"F16": "e", "F32": "f", "F64": "d"}
+COMPLEX_NUMBER: Final = GlobalNode("builtins", "complex")
 COMPLEX: Final = {"C64": "2f", "C128": "2d"}
 
 
@@ -116,7 +117,7 @@ def _number(dtype: str, data: bytes, order: str) -> object:
         raise fault("holds a NumPy number whose bytes do not fit its dtype")
     sign = BIG_ENDIAN if order == BIG_ENDIAN else "<"
     if dtype in COMPLEX:
-        return OpaqueNode("builtins.complex", struct.unpack(sign + COMPLEX[dtype], data))
+        return call(COMPLEX_NUMBER, struct.unpack(sign + COMPLEX[dtype], data))
     if dtype in FLOATS:
         number: float = struct.unpack(sign + FLOATS[dtype], data)[0]
         return number
