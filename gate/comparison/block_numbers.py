@@ -7,6 +7,7 @@ is rounded, and the few elements that may hold the maximum are then taken again 
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,6 +67,17 @@ def _added(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
     return one[0] + other[0], one[1] + other[1]
 
 
+class _Scratch(threading.local):
+    """Two blocks for each thread: memory that is asked for anew costs more than the arithmetic."""
+
+    def __init__(self) -> None:
+        self.one = np.empty(BLOCK, dtype=np.float64)
+        self.other = np.empty(BLOCK, dtype=np.float64)
+
+
+_scratch = _Scratch()
+
+
 def add_block(
     sums: BlockSums, kind: ElementType, raw: tuple[Raw, Raw], first: int, counts: Counts
 ) -> tuple[float, float, float]:
@@ -104,12 +116,15 @@ def _elements(kind: ElementType, marked: Mask) -> int:
 
 def _all_squares(left: Numbers, right: Numbers, *, differ: bool) -> tuple[float, float, float]:
     """The sums of squares of left, right and difference, in float64."""
-    one = left.astype(np.float64, copy=False)
+    one = _scratch.one[: len(left)]
+    np.copyto(one, left)
+    first = _squares(one)
     if not differ:
-        same = _squares(one)
-        return same, same, 0.0
-    other = right.astype(np.float64, copy=False)
-    return _squares(one), _squares(other), _squares(one - other)
+        return first, first, 0.0
+    other = _scratch.other[: len(right)]
+    np.copyto(other, right)
+    second = _squares(other)
+    return first, second, _squares(np.subtract(one, other, out=one))
 
 
 def _squares(values: NDArray[np.float64]) -> float:
@@ -160,7 +175,7 @@ def _float_distances(kind: ElementType, left: Raw, right: Raw) -> Raw:
 
 def _add_narrow_gaps(sums: BlockSums, left: Numbers, right: Numbers) -> None:
     """Differences of float32."""
-    gaps = left - right
+    gaps = np.subtract(left, right, out=_scratch.one.view(np.float32)[: len(left)])
     np.abs(gaps, out=gaps)
     largest = float(gaps.max())
     if not math.isfinite(largest):
@@ -169,7 +184,10 @@ def _add_narrow_gaps(sums: BlockSums, left: Numbers, right: Numbers) -> None:
     if largest and largest * (1 + DOUBT) >= sums.largest:
         # rounding keeps order, so the largest one is among those that look largest
         _take_exact(sums, left, right, gaps == np.float32(largest))
-    scale = np.maximum(np.abs(left), np.abs(right))
+    # the magnitudes stand in the two halves of the other block
+    scale, magnitude = np.split(_scratch.other.view(np.float32), 2)
+    scale = np.abs(left, out=scale[: len(left)])
+    np.maximum(scale, np.abs(right, out=magnitude[: len(left)]), out=scale)
     smallest = np.finfo(np.float32).smallest_normal
     if scale.min() < smallest:
         # a processor divides by subnormal numbers slowly, and NumPy by zero with a warning
