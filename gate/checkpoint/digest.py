@@ -72,7 +72,7 @@ def digest_state(
     new = named_hash(hash_name)
     kept, excluded = without_excluded(content.leaves, exclusions)
     kept.sort(key=lambda leaf: leaf.path)
-    _check(content.shown, kept, max_bytes)
+    check_leaves(content.shown, kept, max_bytes)
     digests = digest_leaves(kept, new, threads or available_threads())
     leaves = tuple(_digested(leaf, digest) for leaf, digest in zip(kept, digests, strict=True))
     return StateDigest(
@@ -99,7 +99,8 @@ def roots_of(leaves: Iterable[LeafDigest], hash_name: str) -> Roots:
     )
 
 
-def _check(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> None:
+def check_leaves(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> None:
+    """Refuse too many leaves, a path that occurs twice (they are sorted), too many bytes."""
     if len(leaves) > MAX_LEAVES:
         raise EvidenceError(f"{shown}: more than {MAX_LEAVES:,} tensors and values")
     before = None
