@@ -86,6 +86,11 @@ bench-guest: $(READY) ## Measure the guest's own cost on this CPU and write docs
 	@mkdir -p docs/results
 	PYTHONPATH=. $(BIN)/python benchmarks/guest.py --out docs/results/guest-cpu.md
 
+.PHONY: bench-isolation
+bench-isolation: $(READY) ## Measure, as root, what isolation adds to a run (docs/results/isolation-cpu.md)
+	@mkdir -p docs/results
+	PYTHONPATH=. $(BIN)/python benchmarks/isolation.py --out docs/results/isolation-cpu.md
+
 .PHONY: clean
 clean: ## Remove what the targets made, the environment included
 	rm -rf $(VENV) $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info

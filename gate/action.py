@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gate.edges.github import GitHubComments
+from gate.edges.job_log import quoted
 from gate.edges.safe_text import safe_block
 from gate.edges.secrets import InputSecrets
 from gate.entry import Outcome, run_and_deliver
@@ -17,7 +18,7 @@ from gate.ports import Comments, Files, Git
 from gate.records.report import Publication
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation
-from gate.records.settings import IsolationMode
+from gate.records.settings import IsolationMode, IsolationSettings
 from gate.report.commands import annotation_commands, fault_annotation
 from gate.report.outputs import StepOutputs, fault_outputs, output_file_text, verdict_outputs
 from gate.report.sticky import publish
@@ -52,7 +53,7 @@ def run_action(runner: Runner) -> ExitCode:
         return _gate_and_tell(runner, context, inputs)
     except GateError as fault:
         runner.say(fault_annotation(fault))
-        runner.say(safe_block(str(fault)))
+        runner.say(quoted(str(fault)))
         if context is not None:
             _append_outputs(runner, context, fault_outputs(fault.exit_code))
         return fault.exit_code
@@ -67,6 +68,21 @@ def _read(runner: Runner) -> tuple[ActionContext, ActionInputs]:
 def _gate_and_tell(runner: Runner, context: ActionContext, inputs: ActionInputs) -> ExitCode:
     edges = isolated(runner.edges(context.workspace))
     request = event_request(context, inputs, edges.git)
+    # the pull request's commit lies in the workspace: a link there could lead root anywhere
+    edges.files.refuse_links(request.out, below=context.workspace)
+    try:
+        return _run_and_tell(runner, context, inputs, request, edges)
+    finally:
+        _give_back(context, request, edges.files)
+
+
+def _run_and_tell(
+    runner: Runner,
+    context: ActionContext,
+    inputs: ActionInputs,
+    request: GateRequest,
+    edges: Edges,
+) -> ExitCode:
     secrets = InputSecrets(runner.variables)
     from_fork = context.pull_request is not None and context.pull_request.from_fork
     outcome = run_and_deliver(
@@ -77,15 +93,14 @@ def _gate_and_tell(runner: Runner, context: ActionContext, inputs: ActionInputs)
     )
     publication = _publish(runner, context, inputs, outcome, secrets.token())
     _tell(runner, context, outcome, publication)
-    _give_back(context, request, edges.files)
     return outcome.exit_code
 
 
 def isolated(edges: Edges) -> Edges:
     """The same edges, refusing to train under the account that holds the step's secrets."""
 
-    def isolate(mode: IsolationMode, folders: tuple[Path, ...]) -> Isolation:
-        found = edges.isolate(mode, folders)
+    def isolate(asked: IsolationSettings, folders: tuple[Path, ...]) -> Isolation:
+        found = edges.isolate(asked, folders)
         if found.mode is IsolationMode.NONE:
             raise SettingsError(
                 f"the training would share the action's account: {found.reason}",
@@ -130,6 +145,7 @@ def event_request(context: ActionContext, inputs: ActionInputs, git: Git) -> Gat
         pull_request=pull_request is not None,
         repository=context.repository,
         run_url=context.run_url,
+        credentials_left=git.credentials_left(),
     )
     if pull_request is None or base is None:
         return request
@@ -168,7 +184,7 @@ def _tell(
     for command in annotation_commands(outcome.verdict):
         runner.say(command)
     if outcome.fault is not None:
-        runner.say(safe_block(str(outcome.fault)))
+        runner.say(quoted(str(outcome.fault)))
     if publication.reason_not_posted:
         runner.say(safe_block(f"no comment: {publication.reason_not_posted}"))
     else:
@@ -206,8 +222,9 @@ def _append(runner: Runner, path: Path, text: str) -> None:
 
 def _give_back(context: ActionContext, request: GateRequest, files: Files) -> None:
     """What the container's root wrote must belong to the workspace's owner: later steps read it."""
-    owner = files.owner(context.workspace)
-    files.give_to(request.out, *owner)
+    first_step = context.workspace / request.out.relative_to(context.workspace).parts[0]
+    if files.exists(first_step):
+        files.give_to(first_step, *files.owner(context.workspace))
 
 
 def github_comments(context: ActionContext, token: str) -> AbstractContextManager[Comments]:

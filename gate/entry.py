@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,9 +23,11 @@ from gate.delivery import (
     write_reports,
 )
 from gate.edges.clock import SystemClock
+from gate.edges.closed_places import closed_to_others, private_places
 from gate.edges.git import GitRepository
 from gate.edges.interrupts import Interrupts
 from gate.edges.isolation import choose_isolation
+from gate.edges.leftovers import remove_leftovers
 from gate.edges.process_table import kill_account
 from gate.edges.processes import LocalProcesses
 from gate.errors import ExitCode, GateError, SettingsError, StorageError
@@ -34,7 +37,7 @@ from gate.ports import Files, Progress, Secrets
 from gate.records.report import ReportLinks
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation
-from gate.records.settings import IsolationMode
+from gate.records.settings import IsolationSettings
 from gate.records.verdict import Verdict
 from gate.session import Edges
 from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
@@ -58,8 +61,12 @@ def build_edges(
     )
     trains = shutil.which("python", path=path) or shutil.which("python3", path=path)
 
-    def isolate(mode: IsolationMode, folders: tuple[Path, ...]) -> Isolation:
-        return choose_isolation(mode, processes, trains or sys.executable, folders)
+    def isolate(asked: IsolationSettings, folders: tuple[Path, ...]) -> Isolation:
+        return choose_isolation(asked, processes, trains or sys.executable, folders)
+
+    def closed(places: tuple[Path, ...], way: Path) -> AbstractContextManager[None]:
+        private = (*private_places(top, variables), *places)
+        return closed_to_others(private, way, interrupts)
 
     return Edges(
         files=files,
@@ -68,15 +75,20 @@ def build_edges(
         clock=SystemClock(),
         progress=progress,
         isolate=isolate,
+        closed=closed,
         clean_up=end_account,
         host={**variables, "PATH": path},
     )
 
 
 def end_account(isolation: Isolation) -> None:
-    """End every process of the training's account; without one there is none to end."""
+    """End every process of the training's account, then remove what it left outside its folders.
+
+    Without an account of its own there is neither to tell from the gate's.
+    """
     if isolation.credentials is not None:
         kill_account(isolation.credentials)
+        remove_leftovers(isolation.credentials)
 
 
 def find_config(config: str, start: Path, top: Path) -> Path:
@@ -164,12 +176,14 @@ def run_and_deliver(
     """
     for path in stale_outputs(request.out):
         edges.files.remove_tree(path)
+    # now, for a fault's report too: git does not look at a clone that was trained beside
+    commit = request.commit or edges.git.resolve("HEAD")
     try:
         gated = gate(request, edges)
     except GateError as fault:
         if fault.exit_code is not ExitCode.ERROR:
             raise
-        return _deliver_fault(request, edges, fault)
+        return _deliver_fault(request, edges, commit, fault)
     return _deliver(request, edges, gated, secrets, (trusted_keys, allow_plain_key))
 
 
@@ -205,8 +219,7 @@ def _deliver(
     )
 
 
-def _deliver_fault(request: GateRequest, edges: Edges, fault: GateError) -> Outcome:
-    commit = request.commit or edges.git.resolve("HEAD")
+def _deliver_fault(request: GateRequest, edges: Edges, commit: str, fault: GateError) -> Outcome:
     now = edges.clock.now().isoformat()
     verdict = error_verdict(request, commit, now, fault)
     links = ReportLinks(run_url=request.run_url)

@@ -132,7 +132,7 @@ def measure_cost(request: GateRequest, edges: Edges, *, attribute: bool) -> Cost
         repeats = attribute and priced.equal(whole)
         search = _search(priced, whole, prices.knobs) if repeats else None
         evidence = session.evidence(tuple(priced.runs))
-        isolation = session.isolation.mode.value
+        isolation = session.isolation.described
     charged = next(price for price in prices.arms if price.arm == judged)
     return CostDocument(
         provenance=_provenance(evidence, isolation),
@@ -210,7 +210,7 @@ def measure_noise(request: GateRequest, edges: Edges, *, runs: int | None) -> No
                 pairs.append(sums)
                 missing |= left_out
         evidence = session.evidence(tuple(found))
-        isolation = session.isolation.mode.value
+        isolation = session.isolation.described
     provenance = _provenance(evidence, isolation)
     metrics, notes = metric_noise(evidence.runs)
     reduction, no_gradients = _reduction(request, edges, found[0])

@@ -63,6 +63,10 @@ class Files(Protocol):
         """Whether something lies there, a link included."""
         ...
 
+    def is_folder(self, path: Path) -> bool:
+        """Whether a real folder lies there; a link to one is none."""
+        ...
+
     def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:
         """The names in a folder, sorted; empty when there is no folder."""
         ...
@@ -73,6 +77,10 @@ class Files(Protocol):
 
     def append_bytes(self, path: Path, data: bytes) -> None:
         """Add to the end of a regular file, made when it is not there; no link followed."""
+        ...
+
+    def refuse_links(self, path: Path, *, below: Path) -> None:
+        """`StorageError` when a path below a folder is a link or leads through one."""
         ...
 
     def owner(self, path: Path) -> tuple[int, int]:
@@ -101,6 +109,10 @@ class Files(Protocol):
 
     def remove_tree(self, path: Path) -> None:
         """Remove a folder, whatever its permissions."""
+        ...
+
+    def tree_digest(self, folder: Path) -> str:
+        """The digest of an exported tree as it lies on disk now."""
         ...
 
     def give_to(self, path: Path, uid: int, gid: int) -> None:
@@ -137,6 +149,10 @@ class Git(Protocol):
 
     def export_work_tree(self, target: Path) -> str:
         """Write tracked and untracked, not ignored files as they are now; return the digest."""
+        ...
+
+    def credentials_left(self) -> tuple[str, ...]:
+        """Names of the keys of the clone's configuration that hold a credential."""
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -17,7 +18,7 @@ from gate.ports import Clock, Files, Git, Processes, Progress
 from gate.records.evidence import EvidenceSet, RunEvidence
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, PlannedRun, RunFolders, Snapshot
-from gate.records.settings import Device, IsolationMode
+from gate.records.settings import Device, IsolationSettings
 from gate.settings.load import settings_digest, training_digest
 
 MAX_STATE_BYTES = 64 * 1024**3
@@ -28,14 +29,19 @@ GRADIENTS_FILE = "gradients.safetensors"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Edges:
-    """Every effect that the story has, handed in by the entry points."""
+    """Every effect that the story has, handed in by the entry points.
+
+    `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
+    `clean_up` leaves no process and no file of the training's account outside that folder.
+    """
 
     files: Files
     git: Git
     processes: Processes
     clock: Clock
     progress: Progress
-    isolate: Callable[[IsolationMode, tuple[Path, ...]], Isolation]
+    isolate: Callable[[IsolationSettings, tuple[Path, ...]], Isolation]
+    closed: Callable[[tuple[Path, ...], Path], AbstractContextManager[None]]
     clean_up: Callable[[Isolation], None]
     host: Mapping[str, str]
 
@@ -49,35 +55,69 @@ class Session:
         self.edges = edges
         self._work = request.out / "work"
         self._snapshots: dict[Commit, Snapshot] = {}
+        self._no_base: RepositoryError | None = None
         self._strides: Mapping[str, int] = {}
+        self._ends = ExitStack()
 
     def __enter__(self) -> Self:
         """Export the code and decide how the training is kept apart."""
-        prepare_out(self.request.out, self.edges.files)
-        self.edges.files.fresh_folder(self._work)
-        self._snapshots[Commit.HEAD] = self._export(Commit.HEAD)
-        self.isolation = self.edges.isolate(self.request.settings.isolation.mode, (self._work,))
-        self._launcher = Launcher(
-            files=self.edges.files,
-            processes=self.edges.processes,
-            progress=self.edges.progress,
-            settings=self.request.settings,
-            isolation=self.isolation,
-            host=self.edges.host,
-        )
+        with ExitStack() as ends:
+            self._prepare(ends)
+            self._ends = ends.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Leave no process and no copy of the code behind, however the body ended."""
-        if hasattr(self, "isolation"):
-            self.edges.clean_up(self.isolation)
-        self.edges.files.remove_tree(self._work)
+        self._ends.close()
+
+    def _prepare(self, ends: ExitStack) -> None:
+        edges, settings = self.edges, self.request.settings
+        prepare_out(self.request.out, edges.files)
+        ends.callback(edges.files.remove_tree, self._work)
+        edges.files.fresh_folder(self._work)
+        self._export_all()
+        self.isolation = edges.isolate(settings.isolation, (self._work,))
+        edges.progress.step(f"isolation {self.isolation.described}: {self.isolation.reason}")
+        if self.isolation.credentials is not None:
+            ends.enter_context(edges.closed((self.request.out,), self._work / "run"))
+        ends.callback(edges.clean_up, self.isolation)
+        # what an earlier call under this account left would be there for the first run to find
+        edges.clean_up(self.isolation)
+        self._launcher = Launcher(
+            files=edges.files,
+            processes=edges.processes,
+            progress=edges.progress,
+            settings=settings,
+            isolation=self.isolation,
+            host=edges.host,
+        )
+
+    def _export_all(self) -> None:
+        """All that may be trained, before any training: git never looks at the clone after one."""
+        self._snapshots[Commit.HEAD] = self._export(Commit.HEAD)
+        if self.request.base_commit and self.request.settings.policy.run_base_on_drift:
+            try:
+                self._snapshots[Commit.BASE] = self._export(Commit.BASE)
+            except RepositoryError as fault:
+                # most often the base is never run: its fault counts when it is
+                self._no_base = fault
+        self._check_snapshots()
+
+    def _check_snapshots(self) -> None:
+        """Is the code on disk still what was exported? Every run is a copy of it."""
+        for which, snapshot in self._snapshots.items():
+            if self.edges.files.tree_digest(snapshot.tree) != snapshot.digest:
+                raise RunError(
+                    f"the exported {which.value} commit changed on disk while the gate ran",
+                    hint="The training can write where it must not: let the gate isolate it "
+                    "(isolation.minimum: uid), and look at what else writes to --out.",
+                )
 
     def run(self, planned: PlannedRun) -> RunEvidence:
         """One run from empty folders to evidence on disk."""
         files, folders = self.edges.files, run_folders(self._work / "run")
-        if planned.commit not in self._snapshots:
-            self._snapshots[planned.commit] = self._export(planned.commit)
+        if planned.commit is Commit.BASE and self._no_base is not None:
+            raise self._no_base
         snapshot = self._snapshots[planned.commit]
         files.fresh_folder(self._work / "run")
         with self.edges.progress.running(_described(planned)):
@@ -108,7 +148,8 @@ class Session:
         return found
 
     def evidence(self, runs: tuple[RunEvidence, ...]) -> EvidenceSet:
-        """All runs as one document, written to the evidence folder."""
+        """All runs as one document, written to the evidence folder; call it after the last run."""
+        self._check_snapshots()
         snapshot = self._snapshots[Commit.HEAD]
         evidence = EvidenceSet(
             commit=snapshot.commit,

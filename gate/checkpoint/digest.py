@@ -16,7 +16,7 @@ from gate.checkpoint.exclusions import (
 from gate.checkpoint.hashes import DEFAULT_HASH, named_hash
 from gate.checkpoint.hashing import available_threads, digest_leaves
 from gate.checkpoint.hostile_file import short_text
-from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf
+from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf, is_tensor, kind_of
 from gate.checkpoint.parts import PARTS, part_of
 from gate.errors import EvidenceError
 
@@ -72,7 +72,7 @@ def digest_state(
     new = named_hash(hash_name)
     kept, excluded = without_excluded(content.leaves, exclusions)
     kept.sort(key=lambda leaf: leaf.path)
-    _check(content.shown, kept, max_bytes)
+    check_leaves(content.shown, kept, max_bytes)
     digests = digest_leaves(kept, new, threads or available_threads())
     leaves = tuple(_digested(leaf, digest) for leaf, digest in zip(kept, digests, strict=True))
     return StateDigest(
@@ -99,7 +99,8 @@ def roots_of(leaves: Iterable[LeafDigest], hash_name: str) -> Roots:
     )
 
 
-def _check(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> None:
+def check_leaves(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> None:
+    """Refuse too many leaves, a path that occurs twice (they are sorted), too many bytes."""
     if len(leaves) > MAX_LEAVES:
         raise EvidenceError(f"{shown}: more than {MAX_LEAVES:,} tensors and values")
     before = None
@@ -118,8 +119,7 @@ def _check(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> None:
 
 
 def _digested(leaf: Leaf, digest: bytes) -> LeafDigest:
+    part = part_of(leaf.path, kind_of(leaf), tensor=is_tensor(leaf))
     if isinstance(leaf, TensorLeaf):
-        part = part_of(leaf.path, leaf.dtype, tensor=True)
         return LeafDigest(leaf.path, part, leaf.dtype, leaf.shape, leaf.source.size_bytes, digest)
-    part = part_of(leaf.path, leaf.kind, tensor=False)
     return LeafDigest(leaf.path, part, leaf.kind, None, len(leaf.data), digest)

@@ -9,10 +9,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gate.checkpoint.leaves import Leaf, TensorLeaf
+from gate.checkpoint.dtypes import RAW_DTYPE
+from gate.checkpoint.leaves import Leaf, kind_of
 
 MACHINE_PLACE = "a place on the machine that saved it"
 WALL_CLOCK = "a time of day or a duration"
+EVENTS = "TensorBoard's events, which hold times and the name of the machine"
 SOFTWARE = "a version of the software, which the environment tells"
 # Names alone mislead: `drop_path` is a rate, `embed_time` a switch, `lead_time` a number of steps.
 TEXTS = frozenset(("none", "text", "bytes", "name", "object"))
@@ -24,7 +26,7 @@ CLOCKS_AND_COUNTS = CLOCKS | {"int"}
 class Exclusion:
     """A pattern and why it is left out; of `kinds` only, where those are given.
 
-    The patterns that come with us name their kinds, and never that of a tensor.
+    The patterns that come with us name their kinds, and but for one never that of a tensor.
     """
 
     pattern: str
@@ -61,11 +63,19 @@ _DEFAULTS: tuple[tuple[str, frozenset[str], tuple[str, ...]], ...] = (
 )  # fmt: skip
 # The value itself, members of a sequence, and what an object such as a path or a date was made of.
 BELOW = ("", "[**", "/~**")
-DEFAULT_EXCLUSIONS: tuple[Exclusion, ...] = tuple(
-    Exclusion(pattern=f"**/{name}{below}", reason=reason, kinds=kinds)
-    for reason, kinds, names in _DEFAULTS
-    for name in names
-    for below in BELOW
+DEFAULT_EXCLUSIONS: tuple[Exclusion, ...] = (
+    *(
+        Exclusion(pattern=f"**/{name}{below}", reason=reason, kinds=kinds)
+        for reason, kinds, names in _DEFAULTS
+        for name in names
+        for below in BELOW
+    ),
+    Exclusion(pattern="**/events.out.tfevents*", reason=EVENTS, kinds=frozenset((RAW_DTYPE,))),
+    # scores under the names of files, so even the tensors among them move with the folder
+    *(
+        Exclusion(pattern=f"/callbacks/**/best_k_models{below}", reason=MACHINE_PLACE)
+        for below in ("", "/**")
+    ),
 )
 
 
@@ -83,7 +93,7 @@ def without_excluded(
     kept: list[Leaf] = []
     counts: dict[Exclusion, int] = {}
     for leaf in leaves:
-        kind = leaf.dtype if isinstance(leaf, TensorLeaf) else leaf.kind
+        kind = kind_of(leaf)
         if kind not in by_kind:
             rules = [rule for rule in exclusions if rule.kinds is None or kind in rule.kinds]
             by_kind[kind] = _matcher(rules), rules

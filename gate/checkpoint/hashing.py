@@ -72,7 +72,7 @@ def _digest_tensors(
         ]
     tasks += [partial(_one_odd, index, leaf, new, found) for index, leaf in odd]
     tasks += [partial(_one_window, window, new, buffers, found) for window in _windows(small)]
-    _run_all(tasks, threads)
+    run_all(tasks, threads)
     for index, leaf, _ in large:
         found[index] = chunked_digest(new, leaf.dtype, leaf.shape, chunks[index])
 
@@ -180,7 +180,7 @@ def _one_window(
         found[index] = hasher.digest()
 
 
-def _run_all(tasks: Sequence[Callable[[], object]], threads: int) -> None:
+def run_all(tasks: Sequence[Callable[[], object]], threads: int) -> None:
     """Run every task; the first fault ends the rest."""
     if threads == 1 or len(tasks) == 1:
         for task in tasks:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gate.checkpoint.pickle_calls import fault
-from gate.checkpoint.pickle_nodes import OpaqueNode
+from gate.checkpoint.pickle_calls import fault, storage
+from gate.checkpoint.pickle_nodes import OpaqueNode, StorageNode
 
 # Far above what a state holds that may have a million values: it bounds memory.
 MAX_CONTAINERS = 1_500_000
@@ -11,13 +11,17 @@ OBJECT_WEIGHT = 4
 
 
 class Machine:
-    """The stack of the innermost open group, those of the groups around it, and the memo."""
+    """The stack of the innermost open group, those of the groups around it, and the memo.
+
+    `storages` are all that were referred to, also by what is dropped later.
+    """
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.stack: list[object] = []
         self.marks: list[list[object]] = []
         self.memo: dict[int, object] = {}
+        self.storages: list[StorageNode] = []
         self.end = 0
         self.containers = 0
 
@@ -35,6 +39,13 @@ class Machine:
             raise fault("closes a group that it did not open")
         self.stack = self.marks.pop()
         return items
+
+    def refer_outside(self) -> None:
+        """Put what a persistent id names in its place."""
+        found = storage(self.stack[-1])
+        if isinstance(found, StorageNode):
+            self.storages.append(found)
+        self.stack[-1] = found
 
     def taken(self, start: int, length: int) -> bytes:
         """Bytes of the pickle itself."""

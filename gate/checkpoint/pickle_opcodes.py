@@ -11,7 +11,9 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from gate.checkpoint.pickle_calls import attributes_of, call, fault, named, storage
+from gate.checkpoint.known_calls import call
+from gate.checkpoint.numpy_nodes import ArrayNode, DtypeNode
+from gate.checkpoint.pickle_calls import attributes_of, fault, named
 from gate.checkpoint.pickle_machine import Machine
 from gate.checkpoint.pickle_nodes import MapNode, OpaqueNode, SetNode
 
@@ -208,7 +210,7 @@ def _set_items(machine: Machine, position: int) -> int:
 
 
 def _persistent_id(machine: Machine, position: int) -> int:
-    machine.stack[-1] = storage(machine.stack[-1])
+    machine.refer_outside()
     return position
 
 
@@ -233,7 +235,7 @@ def _build(machine: Machine, position: int) -> int:
     """Attributes of a map are kept too, but for the versions that `state_dict()` notes there."""
     state = machine.stack.pop()
     target = machine.stack[-1]
-    if isinstance(target, OpaqueNode):
+    if isinstance(target, OpaqueNode | ArrayNode | DtypeNode):
         target.states.append(state)
     elif isinstance(target, MapNode):
         target.attributes.extend(attributes_of(state))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gate.checkpoint.hostile_file import short_text
+from gate.checkpoint.numpy_nodes import ArrayNode, DtypeNode
 from gate.checkpoint.pickle_calls import StateError, fault
 from gate.checkpoint.pickle_nodes import (
     MapNode,
@@ -80,6 +81,8 @@ def _walk(root: object, budget: _Budget, set_nesting: int) -> Iterator[tuple[str
     waiting: list[tuple[str, object, int]] = [("", root, 0)]
     while waiting:
         path, node, depth = waiting.pop()
+        if isinstance(node, ArrayNode | DtypeNode):
+            node = node.value()
         children = _children(node, budget, set_nesting)
         if not children or isinstance(node, OpaqueNode):
             budget.take_value(node)

@@ -60,13 +60,15 @@ def tensor_source(
     in memory and is too large for that.
     """
     width = ELEMENT_BYTES[tensor.dtype]
-    start = storage_start + tensor.offset * width
+    # a part of a storage counts the elements of the storage's own type
+    offset = tensor.offset * width + tensor.storage.first * ELEMENT_BYTES[tensor.storage.dtype]
+    start = storage_start + offset
     elements = math.prod(tensor.shape)
     if not elements:
         # wherever it points, nothing is read: torch writes empty views behind their storage
         return FileSpan(opened, storage_start, 0)
     span = _span(tensor)
-    if (tensor.offset + span) * width > storage_bytes:
+    if offset + span * width > storage_bytes:
         raise opened.fault("a tensor reaches outside its storage")
     if _contiguous(tensor):
         return FileSpan(opened, start, elements * width)

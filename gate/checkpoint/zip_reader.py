@@ -1,9 +1,9 @@
-"""Finds the records of an uncompressed zip archive, as `torch.save` writes it.
+"""Finds the records of a zip archive, as `torch.save` and NumPy write it.
 
-Only what that writer makes is read: stored entries, no encryption, no comment, every name once, no
-two entries over the same bytes. Anything else is refused, because two readers could see two
-different archives in it. Source: PKWARE APPNOTE 6.3.10, sections 4.3 and 4.5.3. Checksums are not
-verified: the gate hashes the bytes themselves.
+Only what these writers make is read: stored or deflated entries, no encryption, no comment, every
+name once, no two entries over the same bytes. Anything else is refused, because two readers could
+see two different archives in it. Source: PKWARE APPNOTE 6.3.10, sections 4.3 and 4.5.3. Checksums
+are not verified: the gate hashes the bytes themselves.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gate.checkpoint.hostile_file import HostileFile, short_text
 
@@ -20,6 +21,9 @@ UNKNOWN_32 = 0xFFFFFFFF
 UNKNOWN_16 = 0xFFFF
 ENCRYPTED_FLAG = 0x1
 ZIP64_FIELD = 1
+STORED, DEFLATED = 0, 8
+# Deflate cannot do better than 1,032 to 1 (RFC 1951: 258 bytes for two bits).
+MAX_RATIO = 1032
 
 END = struct.Struct("<4s4H2IH")
 END_MAGIC = b"PK\x05\x06"
@@ -35,10 +39,22 @@ LOCAL_MAGIC = b"PK\x03\x04"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ZipRecord:
-    """A stored entry: where its bytes lie in the archive."""
+    """An entry: where its `stored_bytes` lie, and how many they are once they are unpacked."""
 
     name: str
     start: int
+    stored_bytes: int
+    size_bytes: int
+    deflated: bool
+
+
+class _Entry(NamedTuple):
+    """What the central directory says of an entry."""
+
+    name: str
+    header_start: int
+    method: int
+    stored_bytes: int
     size_bytes: int
 
 
@@ -60,10 +76,10 @@ def read_zip_records(opened: HostileFile) -> dict[str, ZipRecord]:
     if directory.entries > MAX_ENTRIES or directory.size_bytes > MAX_DIRECTORY_BYTES:
         raise opened.fault(f"zip archive with {directory.entries:,} entries is too large to read")
     records: dict[str, ZipRecord] = {}
-    for name, header_start, size_bytes in _central_entries(opened, directory):
-        if name in records:
-            raise opened.fault(f"zip entry {short_text(name)} is there twice")
-        records[name] = _locate(opened, name, header_start, size_bytes)
+    for entry in _central_entries(opened, directory):
+        if entry.name in records:
+            raise opened.fault(f"zip entry {short_text(entry.name)} is there twice")
+        records[entry.name] = _locate(opened, entry)
     _check_apart(opened, records, directory.start)
     return records
 
@@ -106,8 +122,8 @@ def _large_directory(
     return record_start, large
 
 
-def _central_entries(opened: HostileFile, directory: _Directory) -> Iterator[tuple[str, int, int]]:
-    """Name, start of the local header and size of each entry."""
+def _central_entries(opened: HostileFile, directory: _Directory) -> Iterator[_Entry]:
+    """Each entry, its sizes checked."""
     data = opened.read_at(directory.start, directory.size_bytes)
     position = 0
     for number in range(1, directory.entries + 1):
@@ -122,41 +138,43 @@ def _central_entries(opened: HostileFile, directory: _Directory) -> Iterator[tup
             raise opened.fault(f"zip directory is broken at entry {number}")
         name = name_bytes.decode("utf-8", "replace")
         _check_plain(opened, name, fields)
-        size_bytes, header_start = _large_values(opened, name, fields, extra)
-        yield name, header_start, size_bytes
+        yield _sized_entry(opened, name, fields, extra)
     if position != len(data):
         raise opened.fault("zip directory holds bytes behind its last entry")
 
 
 def _check_plain(opened: HostileFile, name: str, fields: tuple[int, ...]) -> None:
-    flags, method, compressed, size_bytes = fields[3], fields[4], fields[8], fields[9]
+    flags, method = fields[3], fields[4]
     if flags & ENCRYPTED_FLAG:
         raise opened.fault(f"zip entry {short_text(name)} is encrypted")
-    if method != 0 or compressed != size_bytes:
+    if method not in {STORED, DEFLATED}:
         raise opened.fault(
-            f"zip entry {short_text(name)} is compressed",
-            hint="torch.save stores records without compression; save the file with it.",
+            f"zip entry {short_text(name)} is compressed by method {method}, which is not read"
         )
 
 
-def _large_values(
-    opened: HostileFile, name: str, fields: tuple[int, ...], extra: bytes
-) -> tuple[int, int]:
-    """Size and header start; what does not fit 32 bits stands in the zip64 field, in order."""
-    size_bytes, header_start = fields[9], fields[16]
-    unknown_sizes, unknown_start = size_bytes == UNKNOWN_32, header_start == UNKNOWN_32
-    if not unknown_sizes and not unknown_start:
-        return size_bytes, header_start
-    large = _extra_field(extra, ZIP64_FIELD)
-    values = [value for (value,) in struct.iter_unpack("<Q", large[: len(large) // 8 * 8])]
-    if len(values) < 2 * unknown_sizes + unknown_start:
+def _sized_entry(opened: HostileFile, name: str, fields: tuple[int, ...], extra: bytes) -> _Entry:
+    """Sizes and header start; what does not fit 32 bits stands in the zip64 field, in order."""
+    method, plain = fields[4], (fields[9], fields[8], fields[16])
+    large = iter(_large_numbers(extra) if UNKNOWN_32 in plain else ())
+    # the order of the field: full size, stored size, start
+    found = [next(large, -1) if value == UNKNOWN_32 else value for value in plain]
+    size_bytes, stored_bytes, header_start = found
+    if -1 in found:
         raise opened.fault(f"zip entry {short_text(name)} lacks its 64-bit sizes")
-    if unknown_sizes:
-        # Both sizes are unknown together: the plain one stands first, then the compressed one.
-        size_bytes, compressed, *values = values
-        if size_bytes != compressed:
-            raise opened.fault(f"zip entry {short_text(name)} is compressed")
-    return size_bytes, values[0] if unknown_start else header_start
+    if method == STORED and stored_bytes != size_bytes:
+        raise opened.fault(f"zip entry {short_text(name)} is stored in another size than its own")
+    if size_bytes > stored_bytes * MAX_RATIO + MAX_RATIO:
+        raise opened.fault(
+            f"zip entry {short_text(name)} says to unpack {stored_bytes:,} bytes to "
+            f"{size_bytes:,}, which no compression can"
+        )
+    return _Entry(name, header_start, method, stored_bytes, size_bytes)
+
+
+def _large_numbers(extra: bytes) -> list[int]:
+    large = _extra_field(extra, ZIP64_FIELD)
+    return [value for (value,) in struct.iter_unpack("<Q", large[: len(large) // 8 * 8])]
 
 
 def _extra_field(extra: bytes, wanted: int) -> bytes:
@@ -169,23 +187,30 @@ def _extra_field(extra: bytes, wanted: int) -> bytes:
     return b""
 
 
-def _locate(opened: HostileFile, name: str, header_start: int, size_bytes: int) -> ZipRecord:
+def _locate(opened: HostileFile, entry: _Entry) -> ZipRecord:
     """Where the data begins, after checking that the local header tells the same story."""
+    name, header_start = entry.name, entry.header_start
     fields = LOCAL.unpack(opened.read_at(header_start, LOCAL.size))
     magic, flags, method, name_bytes, extra_bytes = (
         fields[0], fields[2], fields[3], fields[9], fields[10],
     )  # fmt: skip
     local_name = opened.read_at(header_start + LOCAL.size, name_bytes).decode("utf-8", "replace")
-    if magic != LOCAL_MAGIC or method != 0 or flags & ENCRYPTED_FLAG or local_name != name:
+    contradicts = method != entry.method or flags & ENCRYPTED_FLAG or local_name != name
+    if magic != LOCAL_MAGIC or contradicts:
         raise opened.fault(f"zip entry {short_text(name)}: its two headers contradict each other")
-    start = header_start + LOCAL.size + name_bytes + extra_bytes
-    return ZipRecord(name=name, start=start, size_bytes=size_bytes)
+    return ZipRecord(
+        name=name,
+        start=header_start + LOCAL.size + name_bytes + extra_bytes,
+        stored_bytes=entry.stored_bytes,
+        size_bytes=entry.size_bytes,
+        deflated=method == DEFLATED,
+    )
 
 
 def _check_apart(opened: HostileFile, records: dict[str, ZipRecord], limit: int) -> None:
     """No record may reach into the next one or into the directory."""
     end = 0
-    for record in sorted(records.values(), key=lambda record: (record.start, record.size_bytes)):
-        if record.start < end or record.start + record.size_bytes > limit:
+    for record in sorted(records.values(), key=lambda record: (record.start, record.stored_bytes)):
+        if record.start < end or record.start + record.stored_bytes > limit:
             raise opened.fault(f"zip entry {short_text(record.name)} lies over other data")
-        end = record.start + record.size_bytes
+        end = record.start + record.stored_bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,9 +14,15 @@ from py_compile import PycInvalidationMode
 from typing import BinaryIO, cast
 
 from gate.edges import trees
-from gate.edges.reading import open_regular, refuse_foreign_links, require_regular
+from gate.edges.reading import (
+    open_regular,
+    refuse_foreign_links,
+    refuse_links,
+    require_regular,
+)
 from gate.edges.safe_text import safe_line
 from gate.edges.storage_faults import storage_faults
+from gate.edges.tree_check import digest_on_disk
 from gate.errors import StorageError
 
 # O_NONBLOCK: a FIFO that nobody reads must not hold up the end of a job
@@ -45,6 +52,11 @@ class LocalFiles:
             except (FileNotFoundError, NotADirectoryError):
                 return False
             return True
+
+    def is_folder(self, path: Path) -> bool:
+        """Whether a real folder lies there; a link to one is none."""
+        with storage_faults("looking at", path):
+            return self.exists(path) and stat.S_ISDIR(os.lstat(path).st_mode)
 
     def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:
         """The names in a folder, sorted; empty when there is none, refused beyond `max_names`."""
@@ -98,6 +110,11 @@ class LocalFiles:
             require_regular(path, os.fstat(file.fileno()))
             file.write(data)
 
+    def refuse_links(self, path: Path, *, below: Path) -> None:
+        """Refuse a path that is a link or leads through one somewhere below a folder."""
+        with storage_faults("looking at", path):
+            refuse_links(path, below)
+
     def owner(self, path: Path) -> tuple[int, int]:
         """The user and group that own something, a link itself."""
         with storage_faults("looking at", path):
@@ -137,6 +154,10 @@ class LocalFiles:
         """Remove what lies there, whatever its permissions and depth; no link is followed."""
         with storage_faults("removing", path):
             trees.remove_tree(path)
+
+    def tree_digest(self, folder: Path) -> str:
+        """The digest of an exported tree as it lies on disk now, as its export gave it."""
+        return digest_on_disk(folder)
 
     def give_to(self, path: Path, uid: int, gid: int) -> None:
         """Make another account the owner of a folder and of all in it, links themselves too."""

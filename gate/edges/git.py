@@ -14,6 +14,7 @@ from gate.edges.safe_text import safe_line
 from gate.errors import RepositoryError
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
+CREDENTIAL_KEYS = r"^(http\..*\.extraheader|includeif\..*\.path)$"
 _FULL_HASH = re.compile(rb"(?:[0-9a-f]{40}|[0-9a-f]{64})\n")
 _LIKE_A_HASH = re.compile(r"[0-9a-fA-F]{7,64}")
 
@@ -87,6 +88,15 @@ class GitRepository:
             "--ignore-submodules=dirty",
         )
         return tuple(sorted({os.fsdecode(row[3:]) for row in rows.split(b"\0") if row}))
+
+    def credentials_left(self) -> tuple[str, ...]:
+        """Names of the keys of the clone's configuration that hold a credential; never a value.
+
+        actions/checkout leaves its token as a header, written there or in a file that is included.
+        """
+        done = self._git.run("config", "--name-only", "-z", "--get-regexp", CREDENTIAL_KEYS)
+        names = {os.fsdecode(name) for name in done.stdout.split(b"\0")}
+        return tuple(sorted(names - {""}))
 
     def read_file(self, commit: str, path: str) -> bytes | None:
         """A file of a commit, 8 MiB at most, or None when it has none there."""

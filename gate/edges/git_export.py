@@ -22,6 +22,7 @@ from gate.edges.git_objects import (
     SUBMODULE,
     TreeEntry,
     check_path,
+    plain_mode,
     submodule,
     unsafe_path,
 )
@@ -52,6 +53,7 @@ class TreeWriter:
     def file(self, path: str, mode: str, chunks: Iterable[bytes]) -> None:
         """Write one regular file; `mode` is git's."""
         there = self._target / check_path(path)
+        permissions = PERMISSIONS.get(mode, 0o644)
         hasher = hashlib.sha256()
 
         def hashed() -> Iterator[bytes]:
@@ -61,8 +63,8 @@ class TreeWriter:
 
         with storage_faults("writing", there):
             there.parent.mkdir(parents=True, exist_ok=True)
-            write_new(there, hashed(), PERMISSIONS.get(mode, 0o644))
-        self._entries.append((path, mode, hasher.hexdigest()))
+            write_new(there, hashed(), permissions)
+        self._entries.append((path, plain_mode(permissions), hasher.hexdigest()))
 
     def link(self, path: str, destination: bytes) -> None:
         """Note a link for the end."""
@@ -173,6 +175,5 @@ def _write_from_disk(writer: TreeWriter, path: str, source: Path) -> None:
         # Path.readlink would tidy the text, and the text is what is hashed
         writer.link(path, os.readlink(os.fsencode(source)))  # noqa: PTH115
         return
-    mode = "100755" if facts.st_mode & stat.S_IXUSR else "100644"
     with open_regular(source, MAX_FILE_BYTES) as file:
-        writer.file(path, mode, chunks_of(file))
+        writer.file(path, plain_mode(facts.st_mode), chunks_of(file))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 
 from gate.edges.safe_text import safe_line
@@ -11,6 +12,11 @@ from gate.errors import RepositoryError
 LINK = "120000"
 SUBMODULE = "160000"
 PERMISSIONS = {"100644": 0o644, "100664": 0o644, "100755": 0o755}
+
+
+def plain_mode(permissions: int) -> str:
+    """The mode that git gives a regular file: executable by its owner or not."""
+    return "100755" if permissions & stat.S_IXUSR else "100644"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,7 +26,7 @@ class Interrupts:
         self._first: signal.Signals | None = None
         self._told = False
         self._deferrals = 0
-        self._last_resorts: list[Callable[[], None]] = []
+        self._last_resorts: list[Callable[[], object]] = []
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -66,7 +66,7 @@ class Interrupts:
             self._deferrals = deferrals
 
     @contextmanager
-    def last_resort(self, action: Callable[[], None]) -> Iterator[None]:
+    def last_resort(self, action: Callable[[], object]) -> Iterator[None]:
         """Call `action` (it must be quick and never wait) should a second signal come."""
         self._last_resorts.append(action)
         try:
@@ -91,7 +91,8 @@ class Interrupts:
         )
 
     def _stop_at_once(self) -> None:
-        for action in self._last_resorts:
+        # innermost first: a training is ended before what was closed to it opens again
+        for action in reversed(self._last_resorts):
             action()
         os.write(2, LAST_WORDS)
         self._leave(int(ExitCode.CANCELLED))

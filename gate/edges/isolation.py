@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,13 +13,14 @@ from gate.edges.safe_text import safe_line
 from gate.errors import RunError
 from gate.ports import Processes
 from gate.records.runs import Credentials, Isolation, ProcessRequest
-from gate.records.settings import IsolationMode
+from gate.records.settings import IsolationMode, IsolationSettings
 
 # between the ranges that systemd hands out by itself: systemd.io/UIDS-GIDS
 ACCOUNTS = range(61001, 61184)
 PROBE_SECONDS = 20.0
 PROBE_OUTPUT_BYTES = 4096
 PROBE_ANSWER = b"isolated"
+ROOT_HINT = "Run the gate as root with an interpreter and folders that every account may read."
 PROBE = """
 import os, sys
 for folder in sys.argv[2:]:
@@ -25,20 +28,36 @@ for folder in sys.argv[2:]:
 uid = int(sys.argv[1])
 ids = {*os.getresuid(), *os.getresgid(), *os.getgroups()}
 status = open("/proc/self/status").read()
-print("isolated" if ids == {uid} and "NoNewPrivs:\\t1" in status else f"ids are {sorted(ids)}")
+fenced = "NoNewPrivs:\\t1" in status and "Seccomp:\\t2" in status
+print("isolated" if ids == {uid} and fenced else f"ids are {sorted(ids)}, fenced in: {fenced}")
 """
+APART = "the training runs under an account of its own"
+NO_NETWORK = "and makes no connection"
+NETWORK_OPEN = "and reaches the network (isolation.network)"
 
 
 def choose_isolation(
-    asked: IsolationMode, processes: Processes, interpreter: str, folders: Sequence[Path]
+    asked: IsolationSettings, processes: Processes, interpreter: str, folders: Sequence[Path]
 ) -> Isolation:
-    """Decide between the gate's own account and another one.
+    """The strongest isolation that was asked for and can be had, with the reason.
 
     `interpreter` is the Python that trains, `folders` is what it must be able to list: both are
-    tried under the other account. `auto` takes what works and says why; raises `RunError` when
-    `uid` was asked for and cannot be had.
+    tried under the other account. Raises `RunError` when `uid` was asked for and cannot be had,
+    and when this machine cannot do `isolation.minimum`.
     """
-    if asked is IsolationMode.NONE:
+    found = _strongest(asked, processes, interpreter, folders)
+    if found.mode.strength < asked.minimum.strength:
+        raise RunError(
+            f"isolation.minimum is {asked.minimum.value}, but {found.reason}",
+            hint=ROOT_HINT,
+        )
+    return found
+
+
+def _strongest(
+    asked: IsolationSettings, processes: Processes, interpreter: str, folders: Sequence[Path]
+) -> Isolation:
+    if asked.mode is IsolationMode.NONE:
         return _not_isolated("isolation.mode is none")
     account = unused_account() if os.geteuid() == 0 else None
     obstacle = _obstacle(account, processes, interpreter, folders)
@@ -46,23 +65,24 @@ def choose_isolation(
         return Isolation(
             mode=IsolationMode.UID,
             credentials=account,
-            reason="the training runs under an account of its own",
+            reason=f"{APART} {NETWORK_OPEN if asked.network else NO_NETWORK}",
+            network=asked.network,
         )
-    if asked is IsolationMode.UID:
+    if asked.mode is IsolationMode.UID:
         raise RunError(
             f"isolation.mode is uid, but {obstacle}",
-            hint="Run the gate as root with an interpreter and folders that every account may "
-            "read, or set isolation.mode to none.",
+            hint=f"{ROOT_HINT} Or set isolation.mode to none.",
         )
     return _not_isolated(obstacle)
 
 
 def unused_account(accounts: range = ACCOUNTS) -> Credentials | None:
-    """An account that owns no process; where the search starts depends on the gate's own id.
+    """An account without a name or a process; where the search starts depends on the gate's id.
 
     Two gates on one machine should not meet: each ends every process of its account.
     """
     taken = {uid for row in processes() for uid in row.uids}
+    taken |= {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
     offset = os.getpid() % len(accounts)
     order = (*accounts[offset:], *accounts[:offset])
     free = next((uid for uid in order if uid not in taken), None)

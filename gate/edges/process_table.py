@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +28,9 @@ ACCOUNT_LIMIT = 2**31 - 1
 PAUSE_SECONDS = 0.02
 SENDER_SECONDS = 0.4
 # linux/prctl.h
+PR_GET_DUMPABLE = 3
+PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
-PR_SET_NO_NEW_PRIVS = 38
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,14 +80,28 @@ def owned_by(uid: int) -> frozenset[int]:
 
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends, so that it can be found."""
-    process_control(PR_SET_CHILD_SUBREAPER)
+    process_control(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def process_control(option: int) -> bool:
-    """Switch a prctl(2) option on; False where the system has none."""
+@contextmanager
+def closed_memory() -> Iterator[None]:
+    """Let no process read this one's memory, environment or descriptors while the body runs.
+
+    That matters most where the training has the gate's own account; root keeps its ways.
+    """
+    before = process_control(PR_GET_DUMPABLE)
+    process_control(PR_SET_DUMPABLE, 0)
+    try:
+        yield
+    finally:
+        process_control(PR_SET_DUMPABLE, before)
+
+
+def process_control(option: int, value: int = 0) -> int:
+    """What prctl(2) answers; -1 where it refuses, or where the system has none."""
     call = getattr(ctypes.CDLL(None), "prctl", None)
-    arguments = [ctypes.c_ulong(value) for value in (1, 0, 0, 0)]
-    return call is not None and call(option, *arguments) == 0
+    arguments = [ctypes.c_ulong(number) for number in (value, 0, 0, 0)]
+    return -1 if call is None else int(call(option, *arguments))
 
 
 def kill(pids: Iterable[int]) -> None:

@@ -6,23 +6,17 @@ import os
 import resource
 import subprocess
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from gate.edges.fenced_start import start_fenced
 from gate.edges.interrupts import Interrupts
 from gate.edges.output_capture import LineFeed, OutputCapture
-from gate.edges.process_table import (
-    PR_SET_NO_NEW_PRIVS,
-    adopt_orphans,
-    descendants,
-    process_control,
-    require_other_account,
-)
+from gate.edges.process_table import adopt_orphans, closed_memory, descendants
 from gate.edges.running_process import RunningProcess
 from gate.edges.safe_text import safe_line
 from gate.errors import RunError
-from gate.records.runs import Credentials, ProcessRequest, ProcessResult
+from gate.records.runs import ProcessRequest, ProcessResult
 
 
 class LocalProcesses:
@@ -46,7 +40,7 @@ class LocalProcesses:
 
         adopt_orphans()
         family_before = descendants(os.getpid())
-        with self._interrupts.deferred():
+        with self._interrupts.deferred(), closed_memory():
             running = RunningProcess(start(request), request.credentials, family_before)
             with self._interrupts.last_resort(running.kill):
                 try:
@@ -73,15 +67,15 @@ def start(request: ProcessRequest) -> subprocess.Popen[bytes]:
             hint="Correct train.workdir in repro-gate.yml.",
         )
     try:
+        if request.credentials is not None:
+            return start_fenced(request, request.credentials)
         with _no_core_dumps():
-            if request.credentials is None:
-                return _popen(request)
-            return _start_fenced(request, request.credentials)
+            return _popen(request)
     except (OSError, ValueError) as error:
         raise _cannot_start(request, error) from error
 
 
-def _popen(request: ProcessRequest, account: Credentials | None = None) -> subprocess.Popen[bytes]:
+def _popen(request: ProcessRequest) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         request.argv,
         env=request.env,
@@ -92,30 +86,7 @@ def _popen(request: ProcessRequest, account: Credentials | None = None) -> subpr
         bufsize=0,
         close_fds=True,
         start_new_session=True,
-        user=None if account is None else account.uid,
-        group=None if account is None else account.gid,
-        extra_groups=None if account is None else (),
     )
-
-
-def _start_fenced(request: ProcessRequest, account: Credentials) -> subprocess.Popen[bytes]:
-    """Under another account, without its groups, and with no way back through a setuid program.
-
-    Linux keeps no_new_privs for each thread and hands it to what that thread starts, so a thread
-    that ends right after sets it: the gate stays as it is, and no code runs between fork and exec.
-    """
-    require_other_account(account)
-
-    def fenced() -> subprocess.Popen[bytes]:
-        if not process_control(PR_SET_NO_NEW_PRIVS):
-            raise RunError(
-                "this system cannot keep a process from gaining privileges (no_new_privs)",
-                hint="Set isolation.mode to none in repro-gate.yml, or run on Linux.",
-            )
-        return _popen(request, account)
-
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(fenced).result()
 
 
 @contextmanager

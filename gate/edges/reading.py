@@ -103,6 +103,21 @@ def refuse_foreign_links(path: Path) -> None:
             )
 
 
+def refuse_links(path: Path, below: Path) -> None:
+    """Refuse a path that is a link, or leads through one, below a folder; what is missing is none.
+
+    For places that root writes to in a folder whose content somebody else chose.
+    """
+    for step in (path, *path.parents):
+        if step == below or not step.is_relative_to(below):
+            return
+        if step.is_symlink():
+            raise StorageError(
+                f"{safe_line(str(path))} leads through {safe_line(str(step))}, a link",
+                hint="Remove the link from the commit, or choose another folder.",
+            )
+
+
 def require_regular(path: Path, facts: os.stat_result) -> None:
     """Refuse what is no regular file, and say what it is."""
     if not stat.S_ISREG(facts.st_mode):

@@ -8,6 +8,7 @@ from gate.checkpoint.digest import LeafDigest
 from gate.checkpoint.hostile_file import plain_text
 from gate.errors import EvidenceError
 from gate.evidence.census import read_census
+from gate.evidence.children import read_children
 from gate.evidence.guest_documents import MetricLine
 from gate.evidence.guest_files import GuestFile, find_processes, read_guest_lines
 from gate.evidence.metrics import file_series, guest_series, output_series
@@ -43,8 +44,9 @@ def collect_run(
     printed. Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
     """
     found = find_processes(files, out)
-    processes = read_attestations(files, out, found, run)
-    ranks = read_ranks(files, out, found)
+    children = read_children(files, out, found)
+    processes = read_attestations(files, out, found, run, children)
+    ranks = read_ranks(files, out, found, children)
     refuse_idle_ranks(processes, ranks)
     problems = [
         f"rank {rank.files.rank}: {plain_text(problem)}"
@@ -74,6 +76,7 @@ def collect_run(
         notes=(*problems, *saved_notes),
         census=read_census(files, out, found),
         tampering=read_tampering(files, out, found),
+        children=children,
         tampered=sum(rank.summary.tampered for rank in ranks),
     )
 

@@ -23,7 +23,8 @@ MAX_LINES_BYTES = 256 * 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
 MAX_LINES = 1_000_000
 NAME = re.compile(
-    r"(process|summary|steps|metrics|state|census|tamper)-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})"
+    r"(process|summary|steps|metrics|state|census|tamper|children)"
+    r"-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})"
     r"\.(jsonl|json|safetensors)\Z"
 )
 Record = TypeVar("Record", bound=Document)
@@ -40,6 +41,7 @@ class GuestFile(StrEnum):
     SUMMARY = "summary"
     CENSUS = "census"
     TAMPER = "tamper"
+    CHILDREN = "children"
 
 
 ENDINGS = {
@@ -50,6 +52,7 @@ ENDINGS = {
     GuestFile.METRICS: "jsonl",
     GuestFile.STATE: "safetensors",
     GuestFile.TAMPER: "jsonl",
+    GuestFile.CHILDREN: "jsonl",
 }
 
 

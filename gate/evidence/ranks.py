@@ -16,8 +16,9 @@ from gate.evidence.guest_files import (
     read_guest_lines,
     read_own_document,
 )
-from gate.evidence.shut_out import shut_out_by
+from gate.evidence.shut_out import GENERAL, shut_out_by
 from gate.ports import Files
+from gate.records.children import UnattestedChild, started_without
 from gate.records.evidence import GuestProcess
 from gate.records.runs import RunMode, RunRecord
 
@@ -39,9 +40,13 @@ class TrainedRank:
 
 
 def read_attestations(
-    files: Files, out: Path, found: tuple[ProcessFiles, ...], run: RunRecord
+    files: Files,
+    out: Path,
+    found: tuple[ProcessFiles, ...],
+    run: RunRecord,
+    children: tuple[UnattestedChild, ...],
 ) -> tuple[GuestProcess, ...]:
-    """What each process attested.
+    """What each process attested; `children` are known to have been started without the guest.
 
     Raises `EvidenceError` when there is none at all, when a process that left anything did not
     attest or did so after CUDA had started, and when a strict run reports a problem: then it was
@@ -55,7 +60,7 @@ def read_attestations(
     if not told:
         raise EvidenceError(
             "no process of the training loaded the guest, so nothing was observed",
-            hint=shut_out_by(run.argv),
+            hint=shut_out_by(run.argv, children),
         )
     for process in found:
         _check_attested(process)
@@ -72,8 +77,11 @@ def read_attestations(
 
 
 def _check_attested(process: ProcessFiles) -> None:
-    """Refuse what a process left without saying under which settings it ran."""
-    if GuestFile.PROCESS in process.kinds:
+    """Refuse what a process left without saying under which settings it ran.
+
+    One that never imported torch, such as a launcher, may still tell of its children.
+    """
+    if GuestFile.PROCESS in process.kinds or process.kinds == (GuestFile.CHILDREN,):
         return
     did = "took optimizer steps" if GuestFile.STEPS in process.kinds else "wrote evidence"
     raise EvidenceError(
@@ -106,8 +114,13 @@ def refuse_problems(what: str, problems: list[str]) -> None:
         )
 
 
-def read_ranks(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> tuple[TrainedRank, ...]:
-    """The ranks that took optimizer steps, rank 0 first.
+def read_ranks(
+    files: Files,
+    out: Path,
+    found: tuple[ProcessFiles, ...],
+    children: tuple[UnattestedChild, ...],
+) -> tuple[TrainedRank, ...]:
+    """The ranks that took optimizer steps, rank 0 first; `children` explain where none did.
 
     Raises `EvidenceError` when none did, when one did without attesting, when two processes of a
     rank did, when rank 0 did not, or when a record is not whole.
@@ -118,7 +131,7 @@ def read_ranks(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> tupl
         if GuestFile.STEPS in process.kinds
     }
     stepping = [process for process, lines in steps.items() if lines]
-    _check_processes(stepping)
+    _check_processes(stepping, children)
     ranks = tuple(
         TrainedRank(files=process, lines=steps[process], summary=_summary(files, out, process))
         for process in stepping
@@ -129,7 +142,12 @@ def read_ranks(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> tupl
     return ranks
 
 
-def _check_processes(stepping: list[ProcessFiles]) -> None:
+def _check_processes(stepping: list[ProcessFiles], children: tuple[UnattestedChild, ...]) -> None:
+    if not stepping and children:
+        raise EvidenceError(
+            "no step was recorded, and the training started Python without the guest",
+            hint=f"{started_without(children)}. {GENERAL}",
+        )
     if not stepping:
         raise EvidenceError(
             "the script never calls an optimizer: no step was recorded",

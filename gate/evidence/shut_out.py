@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import re
+from gate.evidence.commands import EMPTYING, PYTHON, python_commands, shutting_option
+from gate.records.children import UnattestedChild, started_without
 
-PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[0-9.]*\Z")
-# Options that take the next word, or the rest of their own, as their value: what follows a script,
-# -c or -m is no longer Python's.
-SHORT_OPTION = re.compile(r"-([A-Za-z?].*)\Z")
-WITH_VALUE = "WX"
-ENDS_OPTIONS = "cm"
 REASONS = {
     "I": "runs isolated and ignores PYTHONPATH",
     "E": "ignores PYTHONPATH and every other PYTHON* variable",
@@ -21,44 +16,35 @@ GENERAL = (
 )
 
 
-def shut_out_by(argv: tuple[str, ...]) -> str:
-    """A hint that names what keeps the guest out, or all that may."""
+def shut_out_by(argv: tuple[str, ...], children: tuple[UnattestedChild, ...] = ()) -> str:
+    """A hint that names what keeps the guest out, or all that may.
+
+    `children` are those that the training's own processes wrote down.
+    """
+    if children:
+        return f"{started_without(children)}. {GENERAL}"
     if (cleared := _clears_environment(argv)) is not None:
         return f"{cleared} clears the environment, PYTHONPATH too: set variables without it."
     for place, word in enumerate(argv):
         if PYTHON.match(word):
-            letter = _shutting_option(argv[place + 1 :])
+            letter = shutting_option(argv[place + 1 :])
             if letter:
                 return (
                     f"{word} -{letter} {REASONS[letter]}, so the guest stays out: drop -{letter}."
                 )
+    for command in python_commands(argv):
+        if command.option:
+            reason = REASONS[command.option]
+            return f"{command.shown} {reason}, so the guest stays out: drop -{command.option}."
+        if command.cleared:
+            return (
+                f"{command.shown} gets no PYTHONPATH of the gate's: add to it, do not replace it."
+            )
     return GENERAL
 
 
 def _clears_environment(argv: tuple[str, ...]) -> str | None:
     first = argv[0].rpartition("/")[2] if argv else ""
-    if first == "env" and any(word in {"-i", "-", "--ignore-environment"} for word in argv[1:]):
+    if first == "env" and any(word in EMPTYING for word in argv[1:]):
         return "env -i"
     return None
-
-
-def _shutting_option(words: tuple[str, ...]) -> str:
-    """The first of I, E and S among the interpreter's own options."""
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-            continue
-        option = SHORT_OPTION.match(word)
-        if option is None:
-            return ""
-        letters: str = option[1]
-        for position, letter in enumerate(letters):
-            if letter in REASONS:
-                return letter
-            if letter in ENDS_OPTIONS:
-                return ""
-            if letter in WITH_VALUE:
-                skip = position == len(letters) - 1
-                break
-    return ""

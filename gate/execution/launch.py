@@ -29,7 +29,35 @@ GUEST_FILE_LIMIT = 1024 * 1024
 MAX_GUEST_FILES = 100
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 SHOWN_LINES = 20
+RANK_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "mpirun"}
+# what torch 2.13 says, for gloo and for its store, where no socket but a local one can be made
+RANK_SIGNS = (b"DistNetworkError", b"torch/distributed/", b"Cannot resolve 127.0.0.1 to a (local)")
+CONNECTION_SIGNS = (
+    b"name resolution",
+    b"Name or service not known",
+    b"<urlopen error",
+    b"NewConnectionError",
+    b"ConnectError",
+)
 SHOWN_WIDTH = 300
+HINT = "Run the same command by hand in a clean checkout; its last lines are above."
+SIGNAL_HINTS = {
+    -signal.SIGBUS: "Often too little shared memory for DataLoader workers: raise the container's "
+    "--shm-size, or use num_workers=0 for the smoke training.",
+    -signal.SIGKILL: "Killed from outside, most often for want of memory: look at the machine's "
+    "log.",
+    -signal.SIGSYS: "A system call of another architecture, as a 32-bit program makes them: the "
+    "isolation refuses those.",
+    -signal.SIGXFSZ: "It wrote a file larger than the isolation allows (64 GiB).",
+}
+OUTPUT_HINTS = {
+    b"does not have a deterministic implementation": "An operator has no deterministic form. "
+    "Replace it, or compute that part on the CPU; the line above names it.",
+    b"EOFError: EOF when reading a line": "The training asks for input and gets none: give its "
+    "answers as arguments instead.",
+    b"No module named": "The training's environment lacks a package: start the gate from the "
+    "environment that trains, or name its interpreter in train.command.",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +97,7 @@ class Launcher:
             timed_out=result.timed_out,
             wall_seconds=round(result.wall_seconds, 3),
             output_bytes=result.output_bytes,
-            isolation=self.isolation.mode.value,
+            isolation=self.isolation.described,
         )
         return record, result
 
@@ -88,6 +116,7 @@ class Launcher:
             timeout_seconds=train.timeout_seconds,
             output_limit_bytes=train.output_limit_bytes,
             credentials=self.isolation.credentials,
+            network=self.isolation.network,
         )
 
 
@@ -141,7 +170,7 @@ def _refuse_failure(label: str, result: ProcessResult, request: ProcessRequest) 
     if result.exit_code != 0:
         raise RunError(
             f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result.exit_code)}",
-            hint=_failure_hint(result),
+            hint=_failure_hint(result, request),
             details=last_lines(result.output),
         )
 
@@ -156,28 +185,31 @@ def _how_it_ended(exit_code: int) -> str:
     return f"was ended by {name}"
 
 
-def _failure_hint(result: ProcessResult) -> str:
+def _failure_hint(result: ProcessResult, request: ProcessRequest) -> str:
     """The commonest causes, told where the exit code or the output points at one."""
-    if result.exit_code == -signal.SIGBUS:
+    if request.credentials is not None and not request.network:
+        cut_off = _hint_without_network(result, request)
+        if cut_off:
+            return cut_off
+    if result.exit_code in SIGNAL_HINTS:
+        return SIGNAL_HINTS[result.exit_code]
+    return next((hint for sign, hint in OUTPUT_HINTS.items() if sign in result.output), HINT)
+
+
+def _hint_without_network(result: ProcessResult, request: ProcessRequest) -> str:
+    """Ranks need loopback and downloads the network; both fail with words that name neither."""
+    launcher = {Path(word).name for word in request.argv[:1]} & RANK_LAUNCHERS
+    if launcher or any(sign in result.output for sign in RANK_SIGNS):
         return (
-            "Often too little shared memory for DataLoader workers: raise the container's "
-            "--shm-size, or use num_workers=0 for the smoke training."
+            "Ranks talk over loopback sockets, and the training may make none. Set "
+            "isolation.network: true; the verdict then says so."
         )
-    if result.exit_code == -signal.SIGKILL:
-        return "Killed from outside, most often for want of memory: look at the machine's log."
-    if b"does not have a deterministic implementation" in result.output:
+    if any(sign in result.output for sign in CONNECTION_SIGNS):
         return (
-            "An operator has no deterministic form. Replace it, or compute that part on the CPU; "
-            "the line above names it."
+            "The training may make no connection: bring its data in the repository or the image, "
+            "or set isolation.network: true; the verdict then says so."
         )
-    if b"EOFError: EOF when reading a line" in result.output:
-        return "The training asks for input and gets none: give its answers as arguments instead."
-    if b"No module named" in result.output:
-        return (
-            "The training's environment lacks a package: start the gate from the environment that "
-            "trains, or name its interpreter in train.command."
-        )
-    return "Run the same command by hand in a clean checkout; its last lines are above."
+    return ""
 
 
 def last_lines(output: bytes) -> tuple[str, ...]:

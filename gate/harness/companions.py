@@ -82,7 +82,23 @@ def skipped_inside(optimizer: Optimizer) -> bool:
 
 
 def _watch_scale() -> None:
-    plain_scale: Any = GradScaler.scale
+    """Watch the class itself, and others that have a `scale` of their own when one is made."""
+    plain_init: Any = GradScaler.__init__
+    watched: set[type] = set()
+
+    @functools.wraps(plain_init)
+    def init(self: GradScaler, *args: Any, **kwargs: Any) -> None:
+        plain_init(self, *args, **kwargs)
+        for kind in set(type(self).__mro__) - watched:
+            watched.add(kind)
+            if "scale" in vars(kind):
+                _watch_scale_of(kind)
+
+    GradScaler.__init__ = outside_compiler(init, recursive=False)  # type: ignore[method-assign]
+
+
+def _watch_scale_of(kind: Any) -> None:
+    plain_scale: Any = kind.scale
 
     @functools.wraps(plain_scale)
     def scale(self: GradScaler, outputs: Any) -> Any:
@@ -91,7 +107,7 @@ def _watch_scale() -> None:
             setattr(scaled, _UNSCALED, outputs.detach())
         return scaled
 
-    GradScaler.scale = outside_compiler(scale, recursive=False)  # type: ignore[method-assign]
+    kind.scale = outside_compiler(scale, recursive=False)
 
 
 def _watch_scaler_steps(on_scaler_step: OnScalerStep) -> None:

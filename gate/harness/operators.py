@@ -122,7 +122,7 @@ def install(settings: GuestSettings, operators: Callable[[], Operators | None]) 
 def look_at(error: RuntimeError) -> None:
     """A backward pass failed; in strict mode torch may have refused an operator of it."""
     if _watch is not None:
-        _watch.look_at(error)
+        _watch.look_at(error, just_raised=True)
 
 
 def _with(operators: Operators | None, do: Callable[[Operators], None]) -> None:

@@ -44,7 +44,7 @@ class Place:
 
 def place_here() -> Place:
     """The line of the user's that is running now."""
-    backward = _inside_backward()
+    backward = inside_backward()
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect offers only slower copies
     while frame is not None:
         name = frame.f_code.co_filename
@@ -55,7 +55,7 @@ def place_here() -> Place:
     return Place(UNKNOWN, 0, backward=backward)
 
 
-def _inside_backward() -> bool:
+def inside_backward() -> bool:
     """Whether the engine is running a node of the graph in this thread, as some torchs can tell."""
     node: Any = getattr(torch._C, "_current_autograd_node", None)  # noqa: SLF001 - no public name
     return node is not None and node() is not None

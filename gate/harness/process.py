@@ -33,7 +33,9 @@ def begin(settings: GuestSettings) -> None:
         watching.install(watching.watched_settings(settings), _guard)
         watching.watch_seeds(_on_seed, _working_step)
     with _session.problems.noting("watching torch"):
-        torch_hooks.install(_on_backward, _on_batch, (_before_step, _after_step), operators.look_at)
+        torch_hooks.install(
+            (_on_backward, _on_grad), _on_batch, (_before_step, _after_step), operators.look_at
+        )
         companions.install(_on_scaler_step, _on_average)
         remember_parts()
     with _session.problems.noting("watching operators"):
@@ -73,6 +75,13 @@ def _on_backward(loss: torch.Tensor) -> None:
     if session is not None:
         with session.problems.noting("noting the loss"):
             session.recorder.note_backward(loss)
+
+
+def _on_grad(loss: torch.Tensor) -> None:
+    session = current()
+    if session is not None:
+        with session.problems.noting("noting the loss"):
+            session.recorder.note_grad(loss)
 
 
 def _on_batch(batch: object) -> None:

@@ -40,6 +40,7 @@ class Recorder:
         self._names: dict[int, str] = {}
         self._step_counts: list[int] = []
         self._losses: list[torch.Tensor | None] = []
+        self._derived: list[torch.Tensor | None] = []
         self._backwards = 0
         self._observed_until: float | None = None
 
@@ -49,10 +50,14 @@ class Recorder:
         Only referred to, not read: reading would make the host wait for the device here.
         """
         self._backwards += 1
-        loss = unscaled(loss)
-        is_scalar = loss.numel() == 1 and str(loss.dtype).removeprefix("torch.") in FLOAT_TYPES
-        del self._losses[MAX_LOSSES - 1 :]
-        self._losses.append(loss.detach() if is_scalar else None)
+        _remember(self._losses, unscaled(loss))
+
+    def note_grad(self, loss: torch.Tensor) -> None:
+        """Remember what a script derived without `backward`: the loss of a step that has no other.
+
+        Beside a backward pass such gradients serve something else, a penalty for example.
+        """
+        _remember(self._derived, unscaled(loss))
 
     def note_batch(self, batch: object) -> None:
         """Observe what a DataLoader yields; it belongs to the step that comes next."""
@@ -87,7 +92,7 @@ class Recorder:
         self.steps = max(self._step_counts)
         with self._problems.noting("recording a step"), torch.no_grad():
             self._record(number, seconds, now - inside, skipped=skipped)
-        self._losses, self._backwards = [], 0
+        self._losses, self._derived, self._backwards = [], [], 0
         self._observed_until = time.perf_counter()
         spent = self._observed_until - now + inside
         self.observe_seconds += spent
@@ -127,7 +132,7 @@ class Recorder:
         parameters, streams = None, dict[str, str]()
         if self._observer is not None:
             parameters, streams = self._observer.after(optimizer, step)
-        losses = [None if loss is None else exact(loss) for loss in self._losses]
+        losses = [None if loss is None else exact(loss) for loss in self._losses or self._derived]
         line: dict[str, Any] = {
             "step": step,
             "optimizer": number,
@@ -143,3 +148,9 @@ class Recorder:
             "observe_seconds": time.perf_counter() - begun,
         }
         self._output.append_line("steps", line)
+
+
+def _remember(losses: list[torch.Tensor | None], loss: torch.Tensor) -> None:
+    is_scalar = loss.numel() == 1 and str(loss.dtype).removeprefix("torch.") in FLOAT_TYPES
+    del losses[MAX_LOSSES - 1 :]
+    losses.append(loss.detach() if is_scalar else None)

@@ -9,12 +9,13 @@ import atexit
 import sys
 import time
 
+from .children import Children
 from .import_hook import ImportHook
 from .settings import GuestSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _started = False
 # Of this process, or of the one that it was forked from: what a person waits for begins there.
@@ -34,8 +35,12 @@ def start(environ: Mapping[str, str]) -> None:
     settings = GuestSettings(environ)
     # Registered before any user code, so it runs after all of the user's own exit handlers.
     atexit.register(_finish)
+    children = Children(environ)
+    children.watch_os()
     ImportHook(
         {
+            "subprocess": lambda: _watch(children.watch_subprocess),
+            "multiprocessing.util": lambda: _watch(children.watch_multiprocessing),
             "random": lambda: _seed("random", "seed_python", settings),
             "numpy.random": lambda: _seed("numpy.random", "seed_numpy", settings),
             "torch": lambda: _begin(settings),
@@ -74,6 +79,14 @@ def _begin(settings: GuestSettings) -> None:
         begin(settings)
     except Exception as error:
         _complain(f"the guest did not start with torch: {error}")
+
+
+def _watch(start_watching: Callable[[], None]) -> None:
+    """A module that starts processes has been imported."""
+    try:
+        start_watching()
+    except Exception as error:
+        _complain(f"processes that the script starts are not watched: {error}")
 
 
 def _watch_event_files() -> None:

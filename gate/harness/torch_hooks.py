@@ -1,14 +1,15 @@
-"""Where the guest listens: `Tensor.backward`, every batch of a DataLoader, every optimizer step."""
+"""Where the guest listens: every backward pass, a DataLoader's batches, every optimizer step."""
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch.nn import Parameter
 from torch.optim import Optimizer
 
 # Not `torch.optim.optimizer.…`: newer versions of torch hide the module behind that name.
@@ -18,6 +19,8 @@ from torch.optim.optimizer import (
 )
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from .places import inside_backward
+
 OnBackward = Callable[[torch.Tensor], None]
 OnBatch = Callable[[object], None]
 OnStep = Callable[[Optimizer], None]
@@ -25,37 +28,84 @@ OnError = Callable[[RuntimeError], None]
 
 
 def install(
-    on_backward: OnBackward,
+    on_loss: tuple[OnBackward, OnBackward],
     on_batch: OnBatch,
     on_step: tuple[OnStep, OnStep],
     on_error: OnError,
 ) -> None:
     """Call back after each backward pass, for each DataLoader's batch, before and after each step.
 
-    A batch that failed is not told, a backward pass that failed by its error; of a step inside a
-    step only the outer one counts.
+    `on_loss` takes what `backward` was called on, and the scalar that `torch.autograd.grad` was
+    asked to derive by parameters. A batch that failed is not told, a backward pass that failed by
+    its error; of a step inside a step only the outer one counts.
     """
-    _watch_backward(on_backward, on_error)
+    _watch_backward(on_loss[0], on_error)
+    _watch_grad(on_loss[1], on_error)
     _watch_batches(on_batch)
     _watch_steps(*on_step)
 
 
 def _watch_backward(on_backward: OnBackward, on_error: OnError) -> None:
-    plain_backward: Any = torch.Tensor.backward
+    plain_backward: Any = torch.autograd.backward
     note = outside_compiler(on_backward)
 
     @functools.wraps(plain_backward)
-    def backward(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        tensors = _kept(tensors)
+        # a checkpointed part of the model runs a pass of its own within the pass
+        nested = inside_backward()
         try:
-            plain_backward(self, *args, **kwargs)
+            plain_backward(tensors, *args, **kwargs)
         except RuntimeError as error:
             on_error(error)
             raise
-        note(self)
+        for root in () if nested else _roots(tensors):
+            note(root)
 
-    # The one way to see which scalar is the loss in a script that does not know the guest. Only
-    # the wrapper itself stays uncompiled: what backward starts is as free as it was.
-    torch.Tensor.backward = outside_compiler(backward, recursive=False)  # type: ignore[method-assign]
+    # The one way to see which scalar is the loss in a script that does not know the guest:
+    # `Tensor.backward` calls it too. Only the wrapper itself stays uncompiled: what backward
+    # starts is as free as it was.
+    torch.autograd.backward = outside_compiler(backward, recursive=False)
+
+
+def _kept(tensors: Any) -> Any:
+    """The same, in a form that can be looked at twice: `parameters()` can be read only once."""
+    return tuple(tensors) if isinstance(tensors, Iterator) else tensors
+
+
+def _roots(tensors: Any) -> tuple[torch.Tensor, ...]:
+    """The tensors of a backward pass that are no edges of the graph."""
+    if isinstance(tensors, Mapping):
+        tensors = tuple(tensors.values())
+    several = tensors if isinstance(tensors, list | tuple) else (tensors,)
+    return tuple(root for root in several if isinstance(root, torch.Tensor))
+
+
+def _watch_grad(on_grad: OnBackward, on_error: OnError) -> None:
+    """Some scripts ask for gradients and put them into the parameters by themselves."""
+    plain_grad: Any = torch.autograd.grad
+    note = outside_compiler(on_grad)
+
+    @functools.wraps(plain_grad)
+    def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        outputs, inputs = _kept(outputs), _kept(inputs)
+        try:
+            found = plain_grad(outputs, inputs, *args, **kwargs)
+        except RuntimeError as error:
+            on_error(error)
+            raise
+        roots = _roots(outputs)
+        if len(roots) == 1 and _plain(roots, torch.Tensor) and _plain(_roots(inputs), Parameter):
+            note(roots[0])
+        return found
+
+    # Not kept from the compiler, which can trace this one: it finds it by its name in torch.
+    torch.autograd.grad = grad
+
+
+def _plain(tensors: tuple[torch.Tensor, ...], kind: type[torch.Tensor]) -> bool:
+    """Whether all are of this very type: not those that the compiler or `torch.func` pass."""
+    return bool(tensors) and all(type(tensor) is kind for tensor in tensors)
 
 
 def _watch_batches(on_batch: OnBatch) -> None:

@@ -76,7 +76,10 @@ class OperatorCensus(Document):
 
 
 class OperatorRow(Document):
-    """A line of the report; `calls` and `steps` are empty where only the presence is known."""
+    """A line of the report; `calls` and `steps` are empty where only the presence is known.
+
+    `source` is where the project's own table has it from; torch's own notices need none.
+    """
 
     operator: str
     flag: str
@@ -84,6 +87,7 @@ class OperatorRow(Document):
     steps: str = ""
     where: str = ""
     remedy: str = ""
+    source: str = ""
 
 
 class CensusReport(Document):

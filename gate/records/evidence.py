@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from gate.records.census import OperatorCensus
+from gate.records.children import UnattestedChild
 from gate.records.document import Document, Timestamp
 from gate.records.runs import RunRecord
 from gate.records.tampering import Tampering
@@ -200,6 +201,7 @@ class RunEvidence(Document):
     census: OperatorCensus = OperatorCensus()
     tampering: tuple[Tampering, ...] = ()
     tampered: int = Field(default=0, ge=0)
+    children: tuple[UnattestedChild, ...] = ()
 
 
 class EvidenceSet(Document):

@@ -15,7 +15,8 @@ class GateRequest:
     `project` is the folder of `repro-gate.yml` relative to the repository's root (POSIX, `.` for
     the root itself). `commit` None means the work tree at HEAD. `base_commit` is set when there is
     something to protect against: then settings and baseline come from there. `settings_text` holds
-    the bytes of the settings file as read, for the package.
+    the bytes of the settings file as read, for the package. `credentials_left` names
+    the keys of the clone's configuration that hold a credential.
     """
 
     top: Path
@@ -30,6 +31,7 @@ class GateRequest:
     allow_dirty: bool = False
     pull_request: bool = False
     changed_deciders: tuple[str, ...] = ()
+    credentials_left: tuple[str, ...] = ()
     repository: str = ""
     run_url: str = ""
 

@@ -64,16 +64,28 @@ class Credentials:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Isolation:
-    """How the training is kept apart, and why in this way; `mode` is never `auto`."""
+    """How the training is kept apart, and why in this way; `mode` is never `auto`.
+
+    `network` says whether it was let onto the network on purpose: `none` keeps nothing from it.
+    """
 
     mode: IsolationMode
     credentials: Credentials | None
     reason: str
+    network: bool = False
+
+    @property
+    def described(self) -> str:
+        """In a few words, for documents: the mode, and what was left open."""
+        return f"{self.mode.value}, network open" if self.network else self.mode.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessRequest:
-    """A process to start: no shell, no inherited variable, no inherited descriptor."""
+    """A process to start: no shell, no inherited variable, no inherited descriptor.
+
+    `network` lets a process of another account make sockets that are not local.
+    """
 
     argv: tuple[str, ...]
     env: dict[str, str]
@@ -81,6 +93,7 @@ class ProcessRequest:
     timeout_seconds: float
     output_limit_bytes: int
     credentials: Credentials | None = None
+    network: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

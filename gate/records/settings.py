@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from gate.records.determinism_settings import DeterminismSettings
 from gate.records.document import Document
@@ -31,11 +31,16 @@ class Device(StrEnum):
 
 
 class IsolationMode(StrEnum):
-    """How far the training is kept from the gate; weakest first."""
+    """How far the training is kept from the gate; after `auto`, weakest first."""
 
     AUTO = "auto"
     NONE = "none"
     UID = "uid"
+
+    @property
+    def strength(self) -> int:
+        """Its place in the order of modes; that of `auto` is below all."""
+        return tuple(IsolationMode).index(self)
 
 
 class CheckpointExclusion(Document):
@@ -86,13 +91,13 @@ class TrainSettings(Document):
     )
     checkpoint: RelativePath | None = Field(
         default=None,
-        description="File that the script saves, relative to train.workdir; its tensors are "
-        "compared beside the state that the guest captures.",
+        description="File or folder that the script saves, relative to train.workdir, of any "
+        "format that is read; what it holds is compared beside the state that the guest captures.",
     )
     checkpoint_exclude: tuple[CheckpointExclusion, ...] = Field(
         default=(),
         max_length=50,
-        description="Leaves of that file that do not count; each is reported with its reason.",
+        description="Leaves of it that do not count; each is reported with its reason.",
     )
     device: Device = Field(
         default=Device.AUTO,
@@ -191,6 +196,25 @@ class IsolationSettings(Document):
         default=IsolationMode.AUTO,
         description="`auto` takes another uid when the gate is root and that works, else none.",
     )
+    minimum: IsolationMode = Field(
+        default=IsolationMode.NONE,
+        description="A machine that can only do less is an error: `none`, `uid`.",
+    )
+    network: bool = Field(
+        default=False,
+        description="Let the training reach the network; the verdict then says so. Ranks talk "
+        "over loopback, which under `uid` needs it.",
+    )
+
+    @model_validator(mode="after")
+    def _mode_reaches_minimum(self) -> Self:
+        if self.minimum is IsolationMode.AUTO:
+            message = "minimum: auto is no minimum; name a mode"
+            raise ValueError(message)
+        if IsolationMode.AUTO is not self.mode and self.mode.strength < self.minimum.strength:
+            message = f"mode: {self.mode.value} is weaker than minimum: {self.minimum.value}"
+            raise ValueError(message)
+        return self
 
 
 class SigningSettings(Document):

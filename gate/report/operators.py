@@ -24,9 +24,10 @@ def operators_section(census: CensusReport | None, limits: Limits) -> Section | 
 
 
 def _row(row: OperatorRow) -> Row:
+    told = sentences(row.flag, row.remedy)
     return (
         Cell(row.operator, code=True),
         Cell(row.calls_per_step),
         Cell(f"{row.where}, steps {row.steps}" if row.where else "", code=True),
-        Cell(sentences(row.flag, row.remedy)),
+        Cell(f"{told} (Source: {row.source})" if row.source else told),
     )

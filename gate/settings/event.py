@@ -10,6 +10,7 @@ from pathlib import Path
 from gate.codec.strict_json import parse_json
 from gate.errors import SettingsError
 from gate.records.report import Activity, PullRequest
+from gate.records.settings_types import path_inside_project
 
 REPOSITORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}\Z")
 COMMIT_HASH = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?\Z")
@@ -49,13 +50,24 @@ def read_inputs(variables: Mapping[str, str]) -> ActionInputs:
     return ActionInputs(
         config=_input(variables, "config"),
         base=_input(variables, "base"),
-        out=_input(variables, "out") or "repro-gate-out",
+        out=_folder(variables, "out", default="repro-gate-out"),
         comment=_flag(variables, "comment", default=True),
     )
 
 
 def _input(variables: Mapping[str, str], name: str) -> str:
     return variables.get(f"INPUT_{name.upper()}", "").strip()
+
+
+def _folder(variables: Mapping[str, str], name: str, *, default: str) -> str:
+    """A folder inside the workspace: root writes there and gives it to the workspace's owner."""
+    text = _input(variables, name) or default
+    try:
+        return path_inside_project(text)
+    except ValueError as error:
+        raise SettingsError(
+            f"input {name}: {text[:80]!r} {error}", hint=f"Name a folder such as {default}."
+        ) from error
 
 
 def _flag(variables: Mapping[str, str], name: str, *, default: bool) -> bool:

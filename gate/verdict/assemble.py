@@ -77,7 +77,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         created_at=evidence.created_at,
         changed_files=evidence.changed_files,
         settings_from=request.settings_from,
-        isolation=assessment.isolation.mode.value,
+        isolation=assessment.isolation.described,
         findings=(
             *findings.dirty_tree(evidence),
             *findings.changed_by_pull_request(
@@ -90,12 +90,14 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
             *operators.weaker_level(facts.settings, run),
             *operators.refused_and_went_on(run),
             *operators.census_failed(assessment.census),
+            *findings.unattested_children(run),
             *findings.environment_moved(facts.baseline),
             *findings.stale_baseline(about_baseline),
             *findings.default_mode(assessment.default_repeat),
             *findings.hidden_state(facts.repeat),
             *findings.weaker_source(run),
             *findings.isolation(assessment.isolation),
+            *findings.credentials_left(request.credentials_left),
             *tampering(evidence.labelled("strict")),
         ),
         repeat=facts.repeat,

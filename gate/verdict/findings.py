@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gate.records.baseline import BaselineEntry
+from gate.records.children import started_without
 from gate.records.comparison import Comparison
 from gate.records.evidence import EvidenceSet, MetricSource, RunEvidence
 from gate.records.runs import Isolation
@@ -133,17 +134,58 @@ def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
     )
 
 
-def isolation(used: Isolation) -> tuple[Finding, ...]:
-    """Did the training run under the gate's own account?"""
-    if used.mode is not IsolationMode.NONE:
+def unattested_children(run: RunEvidence) -> tuple[Finding, ...]:
+    """Was a Python started of which nobody can say under which settings it ran?"""
+    if not run.children:
         return ()
     return (
         Finding(
-            code="not-isolated",
+            code="unattested-child",
+            severity=Severity.WARNING,
+            message=f"Python was started without the guest: {started_without(run.children)}",
+            remedy="Whatever it computes is neither held to strict mode nor seen. A helper that "
+            "does not train may stay; else drop the option, or hand it this process's environment.",
+        ),
+    )
+
+
+def isolation(used: Isolation) -> tuple[Finding, ...]:
+    """Did the training run under the gate's own account, or with a way out to the network?"""
+    if used.mode is IsolationMode.NONE:
+        return (
+            Finding(
+                code="not-isolated",
+                severity=Severity.NOTICE,
+                message=f"the training ran under the gate's own account: {used.reason}",
+                remedy="Fine for your own code; on a shared runner the gate must be root, and the "
+                "interpreter that trains readable by every account.",
+            ),
+        )
+    if not used.network:
+        return ()
+    return (
+        Finding(
+            code="network-open",
             severity=Severity.NOTICE,
-            message=f"the training ran under the gate's own account: {used.reason}",
-            remedy="Fine for your own code; on a shared runner the gate must be root, and the "
-            "interpreter that trains readable by every account.",
+            message="the training could reach the network: isolation.network is true",
+            remedy="Data that it fetches may change between two runs, and what it reads may leave "
+            "the machine. Take the setting out if no rank needs it.",
+        ),
+    )
+
+
+def credentials_left(keys: tuple[str, ...]) -> tuple[Finding, ...]:
+    """Does the clone still hold the token that it was fetched with?"""
+    if not keys:
+        return ()
+    names = ", ".join(keys[:SHOWN_FILES])
+    return (
+        Finding(
+            code="credential-left",
+            severity=Severity.WARNING,
+            message=f"the checkout left its credential in the clone's configuration: {names}",
+            remedy="Give actions/checkout `persist-credentials: false`. This gate kept it from the "
+            "training; later steps do not.",
         ),
     )
 

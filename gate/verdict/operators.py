@@ -68,7 +68,7 @@ def _call_row(use: OperatorUse) -> OperatorRow | None:
     """None where the table says that the operator is harmless on that device or that way."""
     row = operator_row(use.operator, use.device, use.direction)
     if row is not None:
-        return _counted(use, f"{NOT_KNOWN}: {row.why}", row.remedy)
+        return _counted(use, f"{NOT_KNOWN}: {row.why}", row.remedy, row.source)
     if is_watched_operator(use.operator):
         return None
     return _counted(use, f"{NOT_KNOWN}: {OWN_WHY}", OWN_REMEDY)
@@ -79,10 +79,11 @@ def _module_row(name: str) -> OperatorRow | None:
     row = module_row(name)
     if row is None:
         return None
-    return OperatorRow(operator=name, flag=f"{NOT_KNOWN}: {row.why}", remedy=row.remedy)
+    flag = f"{NOT_KNOWN}: {row.why}"
+    return OperatorRow(operator=name, flag=flag, remedy=row.remedy, source=row.source)
 
 
-def _counted(use: OperatorUse, flag: str, remedy: str) -> OperatorRow:
+def _counted(use: OperatorUse, flag: str, remedy: str, source: str = "") -> OperatorRow:
     calls = sorted({span.calls for span in use.spans})
     few_and_many = calls[:1] + calls[-1:] if len(calls) > 1 else calls
     return OperatorRow(
@@ -92,6 +93,7 @@ def _counted(use: OperatorUse, flag: str, remedy: str) -> OperatorRow:
         steps=_ranges(use.spans),
         where=use.place + (" (backward)" if use.direction == "backward" else ""),
         remedy=remedy,
+        source=source,
     )
 
 

@@ -145,3 +145,6 @@ def test_the_action_needs_a_runner(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     ended = run("action")
     assert ended.code == 2
     assert ended.out.startswith("::error title=repro-gate")
+    # one stream for all: the runner reads two of them one beside the other
+    assert "\n::stop-commands::" in ended.out
+    assert ended.err == ""

@@ -164,10 +164,10 @@ def test_a_clean_tree_has_no_changes(repository: Repository, git: GitRepository)
 def test_nothing_that_the_repository_configures_runs(
     repository: Repository, git: GitRepository, tmp_path: Path
 ) -> None:
-    """Hooks, a file system monitor and filters: each would leave a file behind."""
+    """Hooks, a monitor, filters, pager, other diffs: each would leave a file behind."""
     mark = repository.write("mark.sh", f"#!/bin/sh\ntouch {tmp_path}/ran\ncat\n")
     mark.chmod(0o755)
-    repository.write(".gitattributes", "*.dat filter=evil\n*.bin filter=worse\n")
+    repository.write(".gitattributes", "*.dat filter=evil diff=evil\n*.bin filter=worse\n")
     for name in ("a.dat", "a.bin"):
         repository.write(name, "x")
     commit = repository.commit()
@@ -175,7 +175,8 @@ def test_nothing_that_the_repository_configures_runs(
     hook.parent.mkdir(exist_ok=True)
     hook.write_bytes(mark.read_bytes())
     hook.chmod(0o755)
-    repository.git("config", "core.fsmonitor", str(mark))
+    for name in ("core.fsmonitor", "core.pager", "diff.external", "diff.evil.textconv"):
+        repository.git("config", name, str(mark))
     for name in ("clean", "smudge"):
         repository.git("config", f"filter.evil.{name}", str(mark))
     repository.git("config", "filter.worse.process", str(mark))
@@ -186,6 +187,7 @@ def test_nothing_that_the_repository_configures_runs(
     git.export_commit(commit, tmp_path / "one")
     git.export_work_tree(tmp_path / "two")
     git.read_file(commit, "a.dat")
+    git.credentials_left()
     assert not (tmp_path / "ran").exists()
     subprocess.run(  # the trap does work
         ("git", "-C", str(repository.path), "status"),  # noqa: S607 - the PATH of the tests
@@ -193,6 +195,22 @@ def test_nothing_that_the_repository_configures_runs(
         capture_output=True,
     )
     assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("included", [False, True])
+def test_a_credential_in_the_configuration_is_named_and_not_shown(
+    repository: Repository, git: GitRepository, tmp_path: Path, *, included: bool
+) -> None:
+    """Checkout wrote its header into the clone itself, and since version 6 into a file beside."""
+    assert git.credentials_left() == ()
+    header = "http.https://github.com/.extraheader"
+    beside = tmp_path / "git-credentials-1.config"
+    where = ("-f", str(beside)) if included else ()
+    repository.git("config", *where, header, "AUTHORIZATION: basic CANARY")
+    key = f"includeif.gitdir:{repository.path}/.git.path"
+    if included:
+        repository.git("config", key, str(beside))
+    assert git.credentials_left() == ((header, key) if included else (header,))
 
 
 def test_reading_leaves_the_repository_as_it_is(repository: Repository, git: GitRepository) -> None:

@@ -151,7 +151,9 @@ def test_cancelling_is_told_once() -> None:
             pass
 
 
-def test_a_second_signal_uses_the_last_resorts(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_second_signal_uses_the_last_resorts_innermost_first(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     calls: list[object] = []
     interrupts = Interrupts(leave=calls.append)
 
@@ -159,13 +161,16 @@ def test_a_second_signal_uses_the_last_resorts(capfd: pytest.CaptureFixture[str]
         with interrupts.installed(), interrupts.deferred():
             with interrupts.last_resort(lambda: calls.append("gone")):
                 pass
-            with interrupts.last_resort(lambda: calls.append("killed")):
+            with (
+                interrupts.last_resort(lambda: calls.append("opened")),
+                interrupts.last_resort(lambda: calls.append("killed")),
+            ):
                 signal.raise_signal(signal.SIGINT)
                 signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(CancelledError):
         work()
-    assert calls == ["killed", 4]
+    assert calls == ["killed", "opened", 4]
     assert "stopped at once" in capfd.readouterr().err
 
 

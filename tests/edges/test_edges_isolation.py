@@ -15,7 +15,7 @@ from gate.edges.isolation import ACCOUNTS, choose_isolation, unused_account
 from gate.edges.processes import LocalProcesses
 from gate.errors import RunError
 from gate.records.runs import Credentials, Isolation, ProcessRequest, ProcessResult
-from gate.records.settings import IsolationMode
+from gate.records.settings import IsolationMode, IsolationSettings
 
 Python = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -39,7 +39,10 @@ class Answering:
         )
 
 
-def choose(asked: IsolationMode, interpreter: str, *folders: Path) -> Isolation:
+def choose(
+    mode: IsolationMode, interpreter: str, *folders: Path, network: bool = False
+) -> Isolation:
+    asked = IsolationSettings(mode=mode, network=network)
     return choose_isolation(asked, LocalProcesses(), interpreter, folders)
 
 
@@ -55,7 +58,16 @@ def test_an_account_that_can_do_all_is_taken(system_python: str, open_folder_for
     assert chosen.mode is IsolationMode.UID
     assert chosen.credentials is not None
     assert chosen.credentials.uid in ACCOUNTS
-    assert chosen.reason == "the training runs under an account of its own"
+    assert chosen.reason == (
+        "the training runs under an account of its own and makes no connection"
+    )
+    assert (chosen.network, chosen.described) == (False, "uid")
+
+
+def test_an_open_network_is_told(system_python: str) -> None:
+    chosen = choose(IsolationMode.UID, system_python, network=True)
+    assert chosen.reason.endswith("and reaches the network (isolation.network)")
+    assert (chosen.network, chosen.described) == (True, "uid, network open")
 
 
 def test_a_closed_folder_is_an_obstacle(system_python: str, open_folder_for_all: Path) -> None:
@@ -89,26 +101,48 @@ def test_asking_for_what_cannot_be_had_is_an_error() -> None:
     assert caught.value.hint.startswith("Run the gate as root with an interpreter")
 
 
+def test_a_machine_below_the_minimum_is_an_error() -> None:
+    asked = IsolationSettings(mode=IsolationMode.AUTO, minimum=IsolationMode.UID)
+    with pytest.raises(RunError) as caught:
+        choose_isolation(asked, LocalProcesses(), "/no/such/python", ())
+    assert caught.value.message.startswith("isolation.minimum is uid, but ")
+    assert caught.value.hint.startswith("Run the gate as root with an interpreter")
+
+
+@pytest.mark.parametrize(
+    ("mode", "minimum", "fault"),
+    [
+        ("none", "uid", "mode: none is weaker than minimum: uid"),
+        ("uid", "auto", "minimum: auto is no minimum; name a mode"),
+    ],
+)
+def test_settings_that_contradict_themselves_are_refused(
+    mode: str, minimum: str, fault: str
+) -> None:
+    with pytest.raises(ValueError, match=fault):
+        IsolationSettings.model_validate_json(f'{{"mode": "{mode}", "minimum": "{minimum}"}}')
+
+
 @pytest.mark.usefixtures("root")
 @pytest.mark.parametrize(
     ("runner", "reason"),
     [
-        (Answering(0, b"ids are [0, 61001]\n"), "another account cannot use p: ids are [0, 61001]"),
+        (Answering(0, b"ids are [0, 9]\n"), "another account cannot use p: ids are [0, 9]"),
         (Answering(1, b""), "another account cannot use p: no answer"),
         (Answering(1, b"isolated\n"), "another account cannot use p: isolated"),
     ],
 )
 def test_only_a_full_answer_counts(runner: Answering, reason: str) -> None:
-    assert choose_isolation(IsolationMode.AUTO, runner, "p", ()).reason == reason
+    assert choose_isolation(IsolationSettings(), runner, "p", ()).reason == reason
 
 
 def test_an_ordinary_account_cannot_isolate(python: Python) -> None:
     program = (
         "import os\n"
         "from gate.edges.isolation import choose_isolation\n"
-        "from gate.records.settings import IsolationMode\n"
+        "from gate.records.settings import IsolationSettings\n"
         "if os.geteuid() == 0: os.setuid(61100)\n"
-        "print(choose_isolation(IsolationMode.AUTO, None, 'python', ()).reason)\n"
+        "print(choose_isolation(IsolationSettings(), None, 'python', ()).reason)\n"
     )
     assert python("-c", program).stdout == b"the gate does not run as root\n"
 
@@ -121,6 +155,10 @@ def test_an_account_in_use_is_not_taken() -> None:
         assert unused_account() == Credentials(uid=second, gid=second)
         assert unused_account(range(first, first + 1)) is None
         sleeper.kill()
+
+
+def test_an_account_with_a_name_is_not_taken() -> None:
+    assert unused_account(range(os.getuid(), os.getuid() + 1)) is None
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_adopted_children_are_taken_leave_of() -> None:
 
 
 def test_a_missing_switch_is_told() -> None:
-    assert not process_control(-1)
+    assert process_control(-1) == -1
 
 
 def test_relatives_are_found_over_generations() -> None:

@@ -13,11 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.edges import processes as module_processes
-from gate.edges.process_table import (
-    owned_by,
-    processes,
-)
+from gate.edges.process_table import PR_GET_DUMPABLE, owned_by, process_control, processes
 from gate.edges.processes import LocalProcesses
 from gate.edges.running_process import RunningProcess
 from gate.errors import RunError
@@ -265,7 +261,33 @@ def test_every_process_of_the_account_is_ended(run: Run, system_python: str) -> 
     assert owned_by(ACCOUNT.uid) == frozenset()
 
 
-def test_a_system_without_the_fence_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module_processes, "process_control", lambda _: False)
-    with pytest.raises(RunError, match=r"cannot keep a process from gaining privileges"):
-        run("true", account=ACCOUNT)
+def test_the_gates_memory_is_closed_while_a_training_runs(tmp_path: Path) -> None:
+    before, during = process_control(PR_GET_DUMPABLE), []
+    request = ProcessRequest(
+        argv=("echo", "line"),
+        env={"PATH": os.defpath},
+        workdir=tmp_path,
+        timeout_seconds=20,
+        output_limit_bytes=4096,
+    )
+    LocalProcesses().run(request, lambda _: during.append(process_control(PR_GET_DUMPABLE)))
+    assert (during, process_control(PR_GET_DUMPABLE)) == ([0], before)
+
+
+@pytest.mark.usefixtures("root")
+def test_closed_memory_is_closed_to_the_same_account() -> None:
+    """Another process of the gate's own account, without root's capabilities, looks at it."""
+    look = "p=/proc/$PPID; cat $p/environ; ls $p/fd; : <$p/mem"
+    program = (
+        "import os, subprocess\n"
+        "from gate.edges.process_table import PR_SET_DUMPABLE, closed_memory, process_control\n"
+        "os.setgroups([]); os.setresgid(61100, 61100, 61100); os.setresuid(61100, 61100, 61100)\n"
+        "process_control(PR_SET_DUMPABLE, 1)\n"
+        f"def look(): return subprocess.run(('/bin/sh', '-c', {look!r}), capture_output=True)\n"
+        "print(b'CANARY' in look().stdout)\n"
+        "with closed_memory(): seen = look()\n"
+        "print(seen.stdout, seen.stderr.count(b'ermission denied'))\n"
+    )
+    env = {"SECRET": "CANARY", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run((PYTHON, "-c", program), env=env, capture_output=True, check=False)
+    assert done.stdout.splitlines() == [b"True", b"b'' 3"], done.stderr

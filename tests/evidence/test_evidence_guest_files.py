@@ -35,7 +35,7 @@ def test_finds_processes_by_rank_and_passes_over_foreign_names(
         (guest.path / name).touch()
     found = find_processes(files, guest.path)
     assert [(process.rank, process.pid) for process in found] == [(0, 11), (1, 7)]
-    absent = {GuestFile.METRICS, GuestFile.CENSUS, GuestFile.TAMPER}
+    absent = {GuestFile.METRICS, GuestFile.CENSUS, GuestFile.TAMPER, GuestFile.CHILDREN}
     assert set(found[0].kinds) == set(GuestFile) - absent
 
 

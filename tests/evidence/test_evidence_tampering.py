@@ -146,6 +146,18 @@ def test_the_command_itself_explains_why_no_guest_came(argv: str, hint: str) -> 
     assert shut_out_by(tuple(argv.split())).startswith(hint)
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("cd src && python -I a.py", "python -I a.py runs isolated and ignores PYTHONPATH, so"),
+        ("PYTHONPATH=src python a.py", "python a.py gets no PYTHONPATH of the gate's: add to it"),
+        ("python a.py", GENERAL),
+    ],
+)
+def test_a_shells_line_explains_it_too(line: str, hint: str) -> None:
+    assert shut_out_by(("sh", "-c", line)).startswith(hint)
+
+
 def test_an_unobserved_run_is_told_what_kept_the_guest_out(guest: GuestFolder) -> None:
     with pytest.raises(EvidenceError) as caught:
         collect(guest, argv=("python", "-I", "train.py"))

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from gate.execution.launch import Launcher, last_lines, run_folders
 from gate.execution.plan import plan_base, plan_gate, plan_record
 from gate.records.runs import (
     Commit,
+    Credentials,
     Isolation,
     ProcessRequest,
     ProcessResult,
@@ -44,7 +47,13 @@ class Played:
         return self.result
 
 
-def _launch(tmp_path: Path, processes: Played) -> Path:
+def _launch(
+    tmp_path: Path,
+    processes: Played,
+    *,
+    isolation: Isolation = NOBODY,
+    command: str = "python train.py",
+) -> Path:
     tree = tmp_path / "snapshot"
     tree.mkdir(exist_ok=True)
     (tree / "train.py").write_text("pass")
@@ -52,15 +61,16 @@ def _launch(tmp_path: Path, processes: Played) -> Path:
         files=LocalFiles(),
         processes=processes,
         progress=QuietProgress(),
-        settings=settings_of(),
-        isolation=NOBODY,
+        settings=settings_of(train={"command": tuple(command.split()), "max_steps": 3}),
+        isolation=isolation,
         host={"PATH": "/bin"},
     )
     snapshot = Snapshot(commit="a" * 40, tree=tree, workdir=".", digest="0" * 64)
     root = tmp_path / "run"
     root.mkdir(exist_ok=True)
     record, _ = launcher.run(plan_gate()[0], snapshot, run_folders(root))
-    assert (record.label, record.wall_seconds, record.isolation) == ("strict-1", 1.235, "none")
+    assert (record.label, record.wall_seconds) == ("strict-1", 1.235)
+    assert record.isolation == isolation.described
     return root
 
 
@@ -106,6 +116,8 @@ def test_the_process_gets_its_environment_and_nothing_else(tmp_path: Path) -> No
         (Played(1, b"boom\n"), "python train.py exited with 1", "by hand in a clean checkout"),
         (Played(-signal.SIGBUS), "was ended by SIGBUS", "--shm-size"),
         (Played(-signal.SIGKILL), "was ended by SIGKILL", "want of memory"),
+        (Played(-signal.SIGXFSZ), "was ended by SIGXFSZ", "64 GiB"),
+        (Played(-signal.SIGSYS), "was ended by SIGSYS", "32-bit program"),
         (Played(-99), "was ended by signal 99", "by hand in a clean checkout"),
         (
             Played(1, b"RuntimeError: x does not have a deterministic implementation"),
@@ -123,6 +135,29 @@ def test_a_run_that_ends_badly_says_how_and_what_to_do(
         _launch(tmp_path, processes)
     assert message in caught.value.message
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("command", "output", "hint"),
+    [
+        ("python train.py", b"torch.distributed.DistNetworkError: ...", "Ranks talk over loopback"),
+        ("python train.py", b"Cannot resolve 127.0.0.1 to a (local) address", "Ranks talk over"),
+        ("torchrun train.py", b"", "Ranks talk over loopback sockets"),
+        ("python train.py", b"<urlopen error [Errno 13] Permission denied>", "no connection"),
+        ("python train.py", b"No module named 'torch'", "lacks a package"),
+    ],
+)
+def test_a_training_that_misses_the_network_is_told_how_to_get_it(
+    tmp_path: Path, command: str, output: bytes, hint: str
+) -> None:
+    itself = Credentials(uid=os.getuid(), gid=os.getgid())
+    apart = replace(NOBODY, mode=IsolationMode.UID, credentials=itself)
+    with pytest.raises(RunError) as caught:
+        _launch(tmp_path, Played(1, output), isolation=apart, command=command)
+    assert hint in caught.value.hint
+    with pytest.raises(RunError) as caught:
+        _launch(tmp_path, Played(1, output), isolation=replace(apart, network=True))
+    assert "isolation.network" not in caught.value.hint
 
 
 def test_last_lines_are_printable_and_bounded() -> None:

@@ -169,8 +169,20 @@ def test_a_script_that_asks_gets_no_answer_and_a_hint(trainings: Trainings) -> N
 
 def test_a_cleared_environment_is_explained(trainings: Trainings) -> None:
     inner = f"[{sys.executable!r}, 'inner.py']"
-    with pytest.raises(EvidenceError, match="no process of the training loaded the guest"):
+    with pytest.raises(EvidenceError, match="no process of the training loaded the guest") as error:
         trainings.run(
             f"import subprocess; subprocess.run({inner}, env={{}}, check=True)",
             others={"inner.py": script()},
         )
+    told = "which was given an environment that lacks the gate's variables"
+    assert (error.value.hint or "").startswith("train.py:1 started `python")
+    assert told in (error.value.hint or "")
+
+
+def test_a_helper_without_the_guest_fails_nothing_and_is_told(trainings: Trainings) -> None:
+    helper = f"import subprocess; subprocess.run([{sys.executable!r}, '-Ic', 'print(1)'])"
+    trained = trainings.run(script(before=helper))
+    assert good(trained)
+    (child,) = trained.evidence.children
+    assert child.place == "train.py:2"
+    assert child.command.endswith(" -I -c ...")

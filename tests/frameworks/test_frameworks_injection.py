@@ -109,6 +109,7 @@ def test_every_way_to_start_trains_to_the_same_bits(
         },
     )
     assert numbers(started) == numbers(plain)
+    assert started.evidence.children == ()
 
 
 def test_workers_of_every_context_draw_the_same_again(trainings: Trainings) -> None:

@@ -118,7 +118,7 @@ def assert_same(first: Trained, second: Trained) -> None:
 def launch(*options: str) -> tuple[str, ...]:
     """`accelerate launch`, by its module: the script may not be on PATH."""
     return (
-        *(sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_machines=1"),
+        *(sys.executable, "-m", "accelerate.commands.launch", "--num_machines=1"),
         *("--mixed_precision=no", "--dynamo_backend=no", *options, "train.py"),
     )
 
@@ -148,17 +148,32 @@ def test_the_trainer_of_transformers_trains_the_same_again(trainings: Trainings)
 def test_accelerate_trains_the_same_however_it_is_started(trainings: Trainings) -> None:
     pytest.importorskip("accelerate", reason="accelerate is not installed: make test-frameworks")
     plain = trainings.run(ACCELERATE)
-    launched = trainings.run(ACCELERATE, command=launch("--num_processes=1"))
+    launched = trainings.run(ACCELERATE, command=launch("--cpu", "--num_processes=1"))
     assert_same(plain, launched)
     assert len(plain.series("guest.losses")) == 6
 
 
-def test_two_ranks_of_accelerate_train_alike(trainings: Trainings) -> None:
+@pytest.fixture(scope="module")
+def two_ranks(trainings: Trainings) -> Trained:
     pytest.importorskip("accelerate", reason="accelerate is not installed: make test-frameworks")
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    trained = trainings.run(ACCELERATE, command=(*torchrun, "train.py"))
-    assert trained.evidence.environment.parts["world_size"] == "2"
-    assert {process.rank for process in trained.evidence.processes} == {0, 1}
+    return trainings.run(ACCELERATE, command=(*torchrun, "train.py"))
+
+
+def test_two_ranks_of_accelerate_stop_at_the_same_step(two_ranks: Trained) -> None:
+    evidence = two_ranks.evidence
+    assert evidence.environment.parts["world_size"] == "2"
+    assert {process.rank for process in evidence.processes} == {0, 1}
+    assert len(evidence.steps) == 3
+    ends = {name: digest for name, digest in two_ranks.tensors().items() if "/model/" in name}
+    assert ends["state/model/0/module.weight"] == ends["state.rank1/model/0/module.weight"]
+
+
+def test_accelerate_launch_starts_two_ranks_alike(trainings: Trainings, two_ranks: Trained) -> None:
+    # with --cpu alone it starts one process; this is its way to torchrun, which needs no GPU
+    launched = trainings.run(ACCELERATE, command=launch("--multi_gpu", "--num_processes=2"))
+    assert {process.rank for process in launched.evidence.processes} == {0, 1}
+    assert_same(two_ranks, launched)
 
 
 def test_an_unclosed_tensorboard_writer_loses_nothing(trainings: Trainings) -> None:

@@ -93,6 +93,37 @@ def main():
 main()
 """
 
+# An average of the script's own: a copy that nothing optimizes, beside the model or inside it.
+OWN_AVERAGE = """
+import copy
+import torch
+
+class Ema(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.module = copy.deepcopy(model).requires_grad_(False)
+    def update(self, model):
+        for mine, other in zip(self.module.parameters(), model.parameters()):
+            mine.lerp_(other.detach(), 0.5)
+
+def main():
+    model = torch.nn.Linear(4, 1)
+    average = Ema(model)
+    if {inside}:
+        both = torch.nn.ModuleDict({{"model": model, "average": average}})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    try:
+        for _ in range(10):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+            average.update(model)
+    finally:
+        torch.save({{"model": model.state_dict(), "ema": average.state_dict()}}, "model.pt")
+
+main()
+"""
+
 COMPILED = """
 import torch
 model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
@@ -207,11 +238,23 @@ def test_an_average_of_weights_is_part_of_the_state(trainings: Trainings) -> Non
     assert "state/average/0/n_averaged" in slow.tensors()
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_average_of_the_scripts_own_is_seen_where_it_is_saved_or_part_of_the_model(
+    trainings: Trainings,
+    inside: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    trained = trainings.run(OWN_AVERAGE.format(inside=inside), checkpoint="model.pt")
+    tensors = trained.tensors()
+    assert "checkpoint/ema/module.weight" in tensors
+    assert ("state/model/0/average.module.weight" in tensors) == inside
+
+
 @pytest.mark.slow
 def test_a_compiled_model_trains_to_the_same_bits(trainings: Trainings) -> None:
     first, second = trainings.run(COMPILED), trainings.run(COMPILED)
     assert_same(first, second)
     assert len(first.series("guest.loss")) == 3
+    assert first.evidence.children == ()
 
 
 def test_a_script_without_checkpoint_may_stop_by_its_own_rule(trainings: Trainings) -> None:

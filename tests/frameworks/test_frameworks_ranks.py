@@ -80,6 +80,7 @@ def test_all_ranks_stop_at_the_same_step(launched: Trained) -> None:
     assert len(launched.evidence.steps) == 3
     assert launched.evidence.environment.parts["world_size"] == "2"
     assert {process.rank for process in launched.evidence.processes} == {0, 1}
+    assert launched.evidence.children == ()
 
 
 def test_the_ends_of_all_ranks_run(launched: Trained) -> None:

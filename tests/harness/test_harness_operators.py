@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -224,6 +225,16 @@ WAYS = {
     "backward": "try:\n    Odd.apply(model(torch.ones(2)).sum()).backward()\n"
     "except RuntimeError:\n    pass",
 }
+# Torch's own derivative of `put` is the one that is refused.
+INSIDE_TORCH = """
+torch.use_deterministic_algorithms(False)
+output = model(torch.ones(2)).put(torch.tensor([0]), torch.ones(1)).sum()
+torch.use_deterministic_algorithms(True)
+try:
+    output.backward()  # refused inside torch
+except RuntimeError:
+    pass
+"""
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -234,6 +245,22 @@ def test_what_strict_mode_refuses_is_noted_however_the_script_handles_it(
     line = line_of("# planted", HANDLED)
     refused = {"operator": "put_", "file": "script.py", "line": line, "step": 3}
     assert ended.document("census")["refused"] == [refused]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 tells nobody of an error")
+@pytest.mark.parametrize("call", ["planted()", "Odd.apply(model(torch.ones(2)).sum()).backward()"])
+def test_what_is_swallowed_without_a_word_is_noted(guest: Guest, call: str) -> None:
+    ended = guest.run(f"{HANDLED}try:\n    {call}\nexcept RuntimeError:\n    pass")
+    assert ended.code == 0
+    (refused,) = ended.document("census")["refused"]
+    assert (refused["operator"], refused["line"]) == ("put_", line_of("# planted", HANDLED))
+
+
+def test_a_backward_pass_without_a_line_of_the_scripts_is_told_by_its_caller(guest: Guest) -> None:
+    ended = guest.run(HANDLED + INSIDE_TORCH)
+    (refused,) = ended.document("census")["refused"]
+    assert refused["operator"] == "put_"
+    assert refused["line"] == line_of("# refused inside torch", HANDLED + INSIDE_TORCH)
 
 
 def test_a_strict_run_without_such_operators_writes_no_census(guest: Guest) -> None:

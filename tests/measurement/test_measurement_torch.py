@@ -9,8 +9,11 @@ import pytest
 from gate_bench import Bench
 from git_workshop import Repository
 
-from gate.measurement import measure_cost, measure_noise
+from gate.comparison.attribution import cheapest_set
+from gate.measurement import Priced, measure_cost, measure_noise
 from gate.records.comparison import CostState
+from gate.records.priced_knobs import PricedKnob, strict_knobs
+from gate.session import Session
 
 pytestmark = [
     pytest.mark.slow,
@@ -75,3 +78,21 @@ def test_the_noise_of_a_training_whose_threads_race(tmp_path: Path) -> None:
     assert noise.reduction is not None
     assert noise.reduction.elements == 8
     assert "absolute: " in noise.snippet
+
+
+def test_a_knob_without_which_threads_race_is_found_to_be_needed(tmp_path: Path) -> None:
+    """By real runs, in an order of its own: here determinism is the faster way, so costs nothing.
+
+    The compiler's knob is not needed, since nothing is compiled.
+    """
+    settings = "train: {command: python train.py, max_steps: 6}\ndeterminism: {threads: 2}\n"
+    bench = _bench(tmp_path, RACING, settings)
+    order = (PricedKnob.DETERMINISTIC_ALGORITHMS, PricedKnob.INDUCTOR_DETERMINISTIC)
+    whole = strict_knobs(fill=False)
+    with Session(bench.request(), bench.edges()) as session:
+        priced = Priced(session)
+        assert priced.equal(whole)
+        search = cheapest_set(whole, order, priced.equal, priced.verify)
+    assert search.needed == (PricedKnob.DETERMINISTIC_ALGORITHMS,)
+    assert search.dropped == (PricedKnob.INDUCTOR_DETERMINISTIC,)
+    assert search.verified

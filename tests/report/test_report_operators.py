@@ -40,6 +40,13 @@ def test_comment_and_summary_show_operators_with_count_place_and_remedy() -> Non
         assert "no deterministic form. Use scatter." in text
 
 
+def test_what_the_own_table_says_names_its_source() -> None:
+    row = ROW.model_copy(update={"flag": "flag not known to apply: why", "source": "torch.sort"})
+    text = terminal_text(CensusReport(rows=(row,)))
+    assert "flag not known to apply: why. Use scatter. (Source: torch.sort)" in text
+    assert "Source" not in terminal_text(FOUND)
+
+
 def test_what_was_not_counted_says_so() -> None:
     section = operators_section(FOUND.model_copy(update={"complete": False, "dropped": 4}), LIMITS)
     assert section is not None

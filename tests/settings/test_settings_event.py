@@ -87,6 +87,16 @@ def test_inputs_have_defaults_and_hold_no_secret() -> None:
     assert "hush" not in repr(inputs)
 
 
+@pytest.mark.parametrize("out", ["/etc", "../elsewhere", "a/../../b"])
+def test_the_output_folder_lies_in_the_workspace(out: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_inputs({"INPUT_OUT": out})
+    assert caught.value.message == (
+        f"input out: {out!r} must be a relative path inside the project, without '..'"
+    )
+    assert caught.value.hint == "Name a folder such as repro-gate-out."
+
+
 def test_a_flag_is_true_or_false() -> None:
     assert read_inputs({"INPUT_COMMENT": "False"}).comment is False
     with pytest.raises(SettingsError, match="input comment: 'yes' is neither true nor false"):

@@ -67,6 +67,9 @@ class GuestFolder:
     def tamper(self, *lines: Mapping[str, object]) -> None:
         self._lines("tamper", lines)
 
+    def children(self, *lines: Mapping[str, object]) -> None:
+        self._lines("children", lines)
+
     def _lines(self, kind: str, lines: tuple[Mapping[str, object], ...]) -> None:
         self.file(kind, ".jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
@@ -112,3 +115,9 @@ def tamper_line(**changes: object) -> dict[str, object]:
         "restored": False,
         **changes,
     }
+
+
+def child_line(*words: str, **changes: object) -> dict[str, object]:
+    """A line about a process that was started at line 5 of the script."""
+    line = {"words": words, "shell": False, "kept": True, "file": "train.py", "line": 5}
+    return {**line, **changes}

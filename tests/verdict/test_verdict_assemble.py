@@ -16,6 +16,7 @@ from evidence_cases import (
 from gate.comparison.compare import compare_results
 from gate.errors import ExitCode, RunError
 from gate.records.baseline import BaselineEntry
+from gate.records.children import UnattestedChild
 from gate.records.comparison import CostState, DeterminismCost
 from gate.records.evidence import Environment, MetricSource, RunEvidence
 from gate.records.request import GateRequest
@@ -79,6 +80,27 @@ def _messages(verdict: Verdict) -> dict[str, str]:
     return {finding.code: finding.message for finding in verdict.findings}
 
 
+def test_an_isolated_training_is_worth_no_word_but_an_open_network_is() -> None:
+    apart = Isolation(mode=IsolationMode.UID, credentials=None, reason="a test")
+    quiet = assemble(replace(_assessment(), isolation=apart), REQUEST)
+    assert quiet.isolation == "uid"
+    assert not {"not-isolated", "network-open"} & _messages(quiet).keys()
+    told = assemble(replace(_assessment(), isolation=replace(apart, network=True)), REQUEST)
+    assert told.isolation == "uid, network open"
+    assert _messages(told)["network-open"] == (
+        "the training could reach the network: isolation.network is true"
+    )
+
+
+def test_a_credential_that_checkout_left_is_a_warning() -> None:
+    request = replace(REQUEST, credentials_left=("http.https://github.com/.extraheader",))
+    verdict = assemble(_assessment(), request)
+    assert _messages(verdict)["credential-left"] == (
+        "the checkout left its credential in the clone's configuration: "
+        "http.https://github.com/.extraheader"
+    )
+
+
 def test_a_verdict_says_what_it_rests_on() -> None:
     verdict = assemble(_assessment(), REQUEST)
     assert (verdict.outcome, verdict.exit_code) == (Outcome.REPRODUCED, ExitCode.PASS)
@@ -96,6 +118,16 @@ def test_findings_are_told_beside_the_outcome() -> None:
     assert found["baseline-stale"] == "the baseline is 123 days old"
     assert found["default-mode-differs"].startswith("in default mode two runs differ")
     assert found["not-isolated"] == "the training ran under the gate's own account: not root"
+
+
+def test_a_python_that_was_started_without_the_guest_is_told_and_fails_nothing() -> None:
+    child = UnattestedChild(
+        rank=0, pid=1, command="python -I a.py", reason="is isolated", file="train.py", line=5
+    )
+    run = evidence_of().model_copy(update={"children": (child,)})
+    verdict, plain = (assemble(_assessment(each), REQUEST) for each in (run, evidence_of()))
+    assert "train.py:5 started `python -I a.py`" in _messages(verdict)["unattested-child"]
+    assert (verdict.outcome, verdict.passes) == (plain.outcome, plain.passes)
 
 
 def test_printed_metrics_are_marked_as_the_weaker_source() -> None:

@@ -48,6 +48,13 @@ def test_a_notice_of_torch_becomes_a_row_with_count_steps_place_and_remedy() -> 
     assert row.remedy == "Use index_put_ or scatter with indices that occur once."
 
 
+def test_a_row_of_the_own_table_carries_its_source() -> None:
+    call = use_of("aten::topk", (1, 1, 1), source="call")
+    rows = operator_rows(OperatorCensus(uses=(call,), modules=("xformers",)))
+    sources = ["pytorch/pytorch 186653", "facebookresearch/xformers, xformers.ops.fmha"]
+    assert [row.source for row in rows] == sources
+
+
 def test_many_ranges_of_steps_are_cut() -> None:
     use = use_of("new_kernel", *((step, step, 1) for step in range(1, 11, 2)))
     (row,) = operator_rows(OperatorCensus(uses=(use,)))

@@ -1,0 +1,159 @@
+"""What isolation adds to a run, part by part. `make bench-isolation`, as root.
+
+Processes that do nothing, started in turn under `none` and under `uid`, and all that the gate does
+around a run of its own account. It prints a Markdown page; `--out FILE` writes it as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from gate.edges.closed_places import closed_to_others
+from gate.edges.files import LocalFiles
+from gate.edges.interrupts import Interrupts
+from gate.edges.isolation import choose_isolation, unused_account
+from gate.edges.processes import LocalProcesses
+from gate.entry import end_account
+from gate.execution.launch import prepare_folders, run_folders
+from gate.records.runs import Credentials, Isolation, ProcessRequest, Snapshot
+from gate.records.settings import IsolationMode, IsolationSettings
+
+ROUNDS = 15
+LIMIT_SECONDS = 0.5
+MILLI = 1000
+CODE_FILES = 2000
+CODE_FILE_BYTES = 4096
+SYSTEM_PYTHON = "/usr/bin/python3"
+FILES = LocalFiles()
+PROCESSES = LocalProcesses()
+
+
+def seconds(action: Callable[[], object]) -> float:
+    """How long it takes, once."""
+    begun = time.perf_counter()
+    action()
+    return time.perf_counter() - begun
+
+
+def nothing(account: Credentials | None) -> None:
+    """A process that ends at once."""
+    request = ProcessRequest(
+        argv=("true",),
+        env={"PATH": os.defpath},
+        workdir=Path("/"),
+        timeout_seconds=60,
+        output_limit_bytes=4096,
+        credentials=account,
+    )
+    PROCESSES.run(request, lambda _: None)
+
+
+def project(root: Path) -> Snapshot:
+    """Code of a middling repository: so many files of so many bytes."""
+    tree = root / "out" / "work" / "head-snapshot"
+    for number in range(CODE_FILES):
+        path = tree / f"package{number % 40}" / f"module{number}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(CODE_FILE_BYTES))
+    return Snapshot(commit="a" * 40, tree=tree, workdir=".", digest=FILES.tree_digest(tree))
+
+
+def measured(root: Path, account: Credentials) -> tuple[dict[str, list[float]], list[float]]:
+    """Seconds of each part in each round; then those that are paid once in a call of the gate."""
+    snapshot = project(root)
+    way = root / "out" / "work" / "run"
+    FILES.fresh_folder(way)
+    apart = Isolation(mode=IsolationMode.UID, credentials=account, reason="measured")
+    alone = Isolation(mode=IsolationMode.NONE, credentials=None, reason="measured")
+    folders = run_folders(way)
+
+    def closing() -> None:
+        with closed_to_others((root / "out",), way, Interrupts()):
+            pass
+
+    def giving() -> None:
+        for folder in (folders.tree, folders.home, folders.tmp, folders.out):
+            FILES.give_to(folder, account.uid, account.gid)
+
+    def choosing() -> None:
+        choose_isolation(IsolationSettings(), PROCESSES, SYSTEM_PYTHON, (way.parent,))
+
+    parts: dict[str, list[float]] = {
+        name: [] for name in ("process", "folders", "clean up", "close")
+    }
+    for _ in range(ROUNDS):
+        parts["process"].append(seconds(lambda: nothing(account)) - seconds(lambda: nothing(None)))
+        prepare_folders(FILES, snapshot, folders, alone)
+        parts["folders"].append(seconds(giving))
+        parts["clean up"].append(seconds(lambda: end_account(apart)))
+        parts["close"].append(seconds(closing))
+    once = [
+        seconds(choosing) + 2 * seconds(lambda: FILES.tree_digest(snapshot.tree))
+        for _ in range(ROUNDS)
+    ]
+    return parts, once
+
+
+def page(parts: dict[str, list[float]], once: list[float]) -> str:
+    """The results as Markdown, in milliseconds."""
+    words = {
+        "process": "fence, start and end of a process under `uid`, beyond `none`",
+        "folders": "giving the run's folders to the account",
+        "clean up": "ending the account, wiping what it left in shared folders",
+        "close": "closing the private places and giving access back",
+    }
+    rows = [f"| {words[name]} | {_spread(found)} |" for name, found in parts.items()]
+    total = statistics.median([sum(values) for values in zip(*parts.values(), strict=True)])
+    verdict = "within" if total < LIMIT_SECONDS else "ABOVE"
+    about = (
+        f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}, Python "
+        f"{platform.python_version()}; {ROUNDS} rounds, a repository of {CODE_FILES:,} files."
+    )
+    limit = f"{verdict} the limit of {LIMIT_SECONDS * MILLI:.0f}"
+    lines = [
+        "# What isolation costs a run",
+        "",
+        f"Written by `make bench-isolation`. {about}",
+        "",
+        "| part, each run | median ms (smallest to largest) |",
+        "|---|---|",
+        *rows,
+        f"| **sum** | **{total * MILLI:.0f}**, {limit} |",
+        f"| once a call: the trial, the exported code's digest twice | {_spread(once)} |",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _spread(found: list[float]) -> str:
+    low, high = min(found) * MILLI, max(found) * MILLI
+    return f"{statistics.median(found) * MILLI:.1f} ({low:.1f} to {high:.1f})"
+
+
+def main() -> None:
+    """Measure, print, and write if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="Write the page to this file as well.")
+    out: Path | None = parser.parse_args().out
+    account = unused_account() if os.geteuid() == 0 else None
+    if account is None:
+        sys.exit("error: another account is needed\nhint: Run this as root, on Linux.")
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        text = page(*measured(root, account))
+    print(text)
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""`children-rR-P.jsonl`: which Python processes were started without the guest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from gate.checkpoint.hostile_file import plain_text
+from gate.errors import EvidenceError
+from gate.evidence.commands import PythonCommand, python_commands
+from gate.evidence.guest_files import GuestFile, ProcessFiles, read_guest_lines
+from gate.evidence.shut_out import REASONS
+from gate.ports import Files
+from gate.records.children import ChildLine, UnattestedChild
+
+MAX_LINES = 200
+MAX_TEXT = 200
+CLEARED = "gets an emptied environment or a PYTHONPATH of its own"
+NOT_KEPT = "was given an environment that lacks the gate's variables"
+
+
+def read_children(
+    files: Files, out: Path, found: tuple[ProcessFiles, ...]
+) -> tuple[UnattestedChild, ...]:
+    """What every process told, in the order of ranks and processes; harmless lines left out.
+
+    Raises `EvidenceError` for a malformed file, and for one longer than the guest's own limit.
+    """
+    told: list[UnattestedChild] = []
+    for process in found:
+        if GuestFile.CHILDREN in process.kinds:
+            name = process.name(GuestFile.CHILDREN)
+            lines = read_guest_lines(files, out, name, ChildLine)
+            if len(lines) > MAX_LINES:
+                raise EvidenceError(
+                    f"{name}: {len(lines):,} lines, the guest writes {MAX_LINES} at most",
+                    hint="Only the guest may write into its output folder.",
+                )
+            told += (child for line in lines for child in _shut_out(line, process))
+    return tuple(told)
+
+
+def _shut_out(line: ChildLine, process: ProcessFiles) -> Iterator[UnattestedChild]:
+    for command in python_commands(line.words, for_shell=line.shell):
+        reason = _reason(command, kept=line.kept)
+        if reason:
+            yield UnattestedChild(
+                rank=process.rank,
+                pid=process.pid,
+                command=plain_text(command.shown)[:MAX_TEXT],
+                reason=reason,
+                file=plain_text(line.file)[:MAX_TEXT],
+                line=line.line,
+            )
+
+
+def _reason(command: PythonCommand, *, kept: bool) -> str:
+    """What keeps the guest out of this command; empty when nothing does."""
+    if command.option:
+        return REASONS[command.option]
+    if command.cleared:
+        return CLEARED
+    return "" if kept else NOT_KEPT

@@ -1,0 +1,48 @@
+"""Python processes that a training started where the guest does not come along."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from gate.records.document import Document
+
+SHOWN = 3
+
+
+class ChildLine(Document):
+    """A line of the guest's: a command that may have started such a process.
+
+    `words` may be cut; `shell` says that a shell reads the first of them, `kept` that the child's
+    environment still had what the guest needs. `line` is 0 when no line of the training was seen.
+    """
+
+    words: tuple[str, ...] = Field(max_length=4000)
+    shell: bool
+    kept: bool
+    file: str = Field(max_length=200)
+    line: int = Field(ge=0)
+
+
+class UnattestedChild(Document):
+    """One such process: who started it where, its command without arguments, what is missing."""
+
+    rank: int = Field(ge=0)
+    pid: int = Field(ge=0)
+    command: str
+    reason: str
+    file: str
+    line: int
+
+    @property
+    def place(self) -> str:
+        """File and line for a person."""
+        return f"{self.file}:{self.line}" if self.file else "a process of the training"
+
+
+def started_without(children: tuple[UnattestedChild, ...]) -> str:
+    """Who started which Python without the guest, as a sentence without its full stop."""
+    told = [f"{child.place} started `{child.command}`, which {child.reason}" for child in children]
+    distinct = list(dict.fromkeys(told))
+    rest = len(distinct) - SHOWN
+    more = f"; and {rest} more" if rest > 0 else ""
+    return "; ".join(distinct[:SHOWN]) + more

@@ -1,0 +1,172 @@
+"""The action under `uid`, for real: a training that tries, beside canaries of the runner."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from played_training import SCRIPT, Project
+from runner_commands import commands
+
+from gate.action import Runner, github_comments, run_action
+from gate.edges.console import QuietProgress
+from gate.edges.files import LocalFiles
+from gate.edges.interrupts import Interrupts
+from gate.edges.isolation import choose_isolation
+from gate.entry import build_edges
+from gate.errors import ExitCode
+from gate.records.runs import Isolation
+from gate.records.settings import IsolationSettings
+from gate.session import Edges
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+CANARY = "CANARY-secret"
+OWNER = 1001
+FILES = LocalFiles()
+# each line of output is one attempt and what came of it
+TRIES = """
+import os, pathlib, socket, tempfile
+root = pathlib.Path(os.environ["HOME"]).parents[4]
+shared = pathlib.Path(tempfile.gettempdir())
+def attempt(name, function):
+    try: print("tried", name, function())
+    except OSError as error: print("tried", name, type(error).__name__)
+for name in ("runner_temp/token", "file_commands/output", "workflow/event.json", "work/.git/config",
+             "work/gha-creds-1.json", "work/out/evidence/strict-1.json",
+             "work/out/work/head-snapshot/train.py"):
+    attempt(name, lambda: (root / name).read_text()[:0] + "READ")
+    attempt(name + " write", lambda: (root / name).write_text("forged"))
+attempt("connect", lambda: socket.create_connection(("127.0.0.1", 9)))
+attempt("environ", lambda: b"CANARY" in open(f"/proc/{os.getppid()}/environ", "rb").read())
+left = pathlib.Path("/dev/shm/repro-gate-left")
+attempt("leftover of the run before", lambda: "found" if left.exists() else "none")
+left.write_text("word for the next run")
+print("::error::obeyed", flush=True)
+"""
+
+
+@dataclass
+class Place:
+    """A runner's folders as its container sees them, entered by every account."""
+
+    root: Path
+    project: Project
+    said: list[str] = field(default_factory=list)
+    head: str = ""
+
+    def run(self) -> ExitCode:
+        self.head = self.project.git("rev-parse", "HEAD")
+        FILES.give_to(self.root, OWNER, OWNER)
+        runner = Runner(
+            variables=self.variables,
+            files=FILES,
+            edges=self._edges,
+            comments=github_comments,
+            say=self.said.append,
+        )
+        return run_action(runner)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_EVENT_NAME": "push",
+            "GITHUB_EVENT_PATH": str(self.root / "workflow" / "event.json"),
+            "GITHUB_OUTPUT": str(self.root / "file_commands" / "output"),
+            "GITHUB_REPOSITORY": "o/model",
+            "GITHUB_SHA": self.head,
+            "GITHUB_WORKSPACE": str(self.project.path),
+            "INPUT_OUT": "out",
+            "INPUT_SIGNING_KEY": CANARY,
+            "PATH": "/usr/bin:/bin",
+            "RUNNER_TEMP": str(self.root / "runner_temp"),
+        }
+
+    def _edges(self, top: Path) -> Edges:
+        edges = build_edges(FILES, top, QuietProgress(), Interrupts(), self.variables)
+
+        def isolate(asked: IsolationSettings, folders: tuple[Path, ...]) -> Isolation:
+            return choose_isolation(asked, edges.processes, SYSTEM_PYTHON, folders)
+
+        return replace(edges, isolate=isolate, host={"PATH": "/usr/bin:/bin"})
+
+    def modes(self) -> dict[str, int]:
+        """The permissions of all but what the gate writes."""
+        paths = [path for path in self.root.rglob("*") if "out" not in path.parts]
+        return {str(path): stat.S_IMODE(path.lstat().st_mode) for path in paths}
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    if os.geteuid() != 0 or not Path(SYSTEM_PYTHON).exists():
+        pytest.skip(f"needs root, and {SYSTEM_PYTHON} for another account")
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        project = Project(root / "work")
+        project.write("train.py", TRIES + SCRIPT)
+        project.write(
+            "repro-gate.yml", "version: 1\ntrain: {command: python3 train.py, max_steps: 3}\n"
+        )
+        project.commit()
+        project.git("config", "http.https://github.com/.extraheader", CANARY)
+        project.write("gha-creds-1.json", CANARY)
+        for name in ("runner_temp/token", "file_commands/output", "workflow/event.json"):
+            (root / name).parent.mkdir()
+            (root / name).write_text("" if "output" in name else json.dumps(CANARY))
+        yield Place(root=root, project=project)
+
+
+def test_a_training_that_tries_reaches_nothing(place: Place) -> None:
+    before = place.modes()
+    assert place.run() == ExitCode.FAIL, place.said
+    out = place.project.path / "out"
+    assert json.loads((out / "verdict.json").read_text())["outcome"] == "no-baseline"
+    for label in ("strict-1", "default-1", "strict-2", "default-2"):
+        text = (out / "evidence" / label / "output.txt").read_text()
+        tried = [line.split(maxsplit=1)[1] for line in text.splitlines() if "tried" in line]
+        assert tried.pop() == "leftover of the run before none"
+        assert len(tried) == 16
+        assert all(line.endswith(" PermissionError") for line in tried), tried
+    assert place.modes() == before
+
+
+def test_nothing_of_it_stays_and_all_belongs_to_the_owner(place: Place) -> None:
+    place.run()
+    assert not Path("/dev/shm/repro-gate-left").exists()  # noqa: S108 - as above
+    out = place.project.path / "out"
+    assert {path.lstat().st_uid for path in (out, *out.rglob("*"))} == {OWNER}
+    assert not (out / "work").exists()
+    assert commands("\n".join(line for line in place.said if CANARY in line)) == []
+    written = [path.read_bytes() for path in out.rglob("*") if path.is_file()]
+    assert not any(CANARY.encode() in data for data in (*written, *map(str.encode, place.said)))
+
+
+def test_a_credential_of_the_checkout_is_warned_about(place: Place) -> None:
+    place.run()
+    (warning,) = [line for line in place.said if "credential-left" in line]
+    assert warning.startswith("::warning title=repro-gate%3A credential-left::")
+    assert "http.https" in warning
+    assert "persist-credentials: false" in warning
+
+
+def test_a_fault_leaves_nothing_of_roots_behind(place: Place) -> None:
+    place.project.play(exit=1)
+    before = place.modes()
+    assert place.run() == ExitCode.ERROR
+    out = place.project.path / "out"
+    assert {path.lstat().st_uid for path in (out, *out.rglob("*"))} == {OWNER}
+    assert place.modes() == before
+
+
+def test_an_output_folder_that_the_commit_made_a_link_is_refused(place: Place) -> None:
+    (place.project.path / "out").symlink_to(place.root / "runner_temp")
+    assert place.run() == ExitCode.ERROR
+    assert sorted(path.name for path in (place.root / "runner_temp").iterdir()) == ["token"]
+    assert any("leads through" in line and "a link" in line for line in place.said)

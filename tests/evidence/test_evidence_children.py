@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import pytest
+from evidence_cases import record_of
+from guest_folder import GuestFolder, child_line
+
+from gate.edges.files import LocalFiles
+from gate.errors import EvidenceError
+from gate.evidence import commands
+from gate.evidence.collect import collect_run
+from gate.harness import children
+from gate.records.evidence import RunEvidence
+from gate.records.settings import TrainSettings
+
+
+def collect(guest: GuestFolder) -> RunEvidence:
+    return collect_run(
+        files=LocalFiles(),
+        run=record_of("strict-1"),
+        out=guest.path,
+        workdir_tree=guest.path.parent,
+        output=b"",
+        train=TrainSettings(command=("python", "train.py"), max_steps=2),
+    )
+
+
+def told(guest: GuestFolder, line: dict[str, object]) -> list[tuple[str, str]]:
+    """Commands and the first word of each reason."""
+    guest.whole()
+    guest.children(line)
+    return [(child.command, child.reason.split()[0]) for child in collect(guest).children]
+
+
+def refusal(guest: GuestFolder) -> EvidenceError:
+    with pytest.raises(EvidenceError) as caught:
+        collect(guest)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("command", "shown", "reason"),
+    [
+        ("/usr/bin/python3.11 -I train.py --key secret", "python3.11 -I train.py", "runs"),
+        ("python -uE -W error train.py", "python -uE train.py", "ignores"),
+        ("python -Sc pass", "python -S -c ...", "does"),
+        ("pypy3 -X dev -I -m train -v", "pypy3 -I -m train", "runs"),
+        ("env -i A=1 python train.py", "python train.py", "gets"),
+        ("env PYTHONPATH=src python train.py", "python train.py", "gets"),
+        ("timeout -k 5 10s nice -n 5 python -I", "python -I", "runs"),
+    ],
+)
+def test_a_command_that_shuts_the_guest_out_is_told_without_its_arguments(
+    guest: GuestFolder, command: str, shown: str, reason: str
+) -> None:
+    assert told(guest, child_line(*command.split())) == [(shown, reason)]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python train.py -I",
+        "python -c pass -S",
+        "python -m train -E",
+        "git commit -I python",
+        "env A=1 PYTHONPATH=src:$PYTHONPATH python train.py",
+        "bash train.sh -c python",
+        "gcc -I /usr/include/python3.11 -I .",
+        "env",
+    ],
+)
+def test_a_command_that_brings_the_guest_along_is_passed_over(
+    guest: GuestFolder, command: str
+) -> None:
+    assert told(guest, child_line(*command.split())) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("cd x && python -I a.py; python b.py", ["python -I a.py"]),
+        ("unset PYTHONPATH\npython a.py | tee log", ["python a.py"]),
+        ("export PYTHONPATH=src; python a.py", ["python a.py"]),
+        ("export PYTHONPATH=src:$PYTHONPATH; python a.py", []),
+        ("PYTHONPATH= python a.py & python b.py", ["python a.py"]),
+        ("bash -lc 'python -I \"a b.py\"'", ["python -I a b.py"]),
+        ("python -S a.py 'never ends", ["python -S a.py"]),
+        ("sh -c 'sh -c \"sh -c python\\ -I\"'", []),
+        ("", []),
+    ],
+)
+def test_a_shells_line_is_looked_at_command_by_command(
+    guest: GuestFolder, line: str, shown: list[str]
+) -> None:
+    found = told(guest, child_line(line) | {"shell": True})
+    assert [command for command, _ in found] == shown
+
+
+def test_an_environment_without_the_gates_variables_counts_for_python_alone(
+    guest: GuestFolder,
+) -> None:
+    line = child_line("python", "train.py", kept=False)
+    assert told(guest, line) == [("python train.py", "was")]
+    assert told(guest, child_line("git", "gc", kept=False)) == []
+
+
+def test_a_launcher_without_torch_may_tell_of_its_children(guest: GuestFolder) -> None:
+    guest.whole()
+    guest.of(pid=7).children(child_line("python", "-I", "x.py"))
+    (child,) = collect(guest).children
+    assert (child.pid, child.place) == (7, "train.py:5")
+
+
+def test_guest_and_gate_know_the_same_programs_that_start_others() -> None:
+    assert {*commands.STARTERS, *commands.SHELLS} == children.STARTERS
+
+
+def test_a_hostile_name_is_defused(guest: GuestFolder) -> None:
+    guest.whole()
+    guest.children(child_line("python", "-I", "\x1b[31m" * 400, file="\x07"))
+    (child,) = collect(guest).children
+    assert child.command.isprintable()
+    assert len(child.command) == 200
+    assert child.file == "\\x07"
+
+
+@pytest.mark.parametrize("fault", [{"line": -1}, {"file": "x" * 201}, {"words": 3}, {"more": 1}])
+def test_a_malformed_line_is_an_error(guest: GuestFolder, fault: dict[str, object]) -> None:
+    guest.whole()
+    guest.children(child_line("python", **fault))
+    assert refusal(guest).message == "children-r0-11.jsonl: line 1: 1 fault(s)"
+
+
+def test_a_file_longer_than_the_guests_own_limit_is_an_error(guest: GuestFolder) -> None:
+    guest.whole()
+    guest.children(*[child_line("python")] * 201)
+    assert "201 lines, the guest writes 200 at most" in refusal(guest).message
+
+
+def test_a_run_that_nobody_attested_is_explained_by_the_child(guest: GuestFolder) -> None:
+    guest.children(child_line("python", "-I", "inner.py"))
+    error = refusal(guest)
+    assert error.message == "no process of the training loaded the guest, so nothing was observed"
+    assert (error.hint or "").startswith(
+        "train.py:5 started `python -I inner.py`, which runs isolated and ignores PYTHONPATH. "
+    )
+
+
+def test_a_run_without_steps_is_explained_by_the_child(guest: GuestFolder) -> None:
+    guest.attest()
+    guest.children(child_line("python", "inner.py", kept=False))
+    error = refusal(guest)
+    assert error.message == (
+        "no step was recorded, and the training started Python without the guest"
+    )
+    assert "which was given an environment that lacks the gate's variables" in (error.hint or "")

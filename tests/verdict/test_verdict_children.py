@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from evidence_cases import evidence_of
+
+from gate.records.children import UnattestedChild
+from gate.records.verdict import Finding, Severity
+from gate.verdict.findings import unattested_children
+
+
+def child(line: int = 5, file: str = "train.py") -> UnattestedChild:
+    return UnattestedChild(
+        rank=0,
+        pid=1,
+        command="python -I inner.py",
+        reason="runs isolated and ignores PYTHONPATH",
+        file=file,
+        line=line,
+    )
+
+
+def found(*children: UnattestedChild) -> tuple[Finding, ...]:
+    return unattested_children(evidence_of().model_copy(update={"children": children}))
+
+
+def test_a_run_without_such_children_has_no_finding() -> None:
+    assert found() == ()
+
+
+def test_a_child_without_the_guest_is_told_once_for_each_place() -> None:
+    (finding,) = found(child(), child())
+    assert (finding.code, finding.severity) == ("unattested-child", Severity.WARNING)
+    assert finding.message == (
+        "Python was started without the guest: train.py:5 started `python -I inner.py`, which runs "
+        "isolated and ignores PYTHONPATH"
+    )
+    assert "A helper that does not train may stay" in finding.remedy
+
+
+def test_the_first_children_are_shown_and_the_rest_counted() -> None:
+    (finding,) = found(*map(child, range(1, 6)))
+    assert finding.message.endswith("; and 2 more")
+
+
+def test_a_child_that_no_line_was_seen_to_start_is_told_too() -> None:
+    (finding,) = found(child(file="", line=0))
+    assert "a process of the training started `python -I inner.py`" in finding.message
