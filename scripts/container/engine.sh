@@ -77,6 +77,8 @@ stop() {
     fi
     forget_rules
     ip link del "$bridge" 2>/dev/null || true
+    # an engine that was cut off in a build leaves the names of its networks mounted
+    awk -v below="$folder/" 'index($2, below) == 1 { print $2 }' /proc/mounts | xargs -r umount -l
     rm -rf --one-file-system "$folder"
 }
 
