@@ -7,27 +7,33 @@ ARG WHEELS_IMAGE=scratch
 
 FROM ${WHEELS_IMAGE} AS wheels
 
-FROM ${BASE_IMAGE} AS gate
+FROM ${BASE_IMAGE} AS dependencies
 WORKDIR /build
 COPY requirements/build.txt requirements/gate.txt requirements/
+# The gate's own code lies beside its dependencies, so that a change of it is one small layer.
 RUN python -m venv --without-pip /opt/repro-gate \
     && pip --python /opt/repro-gate/bin/python install \
         --no-cache-dir --only-binary :all: --require-hashes -r requirements/gate.txt \
-    && pip install --no-cache-dir --only-binary :all: --require-hashes -r requirements/build.txt
+    && pip install --no-cache-dir --only-binary :all: --require-hashes -r requirements/build.txt \
+    && echo /opt/repro-gate/code \
+        > "$(/opt/repro-gate/bin/python -c 'import site; print(site.getsitepackages()[0])')/code.pth"
+
+FROM dependencies AS code
 COPY pyproject.toml README.md LICENSE ./
 COPY gate gate
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist . \
-    && pip --python /opt/repro-gate/bin/python install --no-cache-dir --no-deps dist/*.whl
+    && pip install --no-cache-dir --no-deps --target /code dist/*.whl
+COPY container/post-step /code/bin/post-step
 
 FROM ${BASE_IMAGE}
 # git only reads the repository; its version decides nothing, and old ones leave Debian's mirrors.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends git \
-    && rm -rf /var/lib/apt/lists/*
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt/*
 # What the training imports: requirements/training.txt, requirements/training-cpu.txt, or empty.
 ARG TRAINING_REQUIREMENTS=requirements/training.txt
-COPY requirements /opt/requirements
+COPY requirements/training.txt requirements/training-cpu.txt /opt/requirements/
 RUN --mount=type=bind,from=wheels,target=/wheels \
     if [ -n "${TRAINING_REQUIREMENTS}" ]; then \
         pip install --no-cache-dir --only-binary :all: --find-links /wheels \
@@ -36,7 +42,8 @@ RUN --mount=type=bind,from=wheels,target=/wheels \
 # A host whose Docker uses NVIDIA's runtime by default hands over its GPUs when asked like this;
 # a step's own `env:` overrides it, for example to name one GPU.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
-COPY --from=gate /opt/repro-gate /opt/repro-gate
 # -I: neither the working directory, which is the code under test, nor PYTHON* variables nor a
 # user's site-packages may decide what the gate itself imports.
 ENTRYPOINT ["/opt/repro-gate/bin/python", "-I", "-u", "-m", "gate", "action"]
+COPY --from=dependencies /opt/repro-gate /opt/repro-gate
+COPY --from=code /code /opt/repro-gate/code

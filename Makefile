@@ -35,11 +35,11 @@ demo: $(READY) ## Gate an example on this machine and verify the sealed package 
 .PHONY: test
 test: $(READY) ## Run the tests with coverage of gate/ (at least 90 %)
 	$(BIN)/coverage erase
-	$(PYTEST) --cov=gate --cov-branch --cov-report=term --cov-fail-under=90 -m "not gpu and not slow"
+	$(PYTEST) --cov=gate --cov-branch --cov-report=term --cov-fail-under=90 -m "not gpu and not slow and not docker"
 
 .PHONY: test-slow
 test-slow: $(READY) ## Run the rest: ranks, ways to start, compilers, whole measurements
-	$(PYTEST) -m "slow and not gpu"
+	$(PYTEST) -m "slow and not gpu and not docker"
 
 .PHONY: test-frameworks
 test-frameworks: $(READY) ## Install Lightning, transformers, accelerate and TensorBoard; run their tests
@@ -51,7 +51,7 @@ check: $(READY) ## Formatting, lint, types, floors and the fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(PYTEST) -q -m "not torch and not gpu" -x
+	$(PYTEST) -q -m "not torch and not gpu and not docker" -x
 
 .PHONY: format
 format: $(READY) ## Let the formatter and the safe fixes of the linter do their work
@@ -76,6 +76,10 @@ fuzz: $(READY) ## Install the fuzzer and fuzz the readers, FUZZ_SECONDS=60 for e
 .PHONY: vectors
 vectors: $(READY) ## Write the test vectors of docs/digest.md anew; review the diff
 	PYTHONPATH=.:tests/support $(BIN)/python tests/vectors/make.py
+
+.PHONY: container
+container: $(READY) ## Build the action's image, run it as GitHub's runner does (WHEELS=folder adds torch)
+	PYTHON=$(BIN)/python scripts/container.sh -q
 
 .PHONY: gpu
 gpu: ## Run the demo and the GPU tests on a CUDA machine (VENV= uses the interpreter at hand)

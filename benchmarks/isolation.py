@@ -19,9 +19,9 @@ from pathlib import Path
 from gate.edges.closed_places import closed_to_others
 from gate.edges.files import LocalFiles
 from gate.edges.interrupts import Interrupts
+from gate.edges.isolating import end_account
 from gate.edges.isolation import choose_isolation, unused_account
 from gate.edges.processes import LocalProcesses
-from gate.entry import end_account
 from gate.execution.launch import prepare_folders, run_folders
 from gate.records.runs import Credentials, Isolation, ProcessRequest, Snapshot
 from gate.records.settings import IsolationMode, IsolationSettings

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gate.edges.github import GitHubComments
 from gate.edges.job_log import quoted
+from gate.edges.own_container import this_process
 from gate.edges.safe_text import safe_block
 from gate.edges.secrets import InputSecrets
 from gate.entry import Outcome, run_and_deliver
@@ -18,13 +19,14 @@ from gate.ports import Comments, Files, Git
 from gate.records.report import Publication
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation
-from gate.records.settings import IsolationMode, IsolationSettings
+from gate.records.settings import GateSettings, IsolationMode
 from gate.report.commands import annotation_commands, fault_annotation
 from gate.report.outputs import StepOutputs, fault_outputs, output_file_text, verdict_outputs
 from gate.report.sticky import publish
 from gate.session import Edges
 from gate.settings.event import ActionContext, ActionInputs, read_context, read_inputs
 from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
+from gate.settings.step_state import CONTAINER_ID, StepState, state_file_text
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 Say = Callable[[str], None]
@@ -67,6 +69,7 @@ def _read(runner: Runner) -> tuple[ActionContext, ActionInputs]:
 
 def _gate_and_tell(runner: Runner, context: ActionContext, inputs: ActionInputs) -> ExitCode:
     edges = isolated(runner.edges(context.workspace))
+    _tell_post_step(runner, edges)
     request = event_request(context, inputs, edges.git)
     # the pull request's commit lies in the workspace: a link there could lead root anywhere
     edges.files.refuse_links(request.out, below=context.workspace)
@@ -96,11 +99,19 @@ def _run_and_tell(
     return outcome.exit_code
 
 
+def _tell_post_step(runner: Runner, edges: Edges) -> None:
+    """Before anything is started: should this process be killed, only the post step can end it."""
+    path = runner.variables.get("GITHUB_STATE", "")
+    if path:
+        own = next((name for name in this_process() if CONTAINER_ID.match(name)), "")
+        _append(runner, Path(path), state_file_text(StepState(run=edges.run, container=own)))
+
+
 def isolated(edges: Edges) -> Edges:
     """The same edges, refusing to train under the account that holds the step's secrets."""
 
-    def isolate(asked: IsolationSettings, folders: tuple[Path, ...]) -> Isolation:
-        found = edges.isolate(asked, folders)
+    def isolate(settings: GateSettings, folders: tuple[Path, ...]) -> Isolation:
+        found = edges.isolate(settings, folders)
         if found.mode is IsolationMode.NONE:
             raise SettingsError(
                 f"the training would share the action's account: {found.reason}",

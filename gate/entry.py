@@ -24,20 +24,17 @@ from gate.delivery import (
 )
 from gate.edges.clock import SystemClock
 from gate.edges.closed_places import closed_to_others, private_places
+from gate.edges.docker_api import connect_docker
+from gate.edges.engine import Engine, engine_address
 from gate.edges.git import GitRepository
 from gate.edges.interrupts import Interrupts
-from gate.edges.isolation import choose_isolation
-from gate.edges.leftovers import remove_leftovers
-from gate.edges.process_table import kill_account
-from gate.edges.processes import LocalProcesses
+from gate.edges.isolating import Isolating
 from gate.errors import ExitCode, GateError, SettingsError, StorageError
 from gate.execution.child_environment import path_with_interpreter
 from gate.pipeline import Gated, gate
 from gate.ports import Files, Progress, Secrets
 from gate.records.report import ReportLinks
 from gate.records.request import GateRequest
-from gate.records.runs import Isolation
-from gate.records.settings import IsolationSettings
 from gate.records.verdict import Verdict
 from gate.session import Edges
 from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
@@ -54,15 +51,14 @@ def build_edges(
     variables: Mapping[str, str],
 ) -> Edges:
     """The real edges for a repository whose work tree is `top`."""
-    processes = LocalProcesses(interrupts)
     interpreter = Path(sys.executable)
     path = path_with_interpreter(
         variables.get("PATH", ""), interpreter, beside_torch=find_spec("torch") is not None
     )
     trains = shutil.which("python", path=path) or shutil.which("python3", path=path)
-
-    def isolate(asked: IsolationSettings, folders: tuple[Path, ...]) -> Isolation:
-        return choose_isolation(asked, processes, trains or sys.executable, folders)
+    address = engine_address(variables)
+    engine = Engine(connect_docker(address), address)
+    isolating = Isolating(engine, interrupts, trains or sys.executable)
 
     def closed(places: tuple[Path, ...], way: Path) -> AbstractContextManager[None]:
         private = (*private_places(top, variables), *places)
@@ -71,24 +67,15 @@ def build_edges(
     return Edges(
         files=files,
         git=GitRepository(top),
-        processes=processes,
+        processes=isolating.processes,
         clock=SystemClock(),
         progress=progress,
-        isolate=isolate,
+        isolate=isolating.choose,
         closed=closed,
-        clean_up=end_account,
+        clean_up=isolating.clean_up,
         host={**variables, "PATH": path},
+        run=isolating.run,
     )
-
-
-def end_account(isolation: Isolation) -> None:
-    """End every process of the training's account, then remove what it left outside its folders.
-
-    Without an account of its own there is neither to tell from the gate's.
-    """
-    if isolation.credentials is not None:
-        kill_account(isolation.credentials)
-        remove_leftovers(isolation.credentials)
 
 
 def find_config(config: str, start: Path, top: Path) -> Path:

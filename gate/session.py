@@ -18,7 +18,7 @@ from gate.ports import Clock, Files, Git, Processes, Progress
 from gate.records.evidence import EvidenceSet, RunEvidence
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, PlannedRun, RunFolders, Snapshot
-from gate.records.settings import Device, IsolationSettings
+from gate.records.settings import Device, GateSettings
 from gate.settings.load import settings_digest, training_digest
 
 MAX_STATE_BYTES = 64 * 1024**3
@@ -33,6 +33,7 @@ class Edges:
 
     `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
     `clean_up` leaves no process and no file of the training's account outside that folder.
+    `run` marks the containers of this call, so that they can be found when it was cut off.
     """
 
     files: Files
@@ -40,10 +41,11 @@ class Edges:
     processes: Processes
     clock: Clock
     progress: Progress
-    isolate: Callable[[IsolationSettings, tuple[Path, ...]], Isolation]
+    isolate: Callable[[GateSettings, tuple[Path, ...]], Isolation]
     closed: Callable[[tuple[Path, ...], Path], AbstractContextManager[None]]
     clean_up: Callable[[Isolation], None]
     host: Mapping[str, str]
+    run: str
 
 
 class Session:
@@ -76,9 +78,10 @@ class Session:
         ends.callback(edges.files.remove_tree, self._work)
         edges.files.fresh_folder(self._work)
         self._export_all()
-        self.isolation = edges.isolate(settings.isolation, (self._work,))
+        self.isolation = edges.isolate(settings, (self._work,))
         edges.progress.step(f"isolation {self.isolation.described}: {self.isolation.reason}")
-        if self.isolation.credentials is not None:
+        # a sibling has nothing mounted but its run
+        if self.isolation.credentials is not None and self.isolation.sibling is None:
             ends.enter_context(edges.closed((self.request.out,), self._work / "run"))
         ends.callback(edges.clean_up, self.isolation)
         # what an earlier call under this account left would be there for the first run to find

@@ -56,10 +56,15 @@ class Interrupts:
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """Lift the deferral for the body, and raise at once what has come meanwhile."""
+        """Lift the deferral for the body, and raise at once what has come meanwhile.
+
+        Raised again if it was before: libraries catch every exception of their own callbacks
+        (`py_compile` does), and no work may begin after a cancellation that one of them ate.
+        """
         deferrals = self._deferrals
         try:
             self._deferrals = 0
+            self._told = False
             self._tell()
             yield
         finally:

@@ -17,12 +17,25 @@ from gate.execution.knob_environment import (
     knob_words,
     threads_of,
 )
-from gate.records.runs import PlannedRun, RunFolders
+from gate.records.runs import Isolation, PlannedRun, RunFolders
 from gate.records.settings import Device, GateSettings
 from gate.records.unflagged_table import watch_list
 
 PASSED_FROM_HOST = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
 PASSED_PREFIXES = ("NVIDIA_",)
+
+
+def host_variables(
+    host: Mapping[str, str], pass_env: tuple[str, ...], isolation: Isolation
+) -> Mapping[str, str]:
+    """The gate's own variables as far as they mean anything where the training runs.
+
+    A container of its own has its own programs, libraries and devices: there, only what the user
+    passes by name is handed on.
+    """
+    if isolation.sibling is None:
+        return host
+    return {name: host[name] for name in pass_env if name in host}
 
 
 def child_environment(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.errors import RunError
-from gate.execution.child_environment import child_environment
+from gate.execution.child_environment import child_environment, host_variables
 from gate.execution.observation import observation_variables
 from gate.ports import Files, Processes, Progress
 from gate.records.runs import (
@@ -109,14 +109,18 @@ class Launcher:
         observation: Mapping[str, str],
     ) -> ProcessRequest:
         train = self.settings.train
+        host = host_variables(self.host, train.pass_env, self.isolation)
         return ProcessRequest(
             argv=train.command,
-            env=child_environment(planned, self.settings, folders, self.host, observation),
+            env=child_environment(planned, self.settings, folders, host, observation),
             workdir=folders.tree / snapshot.workdir,
             timeout_seconds=train.timeout_seconds,
             output_limit_bytes=train.output_limit_bytes,
             credentials=self.isolation.credentials,
             network=self.isolation.network,
+            sibling=self.isolation.sibling,
+            writable=(folders.tree, folders.home, folders.tmp, folders.out),
+            readable=(folders.guest,),
         )
 
 
@@ -169,13 +173,16 @@ def _refuse_failure(label: str, result: ProcessResult, request: ProcessRequest) 
         )
     if result.exit_code != 0:
         raise RunError(
-            f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result.exit_code)}",
+            f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result)}",
             hint=_failure_hint(result, request),
             details=last_lines(result.output),
         )
 
 
-def _how_it_ended(exit_code: int) -> str:
+def _how_it_ended(result: ProcessResult) -> str:
+    exit_code = result.exit_code
+    if result.out_of_memory:
+        return "ran out of memory and was killed"
     if exit_code >= 0:
         return f"exited with {exit_code}"
     try:
@@ -187,6 +194,8 @@ def _how_it_ended(exit_code: int) -> str:
 
 def _failure_hint(result: ProcessResult, request: ProcessRequest) -> str:
     """The commonest causes, told where the exit code or the output points at one."""
+    if result.out_of_memory:
+        return "It wanted more memory than isolation.memory_bytes or the machine has: raise that."
     if request.credentials is not None and not request.network:
         cut_off = _hint_without_network(result, request)
         if cut_off:
@@ -199,7 +208,8 @@ def _failure_hint(result: ProcessResult, request: ProcessRequest) -> str:
 def _hint_without_network(result: ProcessResult, request: ProcessRequest) -> str:
     """Ranks need loopback and downloads the network; both fail with words that name neither."""
     launcher = {Path(word).name for word in request.argv[:1]} & RANK_LAUNCHERS
-    if launcher or any(sign in result.output for sign in RANK_SIGNS):
+    ranks = launcher or any(sign in result.output for sign in RANK_SIGNS)
+    if ranks and request.sibling is None:
         return (
             "Ranks talk over loopback sockets, and the training may make none. Set "
             "isolation.network: true; the verdict then says so."

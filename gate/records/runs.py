@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from gate.records.container_settings import ContainerSettings
 from gate.records.document import Document
 from gate.records.priced_knobs import KnobSet
 from gate.records.settings import IsolationMode
@@ -63,6 +64,20 @@ class Credentials:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Sibling:
+    """A container of the training's own, beside the gate's and under the same engine.
+
+    `image_id` is the engine's own digest of the image, `run` marks every container of one gate
+    call, `limits` are the settings that the container obeys, `gpus` the devices it is given.
+    """
+
+    image_id: str
+    run: str
+    limits: ContainerSettings
+    gpus: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Isolation:
     """How the training is kept apart, and why in this way; `mode` is never `auto`.
 
@@ -73,6 +88,7 @@ class Isolation:
     credentials: Credentials | None
     reason: str
     network: bool = False
+    sibling: Sibling | None = None
 
     @property
     def described(self) -> str:
@@ -85,6 +101,7 @@ class ProcessRequest:
     """A process to start: no shell, no inherited variable, no inherited descriptor.
 
     `network` lets a process of another account make sockets that are not local.
+    `writable` and `readable` are the folders that it needs: a container holds no others.
     """
 
     argv: tuple[str, ...]
@@ -94,6 +111,9 @@ class ProcessRequest:
     output_limit_bytes: int
     credentials: Credentials | None = None
     network: bool = False
+    sibling: Sibling | None = None
+    writable: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +122,7 @@ class ProcessResult:
 
     `exit_code` is negative for a signal, as in `subprocess`. `output` holds stdout and stderr as
     they came, cut in its middle when `output_bytes` exceeds the limit of the request.
+    `out_of_memory` is set where it is known that the kernel ended a process for want of memory.
     """
 
     exit_code: int
@@ -109,6 +130,7 @@ class ProcessResult:
     wall_seconds: float
     output: bytes
     output_bytes: int
+    out_of_memory: bool = False
 
 
 class RunRecord(Document):

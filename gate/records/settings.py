@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from gate.records.container_settings import ContainerSettings
 from gate.records.determinism_settings import DeterminismSettings
 from gate.records.document import Document
 from gate.records.measure_settings import CostSettings, NoiseSettings
@@ -36,6 +37,7 @@ class IsolationMode(StrEnum):
     AUTO = "auto"
     NONE = "none"
     UID = "uid"
+    SIBLING = "sibling"
 
     @property
     def strength(self) -> int:
@@ -189,22 +191,31 @@ class PolicySettings(Document):
     )
 
 
-class IsolationSettings(Document):
+class IsolationSettings(ContainerSettings):
     """How the training process is kept apart."""
 
     mode: IsolationMode = Field(
         default=IsolationMode.AUTO,
-        description="`auto` takes another uid when the gate is root and that works, else none.",
+        description="`auto` takes a container of the training's own when isolation.image is set "
+        "and a container engine answers, else another uid when the gate is root and that works, "
+        "else none.",
     )
     minimum: IsolationMode = Field(
         default=IsolationMode.NONE,
-        description="A machine that can only do less is an error: `none`, `uid`.",
+        description="A machine that can only do less is an error: `none`, `uid`, `sibling`.",
     )
     network: bool = Field(
         default=False,
         description="Let the training reach the network; the verdict then says so. Ranks talk "
         "over loopback, which under `uid` needs it.",
     )
+
+    @model_validator(mode="after")
+    def _sibling_has_an_image(self) -> Self:
+        if IsolationMode.SIBLING in {self.mode, self.minimum} and self.image is None:
+            message = "mode sibling needs isolation.image, the image to train in, by digest"
+            raise ValueError(message)
+        return self
 
     @model_validator(mode="after")
     def _mode_reaches_minimum(self) -> Self:

@@ -94,6 +94,21 @@ def test_action_starts_what_the_image_starts() -> None:
     assert [runs["entrypoint"], *runs["args"]] == ENTRY_POINT
 
 
+def test_post_step_is_a_program_of_the_image_that_needs_no_argument() -> None:
+    path = ROOT / "container" / "post-step"
+    assert f"COPY container/post-step /code/bin/{path.name}" in DOCKERFILE
+    assert ACTION["runs"]["post-entrypoint"] == f"/opt/repro-gate/code/bin/{path.name}"
+    assert path.stat().st_mode & 0o111 == 0o111
+    assert path.read_text("utf-8").startswith("#!/opt/repro-gate/bin/python -I")
+
+
+def test_a_change_of_the_code_is_the_last_layer() -> None:
+    last = DOCKERFILE.rpartition("\nFROM ")[2].splitlines()[-1]
+    assert last == "COPY --from=code /code /opt/repro-gate/code"
+    dependencies = DOCKERFILE.partition(" AS dependencies\n")[2].partition("\nFROM ")[0]
+    assert "COPY gate" not in dependencies
+
+
 def test_entry_point_is_in_exec_form_so_that_signals_arrive() -> None:
     (line,) = re.findall(r"^ENTRYPOINT (.*)$", DOCKERFILE, re.MULTILINE)
     assert yaml.safe_load(line) == ENTRY_POINT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -130,6 +131,13 @@ def test_outputs_and_summary_reach_the_runners_files(scene: Scene) -> None:
     assert len(scene.output("checkpoint_digest")) == 64
     assert "reproduced" in (scene.folder / "summary").read_text()
     assert any(line.startswith("::notice title=repro-gate passed") for line in scene.said)
+
+
+def test_post_step_is_told_what_to_look_for(scene: Scene) -> None:
+    scene.run({"GITHUB_STATE": str(scene.folder / "state")})
+    run, container = (scene.folder / "state").read_text().splitlines()
+    assert re.fullmatch(r"repro_gate_run=[0-9a-f]{16}", run)
+    assert container.startswith("repro_gate_container=")
 
 
 def test_a_comment_that_may_not_be_posted_changes_nothing_else(scene: Scene) -> None:

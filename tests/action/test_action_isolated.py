@@ -22,7 +22,7 @@ from gate.edges.isolation import choose_isolation
 from gate.entry import build_edges
 from gate.errors import ExitCode
 from gate.records.runs import Isolation
-from gate.records.settings import IsolationSettings
+from gate.records.settings import GateSettings
 from gate.session import Edges
 
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -91,8 +91,8 @@ class Place:
     def _edges(self, top: Path) -> Edges:
         edges = build_edges(FILES, top, QuietProgress(), Interrupts(), self.variables)
 
-        def isolate(asked: IsolationSettings, folders: tuple[Path, ...]) -> Isolation:
-            return choose_isolation(asked, edges.processes, SYSTEM_PYTHON, folders)
+        def isolate(settings: GateSettings, folders: tuple[Path, ...]) -> Isolation:
+            return choose_isolation(settings.isolation, edges.processes, SYSTEM_PYTHON, folders)
 
         return replace(edges, isolate=isolate, host={"PATH": "/usr/bin:/bin"})
 

@@ -33,6 +33,7 @@ FLOORS = {
     "measurement": 8,
     "entry": 9,
     "action": 10,
+    "post_step": 10,
     "program": 10,
     "options": 11,
     "state_options": 11,

@@ -198,3 +198,11 @@ def test_signals_reach_the_main_thread_while_another_works() -> None:
         with pytest.raises(CancelledError):
             time.sleep(10)
     timer.join()
+
+
+def test_a_cancellation_that_a_library_ate_is_raised_before_the_next_process() -> None:
+    interrupts = Interrupts()
+    with pytest.raises(CancelledError):
+        interrupts._handle(signal.SIGINT, None)
+    with pytest.raises(CancelledError), interrupts.deferred(), interrupts.allowed():
+        pytest.fail("a process was started")

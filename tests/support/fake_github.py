@@ -100,10 +100,11 @@ class _State:
 class FakeGitHub:
     """A server on a free port of this machine; `prefix` plays an Enterprise server's path."""
 
-    def __init__(self, *, prefix: str = "", token: str = TOKEN) -> None:
+    def __init__(self, *, prefix: str = "", token: str = TOKEN, address: str = "127.0.0.1") -> None:
         self._state = _State(token=token, prefix=prefix)
         handler = type("Handler", (_Handler,), {"state": self._state})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._address = address
+        self._server = ThreadingHTTPServer((address, 0), handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
@@ -119,7 +120,7 @@ class FakeGitHub:
     @property
     def api_url(self) -> str:
         """What GITHUB_API_URL would say."""
-        return f"http://127.0.0.1:{self._server.server_port}{self._state.prefix}"
+        return f"http://{self._address}:{self._server.server_port}{self._state.prefix}"
 
     @property
     def token(self) -> str:

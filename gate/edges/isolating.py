@@ -1,0 +1,64 @@
+"""How a call keeps its trainings apart: the choice, the processes that follow it, the clean-up."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gate.edges.engine import Engine
+from gate.edges.interrupts import Interrupts
+from gate.edges.isolation import choose_isolation
+from gate.edges.leftovers import remove_leftovers
+from gate.edges.own_container import this_process
+from gate.edges.process_table import kill_account
+from gate.edges.processes import LocalProcesses
+from gate.edges.sibling import RoutedProcesses, SiblingProcesses
+from gate.edges.sibling_choice import SiblingChooser, no_sibling
+from gate.records.runs import Isolation
+from gate.records.settings import GateSettings, IsolationMode
+
+
+class Isolating:
+    """`run` marks the containers of this call; `processes` starts what any isolation asks for."""
+
+    def __init__(self, engine: Engine, interrupts: Interrupts, interpreter: str) -> None:
+        """`interpreter` is the Python that trains outside a sibling; nothing is tried yet."""
+        beside = SiblingProcesses(engine, this_process(), interrupts)
+        self.run = secrets.token_hex(8)
+        self.processes = RoutedProcesses(LocalProcesses(interrupts), beside)
+        self._engine = engine
+        self._interpreter = interpreter
+        self._chooser = SiblingChooser(engine=engine, processes=beside, run=self.run)
+
+    def choose(self, settings: GateSettings, folders: Sequence[Path]) -> Isolation:
+        """The isolation that the settings ask for, tried; `auto` takes the strongest there is.
+
+        Raises `RunError` when what was asked for cannot be had.
+        """
+        asked = settings.isolation
+        why_no_sibling = no_sibling(asked, self._engine)
+        if not why_no_sibling:
+            return self._chooser.choose(settings, folders)
+        found = choose_isolation(asked, self.processes, self._interpreter, folders)
+        if asked.mode is not IsolationMode.AUTO or asked.image is None:
+            return found
+        return replace(found, reason=f"{found.reason}; not in isolation.image: {why_no_sibling}")
+
+    def clean_up(self, isolation: Isolation) -> None:
+        """End all that a training may have left running: its containers, or its account's."""
+        if isolation.sibling is not None:
+            self._engine.remove_run(isolation.sibling.run)
+        else:
+            end_account(isolation)
+
+
+def end_account(isolation: Isolation) -> None:
+    """End every process of the training's account, then remove what it left outside its folders.
+
+    Without an account of its own there is neither to tell from the gate's.
+    """
+    if isolation.credentials is not None:
+        kill_account(isolation.credentials)
+        remove_leftovers(isolation.credentials)

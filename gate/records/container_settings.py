@@ -1,0 +1,50 @@
+"""What a container of the training's own is made of: image, limits, devices."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from gate.records.document import Document
+
+GIB = 1024**3
+# what names bytes and nothing else: `name@sha256:…` as a registry has it, or an image's own id
+IMAGE_BY_DIGEST = r"^(?:[a-z0-9][A-Za-z0-9._:/-]{0,254}@)?sha256:[0-9a-f]{64}$"
+DeviceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9:-]{1,80}$")]
+
+
+class ContainerSettings(Document):
+    """The keys of `isolation` that only a container of the training's own obeys."""
+
+    image: str | None = Field(
+        default=None,
+        pattern=IMAGE_BY_DIGEST,
+        description="Image that the training runs in, by digest: `name@sha256:...`, or "
+        "`sha256:...` for one that the engine has already. It brings Python, torch and the "
+        "project's packages.",
+    )
+    gpus: tuple[DeviceName, ...] = Field(
+        default=(),
+        max_length=64,
+        description="GPUs that the container is given, by index or UUID, or `all`. Empty: all of "
+        "them when train.device is cuda, otherwise none.",
+    )
+    shm_bytes: int = Field(
+        default=GIB,
+        ge=1024**2,
+        le=1024 * GIB,
+        description="Size of the container's /dev/shm; DataLoader workers and ranks share it.",
+    )
+    memory_bytes: int | None = Field(
+        default=None,
+        ge=64 * 1024**2,
+        le=1024 * 1024 * GIB,
+        description="Memory that the container may use, swap included; unlimited when absent.",
+    )
+    pids: int = Field(
+        default=4096,
+        ge=16,
+        le=4_194_304,
+        description="Processes and threads that may live in the container at one time.",
+    )

@@ -1,0 +1,41 @@
+"""What the action's step tells its own post step, through the runner's state file.
+
+A step that was cut off tells nothing at its end, so all of it is told at the beginning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+RUN_NAME = "repro_gate_run"
+CONTAINER_NAME = "repro_gate_container"
+RUN_ID = re.compile(r"[0-9a-f]{16}\Z")
+CONTAINER_ID = re.compile(r"[0-9a-f]{64}\Z")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepState:
+    """The label of the step's own containers, and the container that it ran in itself.
+
+    Both are empty when nothing was told: then there is nothing to look for.
+    """
+
+    run: str = ""
+    container: str = ""
+
+
+def state_file_text(state: StepState) -> str:
+    """What to append to the file that `GITHUB_STATE` names."""
+    return f"{RUN_NAME}={state.run}\n{CONTAINER_NAME}={state.container}\n"
+
+
+def read_state(variables: Mapping[str, str]) -> StepState:
+    """What the step told; a value that it cannot have written is taken as none."""
+    run = variables.get(f"STATE_{RUN_NAME}", "")
+    container = variables.get(f"STATE_{CONTAINER_NAME}", "")
+    return StepState(
+        run=run if RUN_ID.match(run) else "",
+        container=container if CONTAINER_ID.match(container) else "",
+    )

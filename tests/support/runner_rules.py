@@ -1,0 +1,148 @@
+"""What GitHub's runner takes from a step's output and from its files, with the runner's own rules.
+
+Rules as in the runner's source: two command parsers, one for `::name::` at the start of a line, one
+for `##[name]` anywhere in it; a list of known commands; `stop-commands`; limits on annotations and
+on the summary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+KNOWN = {
+    *("add-mask", "add-matcher", "add-path", "debug", "echo", "endgroup", "error", "group"),
+    *("notice", "remove-matcher", "save-state", "set-env", "set-output", "stop-commands"),
+    *("internal-set-repo-path", "warning"),
+}
+LEVELS = ("error", "warning", "notice")
+ANNOTATIONS_PER_LEVEL = 10
+MESSAGE_CHARACTERS = 4096
+SUMMARY_BYTES = 1024 * 1024
+DATA_ESCAPES = (("%0D", "\r"), ("%0A", "\n"), ("%25", "%"))
+PROPERTY_ESCAPES = (("%3A", ":"), ("%2C", ","), *DATA_ESCAPES)
+OLD_ESCAPES = (("%3B", ";"), ("%5D", "]"), *DATA_ESCAPES)
+
+
+class RunnerError(Exception):
+    """The runner fails the step here."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One that the runner obeys."""
+
+    name: str
+    data: str
+    properties: dict[str, str] = field(default_factory=dict)
+
+
+def read_command(line: str, known: set[str]) -> Command | None:
+    """The command in a line of output, by either parser; names count whatever their case."""
+    return _double_colon(line, known) or _bracket(line, known)
+
+
+def _double_colon(line: str, known: set[str]) -> Command | None:
+    text = line.lstrip()
+    head, separator, data = text[2:].partition("::")
+    if not text.startswith("::") or not separator:
+        return None
+    return _command(head, data, known, ",", (PROPERTY_ESCAPES, DATA_ESCAPES))
+
+
+def _bracket(line: str, known: set[str]) -> Command | None:
+    _, start, rest = line.partition("##[")
+    head, end, data = rest.partition("]")
+    if not start or not end:
+        return None
+    return _command(head, data, known, ";", (OLD_ESCAPES, OLD_ESCAPES))
+
+
+def _command(
+    head: str,
+    data: str,
+    known: set[str],
+    separator: str,
+    escapes: tuple[tuple[tuple[str, str], ...], ...],
+) -> Command | None:
+    name, _, rest = head.partition(" ")
+    if name.lower() not in {entry.lower() for entry in known}:
+        return None
+    pairs = [pair.split("=", 1) for pair in rest.strip().split(separator) if "=" in pair]
+    properties = {pair[0].strip(): _plain(pair[1], escapes[0]) for pair in pairs}
+    return Command(name.lower(), _plain(data, escapes[1]), properties)
+
+
+def _plain(text: str, escapes: tuple[tuple[str, str], ...]) -> str:
+    for escaped, character in escapes:
+        text = text.replace(escaped, character)
+    return text
+
+
+def obeyed(log: str) -> list[Command]:
+    """Every command of a log that takes effect: none between `stop-commands` and its token."""
+    found, token = [], ""
+    for line in log.splitlines():
+        command = read_command(line, KNOWN | ({token} if token else set()))
+        if command is None:
+            continue
+        if token:
+            token = "" if command.name == token.lower() else token
+        elif command.name == "stop-commands":
+            token = command.data
+        else:
+            found.append(command)
+    return found
+
+
+def shown_annotations(log: str) -> list[Command]:
+    """What is shown on the pull request: ten of each level, cut at 4,096 characters."""
+    kept: list[Command] = []
+    for level in LEVELS:
+        commands = [command for command in obeyed(log) if command.name == level]
+        kept.extend(
+            Command(level, command.data[:MESSAGE_CHARACTERS], command.properties)
+            for command in commands[:ANNOTATIONS_PER_LEVEL]
+        )
+    return kept
+
+
+def read_values(text: str) -> dict[str, str]:
+    """`name=value` lines and `name<<delimiter` blocks of the runner's files."""
+    values, lines = {}, text.split("\n")
+    number = 0
+    while number < len(lines):
+        line = lines[number].removesuffix("\r")
+        number += 1
+        equals, heredoc = line.find("="), line.find("<<")
+        if not line:
+            continue
+        if equals >= 0 and (heredoc < 0 or equals < heredoc):
+            name, _, value = line.partition("=")
+        elif heredoc >= 0:
+            name, _, delimiter = line.partition("<<")
+            end = _end_of(delimiter, lines, number)
+            value = "\n".join(lines[number:end])
+            number = end + 1
+        else:
+            raise RunnerError(f"invalid format {line!r}")
+        if not name:
+            raise RunnerError(f"no name in {line!r}")
+        values[name] = value
+    return values
+
+
+def _end_of(delimiter: str, lines: list[str], start: int) -> int:
+    """The line of a closing delimiter; it must be ended, which the last piece of text is not."""
+    if not delimiter:
+        raise RunnerError("empty delimiter")
+    for number in range(start, len(lines) - 1):
+        if lines[number].removesuffix("\r") == delimiter:
+            return number
+    raise RunnerError(f"matching delimiter not found {delimiter!r}")
+
+
+def shown_summary(data: bytes) -> str:
+    """The job summary; one that is too large is dropped whole."""
+    if len(data) > SUMMARY_BYTES:
+        raise RunnerError("the step summary is larger than 1024k")
+    return data.decode("utf-8")
