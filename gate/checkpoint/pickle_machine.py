@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gate.checkpoint.pickle_calls import fault
+from gate.checkpoint.pickle_tensors import TensorForms
 
 
 class Machine:
@@ -13,6 +14,7 @@ class Machine:
         self.stack: list[object] = []
         self.marks: list[list[object]] = []
         self.memo: dict[int, object] = {}
+        self.tensors = TensorForms(data, self.memo)
         self.end = 0
 
     def pop_mark(self) -> list[object]:

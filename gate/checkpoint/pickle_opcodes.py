@@ -13,7 +13,8 @@ from typing import Final
 
 from gate.checkpoint.pickle_calls import call, fault, storage
 from gate.checkpoint.pickle_machine import Machine
-from gate.checkpoint.pickle_nodes import MapNode, OpaqueNode, SetNode, global_node
+from gate.checkpoint.pickle_nodes import GlobalNode, MapNode, OpaqueNode, SetNode, global_node
+from gate.checkpoint.pickle_tensors import BUILDER
 
 NO_MORE = -1
 U16 = struct.Struct("<H").unpack_from
@@ -66,6 +67,17 @@ def _stop(machine: Machine, position: int) -> int:
     return NO_MORE
 
 
+def _text(machine: Machine, position: int) -> int:
+    """The commonest opcode that has a length, without the detours of `_sized`."""
+    data = machine.data
+    start = position + 4
+    end = start + U32(data, position)[0]
+    if end > len(data):
+        raise IndexError
+    machine.stack.append(data[start:end].decode("utf-8", "surrogatepass"))
+    return end
+
+
 def _mark(machine: Machine, position: int) -> int:
     machine.marks.append(machine.stack)
     machine.stack = []
@@ -106,20 +118,25 @@ def _memoize(machine: Machine, position: int) -> int:
 
 
 def _get(machine: Machine, position: int) -> int:
-    machine.stack.append(_recalled(machine, machine.data[position]))
-    return position + 1
+    return _recall(machine, machine.data[position], position + 1)
 
 
 def _long_get(machine: Machine, position: int) -> int:
-    machine.stack.append(_recalled(machine, U32(machine.data, position)[0]))
-    return position + 4
+    return _recall(machine, U32(machine.data, position)[0], position + 4)
 
 
-def _recalled(machine: Machine, key: int) -> object:
+def _recall(machine: Machine, key: int, position: int) -> int:
+    """Push a remembered value; a tensor's builder takes the whole tensor behind it where it can."""
     try:
-        return machine.memo[key]
+        value = machine.memo[key]
     except KeyError:
         raise fault("recalls a value that it did not remember") from None
+    if isinstance(value, GlobalNode) and value.key == BUILDER:
+        taken = machine.tensors.take(value, position)
+        if taken is not None:
+            value, position = taken
+    machine.stack.append(value)
+    return position
 
 
 def _tuple(machine: Machine, position: int) -> int:
@@ -259,7 +276,7 @@ _BY_NAME: Final[dict[str, Handler]] = {
     "LONG1": _sized(Machine.push_integer, _byte, 1),
     "LONG4": _sized(Machine.push_integer, U32, 4),
     "SHORT_BINUNICODE": _sized(Machine.push_text, _byte, 1),
-    "BINUNICODE": _sized(Machine.push_text, U32, 4),
+    "BINUNICODE": _text,
     "BINUNICODE8": _sized(Machine.push_text, U64, 8),
     "SHORT_BINBYTES": _sized(Machine.push_bytes, _byte, 1),
     "BINBYTES": _sized(Machine.push_bytes, U32, 4),
