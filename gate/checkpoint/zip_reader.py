@@ -9,16 +9,20 @@ verified: the gate hashes the bytes themselves.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
 
 from gate.checkpoint.hostile_file import HostileFile, short_text
+from gate.checkpoint.zip_headers import ENCRYPTED_FLAG, Entry, ZipRecord, located, shown_name
+from gate.errors import EvidenceError
 
 MAX_ENTRIES = 200_000
 MAX_DIRECTORY_BYTES = 64 * 1024 * 1024
 UNKNOWN_32 = 0xFFFFFFFF
 UNKNOWN_16 = 0xFFFF
-ENCRYPTED_FLAG = 0x1
 ZIP64_FIELD = 1
 
 END = struct.Struct("<4s4H2IH")
@@ -27,19 +31,9 @@ END64_LOCATOR = struct.Struct("<4sIQI")
 END64_LOCATOR_MAGIC = b"PK\x06\x07"
 END64 = struct.Struct("<4sQ2H2I4Q")
 END64_MAGIC = b"PK\x06\x06"
-CENTRAL = struct.Struct("<4s6H3I5H2I")
+# Of an entry: magic, flags, method, both sizes, the three lengths, and where its data begins.
+CENTRAL = struct.Struct("<4s4x2H8x2I3H8xI")
 CENTRAL_MAGIC = b"PK\x01\x02"
-LOCAL = struct.Struct("<4s5H3I2H")
-LOCAL_MAGIC = b"PK\x03\x04"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ZipRecord:
-    """A stored entry: where its bytes lie in the archive."""
-
-    name: str
-    start: int
-    size_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,13 +53,18 @@ def read_zip_records(opened: HostileFile) -> dict[str, ZipRecord]:
     directory = _find_directory(opened)
     if directory.entries > MAX_ENTRIES or directory.size_bytes > MAX_DIRECTORY_BYTES:
         raise opened.fault(f"zip archive with {directory.entries:,} entries is too large to read")
-    records: dict[str, ZipRecord] = {}
-    for name, header_start, size_bytes in _central_entries(opened, directory):
-        if name in records:
-            raise opened.fault(f"zip entry {short_text(name)} is there twice")
-        records[name] = _locate(opened, name, header_start, size_bytes)
-    _check_apart(opened, records, directory.start)
+    entries = list(_central_entries(opened, directory))
+    records = {record.name: record for record in located(opened, entries)}
+    if len(records) < len(entries):
+        raise opened.fault(f"zip entry {short_text(_repeated(entries))} is there twice")
+    _check_apart(opened, records.values(), directory.start)
     return records
+
+
+def _repeated(entries: list[Entry]) -> str:
+    """The first name that occurs twice."""
+    counts = Counter(shown_name(entry.name) for entry in entries)
+    return next(name for name, count in counts.items() if count > 1)
 
 
 def _find_directory(opened: HostileFile) -> _Directory:
@@ -106,57 +105,58 @@ def _large_directory(
     return record_start, large
 
 
-def _central_entries(opened: HostileFile, directory: _Directory) -> Iterator[tuple[str, int, int]]:
-    """Name, start of the local header and size of each entry."""
-    data = opened.read_at(directory.start, directory.size_bytes)
-    position = 0
-    for number in range(1, directory.entries + 1):
+def _central_entries(opened: HostileFile, directory: _Directory) -> Iterator[Entry]:
+    """What the directory says of each entry, checked."""
+    data = memoryview(opened.read_at(directory.start, directory.size_bytes))
+    position = number = 0
+    while number < directory.entries:
         if position + CENTRAL.size > len(data):
-            raise opened.fault(f"zip directory ends before entry {number}")
-        fields = CENTRAL.unpack_from(data, position)
-        name_end = position + CENTRAL.size + fields[10]
-        extra_end = name_end + fields[11]
-        name_bytes, extra = data[position + CENTRAL.size : name_end], data[name_end:extra_end]
-        position = extra_end + fields[12]
-        if fields[0] != CENTRAL_MAGIC or position > len(data):
-            raise opened.fault(f"zip directory is broken at entry {number}")
-        name = name_bytes.decode("utf-8", "replace")
-        _check_plain(opened, name, fields)
-        size_bytes, header_start = _large_values(opened, name, fields, extra)
-        yield name, header_start, size_bytes
+            raise opened.fault(f"zip directory ends before entry {number + 1}")
+        lengths = CENTRAL.unpack_from(data, position)[5:8]
+        row = struct.Struct(CENTRAL.format + "{}s{}s{}x".format(*lengths))
+        # names of the same length follow each other: such rows are taken apart together
+        rows = min((len(data) - position) // row.size, directory.entries - number)
+        same = row.iter_unpack(data[position : position + rows * row.size])
+        before = number
+        for fields in same:
+            if fields[5:8] != lengths or fields[0] != CENTRAL_MAGIC:
+                break
+            number += 1
+            yield _entry(opened, fields)
+        if number == before:
+            raise opened.fault(f"zip directory is broken at entry {number + 1}")
+        position += (number - before) * row.size
     if position != len(data):
         raise opened.fault("zip directory holds bytes behind its last entry")
 
 
-def _check_plain(opened: HostileFile, name: str, fields: tuple[int, ...]) -> None:
-    flags, method, compressed, size_bytes = fields[3], fields[4], fields[8], fields[9]
+def _entry(opened: HostileFile, fields: tuple[Any, ...]) -> Entry:
+    """One entry, in which large values have taken the place of those that do not fit."""
+    _, flags, method, compressed, size_bytes, _, _, _, header_start, name, extra = fields
     if flags & ENCRYPTED_FLAG:
-        raise opened.fault(f"zip entry {short_text(name)} is encrypted")
+        raise opened.fault(f"zip entry {short_text(shown_name(name))} is encrypted")
     if method != 0 or compressed != size_bytes:
-        raise opened.fault(
-            f"zip entry {short_text(name)} is compressed",
-            hint="torch.save stores records without compression; save the file with it.",
-        )
-
-
-def _large_values(
-    opened: HostileFile, name: str, fields: tuple[int, ...], extra: bytes
-) -> tuple[int, int]:
-    """Size and header start; what does not fit 32 bits stands in the zip64 field, in order."""
-    size_bytes, header_start = fields[9], fields[16]
-    unknown_sizes, unknown_start = size_bytes == UNKNOWN_32, header_start == UNKNOWN_32
-    if not unknown_sizes and not unknown_start:
-        return size_bytes, header_start
+        raise _compressed(opened, name)
+    if UNKNOWN_32 not in {size_bytes, header_start}:
+        return Entry(header_start, size_bytes, name)
     large = _extra_field(extra, ZIP64_FIELD)
     values = [value for (value,) in struct.iter_unpack("<Q", large[: len(large) // 8 * 8])]
+    unknown_sizes, unknown_start = size_bytes == UNKNOWN_32, header_start == UNKNOWN_32
     if len(values) < 2 * unknown_sizes + unknown_start:
-        raise opened.fault(f"zip entry {short_text(name)} lacks its 64-bit sizes")
+        raise opened.fault(f"zip entry {short_text(shown_name(name))} lacks its 64-bit sizes")
     if unknown_sizes:
         # Both sizes are unknown together: the plain one stands first, then the compressed one.
         size_bytes, compressed, *values = values
         if size_bytes != compressed:
-            raise opened.fault(f"zip entry {short_text(name)} is compressed")
-    return size_bytes, values[0] if unknown_start else header_start
+            raise _compressed(opened, name)
+    return Entry(values[0] if unknown_start else header_start, size_bytes, name)
+
+
+def _compressed(opened: HostileFile, name: bytes) -> EvidenceError:
+    return opened.fault(
+        f"zip entry {short_text(shown_name(name))} is compressed",
+        hint="torch.save stores records without compression; save the file with it.",
+    )
 
 
 def _extra_field(extra: bytes, wanted: int) -> bytes:
@@ -169,23 +169,11 @@ def _extra_field(extra: bytes, wanted: int) -> bytes:
     return b""
 
 
-def _locate(opened: HostileFile, name: str, header_start: int, size_bytes: int) -> ZipRecord:
-    """Where the data begins, after checking that the local header tells the same story."""
-    fields = LOCAL.unpack(opened.read_at(header_start, LOCAL.size))
-    magic, flags, method, name_bytes, extra_bytes = (
-        fields[0], fields[2], fields[3], fields[9], fields[10],
-    )  # fmt: skip
-    local_name = opened.read_at(header_start + LOCAL.size, name_bytes).decode("utf-8", "replace")
-    if magic != LOCAL_MAGIC or method != 0 or flags & ENCRYPTED_FLAG or local_name != name:
-        raise opened.fault(f"zip entry {short_text(name)}: its two headers contradict each other")
-    start = header_start + LOCAL.size + name_bytes + extra_bytes
-    return ZipRecord(name=name, start=start, size_bytes=size_bytes)
-
-
-def _check_apart(opened: HostileFile, records: dict[str, ZipRecord], limit: int) -> None:
+def _check_apart(opened: HostileFile, records: Iterable[ZipRecord], limit: int) -> None:
     """No record may reach into the next one or into the directory."""
     end = 0
-    for record in sorted(records.values(), key=lambda record: (record.start, record.size_bytes)):
-        if record.start < end or record.start + record.size_bytes > limit:
-            raise opened.fault(f"zip entry {short_text(record.name)} lies over other data")
-        end = record.start + record.size_bytes
+    for record in sorted(records, key=attrgetter("start", "size_bytes")):
+        name, start, size_bytes = record
+        if start < end or start + size_bytes > limit:
+            raise opened.fault(f"zip entry {short_text(name)} lies over other data")
+        end = start + size_bytes
