@@ -144,40 +144,42 @@ def _whole_chunks(leaf: TensorLeaf) -> Iterator[bytes]:
 def _windows(small: list[Spanned]) -> Iterator[list[Spanned]]:
     """Neighbours in a file that fit into one read; gaps between them are read as well."""
     window: list[Spanned] = []
-    for item in sorted(small, key=lambda item: (id(item[2].opened), item[2].start)):
-        span = item[2]
-        if window:
-            first, last = window[0][2], window[-1][2]
-            far = span.start - (last.start + last.size_bytes) > MAX_GAP_BYTES
-            if (
-                span.opened is not first.opened
-                or far
-                or span.start + span.size_bytes - first.start > WINDOW_BYTES
-            ):
-                yield window
-                window = []
+    file, first, end = None, 0, 0
+    for item in sorted(small, key=_place):
+        opened, start, size_bytes = item[2]
+        far = start - end > MAX_GAP_BYTES or start + size_bytes - first > WINDOW_BYTES
+        if window and (far or opened is not file):
+            yield window
+            window = []
+        if not window:
+            file, first = opened, start
+        end = start + size_bytes
         window.append(item)
     if window:
         yield window
 
 
+def _place(item: Spanned) -> tuple[int, int]:
+    opened, start, _ = item[2]
+    return id(opened), start
+
+
 def _one_window(
     window: list[Spanned], new: NewHasher, buffers: _Buffers, found: list[bytes]
 ) -> None:
-    first = window[0][2]
-    end = max(span.start + span.size_bytes for _, _, span in window)
-    view = buffers.view[: end - first.start]
-    first.opened.read_into(first.start, view)
+    opened, first, _ = window[0][2]
+    end = max(start + size_bytes for _, _, (_, start, size_bytes) in window)
+    view = buffers.view[: end - first]
+    opened.read_into(first, view)
     heads: dict[tuple[str, tuple[int, ...]], bytes] = {}
-    for index, leaf, span in window:
-        key = (leaf.dtype, leaf.shape)
-        head = heads.get(key)
+    for index, (_, dtype, shape, _), (_, start, size_bytes) in window:
+        head = heads.get((dtype, shape))
         if head is None:
-            head = heads[key] = tensor_head(WHOLE, leaf.dtype, leaf.shape)
-        hasher = new(head)
-        start = span.start - first.start
-        hasher.update(view[start : start + span.size_bytes])
-        found[index] = hasher.digest()
+            head = heads[dtype, shape] = tensor_head(WHOLE, dtype, shape)
+        begin = start - first
+        # one call for head and bytes: small copies cost less than calls, and less than the lock
+        # that a hash makes for itself when it is given more bytes later
+        found[index] = new(head + view[begin : begin + size_bytes]).digest()
 
 
 def _run_all(tasks: Sequence[Callable[[], object]], threads: int) -> None:

@@ -21,8 +21,10 @@ def part_of(path: str, *, tensor: bool) -> str:
     second key that names an optimizer; the remaining tensors are the model's, and the remaining
     values are `other`, unless the first key names a model.
     """
-    if RANDOM_KEY.search(path) and not MODEL_KEY.match(path):
+    # looking for a text costs much less than an expression, and most paths hold none of them
+    seldom = "rng" in path or "random" in path or "seed" in path
+    if seldom and RANDOM_KEY.search(path) and not MODEL_KEY.match(path):
         return RANDOM
-    if OPTIMIZER_KEY.match(path):
+    if "/opt" in path and OPTIMIZER_KEY.match(path):
         return OPTIMIZER
     return MODEL if tensor or MODEL_KEY.match(path) else OTHER

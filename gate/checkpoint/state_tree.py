@@ -11,13 +11,14 @@ from collections.abc import Iterator
 
 from gate.checkpoint.hostile_file import short_text
 from gate.checkpoint.pickle_calls import StateError, fault
-from gate.checkpoint.pickle_nodes import MapNode, OpaqueNode, SetNode
+from gate.checkpoint.pickle_nodes import MapNode, OpaqueNode, SetNode, TensorNode
 
 MAX_DEPTH = 200
 MAX_VISITS = 1_000_000
 MAX_PATH = 900
 MAX_KEY_BITS = 64
 Child = tuple[str, object]
+ESCAPED = frozenset("~/[{<")
 ESCAPES = str.maketrans({"~": "~0", "/": "~1", "[": "~2", "{": "~3", "<": "~4"})
 
 
@@ -42,10 +43,23 @@ def leaves(root: object) -> Iterator[tuple[str, object]]:
             raise fault(f"is nested deeper than {MAX_DEPTH} levels, or contains itself")
         if visits > MAX_VISITS:
             raise fault(f"holds more than {MAX_VISITS:,} values")
+        _check_names(path, children)
         for part, child in children:
-            if len(path) + len(part) > MAX_PATH or not part.isprintable():
-                raise _bad_name(part)
-            waiting.append((path + part, child, depth + 1))
+            # tensors are most of a state, and have no children
+            if type(child) is TensorNode:
+                yield path + part, child
+            else:
+                waiting.append((path + part, child, depth + 1))
+
+
+def _check_names(path: str, children: list[Child]) -> None:
+    """All at once, and one by one only where that finds a fault."""
+    parts = [part for part, _ in children]
+    if "".join(parts).isprintable() and len(path) + max(map(len, parts)) <= MAX_PATH:
+        return
+    for part in parts:
+        if len(path) + len(part) > MAX_PATH or not part.isprintable():
+            raise _bad_name(part)
 
 
 def _bad_name(part: str) -> StateError:
@@ -69,7 +83,11 @@ def _children(node: object) -> list[Child] | None:
 
 
 def _map_children(node: MapNode) -> list[Child]:
-    children = [(_key_part(key), value) for key, value in node.pairs]
+    keys = [key for key, _ in node.pairs if type(key) is str]
+    if len(keys) == len(node.pairs) and ESCAPED.isdisjoint("".join(keys)):
+        children = [(f"/{key}", value) for key, value in node.pairs]
+    else:
+        children = [(_key_part(key), value) for key, value in node.pairs]
     if node.attributes:
         children += _numbered("/~attributes", node.attributes)
     return children

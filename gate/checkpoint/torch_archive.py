@@ -6,6 +6,7 @@ keys, file name and times do not count: they are no part of any leaf.
 
 from __future__ import annotations
 
+from gate.checkpoint.collector import collector_at_rest
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.hostile_file import HostileFile, short_text
 from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf, TensorSource
@@ -13,7 +14,7 @@ from gate.checkpoint.pickle_calls import StateError
 from gate.checkpoint.pickle_nodes import StorageNode, TensorNode
 from gate.checkpoint.pickle_reader import read_pickle
 from gate.checkpoint.plain_values import value_leaf
-from gate.checkpoint.state_tree import leaves
+from gate.checkpoint.state_tree import leaves as named_nodes
 from gate.checkpoint.tensor_sources import tensor_source
 from gate.checkpoint.zip_reader import ZipRecord
 
@@ -35,9 +36,11 @@ def read_torch_archive(opened: HostileFile, records: dict[str, ZipRecord]) -> St
     """
     archive = _TorchArchive(opened, records)
     try:
-        return StateContent(shown=opened.shown, format=FORMAT, leaves=tuple(archive.leaves()))
+        with collector_at_rest():
+            leaves = tuple(archive.leaves())
     except StateError as error:
         raise opened.fault(error.message, hint=error.hint) from error
+    return StateContent(shown=opened.shown, format=FORMAT, leaves=leaves)
 
 
 class _TorchArchive:
@@ -70,7 +73,7 @@ class _TorchArchive:
         """Interpret the pickle and look up where each tensor lies."""
         record = self._records[f"{self._prefix}{PICKLE_NAME}"]
         root = read_pickle(self._bytes_of(record, MAX_PICKLE_BYTES))
-        return [self._leaf(path, node) for path, node in leaves(root)]
+        return [self._leaf(path, node) for path, node in named_nodes(root)]
 
     def _leaf(self, path: str, node: object) -> Leaf:
         if isinstance(node, StorageNode):
