@@ -75,7 +75,7 @@ def digest_state(
     with collector_at_rest():
         kept, excluded = without_excluded(content.leaves, exclusions)
         kept.sort(key=attrgetter("path"))
-        _check(content.shown, kept, max_bytes)
+        check_leaves(content.shown, kept, max_bytes)
         digests = digest_leaves(kept, new, threads or available_threads())
         leaves = tuple(map(_digested, kept, digests))
         roots = roots_of(leaves, hash_name)
@@ -103,7 +103,8 @@ def roots_of(leaves: Iterable[LeafDigest], hash_name: str) -> Roots:
     )
 
 
-def _check(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> None:
+def check_leaves(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> None:
+    """Refuse too many leaves, a path that occurs twice (they are sorted), too many bytes."""
     if len(leaves) > MAX_LEAVES:
         raise EvidenceError(f"{shown}: more than {MAX_LEAVES:,} tensors and values")
     before = None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from gate.checkpoint.canonical import (
@@ -72,7 +72,7 @@ def _digest_tensors(
         ]
     tasks += [partial(_one_odd, index, leaf, new, found) for index, leaf in odd]
     tasks += [partial(_one_window, window, new, buffers, found) for window in _windows(small)]
-    _run_all(tasks, threads)
+    run_all(tasks, threads)
     for index, leaf, _ in large:
         found[index] = chunked_digest(new, leaf.dtype, leaf.shape, chunks[index])
 
@@ -182,17 +182,36 @@ def _one_window(
         found[index] = new(head + view[begin : begin + size_bytes]).digest()
 
 
-def _run_all(tasks: Sequence[Callable[[], object]], threads: int) -> None:
-    """Run every task; the first fault ends the rest."""
-    if threads == 1 or len(tasks) == 1:
-        for task in tasks:
-            task()
-        return
-    with ThreadPoolExecutor(max_workers=threads) as pool:
-        futures = [pool.submit(task) for task in tasks]
+def run_all(tasks: Sequence[Callable[[], object]], threads: int) -> None:
+    """Run every task, the caller's thread being one of `threads`; the first fault ends the rest.
+
+    Not a pool of the standard library, whose import alone costs as much as a small state.
+    """
+    waiting = deque(tasks)
+    faults: list[BaseException] = []
+
+    def work() -> None:
         try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+            while waiting and not faults:
+                _next(waiting)()
+        except BaseException as fault:  # noqa: BLE001 - raised again by the caller's thread
+            faults.append(fault)
+
+    others = [threading.Thread(target=work) for _ in range(min(threads, len(tasks)) - 1)]
+    for other in others:
+        other.start()
+    try:
+        work()
+    finally:
+        # whatever ends this, no thread reads on when the file is closed
+        for other in others:
+            other.join()
+    if faults:
+        raise faults[0]
+
+
+def _next(waiting: deque[Callable[[], object]]) -> Callable[[], object]:
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return lambda: None

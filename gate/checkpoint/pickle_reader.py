@@ -7,7 +7,7 @@ from typing import Final
 
 from gate.checkpoint.pickle_calls import fault
 from gate.checkpoint.pickle_machine import Machine
-from gate.checkpoint.pickle_opcodes import HANDLERS, NAMES, NO_MORE
+from gate.checkpoint.pickle_opcodes import HANDLERS, NO_MORE
 
 MAX_OPCODES = 5_000_000
 # The opcode PROTO and the protocols whose opcodes are known.
@@ -49,9 +49,15 @@ def _run(machine: Machine, position: int) -> None:
         code = data[position]
         handler = handlers[code]
         if handler is None:
-            name = NAMES.get(code, f"{code:#04x}")
-            raise fault(f"uses the opcode {name}, which no state needs")
+            raise fault(f"uses the opcode {_opcode_name(code)}, which no state needs")
         position = handler(machine, position + 1)
         if position == NO_MORE:
             return
     raise fault(f"has more than {MAX_OPCODES:,} opcodes")
+
+
+def _opcode_name(code: int) -> str:
+    import pickletools  # noqa: PLC0415 - slow to import, and only this sentence needs it
+
+    names = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
+    return names.get(code, f"{code:#04x}")
