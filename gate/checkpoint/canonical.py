@@ -45,8 +45,8 @@ def part_root(
 ) -> bytes:
     """The root over leaves given as (path, digest); their order does not matter."""
     rows = sorted((path.encode("utf-8", "surrogatepass"), digest) for path, digest in leaves)
-    fields = (data for row in rows for data in row)
-    return new(_head(hash_name, part.encode("ascii")) + b"".join(map(field, fields))).digest()
+    fields = b"".join([field(path) + field(digest) for path, digest in rows])
+    return new(_head(hash_name, part.encode("ascii")) + fields).digest()
 
 
 def state_root(new: NewHasher, hash_name: str, parts: Mapping[str, bytes]) -> bytes:

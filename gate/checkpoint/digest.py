@@ -124,7 +124,8 @@ def check_leaves(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> N
 
 def _digested(leaf: Leaf, digest: bytes) -> LeafDigest:
     if isinstance(leaf, TensorLeaf):
-        part = part_of(leaf.path, tensor=True)
-        return LeafDigest(leaf.path, part, leaf.dtype, leaf.shape, leaf.source.size_bytes, digest)
+        path, dtype, shape, source = leaf
+        part = part_of(path, tensor=True)
+        return LeafDigest(path, part, dtype, shape, source.size_bytes, digest)
     part = part_of(leaf.path, tensor=False)
     return LeafDigest(leaf.path, part, leaf.kind, None, len(leaf.data), digest)

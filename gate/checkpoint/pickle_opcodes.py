@@ -69,7 +69,7 @@ def _text(machine: Machine, position: int) -> int:
     """The commonest opcode that has a length, without the detours of `_sized`."""
     data = machine.data
     start = position + 4
-    end = start + U32(data, position)[0]
+    end: int = start + U32(data, position)[0]
     if end > len(data):
         raise IndexError
     machine.stack.append(data[start:end].decode("utf-8", "surrogatepass"))
@@ -111,6 +111,7 @@ def _long_put(machine: Machine, position: int) -> int:
 
 
 def _memoize(machine: Machine, position: int) -> int:
+    machine.tensors.remember_all()
     machine.memo[len(machine.memo)] = machine.stack[-1]
     return position
 
@@ -125,10 +126,12 @@ def _long_get(machine: Machine, position: int) -> int:
 
 def _recall(machine: Machine, key: int, position: int) -> int:
     """Push a remembered value; a tensor's builder takes the whole tensor behind it where it can."""
-    try:
-        value = machine.memo[key]
-    except KeyError:
-        raise fault("recalls a value that it did not remember") from None
+    memo = machine.memo
+    if key not in memo:
+        machine.tensors.remember_all()
+        if key not in memo:
+            raise fault("recalls a value that it did not remember")
+    value = memo[key]
     if isinstance(value, GlobalNode) and value.key == BUILDER:
         taken = machine.tensors.take(value, position)
         if taken is not None:

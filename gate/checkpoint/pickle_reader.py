@@ -30,9 +30,13 @@ def read_pickle_at(data: bytes, start: int) -> tuple[object, int]:
     """The same for a pickle that begins at `start`, and where it ended."""
     if data[start : start + 2] not in HEADS:
         raise fault("is not a pickle of protocol 2 to 5")
-    machine = Machine(data)
+    return interpret(Machine(data), start + 2)
+
+
+def interpret(machine: Machine, start: int) -> tuple[object, int]:
+    """The value that the opcodes from `start` on leave, and where they ended."""
     try:
-        _run(machine, start + 2)
+        _run(machine, start)
     except (IndexError, struct.error) as error:
         raise fault("its pickle is cut short or takes a value from an empty stack") from error
     except UnicodeDecodeError as error:

@@ -2,6 +2,7 @@
 
 A short cut and nothing more. It makes the tensor and the remembered values that the opcodes one by
 one would have made (`pickle_opcodes.py`), and leaves to them whatever has not exactly this form.
+The remembered values are made when one of them is asked for, which is seldom.
 """
 
 from __future__ import annotations
@@ -62,7 +63,6 @@ class Form(NamedTuple):
     key_length: int
     recall: Callable[[dict[int, object]], tuple[object, ...]]
     recalled: tuple[object, ...]
-    last_recalled: int
     sample: TensorNode
     gradient: bool
 
@@ -74,6 +74,8 @@ class TensorForms:
         self._data = data
         self._memo = memo
         self._known: dict[Raw, Form | None] = {}
+        self._late: list[tuple[Form, TensorNode, tuple[int, ...]]] = []
+        self._newest = -1
 
     def take(self, builder: GlobalNode, position: int) -> tuple[TensorNode, int] | None:
         """The tensor whose arguments for `builder` begin at `position`, and where it ends.
@@ -94,9 +96,42 @@ class TensorForms:
             places = _SCALAR_PLACES(b"".join(match.group(*_SCALAR_PLACES_GROUPS)))
         else:
             places = _PLACES(b"".join(match.group(*_PLACES_GROUPS)))
-        if form.recall(self._memo) != form.recalled or min(places) <= form.last_recalled:
+        if form.recall(self._memo) != form.recalled or not self._are_new(places):
             return None
-        return self._remembered(form, key.decode("ascii"), places), match.end()
+        sample = form.sample
+        source = StorageNode(key.decode("ascii"), sample.dtype, sample.storage.elements)
+        tensor = TensorNode(source, sample.dtype, sample.offset, sample.shape, sample.strides)
+        self._newest = places[-1]
+        self._late.append((form, tensor, places))
+        return tensor, match.end()
+
+    def _are_new(self, places: tuple[int, ...]) -> bool:
+        """Whether they follow each other, and nothing was remembered there before."""
+        first, last = places[0], places[-1]
+        return (
+            first > self._newest
+            and places == tuple(range(first, last + 1))
+            and self._memo.keys().isdisjoint(places)
+        )
+
+    def remember_all(self) -> None:
+        """Bring the memo up to date; what was remembered later in a place stays there."""
+        remember = self._memo.setdefault
+        for form, tensor, places in self._late:
+            word, kind, _, location = form.recalled
+            source, offset, shape, strides = (
+                tensor.storage, tensor.offset, tensor.shape, tensor.strides,
+            )  # fmt: skip
+            hooks = MapNode()
+            remember(places[0], source.key)
+            remember(places[1], (word, kind, source.key, location, source.elements))
+            if shape:
+                remember(places[2], shape)
+                remember(places[3], strides)
+            remember(places[-3], hooks)
+            remember(places[-2], (source, offset, shape, strides, form.gradient, hooks))
+            remember(places[-1], tensor)
+        self._late.clear()
 
     def _learned(self, builder: GlobalNode, raw: Raw) -> Form | None:
         """The form by way of the calls themselves; None when they refuse it."""
@@ -117,26 +152,7 @@ class TensorForms:
             return None
         if not isinstance(sample, TensorNode):
             return None
-        return Form(head[-4], recall, recalled, max(recalls), sample, gradient)
-
-    def _remembered(self, form: Form, key: str, places: tuple[int, ...]) -> TensorNode:
-        """Make the values, and remember each where the pickle says."""
-        word, kind, _, location = form.recalled
-        sample, hooks = form.sample, MapNode()
-        elements, dtype, offset = sample.storage.elements, sample.dtype, sample.offset
-        shape, strides = sample.shape, sample.strides
-        source = StorageNode(key, dtype, elements)
-        tensor = TensorNode(source, dtype, offset, shape, strides)
-        memo = self._memo
-        memo[places[0]] = key
-        memo[places[1]] = (word, kind, key, location, elements)
-        if shape:
-            memo[places[2]] = shape
-            memo[places[3]] = strides
-        memo[places[-3]] = hooks
-        memo[places[-2]] = (source, offset, shape, strides, form.gradient, hooks)
-        memo[places[-1]] = tensor
-        return tensor
+        return Form(head[-4], recall, recalled, sample, gradient)
 
 
 def _numbers(opcodes: bytes) -> tuple[int, ...]:

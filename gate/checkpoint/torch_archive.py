@@ -16,7 +16,7 @@ from gate.checkpoint.pickle_reader import read_pickle
 from gate.checkpoint.plain_values import value_leaf
 from gate.checkpoint.state_tree import leaves as named_nodes
 from gate.checkpoint.tensor_sources import tensor_source
-from gate.checkpoint.zip_reader import ZipRecord
+from gate.checkpoint.zip_headers import ZipRecord
 
 MAX_PICKLE_BYTES = 64 * 1024 * 1024
 PICKLE_NAME = "/data.pkl"
