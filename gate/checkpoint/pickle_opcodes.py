@@ -12,8 +12,8 @@ from typing import Final
 
 from gate.checkpoint.pickle_calls import call, fault, storage
 from gate.checkpoint.pickle_machine import Machine
-from gate.checkpoint.pickle_nodes import GlobalNode, MapNode, OpaqueNode, SetNode, global_node
-from gate.checkpoint.pickle_tensors import BUILDER
+from gate.checkpoint.pickle_memo import get, long_get, long_put, memoize, put
+from gate.checkpoint.pickle_nodes import MapNode, OpaqueNode, SetNode, global_node
 
 NO_MORE = -1
 U16 = struct.Struct("<H").unpack_from
@@ -97,46 +97,6 @@ def _pop_mark(machine: Machine, position: int) -> int:
 
 def _duplicate(machine: Machine, position: int) -> int:
     machine.stack.append(machine.stack[-1])
-    return position
-
-
-def _put(machine: Machine, position: int) -> int:
-    machine.memo[machine.data[position]] = machine.stack[-1]
-    return position + 1
-
-
-def _long_put(machine: Machine, position: int) -> int:
-    machine.memo[U32(machine.data, position)[0]] = machine.stack[-1]
-    return position + 4
-
-
-def _memoize(machine: Machine, position: int) -> int:
-    machine.tensors.remember_all()
-    machine.memo[len(machine.memo)] = machine.stack[-1]
-    return position
-
-
-def _get(machine: Machine, position: int) -> int:
-    return _recall(machine, machine.data[position], position + 1)
-
-
-def _long_get(machine: Machine, position: int) -> int:
-    return _recall(machine, U32(machine.data, position)[0], position + 4)
-
-
-def _recall(machine: Machine, key: int, position: int) -> int:
-    """Push a remembered value; a tensor's builder takes the whole tensor behind it where it can."""
-    memo = machine.memo
-    if key not in memo:
-        machine.tensors.remember_all()
-        if key not in memo:
-            raise fault("recalls a value that it did not remember")
-    value = memo[key]
-    if isinstance(value, GlobalNode) and value.key == BUILDER:
-        taken = machine.tensors.take(value, position)
-        if taken is not None:
-            value, position = taken
-    machine.stack.append(value)
     return position
 
 
@@ -297,11 +257,11 @@ _BY_CODE: Final[dict[bytes, Handler]] = {
     b"\x90": _append_many,  # ADDITEMS
     b"s": _set_item,  # SETITEM
     b"u": _set_items,  # SETITEMS
-    b"q": _put,  # BINPUT
-    b"r": _long_put,  # LONG_BINPUT
-    b"\x94": _memoize,  # MEMOIZE
-    b"h": _get,  # BINGET
-    b"j": _long_get,  # LONG_BINGET
+    b"q": put,  # BINPUT
+    b"r": long_put,  # LONG_BINPUT
+    b"\x94": memoize,  # MEMOIZE
+    b"h": get,  # BINGET
+    b"j": long_get,  # LONG_BINGET
     b"c": _global,  # GLOBAL
     b"\x93": _stack_global,  # STACK_GLOBAL
     b"Q": _persistent_id,  # BINPERSID
