@@ -119,7 +119,7 @@ def _plain_text(value: float | str | bytes) -> str:
 
 def text_part(key: str) -> str:
     """A text key as a part of a path."""
-    return "/" + key.translate(ESCAPES)
+    return "/" + (key if ESCAPED.isdisjoint(key) else key.translate(ESCAPES))
 
 
 def _key_part(key: object) -> str:
