@@ -27,8 +27,8 @@ MAX_DIMENSIONS = 64
 MAX_SIZE = 2**63
 
 FORMAT = "safetensors"
-FIELD_COUNT = 3
-_FIELDS = itemgetter("dtype", "shape", "data_offsets")
+FIELD_NAMES = ("dtype", "shape", "data_offsets")
+_FIELDS = itemgetter(*FIELD_NAMES)
 
 
 class TensorEntry(NamedTuple):
@@ -98,15 +98,16 @@ def _read_entry(opened: HostileFile, name: str, entry: object) -> TensorEntry:
     if not 0 < len(name) <= MAX_NAME or not name.isprintable():
         problem = f"name is empty, not printable or above {MAX_NAME} characters"
         raise opened.fault(f"tensor {short_text(name)}: {problem}")
+    # by hand: a `match` with all of it takes as long as the rest of a small tensor
+    fields = entry if isinstance(entry, dict) else {}
     try:
-        # by hand: a `match` with all of it takes as long as the rest of a small tensor
-        dtype, shape, (start, end) = _FIELDS(entry)
+        dtype, shape, (start, end) = _FIELDS(fields)
     except (KeyError, TypeError, ValueError):
         dtype = shape = start = end = None
-    if not isinstance(entry, dict) or not isinstance(dtype, str) or not isinstance(shape, list):
+    if not isinstance(dtype, str) or not isinstance(shape, list):
         raise opened.fault(f"tensor {short_text(name)}: needs dtype, shape and data_offsets")
     problem = ""
-    if len(entry) != FIELD_COUNT:
+    if len(fields) != len(FIELD_NAMES):
         problem = "has more than dtype, shape and data_offsets"
     elif not _sizes((*shape, start, end)) or len(shape) > MAX_DIMENSIONS:
         problem = "shape and data_offsets must be sizes from 0"
