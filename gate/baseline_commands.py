@@ -12,8 +12,6 @@ from gate.edges.console import QuietProgress
 from gate.entry import local_request
 from gate.errors import BaselineError, SettingsError
 from gate.options import (
-    FILES,
-    MAX_DOCUMENT_BYTES,
     OUT,
     AsJson,
     Config,
@@ -26,6 +24,7 @@ from gate.options import (
     show,
 )
 from gate.pipeline import accept_baseline, record_baseline
+from gate.program import FILES, MAX_DOCUMENT_BYTES
 from gate.records.baseline import Baseline
 from gate.records.request import GateRequest
 from gate.report.baseline_view import baseline_view
@@ -33,6 +32,7 @@ from gate.report.baseline_view import baseline_view
 baseline_app = typer.Typer(
     help="Record, accept and show the committed baseline.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
 )
 

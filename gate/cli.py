@@ -1,152 +1,43 @@
-"""The command line: arguments in, text and an exit code out."""
+"""The command line: arguments in, text and an exit code out.
+
+A verb's module is imported when the verb is called. `digest` and `diff` take a fraction of a second
+on a large file, so they read their arguments with the standard library: importing typer, and what
+it needs for its first argument, takes as long as reading a gigabyte.
+"""
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
-from typing import Annotated
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
-import typer
-
-from gate.action import Runner, github_comments, run_action
-from gate.baseline_commands import baseline_app
-from gate.census_commands import census_command
-from gate.codec.documents import write_document
-from gate.edges.job_log import JobLog
 from gate.edges.safe_text import safe_block
-from gate.edges.secrets import FileSecrets
-from gate.entry import Outcome, build_edges, run_and_deliver
 from gate.errors import GateError
-from gate.measure_commands import cost_command, noise_command
-from gate.options import (
-    FILES,
-    INTERRUPTS,
-    OUT,
-    AllowDirty,
-    AsJson,
-    Config,
-    Out,
-    Quiet,
-    Verbose,
-    console,
-    local_call,
-    prepare,
-    progress_for,
-)
-from gate.report.terminal import verdict_view
-from gate.sealing_commands import keys_app, verify_command
-from gate.settings.schema import schema_text
+from gate.program import INTERRUPTS
 
-app = typer.Typer(
-    name="repro-gate",
-    help="Runs a training twice, compares, explains, prices and seals the result.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(baseline_app, name="baseline")
-app.add_typer(keys_app, name="keys")
-app.command("verify")(verify_command)
-app.command("census")(census_command)
-app.command("cost")(cost_command)
-app.command("noise")(noise_command)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-
-@app.command("gate")
-def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
-    config: Config = "",
-    out: Out = OUT,
-    base: Annotated[
-        str, typer.Option(help="Commit to run here as well when the environment moved.")
-    ] = "",
-    commit: Annotated[str, typer.Option(help="Commit to train; default: HEAD, clean.")] = "",
-    signing_key: Annotated[
-        Path | None,
-        typer.Option(
-            help="Private key (PEM) to seal a pass; pass phrase in REPRO_GATE_PASSPHRASE."
-        ),
-    ] = None,
-    trusted_keys: Annotated[
-        str, typer.Option(help="Trust file to name in the verify command.")
-    ] = ".repro-gate/trusted-keys.json",
-    *,
-    allow_plain_key: Annotated[
-        bool, typer.Option("--allow-plain-key", help="Accept a key without pass phrase.")
-    ] = False,
-    allow_dirty: AllowDirty = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    as_json: AsJson = False,
-) -> None:
-    """Run the training, judge it, write all reports; exit code 0 only for a verified pass.
-
-    Example: repro-gate gate --config examples/digits/repro-gate.yml --out demo-out
-    """
-    call = local_call(config, out, base=base, commit=commit, allow_dirty=allow_dirty)
-    request, edges = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
-    outcome = run_and_deliver(
-        request,
-        edges,
-        FileSecrets(signing_key, FILES, os.environ),
-        trusted_keys=trusted_keys,
-        allow_plain_key=allow_plain_key,
-    )
-    _print_outcome(outcome, as_json=as_json)
-    raise typer.Exit(int(outcome.exit_code))
-
-
-def _print_outcome(outcome: Outcome, *, as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(write_document(outcome.verdict).decode("utf-8"))
-        return
-    if outcome.fault is not None:
-        sys.stderr.write(f"error: {safe_block(str(outcome.fault))}\n")
-        return
-    out = console()
-    out.print(verdict_view(outcome.verdict, outcome.reports.links))
-    names = ", ".join(FILES.list_names(outcome.out, max_names=1000))
-    out.print(f"\nWritten to {outcome.out}: {names}", style="dim", soft_wrap=True)
-    if outcome.sealing.why_not:
-        out.print(f"Not sealed: {outcome.sealing.why_not}.", style="dim", soft_wrap=True)
-
-
-@app.command("schema")
-def schema_command() -> None:
-    """Print the JSON Schema of repro-gate.yml.
-
-    Example: repro-gate schema > repro-gate.schema.json
-    """
-    sys.stdout.write(schema_text())
-
-
-@app.command("action", hidden=True)
-def action_command() -> None:
-    """Run as a GitHub Action: everything comes from the runner's variables."""
-    # the runner sets it when somebody asks for debug logging
-    progress = JobLog(sys.stdout, verbose=os.environ.get("RUNNER_DEBUG") == "1")
-    runner = Runner(
-        variables=os.environ,
-        files=FILES,
-        edges=lambda top: build_edges(FILES, top, progress, INTERRUPTS, os.environ),
-        comments=github_comments,
-        say=_say,
-    )
-    raise typer.Exit(int(run_action(runner)))
-
-
-def _say(line: str) -> None:
-    """Write to the job log at once: annotations must stand where they were made."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+# Each module has a function `run` that takes the words after the verb.
+QUICK_VERBS: Final = {"digest": "gate.digest_command", "diff": "gate.diff_command"}
 
 
 def main() -> None:
     """Run a command; every fault of ours becomes its text and its exit code."""
     with INTERRUPTS.installed():
         try:
-            app(standalone_mode=True)
+            _run(sys.argv[1:])
         except GateError as error:
             sys.stderr.write(f"error: {safe_block(str(error))}\n")
             raise SystemExit(int(error.exit_code)) from error
+
+
+def _run(words: Sequence[str]) -> None:
+    if words and words[0] in QUICK_VERBS:
+        import_module(QUICK_VERBS[words[0]]).run(words[1:])
+        return
+    # slow to import
+    from gate.verbs import Verbs  # noqa: PLC0415
+
+    quick = {name: import_module(module).run.__doc__ for name, module in QUICK_VERBS.items()}
+    Verbs(quick)(standalone_mode=True)

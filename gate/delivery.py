@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gate.attestation.contents import STATE_MEMBER
 from gate.attestation.guide import package_readme
 from gate.attestation.keys import load_private_key
 from gate.attestation.package import pack
@@ -90,7 +91,7 @@ def _evidence_members(
         name = f"evidence/{run.run.label}/output.txt"
         members.append(PackageMember(name=name, path=request.out / name))
     if files.exists(request.out / TRAINED_STATE):
-        state = PackageMember(name="checkpoint/state.safetensors", path=request.out / TRAINED_STATE)
+        state = PackageMember(name=STATE_MEMBER, path=request.out / TRAINED_STATE)
         members.append(state)
     return members
 

@@ -10,7 +10,6 @@ from gate.codec.documents import write_document
 from gate.errors import ExitCode
 from gate.measurement import measure_cost, measure_noise
 from gate.options import (
-    FILES,
     OUT,
     AllowDirty,
     AsJson,
@@ -23,6 +22,7 @@ from gate.options import (
     progress_for,
     show,
 )
+from gate.program import FILES
 from gate.records.measurement import CostDocument, NoiseDocument
 from gate.records.request import GateRequest
 from gate.report.measurement_view import cost_markdown, cost_view, noise_markdown, noise_view

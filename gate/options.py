@@ -1,4 +1,4 @@
-"""What the commands share: options, the program's few single objects, the way to a request."""
+"""What the commands that train share: options, and the way from them to a request."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ from rich.console import Console, RenderableType
 
 from gate.codec.documents import write_document
 from gate.edges.console import ConsoleProgress, QuietProgress
-from gate.edges.files import LocalFiles
-from gate.edges.interrupts import Interrupts
 from gate.entry import LocalCall, build_edges, local_request
 from gate.ports import Progress
+from gate.program import FILES, INTERRUPTS
 from gate.records.document import Document
 from gate.records.request import GateRequest
 from gate.session import Edges
 
 OUT = Path("repro-gate-out")
-MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
-FILES = LocalFiles()
-INTERRUPTS = Interrupts()
 
 Config = Annotated[
     str,

@@ -63,6 +63,10 @@ class Files(Protocol):
         """Whether something lies there, a link included."""
         ...
 
+    def is_folder(self, path: Path) -> bool:
+        """Whether a real folder lies there; a link to one is none."""
+        ...
+
     def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:
         """The names in a folder, sorted; empty when there is no folder."""
         ...

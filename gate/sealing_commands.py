@@ -25,10 +25,13 @@ from gate.codec.documents import write_document
 from gate.edges.clock import SystemClock
 from gate.edges.secrets import FileSecrets
 from gate.errors import SettingsError
-from gate.options import FILES, MAX_DOCUMENT_BYTES, AsJson
+from gate.options import AsJson
+from gate.program import FILES, MAX_DOCUMENT_BYTES
 from gate.records.attestation import Expected, TrustedKeys
 
-keys_app = typer.Typer(help="Make signing keys.", no_args_is_help=True, rich_markup_mode=None)
+keys_app = typer.Typer(
+    help="Make signing keys.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+)
 
 
 @keys_app.command("generate")

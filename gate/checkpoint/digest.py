@@ -18,7 +18,7 @@ from gate.checkpoint.exclusions import (
 from gate.checkpoint.hashes import DEFAULT_HASH, named_hash
 from gate.checkpoint.hashing import available_threads, digest_leaves
 from gate.checkpoint.hostile_file import short_text
-from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf
+from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf, is_tensor
 from gate.checkpoint.parts import PARTS, part_of
 from gate.errors import EvidenceError
 
@@ -123,9 +123,7 @@ def check_leaves(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> N
 
 
 def _digested(leaf: Leaf, digest: bytes) -> LeafDigest:
+    part = part_of(leaf.path, tensor=is_tensor(leaf))
     if isinstance(leaf, TensorLeaf):
-        path, dtype, shape, source = leaf
-        part = part_of(path, tensor=True)
-        return LeafDigest(path, part, dtype, shape, source.size_bytes, digest)
-    part = part_of(leaf.path, tensor=False)
+        return LeafDigest(leaf.path, part, leaf.dtype, leaf.shape, leaf.source.size_bytes, digest)
     return LeafDigest(leaf.path, part, leaf.kind, None, len(leaf.data), digest)

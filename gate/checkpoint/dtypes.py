@@ -1,7 +1,8 @@
 """Names and sizes of element types, as the safetensors layout spells them.
 
 Both checkpoint readers speak this one vocabulary, so the same weights have the same digests however
-they were saved. `TEXT` is our own, for integers beyond 64 bits.
+they were saved. `TEXT` and `RAW` are our own, for integers beyond 64 bits and for whole files;
+`F4_X2` is a byte with two numbers, where safetensors counts the numbers (`F4`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ ELEMENT_BYTES: Final = {
     "F8_E8M0": 1,
     "F8_E4M3FNUZ": 1,
     "F8_E5M2FNUZ": 1,
+    "F4_X2": 1,
     "U16": 2,
     "I16": 2,
     "F16": 2,
@@ -32,6 +34,8 @@ ELEMENT_BYTES: Final = {
     "C128": 16,
 }
 TEXT_DTYPE: Final = "TEXT"
+# The bytes of a file whose content is not understood.
+RAW_DTYPE: Final = "RAW"
 
 # `torch.<name>` in a pickle.
 TORCH_DTYPES: Final = {
@@ -56,6 +60,7 @@ TORCH_DTYPES: Final = {
     "float64": "F64",
     "complex64": "C64",
     "complex128": "C128",
+    "float4_e2m1fn_x2": "F4_X2",
 }
 
 # `torch.<name>` as the type of a storage; UntypedStorage counts bytes.
@@ -74,3 +79,6 @@ TORCH_STORAGES: Final = {
     "ComplexFloatStorage": "C64",
     "ComplexDoubleStorage": "C128",
 }
+
+# The integers that quantized storages hold, each in a whole number of bytes.
+QUANTIZED_STORAGES: Final = {"QInt8Storage": "I8", "QUInt8Storage": "U8", "QInt32Storage": "I32"}

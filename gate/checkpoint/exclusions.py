@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gate.checkpoint.leaves import Leaf, TensorLeaf
+from gate.checkpoint.leaves import Leaf, is_tensor
 
 MACHINE_PLACE = "a place on the machine that saved it"
 WALL_CLOCK = "a time of day or a duration"
+EVENTS = "TensorBoard's events, which hold times and the name of the machine"
 SOFTWARE = "a version of the software, which the environment tells"
 
 
@@ -34,28 +35,37 @@ class Excluded:
     leaves: int
 
 
-DEFAULT_EXCLUSIONS: tuple[Exclusion, ...] = tuple(
-    Exclusion(pattern=f"**/{name}{below}", reason=reason, tensors=False)
-    for reason, names in (
+NAMES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        MACHINE_PLACE,
         (
-            MACHINE_PLACE,
-            (
-                "*path", "*paths", "*dirpath", "*dir", "*_folder", "*filename", "*hostname",
-                "*local_rank", "*model_checkpoint",
-            ),
+            "*path", "*paths", "*dirpath", "*dir", "*_folder", "*filename", "*hostname",
+            "*local_rank", "*model_checkpoint",
         ),
+    ),
+    (
+        WALL_CLOCK,
         (
-            WALL_CLOCK,
-            (
-                "*_time", "*timestamp", "*_runtime", "*_per_second", "time", "date", "datetime",
-                "*_seconds", "start_batch_time",
-            ),
+            "*_time", "*timestamp", "*_runtime", "*_per_second", "time", "date", "datetime",
+            "*_seconds", "start_batch_time",
         ),
-        (SOFTWARE, ("*version", "*_commit_hash")),
-    )
-    for name in names
-    for below in ("", "[**", "{**", "/**")
+    ),
+    (SOFTWARE, ("*version", "*_commit_hash")),
+    (EVENTS, ("events.out.tfevents*",)),
 )  # fmt: skip
+DEFAULT_EXCLUSIONS: tuple[Exclusion, ...] = (
+    *(
+        Exclusion(pattern=f"**/{name}{below}", reason=reason, tensors=False)
+        for reason, names in NAMES
+        for name in names
+        for below in ("", "[**", "{**", "/**")
+    ),
+    # scores under the names of files, so even the tensors among them move with the folder
+    *(
+        Exclusion(pattern=f"/callbacks/**/best_k_models{below}", reason=MACHINE_PLACE)
+        for below in ("", "/**")
+    ),
+)
 
 
 def compiled(pattern: str) -> str:
@@ -74,12 +84,12 @@ def without_excluded(
     kept: list[Leaf] = []
     counts: dict[Exclusion, int] = {}
     for leaf in leaves:
-        is_tensor = isinstance(leaf, TensorLeaf)
-        match = (for_tensors if is_tensor else for_values).fullmatch(leaf.path)
+        numbers = is_tensor(leaf)
+        match = (for_tensors if numbers else for_values).fullmatch(leaf.path)
         if match is None or match.lastindex is None:
             kept.append(leaf)
             continue
-        rule = (tensor_rules if is_tensor else exclusions)[match.lastindex - 1]
+        rule = (tensor_rules if numbers else exclusions)[match.lastindex - 1]
         counts[rule] = counts.get(rule, 0) + 1
     return kept, tuple(
         Excluded(pattern=rule.pattern, reason=rule.reason, leaves=count)

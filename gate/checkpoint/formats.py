@@ -1,4 +1,4 @@
-"""Opens a saved state of any format that is known, told by its content and never by its name."""
+"""Opens a saved state of any format that is known, a file or a folder, told by its content."""
 
 from __future__ import annotations
 
@@ -7,37 +7,48 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gate.checkpoint.hostile_file import HostileFile, open_hostile
+from gate.checkpoint.file_formats import UnknownContent, read_file
+from gate.checkpoint.folder_reader import read_folder
+from gate.checkpoint.hostile_file import HINT, plain_text
+from gate.checkpoint.hostile_folder import HostileFolder, open_folder
 from gate.checkpoint.leaves import StateContent
-from gate.checkpoint.safetensors_reader import read_safetensors
-from gate.checkpoint.torch_archive import SAVE_HINT, read_torch_archive
-from gate.checkpoint.zip_reader import read_zip_records
+from gate.checkpoint.sharded_reader import read_index, read_shards
+from gate.errors import DocumentError, EvidenceError
 
 if TYPE_CHECKING:
     from gate.ports import Files
 
-HEAD_BYTES = 14
-# `torch.save(..., _use_new_zipfile_serialization=False)` starts with this number as a pickle.
-LEGACY_HEAD = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"
-ZIP_HEAD = b"PK\x03\x04"
-
 
 @contextmanager
-def open_state(files: Files, path: Path, shown: str, *, max_bytes: int) -> Iterator[StateContent]:
+def open_state(
+    files: Files,
+    path: Path,
+    shown: str,
+    *,
+    max_bytes: int,
+    unknown: UnknownContent = UnknownContent.REFUSE,
+) -> Iterator[StateContent]:
     """The leaves of a saved state; their bytes can be read while the body runs.
 
-    `shown` names the file in every error. Raises `EvidenceError` saying what is wrong with it.
+    `shown` names it in every error, `max_bytes` is for all of its files together, and `unknown`
+    says what happens to files whose content is not understood. Raises `EvidenceError` saying what
+    is wrong with it.
     """
-    with open_hostile(files, path, shown, max_bytes=max_bytes) as opened:
-        yield _read_file(opened)
+    is_folder = files.is_folder(path)
+    where = path if is_folder else path.parent
+    with open_folder(files, where, shown, max_bytes=max_bytes) as folder:
+        try:
+            content = read_folder(folder, unknown) if is_folder else _read(folder, path, unknown)
+        except DocumentError as error:
+            details = tuple(map(plain_text, error.details))
+            raise EvidenceError(plain_text(error.message), hint=HINT, details=details) from error
+        yield content
 
 
-def _read_file(opened: HostileFile) -> StateContent:
-    head = opened.read_at(0, min(HEAD_BYTES, opened.size_bytes))
-    if head == LEGACY_HEAD:
-        raise opened.fault("the legacy (non-zip) torch format is not read", hint=SAVE_HINT)
-    if head.startswith(ZIP_HEAD):
-        return read_torch_archive(opened, read_zip_records(opened))
-    if head[8:9] == b"{":
-        return read_safetensors(opened)
-    raise opened.fault("is no torch.save archive and no safetensors file", hint=SAVE_HINT)
+def _read(beside: HostileFolder, path: Path, unknown: UnknownContent) -> StateContent:
+    """A file on its own, or the index of the shards beside it."""
+    opened = beside.open(path.name, shown=beside.shown)
+    places = read_index(opened)
+    if places is not None:
+        return read_shards(beside, places, path.name)
+    return read_file(opened, unknown)

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from gate.checkpoint.dtypes import RAW_DTYPE
 from gate.checkpoint.hostile_file import HostileFile
 
 PIECE_BYTES = 1024 * 1024
@@ -79,7 +80,7 @@ class HeldBytes(NamedTuple):
 
 
 class TensorLeaf(NamedTuple):
-    """A tensor under its path; `dtype` is a name of `dtypes.ELEMENT_BYTES`."""
+    """A tensor under its path; `dtype` is a name of `dtypes.ELEMENT_BYTES`, or `RAW`."""
 
     path: str
     dtype: str
@@ -96,6 +97,11 @@ class ValueLeaf(NamedTuple):
 
 
 Leaf = TensorLeaf | ValueLeaf
+
+
+def is_tensor(leaf: Leaf) -> bool:
+    """Whether a leaf holds numbers; a file whose content is not understood holds none."""
+    return isinstance(leaf, TensorLeaf) and leaf.dtype != RAW_DTYPE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

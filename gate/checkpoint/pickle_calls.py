@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gate.checkpoint.dtypes import TORCH_DTYPES, TORCH_STORAGES
+from gate.checkpoint.dtypes import QUANTIZED_STORAGES, TORCH_DTYPES, TORCH_STORAGES
 from gate.checkpoint.hostile_file import HINT, short_text
 from gate.checkpoint.pickle_nodes import (
     GlobalNode,
@@ -84,20 +84,46 @@ def _acts(function: GlobalNode) -> bool:
     return function.module.partition(".")[0] in ACTING_MODULES
 
 
-def storage(reference: object) -> StorageNode:
-    """The storage that a persistent id `("storage", type, key, location, elements)` names."""
+def storage(reference: object) -> object:
+    """What a persistent id names: a storage, or in legacy files the class of a module.
+
+    A storage is `("storage", type, key, location, elements)`; legacy files add None or
+    `(key, first element, elements)` of a part of it.
+    """
     match reference:
         case ("storage", GlobalNode() as kind, str() as key, _, int() as elements):
-            dtype = TORCH_STORAGES.get(kind.name)
-            if dtype is None or kind.module.partition(".")[0] != "torch":
-                raise fault(
-                    f"holds a storage of type {short_text(kind.name)}, which is not read",
-                    hint="Save ordinary tensors, for example dequantized ones.",
-                )
-            if not 0 <= elements < MAX_INTEGER:
-                raise fault(f"storage {short_text(key)} has an impossible size")
-            return StorageNode(key, dtype, elements)
+            return _storage(kind, key, elements, (0, elements))
+        case ("storage", GlobalNode() as kind, str() as key, _, int() as elements, None):
+            return _storage(kind, key, elements, (0, elements))
+        case (
+            "storage", GlobalNode() as kind, str() as key, _, int() as elements,
+            (str(), int() as first, int() as length),
+        ):  # fmt: skip
+            return _storage(kind, key, elements, (first, length))
+        case ("module", GlobalNode() as kind, *_):
+            # its source text follows, which is no part of a state
+            return kind
     raise fault("refers to something outside that is no storage")
+
+
+def _storage(kind: GlobalNode, key: str, elements: int, part: tuple[int, int]) -> StorageNode:
+    quantized = kind.name in QUANTIZED_STORAGES
+    dtype = QUANTIZED_STORAGES.get(kind.name) or TORCH_STORAGES.get(kind.name)
+    if dtype is None or kind.module.partition(".")[0] != "torch":
+        raise _unread_storage(kind.name)
+    if not 0 <= elements < MAX_INTEGER:
+        raise fault(f"storage {short_text(key)} has an impossible size")
+    first, length = part
+    if not 0 <= first <= first + length <= elements:
+        raise fault(f"a part of storage {short_text(key)} reaches outside it")
+    return StorageNode(key, dtype, elements, first, length, kind.name if quantized else "")
+
+
+def _unread_storage(kind: str) -> StateError:
+    return fault(
+        f"holds a storage of type {short_text(kind)}, which is not read",
+        hint="Save ordinary tensors, for example dequantized ones.",
+    )
 
 
 def _sizes(values: object, what: str) -> tuple[int, ...]:
@@ -109,28 +135,52 @@ def _sizes(values: object, what: str) -> tuple[int, ...]:
     return sizes
 
 
-def _tensor(arguments: Arguments, dtype: str | None, metadata: object) -> TensorNode:
+def _tensor(
+    arguments: Arguments, dtype: str | None, metadata: object, *, quantized: bool = False
+) -> TensorNode:
     """A tensor from (storage, offset, shape, strides, …)."""
     match arguments:
         case (StorageNode() as source, int() as offset, shape, strides, *_):
             pass
         case _:
             raise fault("rebuilds a tensor from something that is no storage")
-    if isinstance(metadata, MapNode) and any(value is True for _, value in metadata.pairs):
-        raise fault(
-            "holds a tensor that is only marked as conjugated or negated",
-            hint="Save tensor.resolve_conj().resolve_neg().",
-        )
+    if source.quantized and not quantized:
+        raise _unread_storage(source.quantized)
+    marks = _marks(metadata)
     node = TensorNode(
         storage=source,
         dtype=source.dtype if dtype is None else dtype,
         offset=offset,
         shape=_sizes(shape, "shape"),
         strides=_sizes(strides, "strides"),
+        conjugated="conj" in marks,
+        negated="neg" in marks,
     )
     if not 0 <= offset < MAX_INTEGER or len(node.shape) != len(node.strides):
         raise fault("a tensor's offset, shape and strides do not belong together")
     return node
+
+
+def _marks(metadata: object) -> set[object]:
+    """The names of what a tensor is marked with: its bytes are to be read in another way."""
+    if not isinstance(metadata, MapNode):
+        return set()
+    marks = {key for key, value in metadata.pairs if value is True and isinstance(key, str)}
+    unknown = marks - {"conj", "neg"}
+    if unknown:
+        raise fault(
+            f"holds a tensor that is marked with {short_text(str(min(unknown)))}, which is unknown",
+            hint="Save an ordinary tensor, for example tensor.clone().",
+        )
+    return set(marks)
+
+
+def rebuild_quantized(arguments: Arguments) -> tuple[TensorNode, str]:
+    """The integers of a quantized tensor, and the name of its dtype."""
+    node = _tensor(arguments, None, None, quantized=True)
+    if not node.storage.quantized:
+        raise fault("holds a quantized tensor whose storage is not quantized")
+    return node, node.storage.quantized.removesuffix("Storage").lower()
 
 
 def _rebuild_v2(arguments: Arguments) -> TensorNode:
@@ -145,7 +195,7 @@ def _rebuild_v3(arguments: Arguments) -> TensorNode:
 
 
 def _first(arguments: Arguments) -> object:
-    """A parameter is its tensor: whether it asks for gradients is no part of its value."""
+    """The tensor itself: the device that it was on is no part of its value."""
     return arguments[0] if arguments and isinstance(arguments[0], TensorNode) else None
 
 
@@ -202,8 +252,6 @@ _TENSOR_CALLS: Final[dict[tuple[str, str], Call]] = {
     ("torch._utils", "_rebuild_tensor"): _rebuild_v2,
     ("torch._utils", "_rebuild_tensor_v2"): _rebuild_v2,
     ("torch._utils", "_rebuild_tensor_v3"): _rebuild_v3,
-    ("torch._utils", "_rebuild_parameter"): _first,
-    ("torch._utils", "_rebuild_parameter_with_state"): _first,
     ("torch._utils", "_rebuild_device_tensor_from_cpu_tensor"): _first,
 }
 _CALLS: Final[dict[tuple[str, str], Call]] = {

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from gate.checkpoint.pickle_calls import fault
+from gate.checkpoint.pickle_calls import fault, storage
+from gate.checkpoint.pickle_nodes import StorageNode
 from gate.checkpoint.pickle_tensors import TensorForms
 
 
 class Machine:
-    """The stack of the innermost open group, those of the groups around it, and the memo."""
+    """The stack of the innermost open group, those of the groups around it, and the memo.
+
+    `storages` are all that were referred to, also by what is dropped later.
+    """
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.stack: list[object] = []
         self.marks: list[list[object]] = []
         self.memo: dict[int, object] = {}
-        self.tensors = TensorForms(data, self.memo)
+        self.storages: list[StorageNode] = []
+        self.tensors = TensorForms(data, self.memo, self.storages)
         self.end = 0
 
     def pop_mark(self) -> list[object]:
@@ -24,6 +29,13 @@ class Machine:
             raise fault("closes a group that it did not open")
         self.stack = self.marks.pop()
         return items
+
+    def refer_outside(self) -> None:
+        """Put what a persistent id names in its place."""
+        found = storage(self.stack[-1])
+        if isinstance(found, StorageNode):
+            self.storages.append(found)
+        self.stack[-1] = found
 
     def taken(self, start: int, length: int) -> bytes:
         """Bytes of the pickle itself."""

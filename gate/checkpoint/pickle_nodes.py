@@ -14,6 +14,9 @@ RENAMED_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 
 def global_node(module: str, name: str) -> GlobalNode:
     """The node of a name, the same under every protocol."""
+    # NumPy 2 moved its core; arrays say so, and are the same arrays
+    if module.partition(".")[0] == "numpy":
+        module = module.replace("numpy._core", "numpy.core", 1)
     return GlobalNode(RENAMED_MODULES.get(module, module), name)
 
 
@@ -58,19 +61,31 @@ class OpaqueNode:
 
 @dataclass(slots=True, eq=False)
 class StorageNode:
-    """A run of `elements` elements under a record's key."""
+    """A run of `elements` elements under a record's key.
+
+    `first` and `length` are the part that is meant, `quantized` the name of a type whose
+    elements mean nothing without a scale, or empty.
+    """
 
     key: str
     dtype: str
     elements: int
+    first: int
+    length: int
+    quantized: str
 
 
 @dataclass(slots=True, eq=False)
 class TensorNode:
-    """A view of a storage; offset and strides count elements."""
+    """A view of a storage; offset and strides count elements.
+
+    Of a conjugated one the imaginary parts, of a negated one all parts have the other sign.
+    """
 
     storage: StorageNode
     dtype: str
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    conjugated: bool = False
+    negated: bool = False

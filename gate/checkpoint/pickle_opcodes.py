@@ -10,7 +10,9 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from gate.checkpoint.pickle_calls import call, fault, storage
+from gate.checkpoint.known_calls import call
+from gate.checkpoint.numpy_nodes import ArrayNode, DtypeNode
+from gate.checkpoint.pickle_calls import fault
 from gate.checkpoint.pickle_machine import Machine
 from gate.checkpoint.pickle_memo import get, long_get, long_put, memoize, put
 from gate.checkpoint.pickle_nodes import MapNode, OpaqueNode, SetNode, global_node
@@ -182,7 +184,7 @@ def _set_items(machine: Machine, position: int) -> int:
 
 
 def _persistent_id(machine: Machine, position: int) -> int:
-    machine.stack[-1] = storage(machine.stack[-1])
+    machine.refer_outside()
     return position
 
 
@@ -205,7 +207,7 @@ def _build(machine: Machine, position: int) -> int:
     """Attributes of a map are kept too, but for the versions that `state_dict()` notes there."""
     state = machine.stack.pop()
     target = machine.stack[-1]
-    if isinstance(target, OpaqueNode):
+    if isinstance(target, OpaqueNode | ArrayNode | DtypeNode):
         target.states.append(state)
     elif isinstance(target, MapNode):
         pairs = state.pairs if isinstance(state, MapNode) else [("state", state)]

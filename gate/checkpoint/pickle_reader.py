@@ -28,13 +28,24 @@ def read_pickle(data: bytes) -> object:
 
 def read_pickle_at(data: bytes, start: int) -> tuple[object, int]:
     """The same for a pickle that begins at `start`, and where it ended."""
+    machine = interpret(data, start)
+    return machine.stack[0], machine.end
+
+
+def interpret(data: bytes, start: int) -> Machine:
+    """The machine after a pickle that begins at `start`; its value is the only one on the stack.
+
+    Raises as `read_pickle` does.
+    """
     if data[start : start + 2] not in HEADS:
         raise fault("is not a pickle of protocol 2 to 5")
-    return interpret(Machine(data), start + 2)
+    machine = Machine(data)
+    run_opcodes(machine, start + 2)
+    return machine
 
 
-def interpret(machine: Machine, start: int) -> tuple[object, int]:
-    """The value that the opcodes from `start` on leave, and where they ended."""
+def run_opcodes(machine: Machine, start: int) -> None:
+    """Let the opcodes from `start` on work until the last one; one value is on the stack then."""
     try:
         _run(machine, start)
     except (IndexError, struct.error) as error:
@@ -43,7 +54,6 @@ def interpret(machine: Machine, start: int) -> tuple[object, int]:
         raise fault("its pickle holds text that is no UTF-8") from error
     if machine.marks or len(machine.stack) != 1:
         raise fault("ends with open values or bytes behind its end")
-    return machine.stack[0], machine.end
 
 
 def _run(machine: Machine, position: int) -> None:

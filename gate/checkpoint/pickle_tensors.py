@@ -13,7 +13,8 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from gate.checkpoint.pickle_calls import StateError, call, storage
+from gate.checkpoint.known_calls import call
+from gate.checkpoint.pickle_calls import StateError, storage
 from gate.checkpoint.pickle_nodes import GlobalNode, MapNode, StorageNode, TensorNode
 
 BUILDER: Final = ("torch._utils", "_rebuild_tensor_v2")
@@ -70,9 +71,10 @@ class Form(NamedTuple):
 class TensorForms:
     """Takes tensors out of one pickle and into its memo."""
 
-    def __init__(self, data: bytes, memo: dict[int, object]) -> None:
+    def __init__(self, data: bytes, memo: dict[int, object], storages: list[StorageNode]) -> None:
         self._data = data
         self._memo = memo
+        self._storages = storages
         self._known: dict[Raw, Form | None] = {}
         self._late: list[tuple[Form, TensorNode, tuple[int, ...]]] = []
         self._newest = -1
@@ -99,18 +101,22 @@ class TensorForms:
         if form.recall(self._memo) != form.recalled or not self._are_new(places):
             return None
         sample = form.sample
-        source = StorageNode(key.decode("ascii"), sample.dtype, sample.storage.elements)
+        like = sample.storage
+        source = StorageNode(
+            key.decode("ascii"), like.dtype, like.elements, like.first, like.length, like.quantized
+        )
         tensor = TensorNode(source, sample.dtype, sample.offset, sample.shape, sample.strides)
         self._newest = places[-1]
+        self._storages.append(source)
         self._late.append((form, tensor, places))
         return tensor, match.end()
 
     def _are_new(self, places: tuple[int, ...]) -> bool:
         """Whether they follow each other, and nothing was remembered there before."""
-        first, last = places[0], places[-1]
+        first = places[0]
         return (
             first > self._newest
-            and places == tuple(range(first, last + 1))
+            and places == tuple(range(first, first + len(places)))
             and self._memo.keys().isdisjoint(places)
         )
 

@@ -25,6 +25,7 @@ MAX_NAME = 450
 METADATA_KEY = "__metadata__"
 MAX_DIMENSIONS = 64
 MAX_SIZE = 2**63
+HALF_BYTES = "F4"
 
 FORMAT = "safetensors"
 FIELD_NAMES = ("dtype", "shape", "data_offsets")
@@ -106,6 +107,9 @@ def _read_entry(opened: HostileFile, name: str, entry: object) -> TensorEntry:
         dtype = shape = start = end = None
     if not isinstance(dtype, str) or not isinstance(shape, list):
         raise opened.fault(f"tensor {short_text(name)}: needs dtype, shape and data_offsets")
+    if dtype == HALF_BYTES and shape and _sizes((shape[-1],)) and shape[-1] % 2 == 0:
+        # torch counts bytes with two numbers each, and so do we
+        dtype, shape = "F4_X2", [*shape[:-1], shape[-1] // 2]
     problem = ""
     if len(fields) != len(FIELD_NAMES):
         problem = "has more than dtype, shape and data_offsets"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gate.checkpoint.hostile_file import short_text
+from gate.checkpoint.numpy_nodes import ArrayNode, DtypeNode
 from gate.checkpoint.pickle_calls import StateError, fault
 from gate.checkpoint.pickle_nodes import MapNode, OpaqueNode, SetNode, TensorNode
 
@@ -33,6 +34,8 @@ def leaves(root: object) -> Iterator[tuple[str, object]]:
     visits = 0
     while waiting:
         path, node, depth = waiting.pop()
+        if isinstance(node, ArrayNode | DtypeNode):
+            node = node.value()
         children = _children(node)
         if not children or isinstance(node, OpaqueNode):
             yield path, node

@@ -62,9 +62,11 @@ def tensor_source(
     in memory and is too large for that.
     """
     width = ELEMENT_BYTES[tensor.dtype]
-    start = storage_start + tensor.offset * width
+    # a part of a storage counts the elements of the storage's own type
+    offset = tensor.offset * width + tensor.storage.first * ELEMENT_BYTES[tensor.storage.dtype]
+    start = storage_start + offset
     elements, span, in_a_row = _geometry(tensor.shape, tensor.strides)
-    if (tensor.offset + span) * width > storage_bytes:
+    if offset + span * width > storage_bytes:
         raise opened.fault("a tensor reaches outside its storage")
     if in_a_row:
         return FileSpan(opened, start, elements * width)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from gate.checkpoint.collector import collector_at_rest
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.hostile_file import HostileFile, short_text
-from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf, TensorSource
+from gate.checkpoint.leaves import Leaf, StateContent, TensorSource
+from gate.checkpoint.node_leaves import node_leaves
 from gate.checkpoint.pickle_calls import StateError
-from gate.checkpoint.pickle_nodes import StorageNode, TensorNode
+from gate.checkpoint.pickle_nodes import TensorNode
 from gate.checkpoint.pickle_reader import read_pickle
-from gate.checkpoint.plain_values import value_leaf
-from gate.checkpoint.state_tree import leaves as named_nodes
 from gate.checkpoint.tensor_sources import tensor_source
 from gate.checkpoint.zip_headers import ZipRecord
 
@@ -27,6 +26,11 @@ SAVE_HINT = "Save it with torch.save(state, path) or as safetensors, and let the
 def is_torch_archive(records: dict[str, ZipRecord]) -> bool:
     """Whether a zip archive has what `torch.save` writes."""
     return any(name.endswith(PICKLE_NAME) and name.count("/") == 1 for name in records)
+
+
+def is_script(records: dict[str, ZipRecord]) -> bool:
+    """Whether an archive of torch holds a program (TorchScript) instead of a state."""
+    return any(name.endswith("/constants.pkl") and name.count("/") == 1 for name in records)
 
 
 def read_torch_archive(opened: HostileFile, records: dict[str, ZipRecord]) -> StateContent:
@@ -57,6 +61,12 @@ class _TorchArchive:
         if len(pickles) != 1:
             raise self._opened.fault("is a zip archive but not one of torch.save", hint=SAVE_HINT)
         prefix = pickles[0].removesuffix(PICKLE_NAME)
+        packed = next((name for name, record in self._records.items() if record.deflated), None)
+        if packed is not None:
+            raise self._opened.fault(
+                f"zip entry {short_text(packed)} is compressed",
+                hint="torch.save stores records without compression; save the file with it.",
+            )
         if f"{prefix}/constants.pkl" in self._records:
             raise self._opened.fault("is a TorchScript archive, not a state", hint=SAVE_HINT)
         order = self._records.get(f"{prefix}/byteorder")
@@ -73,14 +83,7 @@ class _TorchArchive:
         """Interpret the pickle and look up where each tensor lies."""
         record = self._records[f"{self._prefix}{PICKLE_NAME}"]
         root = read_pickle(self._bytes_of(record, MAX_PICKLE_BYTES))
-        return [self._leaf(path, node) for path, node in named_nodes(root)]
-
-    def _leaf(self, path: str, node: object) -> Leaf:
-        if isinstance(node, StorageNode):
-            node = TensorNode(node, node.dtype, 0, (node.elements,), (1,))
-        if isinstance(node, TensorNode):
-            return TensorLeaf(path, node.dtype, node.shape, self._source(node))
-        return value_leaf(path, node)
+        return node_leaves(root, self._source)
 
     def _source(self, tensor: TensorNode) -> TensorSource:
         storage = tensor.storage

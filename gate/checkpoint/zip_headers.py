@@ -13,6 +13,7 @@ from typing import NamedTuple
 from gate.checkpoint.hostile_file import HostileFile, short_text
 
 ENCRYPTED_FLAG = 0x1
+STORED, DEFLATED = 0, 8
 # Magic, flags, method, and the lengths of name and extra fields.
 LOCAL = struct.Struct("<4s2x2H16x2H")
 LOCAL_MAGIC = b"PK\x03\x04"
@@ -22,19 +23,23 @@ MAX_GAP_BYTES = 16 * 1024
 
 
 class Entry(NamedTuple):
-    """What the directory says of a stored entry."""
+    """What the directory says of an entry."""
 
     header_start: int
-    size_bytes: int
     name: bytes
+    method: int
+    stored_bytes: int
+    size_bytes: int
 
 
 class ZipRecord(NamedTuple):
-    """A stored entry: where its bytes lie in the archive."""
+    """An entry: where its `stored_bytes` lie, and how many they are once they are unpacked."""
 
     name: str
     start: int
+    stored_bytes: int
     size_bytes: int
+    deflated: bool
 
 
 def shown_name(name: bytes) -> str:
@@ -53,14 +58,14 @@ def located(opened: HostileFile, entries: Iterable[Entry]) -> Iterator[ZipRecord
         end = last.header_start + LOCAL.size + len(last.name)
         data = buffer[: end - first]
         opened.read_into(first, data)
-        for header_start, size_bytes, name in window:
+        for header_start, name, wanted, stored_bytes, size_bytes in window:
             position = header_start - first
             magic, flags, method, name_bytes, extra_bytes = LOCAL.unpack_from(data, position)
             position += LOCAL.size
             text = name.decode("utf-8", "replace")
             if (
                 magic != LOCAL_MAGIC
-                or method != 0
+                or method != wanted
                 or flags & ENCRYPTED_FLAG
                 or name_bytes != len(name)
                 or data[position : position + name_bytes] != name
@@ -68,7 +73,8 @@ def located(opened: HostileFile, entries: Iterable[Entry]) -> Iterator[ZipRecord
                 raise opened.fault(
                     f"zip entry {short_text(text)}: its two headers contradict each other"
                 )
-            yield ZipRecord(text, first + position + name_bytes + extra_bytes, size_bytes)
+            start = first + position + name_bytes + extra_bytes
+            yield ZipRecord(text, start, stored_bytes, size_bytes, method == DEFLATED)
 
 
 def _windows(entries: list[Entry]) -> Iterator[list[Entry]]:

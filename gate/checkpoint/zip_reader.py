@@ -1,9 +1,9 @@
-"""Finds the records of an uncompressed zip archive, as `torch.save` writes it.
+"""Finds the records of a zip archive, as `torch.save` and NumPy write it.
 
-Only what that writer makes is read: stored entries, no encryption, no comment, every name once, no
-two entries over the same bytes. Anything else is refused, because two readers could see two
-different archives in it. Source: PKWARE APPNOTE 6.3.10, sections 4.3 and 4.5.3. Checksums are not
-verified: the gate hashes the bytes themselves.
+Only what these writers make is read: stored or deflated entries, no encryption, no comment, every
+name once, no two entries over the same bytes. Anything else is refused, because two readers could
+see two different archives in it. Source: PKWARE APPNOTE 6.3.10, sections 4.3 and 4.5.3. Checksums
+are not verified: the gate hashes the bytes themselves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from operator import attrgetter
 from typing import Any
 
 from gate.checkpoint.hostile_file import HostileFile, short_text
-from gate.checkpoint.zip_headers import ENCRYPTED_FLAG, Entry, ZipRecord, located, shown_name
+from gate.checkpoint.zip_headers import (
+    DEFLATED,
+    ENCRYPTED_FLAG,
+    STORED,
+    Entry,
+    ZipRecord,
+    located,
+    shown_name,
+)
 from gate.errors import EvidenceError
 
 MAX_ENTRIES = 200_000
@@ -24,6 +32,8 @@ MAX_DIRECTORY_BYTES = 64 * 1024 * 1024
 UNKNOWN_32 = 0xFFFFFFFF
 UNKNOWN_16 = 0xFFFF
 ZIP64_FIELD = 1
+# Deflate cannot do better than 1,032 to 1 (RFC 1951: 258 bytes for two bits).
+MAX_RATIO = 1032
 
 END = struct.Struct("<4s4H2IH")
 END_MAGIC = b"PK\x05\x06"
@@ -31,7 +41,7 @@ END64_LOCATOR = struct.Struct("<4sIQI")
 END64_LOCATOR_MAGIC = b"PK\x06\x07"
 END64 = struct.Struct("<4sQ2H2I4Q")
 END64_MAGIC = b"PK\x06\x06"
-# Of an entry: magic, flags, method, both sizes, the three lengths, and where its data begins.
+# Of an entry: magic, flags, method, both sizes, the three lengths, and where its header begins.
 CENTRAL = struct.Struct("<4s4x2H8x2I3H8xI")
 CENTRAL_MAGIC = b"PK\x01\x02"
 
@@ -131,32 +141,42 @@ def _central_entries(opened: HostileFile, directory: _Directory) -> Iterator[Ent
 
 
 def _entry(opened: HostileFile, fields: tuple[Any, ...]) -> Entry:
-    """One entry, in which large values have taken the place of those that do not fit."""
-    _, flags, method, compressed, size_bytes, _, _, _, header_start, name, extra = fields
+    """One entry, checked; large values have taken the place of those that do not fit."""
+    _, flags, method, stored_bytes, size_bytes, _, _, _, header_start, name, extra = fields
     if flags & ENCRYPTED_FLAG:
-        raise opened.fault(f"zip entry {short_text(shown_name(name))} is encrypted")
-    if method != 0 or compressed != size_bytes:
-        raise _compressed(opened, name)
-    if UNKNOWN_32 not in {size_bytes, header_start}:
-        return Entry(header_start, size_bytes, name)
+        raise _fault(opened, name, "is encrypted")
+    if method not in {STORED, DEFLATED}:
+        raise _fault(opened, name, f"is compressed by method {method}, which is not read")
+    if UNKNOWN_32 in {size_bytes, stored_bytes, header_start}:
+        size_bytes, stored_bytes, header_start = _large_values(
+            opened, name, (size_bytes, stored_bytes, header_start), extra
+        )
+    if method == STORED and stored_bytes != size_bytes:
+        raise _fault(opened, name, "is stored in another size than its own")
+    if size_bytes > stored_bytes * MAX_RATIO + MAX_RATIO:
+        problem = f"says to unpack {stored_bytes:,} bytes to {size_bytes:,}"
+        raise _fault(opened, name, f"{problem}, which no compression can")
+    return Entry(header_start, name, method, stored_bytes, size_bytes)
+
+
+def _fault(opened: HostileFile, name: bytes, problem: str) -> EvidenceError:
+    return opened.fault(f"zip entry {short_text(shown_name(name))} {problem}")
+
+
+def _large_values(
+    opened: HostileFile, name: bytes, plain: tuple[int, int, int], extra: bytes
+) -> list[int]:
+    """Full size, stored size, start: what does not fit 32 bits stands in the zip64 field so."""
+    large = iter(_large_numbers(extra))
+    found = [next(large, -1) if value == UNKNOWN_32 else value for value in plain]
+    if -1 in found:
+        raise _fault(opened, name, "lacks its 64-bit sizes")
+    return found
+
+
+def _large_numbers(extra: bytes) -> list[int]:
     large = _extra_field(extra, ZIP64_FIELD)
-    values = [value for (value,) in struct.iter_unpack("<Q", large[: len(large) // 8 * 8])]
-    unknown_sizes, unknown_start = size_bytes == UNKNOWN_32, header_start == UNKNOWN_32
-    if len(values) < 2 * unknown_sizes + unknown_start:
-        raise opened.fault(f"zip entry {short_text(shown_name(name))} lacks its 64-bit sizes")
-    if unknown_sizes:
-        # Both sizes are unknown together: the plain one stands first, then the compressed one.
-        size_bytes, compressed, *values = values
-        if size_bytes != compressed:
-            raise _compressed(opened, name)
-    return Entry(values[0] if unknown_start else header_start, size_bytes, name)
-
-
-def _compressed(opened: HostileFile, name: bytes) -> EvidenceError:
-    return opened.fault(
-        f"zip entry {short_text(shown_name(name))} is compressed",
-        hint="torch.save stores records without compression; save the file with it.",
-    )
+    return [value for (value,) in struct.iter_unpack("<Q", large[: len(large) // 8 * 8])]
 
 
 def _extra_field(extra: bytes, wanted: int) -> bytes:
@@ -172,8 +192,8 @@ def _extra_field(extra: bytes, wanted: int) -> bytes:
 def _check_apart(opened: HostileFile, records: Iterable[ZipRecord], limit: int) -> None:
     """No record may reach into the next one or into the directory."""
     end = 0
-    for record in sorted(records, key=attrgetter("start", "size_bytes")):
-        name, start, size_bytes = record
-        if start < end or start + size_bytes > limit:
+    for record in sorted(records, key=attrgetter("start", "stored_bytes")):
+        name, start, stored_bytes = record[:3]
+        if start < end or start + stored_bytes > limit:
             raise opened.fault(f"zip entry {short_text(name)} lies over other data")
-        end = start + size_bytes
+        end = start + stored_bytes

@@ -157,9 +157,16 @@ def _tensor_deltas(
 
 
 def _shown(tensor: TensorDigest | None) -> str:
+    """What a reader can tell apart: type, shape and digest; of a plain value its kind and digest.
+
+    A value itself is not in the manifest, since it may be a secret of whoever saved it.
+    """
     if tensor is None:
         return ABSENT
-    return f"{tensor.dtype}{list(tensor.shape)} {tensor.sha256[:SHOWN_DIGITS]}"
+    digest = tensor.sha256[:SHOWN_DIGITS]
+    if tensor.dtype.islower():
+        return f"{tensor.dtype} value {digest}"
+    return f"{tensor.dtype}{list(tensor.shape)} {digest}"
 
 
 def compare_environments(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -51,6 +52,11 @@ class LocalFiles:
             except (FileNotFoundError, NotADirectoryError):
                 return False
             return True
+
+    def is_folder(self, path: Path) -> bool:
+        """Whether a real folder lies there; a link to one is none."""
+        with storage_faults("looking at", path):
+            return self.exists(path) and stat.S_ISDIR(os.lstat(path).st_mode)
 
     def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:
         """The names in a folder, sorted; empty when there is none, refused beyond `max_names`."""

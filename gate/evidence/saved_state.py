@@ -8,6 +8,7 @@ from pathlib import Path
 from gate.checkpoint.canonical import ALGORITHM
 from gate.checkpoint.digest import LeafDigest, StateDigest, digest_state, roots_of
 from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Exclusion
+from gate.checkpoint.file_formats import UnknownContent
 from gate.checkpoint.formats import open_state
 from gate.checkpoint.hashes import DEFAULT_HASH
 from gate.checkpoint.hostile_file import open_hostile
@@ -42,9 +43,10 @@ def captured_state(files: Files, path: Path, rank: int) -> list[LeafDigest]:
 def saved_checkpoint(
     files: Files, workdir_tree: Path, train: TrainSettings
 ) -> tuple[list[LeafDigest], tuple[str, ...]]:
-    """What the script saved itself, when the settings name a file, and notes about it.
+    """What the script saved itself, when the settings name a file or folder, and notes about it.
 
-    Raises `EvidenceError` for a checkpoint that is missing, unreadable or empty.
+    In a folder a file whose content is not understood counts by its bytes. Raises
+    `EvidenceError` for a checkpoint that is missing, unreadable or empty.
     """
     if train.checkpoint is None:
         return [], ()
@@ -56,7 +58,8 @@ def saved_checkpoint(
             "saves only at its end does not get there when max_steps stops it earlier.",
         )
     exclusions = (*_own_exclusions(train), *DEFAULT_EXCLUSIONS)
-    with open_state(files, path, shown, max_bytes=MAX_STATE_BYTES) as content:
+    unknown = UnknownContent.BYTES if files.is_folder(path) else UnknownContent.REFUSE
+    with open_state(files, path, shown, max_bytes=MAX_STATE_BYTES, unknown=unknown) as content:
         found = digest_state(content, exclusions=exclusions, max_bytes=MAX_STATE_BYTES)
     if not any(leaf.shape is not None or leaf.kind in NUMBERS for leaf in found.leaves):
         raise EvidenceError(

@@ -91,13 +91,13 @@ class TrainSettings(Document):
     )
     checkpoint: RelativePath | None = Field(
         default=None,
-        description="File that the script saves, relative to train.workdir; its tensors are "
-        "compared beside the state that the guest captures.",
+        description="File or folder that the script saves, relative to train.workdir, of any "
+        "format that is read; what it holds is compared beside the state that the guest captures.",
     )
     checkpoint_exclude: tuple[CheckpointExclusion, ...] = Field(
         default=(),
         max_length=50,
-        description="Leaves of that file that do not count; each is reported with its reason.",
+        description="Leaves of it that do not count; each is reported with its reason.",
     )
     device: Device = Field(
         default=Device.AUTO,

@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from gate.records.census import CensusReport
 from gate.report.layout import Limits
 from gate.report.operators import NOTHING_FOUND, operators_section
-from gate.report.terminal import section_view
+from gate.report.tables import section_view
 
 
 def census_view(census: CensusReport, limits: Limits) -> RenderableType:

@@ -6,7 +6,7 @@ import math
 
 from gate.records.comparison import Comparison, MetricDelta
 from gate.report.layout import Cell, Limits, Row, Section, Table, table_of
-from gate.report.wording import magnitude, share, short, short_if_digest
+from gate.report.wording import magnitude, share, short_if_digest
 
 
 def comparison_sections(
@@ -94,8 +94,8 @@ def _tensors(name: str, comparison: Comparison, limits: Limits) -> Section | Non
         (
             Cell(delta.name, code=True),
             Cell(delta.kind.value),
-            Cell(short(delta.expected), code=True),
-            Cell(short(delta.observed), code=True),
+            Cell(short_if_digest(delta.expected), code=True),
+            Cell(short_if_digest(delta.observed), code=True),
         )
         for delta in comparison.tensors
     )

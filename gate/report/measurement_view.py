@@ -15,7 +15,7 @@ from gate.report.measurement_words import (
     noise_headline,
     noise_sections,
 )
-from gate.report.terminal import section_view
+from gate.report.tables import section_view
 
 MARKDOWN_LIMIT_BYTES = 60_000
 SHOWN_PARTS = ("device", "cpu", "torch", "threads")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table as RichTable
@@ -14,7 +13,8 @@ from gate.records.report import ReportLinks
 from gate.records.verdict import Outcome, Verdict
 from gate.report.assembly import assemble
 from gate.report.escape import clean, clean_name, command_lines
-from gate.report.layout import Alert, Cell, Limits, Report, Section
+from gate.report.layout import Alert, Limits, Report
+from gate.report.tables import cell_text, section_view
 
 TERMINAL_LIMITS = Limits(deltas=5, rows=12)
 COMMAND_WIDTH = 76
@@ -53,32 +53,8 @@ def _overview(report: Report) -> RenderableType:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for question, answer in report.overview.rows:
-        table.add_row(Text(clean_name(question.text, 30)), _cell(answer))
+        table.add_row(Text(clean_name(question.text, 30)), cell_text(answer))
     return Padding(table, (1, 0, 0, 0))
-
-
-def section_view(section: Section) -> RenderableType:
-    """A titled table; every cell is text, never markup."""
-    data = section.table
-    table = RichTable(
-        box=box.SIMPLE_HEAD, title=Text(section.title, style="bold"), title_justify="left"
-    )
-    for index, heading in enumerate(data.headings):
-        table.add_column(
-            Text(clean_name(heading, 30)),
-            justify="right" if index in data.right else "left",
-            overflow="fold",
-        )
-    for row in data.rows:
-        table.add_row(*map(_cell, row))
-    if data.omitted:
-        table.caption = Text(f"and {data.omitted:,} more")
-        table.caption_justify = "left"
-    return Padding(table, (1, 0, 0, 0))
-
-
-def _cell(cell: Cell) -> Text:
-    return Text(clean_name(cell.text) if cell.code else clean(cell.text))
 
 
 def _facts(report: Report) -> list[RenderableType]:

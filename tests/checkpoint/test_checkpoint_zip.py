@@ -53,8 +53,19 @@ def test_every_cut_of_an_archive_is_refused(whole: Path) -> None:
     [
         (CENTRAL, 8, b"\x01", "zip entry 'bad/data.pkl' is encrypted"),
         (LOCAL, 6, b"\x01", "zip entry 'bad/data.pkl': its two headers contradict each other"),
-        (CENTRAL, 10, b"\x08", "zip entry 'bad/data.pkl' is compressed"),
-        (CENTRAL, 20, b"\x01", "zip entry 'bad/data.pkl' is compressed"),
+        (CENTRAL, 10, b"\x08", "zip entry 'bad/data.pkl': its two headers contradict each other"),
+        (
+            CENTRAL,
+            10,
+            b"\x0c",
+            "zip entry 'bad/data.pkl' is compressed by method 12, which is not read",
+        ),
+        (
+            CENTRAL,
+            20,
+            b"\x01",
+            "zip entry 'bad/data.pkl' is stored in another size than its own",
+        ),
         (LOCAL, 8, b"\x08", "zip entry 'bad/data.pkl': its two headers contradict each other"),
         (LOCAL, 30, b"good", "zip entry 'bad/data.pkl': its two headers contradict each other"),
         (CENTRAL, 42, b"\x01", "zip entry 'bad/data.pkl': its two headers contradict each other"),
@@ -102,7 +113,7 @@ def test_large_sizes_stand_in_the_64_bit_field(whole: Path, tmp_path: Path) -> N
     assert root_of(rewritten(tmp_path, content, sizes=(16, 16))) == before
     assert root_of(rewritten(tmp_path, content, sizes=())) == before
     other = rewritten(tmp_path, content, sizes=(16, 17))
-    assert refusal(other) == "zip entry 'bad/data/0' is compressed"
+    assert refusal(other) == "zip entry 'bad/data/0' is stored in another size than its own"
 
 
 def rewritten(folder: Path, content: bytes, sizes: tuple[int, ...]) -> Path:
@@ -156,13 +167,13 @@ def test_an_empty_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.pt").write_bytes(LOCAL)
     assert refusal(tmp_path / "a.pt") == "is cut short or points behind its own end"
     (tmp_path / "a.pt").write_bytes(LOCAL + END + b"\0" * 12 + b"\x04" + b"\0" * 5)
-    assert refusal(tmp_path / "a.pt") == "is a zip archive but not one of torch.save"
+    assert refusal(tmp_path / "a.pt") == "is a zip archive of neither torch nor NumPy"
 
 
 def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.docx", "w") as target:
         target.writestr("word/document.xml", b"")
-    assert refusal(tmp_path / "a.docx") == "is a zip archive but not one of torch.save"
+    assert refusal(tmp_path / "a.docx") == "is a zip archive of neither torch nor NumPy"
 
 
 def test_two_states_in_one_archive_are_refused(tmp_path: Path) -> None:
@@ -182,10 +193,10 @@ def test_a_long_record_is_refused_unread(tmp_path: Path, monkeypatch: pytest.Mon
     assert refusal(archive(tmp_path, WHOLE)) == "zip entry 'bad/data.pkl' is too large"
 
 
-@pytest.mark.parametrize("content", [b"", b"PK", b"not a checkpoint", b"\x80\x02}.", b"\0" * 100])
+@pytest.mark.parametrize("content", [b"", b"PK", b"not a checkpoint", b"\0" * 100])
 def test_an_unknown_kind_of_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.pt").write_bytes(content)
-    assert refusal(tmp_path / "a.pt") == "is no torch.save archive and no safetensors file"
+    assert refusal(tmp_path / "a.pt") == "is of no format that is known"
 
 
 def test_a_link_is_not_followed(whole: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gate.comparison.canary import run_canary
 from gate.comparison.compare import compare_results, compare_steps
 from gate.records.comparison import Comparison, TensorChange
-from gate.records.evidence import RunEvidence, StepDigest
+from gate.records.evidence import CheckpointManifest, RunEvidence, StepDigest
 
 COMPARE = settings_of().compare
 VALUES = st.lists(st.floats(allow_nan=False), min_size=1, max_size=5).map(tuple)
@@ -34,6 +34,21 @@ def test_a_changed_tensor_shows_both_sides() -> None:
     (delta,) = _compare(evidence_of(), evidence_of(weights=b"WEIGHTS")).tensors
     assert (delta.name, delta.kind) == ("weight", TensorChange.CHANGED)
     assert delta.expected.startswith("U8[7] ")
+    assert delta.expected != delta.observed
+
+
+def test_a_changed_value_shows_its_kind_and_two_digests() -> None:
+    def manifest(content: bytes) -> CheckpointManifest:
+        one = manifest_of(epoch=content)
+        value = one.tensors[0].model_copy(update={"dtype": "int", "shape": ()})
+        return one.model_copy(update={"tensors": (value,)})
+
+    left, right = (
+        evidence_of().model_copy(update={"checkpoint": manifest(content)})
+        for content in (b"1", b"2")
+    )
+    (delta,) = _compare(left, right).tensors
+    assert delta.expected.startswith("int value ")
     assert delta.expected != delta.observed
 
 

@@ -213,6 +213,25 @@ def test_a_checkpoint_that_is_a_pipe_is_refused(guest: GuestFolder) -> None:
     assert "c.pt: cannot be read" in refusal(guest, train=train_of(checkpoint="c.pt")).message
 
 
+def test_a_checkpoint_may_be_a_folder_without_links(guest: GuestFolder) -> None:
+    guest.whole()
+    folder = guest.path.parent / "saved"
+    folder.mkdir()
+    (folder / "a.json").write_text('{"epoch": 3}')
+    (folder / "notes.txt").write_text("text")
+    evidence = collect(guest, train=train_of(checkpoint="saved"))
+    assert [tensor.name for tensor in evidence.checkpoint.tensors] == [
+        "checkpoint/a/epoch", "checkpoint/notes", "state/model/0/weight",
+    ]  # fmt: skip
+    assert evidence.notes == (
+        "saved: notes.txt: its content is not understood, so its bytes were compared as they are",
+    )
+    (folder / "secret").symlink_to("/etc/passwd")
+    error = refusal(guest, train=train_of(checkpoint="saved"))
+    assert error.message.startswith("saved/secret: cannot be read: ")
+    assert "is a link, not a regular file" in error.message
+
+
 def test_metrics_are_not_read_from_cut_output(guest: GuestFolder) -> None:
     guest.whole()
     with pytest.raises(EvidenceError, match="the script printed 2,000,000 bytes, of which"):

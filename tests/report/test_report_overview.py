@@ -177,3 +177,14 @@ def test_only_tensors_can_differ() -> None:
     only = against_baseline(tensors=(tensor("model/0/head.weight"),))
     verdict = CODE_DRIFT.model_copy(update={"baseline": only})
     assert section(verdict, "Baseline: tensors that differ (1)").total == 1
+
+
+def test_the_digest_of_a_tensor_is_seen_whatever_its_shape() -> None:
+    sides = {
+        "expected": "F32[50257, 768] 0123456789abcdef",
+        "observed": "int value fedcba9876543210",
+    }
+    only = against_baseline(tensors=(tensor("model/0/head.weight").model_copy(update=sides),))
+    verdict = CODE_DRIFT.model_copy(update={"baseline": only})
+    (row,) = section(verdict, "Baseline: tensors that differ (1)").rows
+    assert [cell.text for cell in row[2:]] == list(sides.values())

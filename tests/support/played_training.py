@@ -76,6 +76,7 @@ if "exit" in play:
 if "tamper" in play:
     write("tamper", ".jsonl", json.dumps(play["tamper"]).encode())
 for name, text in play.get("files", {}).items():
+    (here / name).parent.mkdir(parents=True, exist_ok=True)
     (here / name).write_text(text)
 """
 SETTINGS = """\

@@ -1,0 +1,63 @@
+"""Makes leaves of an interpreted state, whatever file it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from gate.checkpoint.byte_sources import FlippedSigns
+from gate.checkpoint.dtypes import ELEMENT_BYTES
+from gate.checkpoint.leaves import Leaf, TensorLeaf, TensorSource
+from gate.checkpoint.numpy_nodes import HeldTensor
+from gate.checkpoint.pickle_calls import fault
+from gate.checkpoint.pickle_nodes import StorageNode, TensorNode
+from gate.checkpoint.plain_values import value_leaf
+from gate.checkpoint.state_tree import leaves as tree_leaves
+
+SourceOf = Callable[[TensorNode], TensorSource]
+REAL_DTYPES = frozenset(("F16", "BF16", "F32", "F64"))
+COMPLEX_DTYPES = frozenset(("C32", "C64", "C128"))
+
+
+def node_leaves(root: object, source_of: SourceOf) -> list[Leaf]:
+    """Every leaf of a state; `source_of` tells where the bytes of a tensor lie.
+
+    Raises `StateError` for a state that cannot be walked, and whatever `source_of` raises.
+    """
+    return [_leaf(path, node, source_of) for path, node in tree_leaves(root)]
+
+
+def below(prefix: str, leaves: Iterable[Leaf]) -> list[Leaf]:
+    """The same leaves under another path."""
+    return [leaf._replace(path=prefix + leaf.path) for leaf in leaves]
+
+
+def no_storages(tensor: TensorNode) -> TensorSource:
+    """The sources of a file that has no place for storages."""
+    del tensor
+    raise fault("refers to a storage, but it is no file that has any")
+
+
+def _leaf(path: str, node: object, source_of: SourceOf) -> Leaf:
+    if isinstance(node, StorageNode):
+        node = TensorNode(node, node.dtype, 0, (node.length,), (1,))
+    if isinstance(node, TensorNode):
+        return TensorLeaf(path, node.dtype, node.shape, _with_signs(node, source_of(node)))
+    if isinstance(node, HeldTensor):
+        return TensorLeaf(path, node.dtype, node.shape, node.source)
+    return value_leaf(path, node)
+
+
+def _with_signs(tensor: TensorNode, source: TensorSource) -> TensorSource:
+    """The bytes that the tensor means: torch may only note that signs are to be flipped."""
+    if not tensor.conjugated and not tensor.negated:
+        return source
+    width = ELEMENT_BYTES[tensor.dtype]
+    if tensor.dtype in COMPLEX_DTYPES:
+        flips = (tensor.negated, tensor.negated != tensor.conjugated)
+        return FlippedSigns(source, width // 2, flips)
+    if tensor.dtype in REAL_DTYPES and not tensor.conjugated:
+        return FlippedSigns(source, width, (True,))
+    raise fault(
+        f"holds a tensor of {tensor.dtype} that is marked as conjugated or negated",
+        hint="Save tensor.resolve_conj().resolve_neg().",
+    )

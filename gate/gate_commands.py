@@ -1,0 +1,109 @@
+"""`repro-gate gate`, and what the runner calls for the action."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gate.action import Runner, github_comments, run_action
+from gate.codec.documents import write_document
+from gate.edges.job_log import JobLog
+from gate.edges.safe_text import safe_block
+from gate.edges.secrets import FileSecrets
+from gate.entry import Outcome, build_edges, run_and_deliver
+from gate.options import (
+    OUT,
+    AllowDirty,
+    AsJson,
+    Config,
+    Out,
+    Quiet,
+    Verbose,
+    console,
+    local_call,
+    prepare,
+    progress_for,
+)
+from gate.program import FILES, INTERRUPTS
+from gate.report.terminal import verdict_view
+
+
+def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
+    config: Config = "",
+    out: Out = OUT,
+    base: Annotated[
+        str, typer.Option(help="Commit to run here as well when the environment moved.")
+    ] = "",
+    commit: Annotated[str, typer.Option(help="Commit to train; default: HEAD, clean.")] = "",
+    signing_key: Annotated[
+        Path | None,
+        typer.Option(
+            help="Private key (PEM) to seal a pass; pass phrase in REPRO_GATE_PASSPHRASE."
+        ),
+    ] = None,
+    trusted_keys: Annotated[
+        str, typer.Option(help="Trust file to name in the verify command.")
+    ] = ".repro-gate/trusted-keys.json",
+    *,
+    allow_plain_key: Annotated[
+        bool, typer.Option("--allow-plain-key", help="Accept a key without pass phrase.")
+    ] = False,
+    allow_dirty: AllowDirty = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the training, judge it, write all reports; exit code 0 only for a verified pass.
+
+    Example: repro-gate gate --config examples/digits/repro-gate.yml --out demo-out
+    """
+    call = local_call(config, out, base=base, commit=commit, allow_dirty=allow_dirty)
+    request, edges = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
+    outcome = run_and_deliver(
+        request,
+        edges,
+        FileSecrets(signing_key, FILES, os.environ),
+        trusted_keys=trusted_keys,
+        allow_plain_key=allow_plain_key,
+    )
+    _print_outcome(outcome, as_json=as_json)
+    raise typer.Exit(int(outcome.exit_code))
+
+
+def _print_outcome(outcome: Outcome, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(write_document(outcome.verdict).decode("utf-8"))
+        return
+    if outcome.fault is not None:
+        sys.stderr.write(f"error: {safe_block(str(outcome.fault))}\n")
+        return
+    out = console()
+    out.print(verdict_view(outcome.verdict, outcome.reports.links))
+    names = ", ".join(FILES.list_names(outcome.out, max_names=1000))
+    out.print(f"\nWritten to {outcome.out}: {names}", style="dim", soft_wrap=True)
+    if outcome.sealing.why_not:
+        out.print(f"Not sealed: {outcome.sealing.why_not}.", style="dim", soft_wrap=True)
+
+
+def action_command() -> None:
+    """Run as a GitHub Action: everything comes from the runner's variables."""
+    # the runner sets it when somebody asks for debug logging
+    progress = JobLog(sys.stdout, verbose=os.environ.get("RUNNER_DEBUG") == "1")
+    runner = Runner(
+        variables=os.environ,
+        files=FILES,
+        edges=lambda top: build_edges(FILES, top, progress, INTERRUPTS, os.environ),
+        comments=github_comments,
+        say=_say,
+    )
+    raise typer.Exit(int(run_action(runner)))
+
+
+def _say(line: str) -> None:
+    """Write to the job log at once: annotations must stand where they were made."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

@@ -1,0 +1,181 @@
+"""What two states differ in, as sections of a report and as a document; quick to import."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from gate.records.state_difference import (
+    DIFFERENCE_SCHEMA,
+    ComparedState,
+    LeafDifference,
+    NumberDifference,
+    StateDifference,
+)
+from gate.report.escape import NOTHING
+from gate.report.layout import Cell, Row, Section, table_of
+
+SHORT_HEADINGS: Final = ("Tensor", "Differ", "Max abs", "Rel L2", "ULP 50 %", "ULP max")
+HEADINGS: Final = (
+    "Tensor", "Type", "Elements", "Differ", "First at", "Max absolute", "Max relative",
+    "Relative L2", "ULP 50 %", "ULP 90 %", "ULP 99 %", "ULP max", "NaN", "Infinite",
+)  # fmt: skip
+ULP_KEYS: Final = {0.5: "ulp_50", 0.9: "ulp_90", 0.99: "ulp_99", 1.0: "ulp_max"}
+
+
+def headline(found: StateDifference) -> str:
+    """How many leaves differ, or that none does."""
+    tensors = _count(found.equal_tensors, "tensor")
+    equal = f"{tensors} and {_count(found.equal_values, 'value')}"
+    if found.equal:
+        return f"Equal bit for bit: {equal}"
+    differing = len(found.differences)
+    return f"{differing:,} {'leaf differs' if differing == 1 else 'leaves differ'}, equal: {equal}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def facts(found: StateDifference) -> list[str]:
+    """What was compared, what was left out, and what a reader should know, as sentences."""
+    lines = [
+        f"{side}: {state.shown} ({state.format})"
+        for side, state in (("A", found.left), ("B", found.right))
+    ]
+    lines += [
+        f"Left out: {one.pattern} ({one.reason}), {one.leaves[0]:,} in A and {one.leaves[1]:,} in B"
+        for one in found.left_out
+    ]
+    for side, state in (("A", found.left), ("B", found.right)):
+        lines += [f"{side}: {note}" for note in state.notes]
+    return lines
+
+
+def sections(found: StateDifference, limit: int, *, wide: bool) -> tuple[Section, ...]:
+    """Other leaves, then numbers, each worst first; `wide` has every figure."""
+    others = [one for one in found.differences if one.numbers is None]
+    numbers = [one for one in found.differences if one.numbers is not None]
+    parts = []
+    if others:
+        table = table_of(("Leaf", "How", "A", "B"), map(_other_row, others), limit)
+        title = f"Values and structure that differ ({table.total:,})"
+        parts.append(Section(title=title, table=table, leading=True))
+    if numbers:
+        headings = HEADINGS if wide else SHORT_HEADINGS
+        right = range(2 if wide else 1, len(headings))
+        rows = (_wide_row(one) if wide else _short_row(one) for one in numbers)
+        table = table_of(headings, rows, limit, *right)
+        title = f"Tensors whose numbers differ ({table.total:,}), worst first"
+        parts.append(Section(title=title, table=table, leading=True))
+    return tuple(parts)
+
+
+def _other_row(one: LeafDifference) -> Row:
+    return (
+        Cell(one.path, code=True),
+        Cell(one.change.value),
+        Cell(one.left or NOTHING, code=True),
+        Cell(one.right or NOTHING, code=True),
+    )
+
+
+def _short_row(one: LeafDifference) -> Row:
+    numbers = _numbers(one)
+    cells = (
+        f"{numbers.differing:,}",
+        _size(numbers.max_absolute),
+        _odd_words(numbers) or _size(numbers.relative_l2),
+        _distance(numbers, 0),
+        _distance(numbers, -1),
+    )
+    return (Cell(f"{one.path} {one.left}", code=True), *map(Cell, cells))
+
+
+def _wide_row(one: LeafDifference) -> Row:
+    numbers = _numbers(one)
+    cells = (
+        f"{numbers.elements:,}",
+        f"{numbers.differing:,}",
+        str(list(numbers.first_index)),
+        _size(numbers.max_absolute),
+        _size(numbers.max_relative),
+        _size(numbers.relative_l2),
+        *(_distance(numbers, place) for place in range(4)),
+        _sides(numbers.not_numbers),
+        _sides(numbers.infinities),
+    )
+    return (Cell(one.path, code=True), Cell(one.left, code=True), *map(Cell, cells))
+
+
+def _numbers(one: LeafDifference) -> NumberDifference:
+    if one.numbers is None:
+        message = f"{one.path} has no numbers"
+        raise ValueError(message)
+    return one.numbers
+
+
+def _size(number: float | None) -> str:
+    if number is None or not math.isfinite(number):
+        return NOTHING
+    return f"{number:,}" if isinstance(number, int) else f"{number:.3g}"
+
+
+def _distance(numbers: NumberDifference, place: int) -> str:
+    return f"{numbers.ulp[place].distance:,}" if numbers.ulp else NOTHING
+
+
+def _sides(counts: tuple[int, int]) -> str:
+    return f"{counts[0]:,} / {counts[1]:,}" if any(counts) else "0"
+
+
+def _odd_words(numbers: NumberDifference) -> str:
+    """NaN and infinity, where a narrow table would hide them; nothing when they stayed."""
+    if not numbers.finiteness_moved:
+        return ""
+    return f"NaN {_sides(numbers.not_numbers)}, inf {_sides(numbers.infinities)}"
+
+
+def difference_document(found: StateDifference) -> dict[str, object]:
+    """The whole difference as one JSON document; a figure that does not exist is null."""
+    return {
+        "schema_version": DIFFERENCE_SCHEMA,
+        "equal": found.equal,
+        "a": _state_document(found.left),
+        "b": _state_document(found.right),
+        "equal_tensors": found.equal_tensors,
+        "equal_values": found.equal_values,
+        "differences": [_leaf_document(one) for one in found.differences],
+        "left_out": [
+            {"pattern": one.pattern, "reason": one.reason, "leaves": one.leaves}
+            for one in found.left_out
+        ],
+    }
+
+
+def _state_document(state: ComparedState) -> dict[str, object]:
+    return {"path": state.shown, "format": state.format, "notes": state.notes}
+
+
+def _leaf_document(one: LeafDifference) -> dict[str, object]:
+    document: dict[str, object] = {
+        "path": one.path,
+        "part": one.part,
+        "change": one.change.value,
+        "a": one.left or None,
+        "b": one.right or None,
+    }
+    numbers = one.numbers
+    if numbers is not None:
+        document |= {
+            "elements": numbers.elements,
+            "differing": numbers.differing,
+            "first_index": numbers.first_index,
+            "max_absolute": numbers.max_absolute,
+            "max_relative": numbers.max_relative,
+            "relative_l2": numbers.relative_l2,
+            **{ULP_KEYS[one.share]: one.distance for one in numbers.ulp},
+            "not_numbers": numbers.not_numbers,
+            "infinities": numbers.infinities,
+        }
+    return document
