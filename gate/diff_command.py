@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
+from gate.checkpoint.file_formats import UnknownContent
 from gate.codec.json_text import reviewable_json
 from gate.comparison.states import compare_states
 from gate.errors import ExitCode, SettingsError
@@ -28,9 +29,10 @@ def run(words: Sequence[str]) -> None:
     if asked.limit < 1:
         raise SettingsError("--limit must be at least 1", hint="Leave it out for 20 rows.")
     exclusions = chosen_exclusions(asked.exclude, defaults=not asked.no_default_exclusions)
+    unknown = UnknownContent(asked.unknown)
     with (
-        open_saved_state(FILES, asked.a) as left,
-        open_saved_state(FILES, asked.b) as right,
+        open_saved_state(FILES, asked.a, unknown) as left,
+        open_saved_state(FILES, asked.b, unknown) as right,
     ):
         found = compare_states(left, right, exclusions=exclusions, max_bytes=MAX_BYTES)
     if asked.html is not None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gate.checkpoint.digest import digest_state
+from gate.checkpoint.file_formats import UnknownContent
 from gate.checkpoint.hashes import DEFAULT_HASH, HASH_NAMES
 from gate.codec.json_text import reviewable_json
 from gate.program import FILES
@@ -23,7 +24,7 @@ def run(words: Sequence[str]) -> None:
     """
     asked = _parser().parse_args(words)
     exclusions = chosen_exclusions(asked.exclude, defaults=not asked.no_default_exclusions)
-    with open_saved_state(FILES, asked.path) as content:
+    with open_saved_state(FILES, asked.path, UnknownContent(asked.unknown)) as content:
         found = digest_state(
             content, hash_name=asked.hash, exclusions=exclusions, max_bytes=MAX_BYTES
         )

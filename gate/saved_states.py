@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from gate.attestation.contents import STATE_MEMBER, looks_like_package, member_places
 from gate.attestation.ustar import BLOCK_BYTES
+from gate.checkpoint.file_formats import UnknownContent
 from gate.checkpoint.file_part import file_part
 from gate.checkpoint.formats import open_state
 from gate.checkpoint.hostile_file import HostileFile, open_hostile
@@ -30,9 +31,10 @@ PACKAGE_NOTE: Final = (
 
 
 @contextmanager
-def open_saved_state(files: Files, path: Path) -> Iterator[StateContent]:
+def open_saved_state(files: Files, path: Path, unknown: UnknownContent) -> Iterator[StateContent]:
     """The leaves of a saved state, or of the state inside a package of the gate.
 
+    `unknown` says what happens to files whose content is not understood.
     Raises `EvidenceError` saying what is wrong with it.
     """
     shown = safe_line(str(path))
@@ -40,7 +42,7 @@ def open_saved_state(files: Files, path: Path) -> Iterator[StateContent]:
         with open_hostile(files, path, shown, max_bytes=MAX_BYTES) as opened:
             yield _state_in_package(opened)
         return
-    with open_state(files, path, shown, max_bytes=MAX_BYTES) as content:
+    with open_state(files, path, shown, max_bytes=MAX_BYTES, unknown=unknown) as content:
         yield content
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from inspect import cleandoc
 
 from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Exclusion
+from gate.checkpoint.file_formats import UnknownContent
 from gate.edges.safe_text import safe_line
 from gate.errors import SettingsError
 
@@ -32,6 +33,12 @@ def state_parser(verb: str, description: str | None) -> ArgumentParser:
         "--no-default-exclusions",
         action="store_true",
         help="let paths, times and versions that a checkpoint holds count as well",
+    )
+    parser.add_argument(
+        "--unknown",
+        choices=[policy.value for policy in UnknownContent],
+        default=UnknownContent.REFUSE.value,
+        help="what to do with files whose content is not understood; default: refuse",
     )
     parser.add_argument("--json", action="store_true", help="print the document as JSON on stdout")
     return parser

@@ -110,6 +110,9 @@ _FLOAT32 = ElementType(bits="<i4", numbers=_viewed("<f4"))
 ELEMENT_TYPES: Final[dict[str, ElementType]] = {
     "BOOL": _integer("u1"),
     "U8": _integer("u1"),
+    # Two numbers of four bits in a byte, and a file that nobody understands: counted by bytes.
+    "F4_X2": _integer("u1"),
+    "RAW": _integer("u1"),
     "I8": _integer("i1"),
     "U16": _integer("<u2"),
     "I16": _integer("<i2"),

@@ -13,7 +13,7 @@ from typing import Final
 from gate.checkpoint.digest import check_leaves
 from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Excluded, Exclusion, without_excluded
 from gate.checkpoint.hashing import available_threads
-from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf, ValueLeaf
+from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf, ValueLeaf, is_tensor
 from gate.checkpoint.parts import part_of
 from gate.comparison.changed_tensors import TensorPair, changed_tensors, number_differences
 from gate.comparison.values import relative_gap, shown_value
@@ -167,7 +167,7 @@ def _difference(
     there = left if left is not None else right
     return LeafDifference(
         path=path,
-        part=part_of(path, tensor=isinstance(there, TensorLeaf)),
+        part=part_of(path, tensor=there is not None and is_tensor(there)),
         change=change,
         left=_shown(left),
         right=_shown(right),

@@ -223,3 +223,31 @@ def test_a_value_type_is_named_where_it_changes(tmp_path: Path, run: Run) -> Non
     other = write_state(tmp_path / "other", a=Stored("F64", (1,), bytes(8)))
     shown = " ".join(run("diff", one, other).out.split())
     assert "/a another type F32[1] F64[1]" in shown
+
+
+def test_a_file_that_nobody_understands_is_refused_or_taken_by_its_bytes(
+    tmp_path: Path, run: Run
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(b"neither this")
+    second.write_bytes(b"nor that.   ")
+    refused = run("digest", first)
+    assert refused.code == 3
+    assert "is of no format that is known" in refused.err
+    taken = run("digest", first, "--unknown", "bytes", "--leaves")
+    assert taken.code == 0
+    assert "its content is not understood, so its bytes were compared as they are" in taken.out
+    assert taken.out.splitlines()[-1].strip().endswith("RAW[12]")
+    assert run("diff", first, first, "--unknown", "bytes").code == 0
+    assert run("diff", first, second, "--unknown", "bytes").code == 1
+
+
+def test_folders_are_compared_like_files(tmp_path: Path, run: Run) -> None:
+    for name, value in (("one", 1), ("two", 2)):
+        (tmp_path / name).mkdir()
+        write_state(tmp_path / name / "model.safetensors", weight=floats(1, value))
+        (tmp_path / name / "trainer_state.json").write_text('{"global_step": 3}', "utf-8")
+    ended = run("diff", tmp_path / "one", tmp_path / "two")
+    assert ended.code == 1
+    assert "/model/weight" in ended.out
+    assert run("diff", tmp_path / "one", tmp_path / "one").code == 0
