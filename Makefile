@@ -95,6 +95,14 @@ bench-isolation: $(READY) ## Measure, as root, what isolation adds to a run (doc
 	@mkdir -p docs/results
 	PYTHONPATH=. $(BIN)/python benchmarks/isolation.py --out docs/results/isolation-cpu.md
 
+.PHONY: bench-digest
+bench-digest: $(READY) ## Measure the digest of saved states and write docs/results/digest-cpu.md
+	@mkdir -p docs/results
+	test -x $(VENV)-signing/bin/python || $(PYTHON) -m venv $(VENV)-signing
+	$(VENV)-signing/bin/pip install --quiet --disable-pip-version-check model-signing pyopenssl
+	PYTHONPATH=. $(BIN)/python benchmarks/digest.py --out docs/results/digest-cpu.md \
+		--signing $(VENV)-signing/bin/python
+
 .PHONY: clean
 clean: ## Remove what the targets made, the environment included
-	rm -rf $(VENV) $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info
+	rm -rf $(VENV) $(VENV)-signing $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info

@@ -44,11 +44,9 @@ def part_root(
     new: NewHasher, hash_name: str, part: str, leaves: Iterable[tuple[str, bytes]]
 ) -> bytes:
     """The root over leaves given as (path, digest); their order does not matter."""
-    hasher = new(_head(hash_name, part.encode("ascii")))
     rows = sorted((path.encode("utf-8", "surrogatepass"), digest) for path, digest in leaves)
-    for path, digest in rows:
-        hasher.update(field(path) + field(digest))
-    return hasher.digest()
+    fields = b"".join([field(path) + field(digest) for path, digest in rows])
+    return new(_head(hash_name, part.encode("ascii")) + fields).digest()
 
 
 def state_root(new: NewHasher, hash_name: str, parts: Mapping[str, bytes]) -> bytes:

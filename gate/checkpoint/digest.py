@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from gate.checkpoint.canonical import ALGORITHM, part_root, state_root
+from gate.checkpoint.collector import collector_at_rest
 from gate.checkpoint.exclusions import (
     DEFAULT_EXCLUSIONS,
     Excluded,
@@ -70,16 +72,18 @@ def digest_state(
     wrong with the bytes; `SettingsError` for an unknown hash.
     """
     new = named_hash(hash_name)
-    kept, excluded = without_excluded(content.leaves, exclusions)
-    kept.sort(key=lambda leaf: leaf.path)
-    check_leaves(content.shown, kept, max_bytes)
-    digests = digest_leaves(kept, new, threads or available_threads())
-    leaves = tuple(_digested(leaf, digest) for leaf, digest in zip(kept, digests, strict=True))
+    with collector_at_rest():
+        kept, excluded = without_excluded(content.leaves, exclusions)
+        kept.sort(key=attrgetter("path"))
+        check_leaves(content.shown, kept, max_bytes)
+        digests = digest_leaves(kept, new, threads or available_threads())
+        leaves = tuple(map(_digested, kept, digests))
+        roots = roots_of(leaves, hash_name)
     return StateDigest(
         algorithm=ALGORITHM,
         hash_name=hash_name,
         format=content.format,
-        roots=roots_of(leaves, hash_name),
+        roots=roots,
         leaves=leaves,
         excluded=excluded,
         notes=content.notes,
@@ -90,8 +94,8 @@ def roots_of(leaves: Iterable[LeafDigest], hash_name: str) -> Roots:
     """The roots over any leaves with distinct paths."""
     new = named_hash(hash_name)
     by_part: dict[str, list[tuple[str, bytes]]] = {part: [] for part in PARTS}
-    for leaf in leaves:
-        by_part[leaf.part].append((leaf.path, leaf.digest))
+    for path, part, _, _, _, digest in leaves:
+        by_part[part].append((path, digest))
     parts = {part: part_root(new, hash_name, part, rows) for part, rows in by_part.items()}
     return Roots(
         whole=state_root(new, hash_name, parts).hex(),

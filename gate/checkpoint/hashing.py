@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 
 from gate.checkpoint.canonical import (
@@ -20,6 +20,7 @@ from gate.checkpoint.canonical import (
     value_digest,
 )
 from gate.checkpoint.hashes import NewHasher
+from gate.checkpoint.hostile_file import HostileFile
 from gate.checkpoint.leaves import PIECE_BYTES, FileSpan, Leaf, TensorLeaf, ValueLeaf
 
 SMALL_BYTES = 64 * 1024
@@ -40,62 +41,59 @@ def digest_leaves(leaves: Sequence[Leaf], new: NewHasher, threads: int) -> list[
     found: list[bytes] = [b""] * len(leaves)
     firsts: dict[tuple[Hashable, ...], int] = {}
     copies: list[tuple[int, int]] = []
+    small: list[SmallTensor] = []
     tensors: list[tuple[int, TensorLeaf]] = []
     for index, leaf in enumerate(leaves):
         if isinstance(leaf, ValueLeaf):
             found[index] = value_digest(new, leaf.kind, leaf.data)
             continue
-        first = firsts.setdefault((leaf.source.identity, leaf.dtype, leaf.shape), index)
+        _, dtype, shape, source = leaf
+        if isinstance(source, FileSpan) and source.size_bytes <= SMALL_BYTES:
+            opened, start, size_bytes = source
+            small.append((id(opened), start, size_bytes, dtype, shape, index, opened))
+            continue
+        first = firsts.setdefault((source.identity, dtype, shape), index)
         if first == index:
             tensors.append((index, leaf))
         else:
             copies.append((index, first))
-    _digest_tensors(tensors, new, threads, found)
+    _digest_tensors(small, tensors, new, threads, found)
     for index, first in copies:
         found[index] = found[first]
     return found
 
 
+# File, place, size, dtype, shape, position in the answer: sorted, equal tensors are neighbours.
+SmallTensor = tuple[int, int, int, str, tuple[int, ...], int, HostileFile]
+
+
 def _digest_tensors(
-    tensors: Sequence[tuple[int, TensorLeaf]], new: NewHasher, threads: int, found: list[bytes]
+    small: list[SmallTensor],
+    tensors: list[tuple[int, TensorLeaf]],
+    new: NewHasher,
+    threads: int,
+    found: list[bytes],
 ) -> None:
-    small, large, odd = _sorted_by_size(tensors)
     buffers = _Buffers()
     tasks: list[Callable[[], object]] = []
-    chunks: dict[int, list[bytes]] = {}
-    for index, _, span in large:
+    chunked: list[tuple[int, TensorLeaf, list[bytes]]] = []
+    for index, leaf in tensors:
+        span = leaf.source
+        if not isinstance(span, FileSpan) or span.size_bytes <= CHUNK_BYTES:
+            tasks.append(partial(_one_odd, index, leaf, new, found))
+            continue
         starts = range(0, span.size_bytes, CHUNK_BYTES)
-        chunks[index] = digests = [b""] * len(starts)
+        digests = [b""] * len(starts)
+        chunked.append((index, leaf, digests))
         tasks += [
             partial(_one_chunk, span, start, number, digests, new, buffers)
             for number, start in enumerate(starts)
         ]
-    tasks += [partial(_one_odd, index, leaf, new, found) for index, leaf in odd]
+    small.sort()
     tasks += [partial(_one_window, window, new, buffers, found) for window in _windows(small)]
     run_all(tasks, threads)
-    for index, leaf, _ in large:
-        found[index] = chunked_digest(new, leaf.dtype, leaf.shape, chunks[index])
-
-
-Spanned = tuple[int, TensorLeaf, FileSpan]
-
-
-def _sorted_by_size(
-    tensors: Iterable[tuple[int, TensorLeaf]],
-) -> tuple[list[Spanned], list[Spanned], list[tuple[int, TensorLeaf]]]:
-    """Small ones in one file, large ones in one file, and whatever has another source."""
-    small: list[Spanned] = []
-    large: list[Spanned] = []
-    odd: list[tuple[int, TensorLeaf]] = []
-    for index, leaf in tensors:
-        source = leaf.source
-        if not isinstance(source, FileSpan) or SMALL_BYTES < source.size_bytes <= CHUNK_BYTES:
-            odd.append((index, leaf))
-        elif source.size_bytes <= SMALL_BYTES:
-            small.append((index, leaf, source))
-        else:
-            large.append((index, leaf, source))
-    return small, large, odd
+    for index, leaf, digests in chunked:
+        found[index] = chunked_digest(new, leaf.dtype, leaf.shape, digests)
 
 
 class _Buffers(threading.local):
@@ -141,56 +139,76 @@ def _whole_chunks(leaf: TensorLeaf) -> Iterator[bytes]:
         yield bytes(held)
 
 
-def _windows(small: list[Spanned]) -> Iterator[list[Spanned]]:
+def _windows(small: list[SmallTensor]) -> Iterator[list[SmallTensor]]:
     """Neighbours in a file that fit into one read; gaps between them are read as well."""
-    window: list[Spanned] = []
-    for item in sorted(small, key=lambda item: (id(item[2].opened), item[2].start)):
-        span = item[2]
-        if window:
-            first, last = window[0][2], window[-1][2]
-            far = span.start - (last.start + last.size_bytes) > MAX_GAP_BYTES
-            if (
-                span.opened is not first.opened
-                or far
-                or span.start + span.size_bytes - first.start > WINDOW_BYTES
-            ):
-                yield window
-                window = []
+    window: list[SmallTensor] = []
+    file = first = end = 0
+    for item in small:
+        place, start, size_bytes = item[:3]
+        far = start - end > MAX_GAP_BYTES or start + size_bytes - first > WINDOW_BYTES
+        if window and (far or place != file):
+            yield window
+            window = []
+        if not window:
+            file, first = place, start
+        end = start + size_bytes
         window.append(item)
     if window:
         yield window
 
 
 def _one_window(
-    window: list[Spanned], new: NewHasher, buffers: _Buffers, found: list[bytes]
+    window: list[SmallTensor], new: NewHasher, buffers: _Buffers, found: list[bytes]
 ) -> None:
-    first = window[0][2]
-    end = max(span.start + span.size_bytes for _, _, span in window)
-    view = buffers.view[: end - first.start]
-    first.opened.read_into(first.start, view)
+    first, opened = window[0][1], window[0][-1]
+    end = max(start + size_bytes for _, start, size_bytes, *_ in window)
+    view = buffers.view[: end - first]
+    opened.read_into(first, view)
     heads: dict[tuple[str, tuple[int, ...]], bytes] = {}
-    for index, leaf, span in window:
-        key = (leaf.dtype, leaf.shape)
-        head = heads.get(key)
-        if head is None:
-            head = heads[key] = tensor_head(WHOLE, leaf.dtype, leaf.shape)
-        hasher = new(head)
-        start = span.start - first.start
-        hasher.update(view[start : start + span.size_bytes])
-        found[index] = hasher.digest()
+    before: tuple[object, ...] = ()
+    digest = b""
+    for _, start, size_bytes, dtype, shape, index, _ in window:
+        same = (start, size_bytes, dtype, shape)
+        if same != before:
+            head = heads.get((dtype, shape))
+            if head is None:
+                head = heads[dtype, shape] = tensor_head(WHOLE, dtype, shape)
+            # head and bytes at once: copying a little costs less than a second call
+            digest = new(head + view[start - first : start - first + size_bytes]).digest()
+            before = same
+        found[index] = digest
 
 
 def run_all(tasks: Sequence[Callable[[], object]], threads: int) -> None:
-    """Run every task; the first fault ends the rest."""
-    if threads == 1 or len(tasks) == 1:
-        for task in tasks:
-            task()
-        return
-    with ThreadPoolExecutor(max_workers=threads) as pool:
-        futures = [pool.submit(task) for task in tasks]
+    """Run every task, the caller's thread being one of `threads`; the first fault ends the rest.
+
+    Not a pool of the standard library, whose import alone costs as much as a small state.
+    """
+    waiting = deque(tasks)
+    faults: list[BaseException] = []
+
+    def work() -> None:
         try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+            while waiting and not faults:
+                _next(waiting)()
+        except BaseException as fault:  # noqa: BLE001 - raised again by the caller's thread
+            faults.append(fault)
+
+    others = [threading.Thread(target=work) for _ in range(min(threads, len(tasks)) - 1)]
+    for other in others:
+        other.start()
+    try:
+        work()
+    finally:
+        # whatever ends this, no thread reads on when the file is closed
+        for other in others:
+            other.join()
+    if faults:
+        raise faults[0]
+
+
+def _next(waiting: deque[Callable[[], object]]) -> Callable[[], object]:
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return lambda: None

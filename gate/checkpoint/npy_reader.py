@@ -20,7 +20,7 @@ from gate.checkpoint.numpy_nodes import NUMPY_DTYPES, little_endian
 from gate.checkpoint.pickle_calls import StateError
 from gate.checkpoint.pickle_reader import read_pickle
 from gate.checkpoint.state_tree import text_part
-from gate.checkpoint.zip_reader import ZipRecord
+from gate.checkpoint.zip_headers import ZipRecord
 
 MAGIC: Final = b"\x93NUMPY"
 NPY_FORMAT, NPZ_FORMAT = "NumPy array", "NumPy archive"

@@ -42,10 +42,12 @@ def part_of(path: str, kind: str, *, tensor: bool) -> str:
     Without such a key a tensor is the model's and a value is `other`. `kind` is the leaf's dtype
     or kind.
     """
-    if INSIDE_AN_OPTIMIZER.search(path):
+    # looking for a text costs much less than an expression, and most paths hold none of them
+    seldom = "/param_groups" in path or "/state{" in path
+    if seldom and INSIDE_AN_OPTIMIZER.search(path):
         return OPTIMIZER
     for match in KEYS.finditer(path):
-        part = _part_of_key(match[1])
+        part = _part_of_dotted(match[1]) if "." in match[1] else _part_of_key(match[1])
         if part is None:
             continue
         if match.end() < len(path):
@@ -68,12 +70,14 @@ def _part_of_leaf(key: str, part: str, *, plain: bool) -> str:
     return OTHER if plain and part in {MODEL, OPTIMIZER} else part
 
 
+def _part_of_dotted(key: str) -> str | None:
+    """A key with a dot is a parameter's name and tells nothing, but for two."""
+    return OPTIMIZER if key.startswith(("optim.", "optimizer.")) else None
+
+
 @lru_cache(maxsize=4096)
 def _part_of_key(key: str) -> str | None:
-    """What one key tells; a key with a dot is a parameter's name and tells nothing, but for two."""
-    first, dot, _ = key.partition(".")
-    if dot:
-        return OPTIMIZER if first in {"optim", "optimizer"} else None
+    """What one key without a dot tells."""
     words = frozenset(word.lower() for word in WORDS.findall(key))
     if any(word == "opt" or word.startswith("optim") for word in words):
         words |= {"optimizer"}

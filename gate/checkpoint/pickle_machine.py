@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gate.checkpoint.pickle_calls import fault, storage
 from gate.checkpoint.pickle_nodes import OpaqueNode, StorageNode
+from gate.checkpoint.pickle_tensors import TensorForms
 
 # Far above what a state holds that may have a million values: it bounds memory.
 MAX_CONTAINERS = 1_500_000
@@ -22,6 +23,7 @@ class Machine:
         self.marks: list[list[object]] = []
         self.memo: dict[int, object] = {}
         self.storages: list[StorageNode] = []
+        self.tensors = TensorForms(data, self.memo, self.storages)
         self.end = 0
         self.containers = 0
 

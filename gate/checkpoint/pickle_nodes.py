@@ -1,6 +1,7 @@
 """What an interpreted pickle consists of: plain values, and these nodes for everything else.
 
 Nodes compare by identity: a hostile pickle can nest them deeper than any comparison could follow.
+Those of tensors are not frozen, since a frozen one takes three times as long to make.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class OpaqueNode:
     states: list[object] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class StorageNode:
     """A run of `elements` elements under a record's key.
 
@@ -83,7 +84,7 @@ class StorageNode:
     quantized: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class TensorNode:
     """A view of a storage; offset and strides count elements.
 

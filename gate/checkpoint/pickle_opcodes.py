@@ -6,7 +6,6 @@ the opcode table in Python's `pickletools`; only what protocols 2 to 5 write.
 
 from __future__ import annotations
 
-import pickletools
 import struct
 from collections.abc import Callable
 from typing import Final
@@ -15,6 +14,7 @@ from gate.checkpoint.known_calls import call
 from gate.checkpoint.numpy_nodes import ArrayNode, DtypeNode
 from gate.checkpoint.pickle_calls import attributes_of, fault, named
 from gate.checkpoint.pickle_machine import Machine
+from gate.checkpoint.pickle_memo import get, long_get, long_put, memoize, put
 from gate.checkpoint.pickle_nodes import MapNode, OpaqueNode, SetNode
 
 NO_MORE = -1
@@ -23,7 +23,6 @@ U32 = struct.Struct("<I").unpack_from
 I32 = struct.Struct("<i").unpack_from
 U64 = struct.Struct("<Q").unpack_from
 F64 = struct.Struct(">d").unpack_from
-NAMES: Final = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
 
 Handler = Callable[[Machine, int], int]
 
@@ -72,6 +71,17 @@ def _stop(machine: Machine, position: int) -> int:
     return NO_MORE
 
 
+def _text(machine: Machine, position: int) -> int:
+    """The commonest opcode that has a length, without the detours of `_sized`."""
+    data = machine.data
+    start = position + 4
+    end: int = start + U32(data, position)[0]
+    if end > len(data):
+        raise IndexError
+    machine.stack.append(data[start:end].decode("utf-8", "surrogatepass"))
+    return end
+
+
 def _mark(machine: Machine, position: int) -> int:
     machine.marks.append(machine.stack)
     machine.stack = []
@@ -94,38 +104,6 @@ def _pop_mark(machine: Machine, position: int) -> int:
 def _duplicate(machine: Machine, position: int) -> int:
     machine.stack.append(machine.stack[-1])
     return position
-
-
-def _put(machine: Machine, position: int) -> int:
-    machine.memo[machine.data[position]] = machine.stack[-1]
-    return position + 1
-
-
-def _long_put(machine: Machine, position: int) -> int:
-    machine.memo[U32(machine.data, position)[0]] = machine.stack[-1]
-    return position + 4
-
-
-def _memoize(machine: Machine, position: int) -> int:
-    machine.memo[len(machine.memo)] = machine.stack[-1]
-    return position
-
-
-def _get(machine: Machine, position: int) -> int:
-    machine.stack.append(_recalled(machine, machine.data[position]))
-    return position + 1
-
-
-def _long_get(machine: Machine, position: int) -> int:
-    machine.stack.append(_recalled(machine, U32(machine.data, position)[0]))
-    return position + 4
-
-
-def _recalled(machine: Machine, key: int) -> object:
-    try:
-        return machine.memo[key]
-    except KeyError:
-        raise fault("recalls a value that it did not remember") from None
 
 
 def _tuple(machine: Machine, position: int) -> int:
@@ -244,56 +222,56 @@ def _build(machine: Machine, position: int) -> int:
     return position
 
 
-_BY_NAME: Final[dict[str, Handler]] = {
-    "FRAME": lambda _machine, position: position + 8,
-    "STOP": _stop,
-    "NONE": _constant(lambda: None),
-    "NEWTRUE": _constant(lambda: True),
-    "NEWFALSE": _constant(lambda: False),
-    "EMPTY_TUPLE": _constant(lambda: ()),
-    "EMPTY_LIST": _container(list),
-    "EMPTY_DICT": _container(MapNode),
-    "EMPTY_SET": _container(lambda: SetNode([])),
-    "BININT": _number(I32, 4),
-    "BININT1": _number(_byte, 1),
-    "BININT2": _number(U16, 2),
-    "BINFLOAT": _number(F64, 8),
-    "LONG1": _sized(Machine.push_integer, _byte, 1),
-    "LONG4": _sized(Machine.push_integer, U32, 4),
-    "SHORT_BINUNICODE": _sized(Machine.push_text, _byte, 1),
-    "BINUNICODE": _sized(Machine.push_text, U32, 4),
-    "BINUNICODE8": _sized(Machine.push_text, U64, 8),
-    "SHORT_BINBYTES": _sized(Machine.push_bytes, _byte, 1),
-    "BINBYTES": _sized(Machine.push_bytes, U32, 4),
-    "BINBYTES8": _sized(Machine.push_bytes, U64, 8),
-    "BYTEARRAY8": _sized(Machine.push_bytes, U64, 8),
-    "MARK": _mark,
-    "POP": _pop,
-    "POP_MARK": _pop_mark,
-    "DUP": _duplicate,
-    "TUPLE": _tuple,
-    "TUPLE1": _short_tuple(1),
-    "TUPLE2": _short_tuple(2),
-    "TUPLE3": _short_tuple(3),
-    "FROZENSET": _frozen_set,
-    "APPEND": _append,
-    "APPENDS": _append_many,
-    "ADDITEMS": _append_many,
-    "SETITEM": _set_item,
-    "SETITEMS": _set_items,
-    "BINPUT": _put,
-    "LONG_BINPUT": _long_put,
-    "MEMOIZE": _memoize,
-    "BINGET": _get,
-    "LONG_BINGET": _long_get,
-    "GLOBAL": _global,
-    "STACK_GLOBAL": _stack_global,
-    "BINPERSID": _persistent_id,
-    "REDUCE": _reduce,
-    "NEWOBJ": _reduce,
-    "NEWOBJ_EX": _new_object_with_keywords,
-    "BUILD": _build,
+_BY_CODE: Final[dict[bytes, Handler]] = {
+    b"\x95": lambda _machine, position: position + 8,  # FRAME
+    b".": _stop,  # STOP
+    b"N": _constant(lambda: None),  # NONE
+    b"\x88": _constant(lambda: True),  # NEWTRUE
+    b"\x89": _constant(lambda: False),  # NEWFALSE
+    b")": _constant(lambda: ()),  # EMPTY_TUPLE
+    b"]": _container(list),  # EMPTY_LIST
+    b"}": _container(MapNode),  # EMPTY_DICT
+    b"\x8f": _container(lambda: SetNode([])),  # EMPTY_SET
+    b"J": _number(I32, 4),  # BININT
+    b"K": _number(_byte, 1),  # BININT1
+    b"M": _number(U16, 2),  # BININT2
+    b"G": _number(F64, 8),  # BINFLOAT
+    b"\x8a": _sized(Machine.push_integer, _byte, 1),  # LONG1
+    b"\x8b": _sized(Machine.push_integer, U32, 4),  # LONG4
+    b"\x8c": _sized(Machine.push_text, _byte, 1),  # SHORT_BINUNICODE
+    b"X": _text,  # BINUNICODE
+    b"\x8d": _sized(Machine.push_text, U64, 8),  # BINUNICODE8
+    b"C": _sized(Machine.push_bytes, _byte, 1),  # SHORT_BINBYTES
+    b"B": _sized(Machine.push_bytes, U32, 4),  # BINBYTES
+    b"\x8e": _sized(Machine.push_bytes, U64, 8),  # BINBYTES8
+    b"\x96": _sized(Machine.push_bytes, U64, 8),  # BYTEARRAY8
+    b"(": _mark,  # MARK
+    b"0": _pop,  # POP
+    b"1": _pop_mark,  # POP_MARK
+    b"2": _duplicate,  # DUP
+    b"t": _tuple,  # TUPLE
+    b"\x85": _short_tuple(1),  # TUPLE1
+    b"\x86": _short_tuple(2),  # TUPLE2
+    b"\x87": _short_tuple(3),  # TUPLE3
+    b"\x91": _frozen_set,  # FROZENSET
+    b"a": _append,  # APPEND
+    b"e": _append_many,  # APPENDS
+    b"\x90": _append_many,  # ADDITEMS
+    b"s": _set_item,  # SETITEM
+    b"u": _set_items,  # SETITEMS
+    b"q": put,  # BINPUT
+    b"r": long_put,  # LONG_BINPUT
+    b"\x94": memoize,  # MEMOIZE
+    b"h": get,  # BINGET
+    b"j": long_get,  # LONG_BINGET
+    b"c": _global,  # GLOBAL
+    b"\x93": _stack_global,  # STACK_GLOBAL
+    b"Q": _persistent_id,  # BINPERSID
+    b"R": _reduce,  # REDUCE
+    b"\x81": _reduce,  # NEWOBJ
+    b"\x92": _new_object_with_keywords,  # NEWOBJ_EX
+    b"b": _build,  # BUILD
 }
 HANDLERS: Final[tuple[Handler | None, ...]] = tuple(
-    _BY_NAME.get(NAMES.get(code, "")) for code in range(256)
+    _BY_CODE.get(bytes((code,))) for code in range(256)
 )

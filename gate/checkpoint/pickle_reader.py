@@ -7,7 +7,7 @@ from typing import Final
 
 from gate.checkpoint.pickle_calls import fault
 from gate.checkpoint.pickle_machine import Machine
-from gate.checkpoint.pickle_opcodes import HANDLERS, NAMES, NO_MORE
+from gate.checkpoint.pickle_opcodes import HANDLERS, NO_MORE
 
 MAX_OPCODES = 5_000_000
 # The opcode PROTO and the protocols whose opcodes are known.
@@ -40,15 +40,20 @@ def interpret(data: bytes, start: int) -> Machine:
     if data[start : start + 2] not in HEADS:
         raise fault("is not a pickle of protocol 2 to 5")
     machine = Machine(data)
+    run_opcodes(machine, start + 2)
+    return machine
+
+
+def run_opcodes(machine: Machine, start: int) -> None:
+    """Let the opcodes from `start` on work until the last one; one value is on the stack then."""
     try:
-        _run(machine, start + 2)
+        _run(machine, start)
     except (IndexError, struct.error) as error:
         raise fault("its pickle is cut short or takes a value from an empty stack") from error
     except UnicodeDecodeError as error:
         raise fault("its pickle holds text that is no UTF-8") from error
     if machine.marks or len(machine.stack) != 1:
         raise fault("ends with open values or bytes behind its end")
-    return machine
 
 
 def _run(machine: Machine, position: int) -> None:
@@ -58,9 +63,15 @@ def _run(machine: Machine, position: int) -> None:
         code = data[position]
         handler = handlers[code]
         if handler is None:
-            name = NAMES.get(code, f"{code:#04x}")
-            raise fault(f"uses the opcode {name}, which no state needs")
+            raise fault(f"uses the opcode {_opcode_name(code)}, which no state needs")
         position = handler(machine, position + 1)
         if position == NO_MORE:
             return
     raise fault(f"has more than {MAX_OPCODES:,} opcodes")
+
+
+def _opcode_name(code: int) -> str:
+    import pickletools  # noqa: PLC0415 - slow to import, and only this sentence needs it
+
+    names = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
+    return names.get(code, f"{code:#04x}")

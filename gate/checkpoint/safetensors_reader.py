@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.hostile_file import HostileFile, short_text
@@ -28,6 +29,8 @@ HALF_BYTES = "F4"
 
 FORMAT = "safetensors"
 EMPTY_MAP = ValueLeaf("", "empty map", b"")
+FIELD_NAMES = ("dtype", "shape", "data_offsets")
+_FIELDS = itemgetter(*FIELD_NAMES)
 
 
 class TensorEntry(NamedTuple):
@@ -87,23 +90,26 @@ def _read_entries(opened: HostileFile, header: bytes) -> list[tuple[str, TensorE
     if len(value) > MAX_TENSORS:
         raise opened.fault(f"more than {MAX_TENSORS:,} tensors")
     entries = [(name, _read_entry(opened, name, entry)) for name, entry in value.items()]
-    return sorted(entries, key=lambda item: item[1].data_offsets)
+    return sorted(entries, key=_offsets)
 
 
 def _read_entry(opened: HostileFile, name: str, entry: object) -> TensorEntry:
     if not 0 < len(name) <= MAX_NAME or not name.isprintable():
         problem = f"name is empty, not printable or above {MAX_NAME} characters"
         raise opened.fault(f"tensor {short_text(name)}: {problem}")
-    match entry:
-        case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [start, end], **rest}:
-            pass
-        case _:
-            raise opened.fault(f"tensor {short_text(name)}: needs dtype, shape and data_offsets")
+    # by hand: a `match` with all of it takes as long as the rest of a small tensor
+    fields = entry if isinstance(entry, dict) else {}
+    try:
+        dtype, shape, (start, end) = _FIELDS(fields)
+    except (KeyError, TypeError, ValueError):
+        dtype = shape = start = end = None
+    if not isinstance(dtype, str) or not isinstance(shape, list):
+        raise opened.fault(f"tensor {short_text(name)}: needs dtype, shape and data_offsets")
     if dtype == HALF_BYTES and shape and _sizes((shape[-1],)) and shape[-1] % 2 == 0:
         # torch counts bytes with two numbers each, and so do we
         dtype, shape = "F4_X2", [*shape[:-1], shape[-1] // 2]
     problem = ""
-    if rest:
+    if len(fields) != len(FIELD_NAMES):
         problem = "has more than dtype, shape and data_offsets"
     elif not _sizes((*shape, start, end)) or len(shape) > MAX_DIMENSIONS:
         problem = "shape and data_offsets must be sizes from 0"
@@ -116,8 +122,13 @@ def _read_entry(opened: HostileFile, name: str, entry: object) -> TensorEntry:
     return TensorEntry(dtype, tuple(shape), (start, end))
 
 
-def _sizes(values: tuple[object, ...]) -> bool:
-    return all(type(value) is int and 0 <= value < MAX_SIZE for value in values)
+def _offsets(item: tuple[str, TensorEntry]) -> tuple[int, int]:
+    return item[1][2]
+
+
+def _sizes(values: tuple[Any, ...]) -> bool:
+    # a bool is no size, though it counts as an integer
+    return set(map(type, values)) == {int} and min(values) >= 0 and max(values) < MAX_SIZE
 
 
 def _check_cover(

@@ -32,6 +32,7 @@ MAX_SET_NESTING = 8
 MAX_PATH = 900
 MAX_KEY_BITS = 64
 Child = tuple[str, object]
+ESCAPED = frozenset("~/[{<")
 ESCAPES = str.maketrans({"~": "~0", "/": "~1", "[": "~2", "{": "~3", "<": "~4"})
 
 
@@ -93,10 +94,23 @@ def _walk(root: object, budget: _Budget, set_nesting: int) -> Iterator[tuple[str
         budget.take_children(path, children)
         if depth >= MAX_DEPTH:
             raise fault(f"is nested deeper than {MAX_DEPTH} levels, or contains itself")
+        _check_names(path, children)
         for part, child in children:
-            if len(path) + len(part) > MAX_PATH or not part.isprintable():
-                raise _bad_name(part)
-            waiting.append((path + part, child, depth + 1))
+            # tensors are most of a state, and have no children
+            if type(child) is TensorNode:
+                yield path + part, child
+            else:
+                waiting.append((path + part, child, depth + 1))
+
+
+def _check_names(path: str, children: list[Child]) -> None:
+    """All at once, and one by one only where that finds a fault."""
+    parts = [part for part, _ in children]
+    if "".join(parts).isprintable() and len(path) + max(map(len, parts)) <= MAX_PATH:
+        return
+    for part in parts:
+        if len(path) + len(part) > MAX_PATH or not part.isprintable():
+            raise _bad_name(part)
 
 
 def _bad_name(part: str) -> StateError:
@@ -120,7 +134,11 @@ def _children(node: object, budget: _Budget, set_nesting: int) -> list[Child] | 
 
 
 def _map_children(node: MapNode) -> list[Child]:
-    children = [(_key_part(key), value) for key, value in node.pairs]
+    keys = [key for key, _ in node.pairs if type(key) is str]
+    if len(keys) == len(node.pairs) and ESCAPED.isdisjoint("".join(keys)):
+        children = [(f"/{key}", value) for key, value in node.pairs]
+    else:
+        children = [(_key_part(key), value) for key, value in node.pairs]
     if node.attributes:
         children += _numbered("/~attributes", node.attributes)
     return children
@@ -172,7 +190,7 @@ def _row(path: str, node: object) -> bytes:
 
 def text_part(key: str) -> str:
     """A text key as a part of a path."""
-    return "/" + key.translate(ESCAPES)
+    return "/" + (key if ESCAPED.isdisjoint(key) else key.translate(ESCAPES))
 
 
 def _key_part(key: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from gate.checkpoint.dtypes import ELEMENT_BYTES
@@ -13,6 +14,7 @@ from gate.checkpoint.pickle_nodes import TensorNode
 
 MAX_STRIDED_BYTES = 1024**3
 MAX_STRIDED_ELEMENTS = 1_000_000_000
+KEPT_GEOMETRIES = 4096
 
 
 class StridedSpan(NamedTuple):
@@ -63,14 +65,13 @@ def tensor_source(
     # a part of a storage counts the elements of the storage's own type
     offset = tensor.offset * width + tensor.storage.first * ELEMENT_BYTES[tensor.storage.dtype]
     start = storage_start + offset
-    elements = math.prod(tensor.shape)
+    elements, span, in_a_row = _geometry(tensor.shape, tensor.strides)
     if not elements:
         # wherever it points, nothing is read: torch writes empty views behind their storage
         return FileSpan(opened, storage_start, 0)
-    span = _span(tensor)
     if offset + span * width > storage_bytes:
         raise opened.fault("a tensor reaches outside its storage")
-    if _contiguous(tensor):
+    if in_a_row:
         return FileSpan(opened, start, elements * width)
     if elements > MAX_STRIDED_ELEMENTS or span * width > MAX_STRIDED_BYTES:
         raise opened.fault(
@@ -85,15 +86,22 @@ def tensor_source(
     )
 
 
-def _span(tensor: TensorNode) -> int:
-    """Elements from the first to the last one that the tensor touches, both included."""
-    return 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.strides, strict=True))
+@lru_cache(maxsize=KEPT_GEOMETRIES)
+def _geometry(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int, bool]:
+    """How many elements there are, how many from the first to the last one touched, both included.
+
+    And whether they lie in row-major order without gaps, which is so when there is none.
+    """
+    elements = math.prod(shape)
+    if not elements:
+        return 0, 0, True
+    span = 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
+    return elements, span, _contiguous(shape, strides)
 
 
-def _contiguous(tensor: TensorNode) -> bool:
-    """Whether the elements lie in row-major order without gaps."""
+def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     expected = 1
-    for size, stride in zip(reversed(tensor.shape), reversed(tensor.strides), strict=True):
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if size != 1 and stride != expected:
             return False
         expected *= size

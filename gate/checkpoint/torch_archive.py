@@ -6,6 +6,7 @@ keys, file name and times do not count: they are no part of any leaf.
 
 from __future__ import annotations
 
+from gate.checkpoint.collector import collector_at_rest
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.hostile_file import HostileFile, short_text
 from gate.checkpoint.leaves import Leaf, StateContent, TensorSource
@@ -14,7 +15,7 @@ from gate.checkpoint.pickle_calls import StateError
 from gate.checkpoint.pickle_nodes import TensorNode
 from gate.checkpoint.pickle_reader import read_pickle
 from gate.checkpoint.tensor_sources import tensor_source
-from gate.checkpoint.zip_reader import ZipRecord
+from gate.checkpoint.zip_headers import ZipRecord
 
 MAX_PICKLE_BYTES = 64 * 1024 * 1024
 PICKLE_NAME = "/data.pkl"
@@ -39,9 +40,11 @@ def read_torch_archive(opened: HostileFile, records: dict[str, ZipRecord]) -> St
     """
     archive = _TorchArchive(opened, records)
     try:
-        return StateContent(shown=opened.shown, format=FORMAT, leaves=tuple(archive.leaves()))
+        with collector_at_rest():
+            leaves = tuple(archive.leaves())
     except StateError as error:
         raise opened.fault(error.message, hint=error.hint) from error
+    return StateContent(shown=opened.shown, format=FORMAT, leaves=leaves)
 
 
 class _TorchArchive:

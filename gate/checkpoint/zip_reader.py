@@ -9,19 +9,29 @@ are not verified: the gate hashes the bytes themselves.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any
 
 from gate.checkpoint.hostile_file import HostileFile, short_text
+from gate.checkpoint.zip_headers import (
+    DEFLATED,
+    ENCRYPTED_FLAG,
+    STORED,
+    Entry,
+    ZipRecord,
+    located,
+    shown_name,
+)
+from gate.errors import EvidenceError
 
 MAX_ENTRIES = 200_000
 MAX_DIRECTORY_BYTES = 64 * 1024 * 1024
 UNKNOWN_32 = 0xFFFFFFFF
 UNKNOWN_16 = 0xFFFF
-ENCRYPTED_FLAG = 0x1
 ZIP64_FIELD = 1
-STORED, DEFLATED = 0, 8
 # Deflate cannot do better than 1,032 to 1 (RFC 1951: 258 bytes for two bits).
 MAX_RATIO = 1032
 
@@ -31,31 +41,9 @@ END64_LOCATOR = struct.Struct("<4sIQI")
 END64_LOCATOR_MAGIC = b"PK\x06\x07"
 END64 = struct.Struct("<4sQ2H2I4Q")
 END64_MAGIC = b"PK\x06\x06"
-CENTRAL = struct.Struct("<4s6H3I5H2I")
+# Of an entry: magic, flags, method, both sizes, the three lengths, and where its header begins.
+CENTRAL = struct.Struct("<4s4x2H8x2I3H8xI")
 CENTRAL_MAGIC = b"PK\x01\x02"
-LOCAL = struct.Struct("<4s5H3I2H")
-LOCAL_MAGIC = b"PK\x03\x04"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ZipRecord:
-    """An entry: where its `stored_bytes` lie, and how many they are once they are unpacked."""
-
-    name: str
-    start: int
-    stored_bytes: int
-    size_bytes: int
-    deflated: bool
-
-
-class _Entry(NamedTuple):
-    """What the central directory says of an entry."""
-
-    name: str
-    header_start: int
-    method: int
-    stored_bytes: int
-    size_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,13 +63,18 @@ def read_zip_records(opened: HostileFile) -> dict[str, ZipRecord]:
     directory = _find_directory(opened)
     if directory.entries > MAX_ENTRIES or directory.size_bytes > MAX_DIRECTORY_BYTES:
         raise opened.fault(f"zip archive with {directory.entries:,} entries is too large to read")
-    records: dict[str, ZipRecord] = {}
-    for entry in _central_entries(opened, directory):
-        if entry.name in records:
-            raise opened.fault(f"zip entry {short_text(entry.name)} is there twice")
-        records[entry.name] = _locate(opened, entry)
-    _check_apart(opened, records, directory.start)
+    entries = list(_central_entries(opened, directory))
+    records = {record.name: record for record in located(opened, entries)}
+    if len(records) < len(entries):
+        raise opened.fault(f"zip entry {short_text(_repeated(entries))} is there twice")
+    _check_apart(opened, records.values(), directory.start)
     return records
+
+
+def _repeated(entries: list[Entry]) -> str:
+    """The first name that occurs twice."""
+    counts = Counter(shown_name(entry.name) for entry in entries)
+    return next(name for name, count in counts.items() if count > 1)
 
 
 def _find_directory(opened: HostileFile) -> _Directory:
@@ -122,54 +115,63 @@ def _large_directory(
     return record_start, large
 
 
-def _central_entries(opened: HostileFile, directory: _Directory) -> Iterator[_Entry]:
-    """Each entry, its sizes checked."""
-    data = opened.read_at(directory.start, directory.size_bytes)
-    position = 0
-    for number in range(1, directory.entries + 1):
+def _central_entries(opened: HostileFile, directory: _Directory) -> Iterator[Entry]:
+    """What the directory says of each entry, checked."""
+    data = memoryview(opened.read_at(directory.start, directory.size_bytes))
+    position = number = 0
+    while number < directory.entries:
         if position + CENTRAL.size > len(data):
-            raise opened.fault(f"zip directory ends before entry {number}")
-        fields = CENTRAL.unpack_from(data, position)
-        name_end = position + CENTRAL.size + fields[10]
-        extra_end = name_end + fields[11]
-        name_bytes, extra = data[position + CENTRAL.size : name_end], data[name_end:extra_end]
-        position = extra_end + fields[12]
-        if fields[0] != CENTRAL_MAGIC or position > len(data):
-            raise opened.fault(f"zip directory is broken at entry {number}")
-        name = name_bytes.decode("utf-8", "replace")
-        _check_plain(opened, name, fields)
-        yield _sized_entry(opened, name, fields, extra)
+            raise opened.fault(f"zip directory ends before entry {number + 1}")
+        lengths = CENTRAL.unpack_from(data, position)[5:8]
+        row = struct.Struct(CENTRAL.format + "{}s{}s{}x".format(*lengths))
+        # names of the same length follow each other: such rows are taken apart together
+        rows = min((len(data) - position) // row.size, directory.entries - number)
+        same = row.iter_unpack(data[position : position + rows * row.size])
+        before = number
+        for fields in same:
+            if fields[5:8] != lengths or fields[0] != CENTRAL_MAGIC:
+                break
+            number += 1
+            yield _entry(opened, fields)
+        if number == before:
+            raise opened.fault(f"zip directory is broken at entry {number + 1}")
+        position += (number - before) * row.size
     if position != len(data):
         raise opened.fault("zip directory holds bytes behind its last entry")
 
 
-def _check_plain(opened: HostileFile, name: str, fields: tuple[int, ...]) -> None:
-    flags, method = fields[3], fields[4]
+def _entry(opened: HostileFile, fields: tuple[Any, ...]) -> Entry:
+    """One entry, checked; large values have taken the place of those that do not fit."""
+    _, flags, method, stored_bytes, size_bytes, _, _, _, header_start, name, extra = fields
     if flags & ENCRYPTED_FLAG:
-        raise opened.fault(f"zip entry {short_text(name)} is encrypted")
+        raise _fault(opened, name, "is encrypted")
     if method not in {STORED, DEFLATED}:
-        raise opened.fault(
-            f"zip entry {short_text(name)} is compressed by method {method}, which is not read"
+        raise _fault(opened, name, f"is compressed by method {method}, which is not read")
+    if UNKNOWN_32 in {size_bytes, stored_bytes, header_start}:
+        size_bytes, stored_bytes, header_start = _large_values(
+            opened, name, (size_bytes, stored_bytes, header_start), extra
         )
-
-
-def _sized_entry(opened: HostileFile, name: str, fields: tuple[int, ...], extra: bytes) -> _Entry:
-    """Sizes and header start; what does not fit 32 bits stands in the zip64 field, in order."""
-    method, plain = fields[4], (fields[9], fields[8], fields[16])
-    large = iter(_large_numbers(extra) if UNKNOWN_32 in plain else ())
-    # the order of the field: full size, stored size, start
-    found = [next(large, -1) if value == UNKNOWN_32 else value for value in plain]
-    size_bytes, stored_bytes, header_start = found
-    if -1 in found:
-        raise opened.fault(f"zip entry {short_text(name)} lacks its 64-bit sizes")
     if method == STORED and stored_bytes != size_bytes:
-        raise opened.fault(f"zip entry {short_text(name)} is stored in another size than its own")
+        raise _fault(opened, name, "is stored in another size than its own")
     if size_bytes > stored_bytes * MAX_RATIO + MAX_RATIO:
-        raise opened.fault(
-            f"zip entry {short_text(name)} says to unpack {stored_bytes:,} bytes to "
-            f"{size_bytes:,}, which no compression can"
-        )
-    return _Entry(name, header_start, method, stored_bytes, size_bytes)
+        problem = f"says to unpack {stored_bytes:,} bytes to {size_bytes:,}"
+        raise _fault(opened, name, f"{problem}, which no compression can")
+    return Entry(header_start, name, method, stored_bytes, size_bytes)
+
+
+def _fault(opened: HostileFile, name: bytes, problem: str) -> EvidenceError:
+    return opened.fault(f"zip entry {short_text(shown_name(name))} {problem}")
+
+
+def _large_values(
+    opened: HostileFile, name: bytes, plain: tuple[int, int, int], extra: bytes
+) -> list[int]:
+    """Full size, stored size, start: what does not fit 32 bits stands in the zip64 field so."""
+    large = iter(_large_numbers(extra))
+    found = [next(large, -1) if value == UNKNOWN_32 else value for value in plain]
+    if -1 in found:
+        raise _fault(opened, name, "lacks its 64-bit sizes")
+    return found
 
 
 def _large_numbers(extra: bytes) -> list[int]:
@@ -187,30 +189,11 @@ def _extra_field(extra: bytes, wanted: int) -> bytes:
     return b""
 
 
-def _locate(opened: HostileFile, entry: _Entry) -> ZipRecord:
-    """Where the data begins, after checking that the local header tells the same story."""
-    name, header_start = entry.name, entry.header_start
-    fields = LOCAL.unpack(opened.read_at(header_start, LOCAL.size))
-    magic, flags, method, name_bytes, extra_bytes = (
-        fields[0], fields[2], fields[3], fields[9], fields[10],
-    )  # fmt: skip
-    local_name = opened.read_at(header_start + LOCAL.size, name_bytes).decode("utf-8", "replace")
-    contradicts = method != entry.method or flags & ENCRYPTED_FLAG or local_name != name
-    if magic != LOCAL_MAGIC or contradicts:
-        raise opened.fault(f"zip entry {short_text(name)}: its two headers contradict each other")
-    return ZipRecord(
-        name=name,
-        start=header_start + LOCAL.size + name_bytes + extra_bytes,
-        stored_bytes=entry.stored_bytes,
-        size_bytes=entry.size_bytes,
-        deflated=method == DEFLATED,
-    )
-
-
-def _check_apart(opened: HostileFile, records: dict[str, ZipRecord], limit: int) -> None:
+def _check_apart(opened: HostileFile, records: Iterable[ZipRecord], limit: int) -> None:
     """No record may reach into the next one or into the directory."""
     end = 0
-    for record in sorted(records.values(), key=lambda record: (record.start, record.stored_bytes)):
-        if record.start < end or record.start + record.stored_bytes > limit:
-            raise opened.fault(f"zip entry {short_text(record.name)} lies over other data")
-        end = record.start + record.stored_bytes
+    for record in sorted(records, key=attrgetter("start", "stored_bytes")):
+        name, start, stored_bytes = record[:3]
+        if start < end or start + stored_bytes > limit:
+            raise opened.fault(f"zip entry {short_text(name)} lies over other data")
+        end = start + stored_bytes

@@ -1,0 +1,245 @@
+"""What the digest of a saved state costs, beside other ways to hash it. `make bench-digest`.
+
+Every number is the fastest of several rounds in which all ways take turns, each as a whole process
+on one machine. It prints a Markdown page; `--out FILE` writes it as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from digest_workloads import (
+    MAKE_SAFETENSORS,
+    MAKE_ZIP,
+    MAPPED,
+    MODEL_SIGNING,
+    NAIVE,
+    ONE_THREAD,
+    OURS,
+    READ,
+)
+
+ROUNDS = 7
+LAYERS = 32
+SMALL_TENSORS = 20_000
+SMALL_ELEMENTS = 1024
+TENSOR_COUNTS = (2_500, 5_000, 10_000, 20_000, 40_000)
+BYTE_COUNTS = (64, 128, 256, 512, 1024)
+MEGABYTE = 1_000_000
+BAR = 40
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Taken:
+    """The fastest process: all of it, its work alone, and what else it printed."""
+
+    process_seconds: float
+    work_seconds: float
+    told: tuple[str, ...]
+
+
+Arms = Mapping[str, tuple[str, ...]]
+
+
+def run(command: tuple[str, ...]) -> Taken:
+    """One process; what it prints first is the seconds of its work, if it prints any."""
+    begun = time.perf_counter()
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)  # our own programs
+    seconds = time.perf_counter() - begun
+    words = ended.stdout.split() if "-c" in command else []
+    return Taken(
+        process_seconds=seconds,
+        work_seconds=float(words[0]) if words else seconds,
+        told=tuple(words[1:]),
+    )
+
+
+def fastest(arms: Arms, rounds: int) -> dict[str, Taken]:
+    """The fastest of some rounds, in each of which every way has its turn."""
+    rows = [{name: run(command) for name, command in arms.items()} for _ in range(rounds)]
+    return {
+        name: min((row[name] for row in rows), key=lambda taken: taken.process_seconds)
+        for name in arms
+    }
+
+
+def program(code: str, *arguments: str | Path, python: str = sys.executable) -> tuple[str, ...]:
+    """The command that runs a program of `digest_workloads`."""
+    return (python, "-c", code, *map(str, arguments))
+
+
+def ways(path: Path, signing: str | None, *, naive: bool) -> dict[str, tuple[str, ...]]:
+    """Every way to digest one file that this machine has."""
+    arms = {"this reader, SHA-256": program(OURS, path, "sha256")}
+    if importlib.util.find_spec("blake3") is not None:
+        arms["this reader, BLAKE3"] = program(OURS, path, "blake3")
+    if importlib.util.find_spec("gate.digest_command") is not None:
+        arms["`repro-gate digest`"] = (sys.executable, "-m", "gate", "digest", str(path))
+    arms["SHA-256 of the file, one thread"] = program(ONE_THREAD, path)
+    if signing is not None:
+        arms["model_signing, SHA-256, shards"] = program(MODEL_SIGNING, path, python=signing)
+    if naive:
+        arms["`torch.load`, hash each tensor"] = program(NAIVE, path)
+    return arms
+
+
+def table(found: Mapping[str, Taken], size_bytes: int) -> Iterator[str]:
+    """One row for each way, and how many times this reader's process is as fast."""
+    yield "| way | process s | work s | GB/s of the work | times this reader |"
+    yield "|---|---|---|---|---|"
+    ours = found["this reader, SHA-256"].process_seconds
+    for name, taken in found.items():
+        yield (
+            f"| {name} | {taken.process_seconds:.3f} | {taken.work_seconds:.3f} | "
+            f"{size_bytes / taken.work_seconds / 1e9:.2f} | {taken.process_seconds / ours:.2f} |"
+        )
+
+
+def goals(found: Mapping[str, Taken], wanted: Mapping[str, float]) -> Iterator[str]:
+    """Each ratio that was set as a goal, for the ways that ran."""
+    ours = found["this reader, SHA-256"].process_seconds
+    for name, goal in wanted.items():
+        if name in found:
+            ratio = found[name].process_seconds / ours
+            verdict = "reached" if ratio >= goal else "**not reached**"
+            yield f"- {name}: {ratio:.1f} times as long; goal {goal:g}, {verdict}."
+
+
+def big_file(path: Path, signing: str | None, rounds: int) -> Iterator[str]:
+    """One file of a large model, as torch saves it."""
+    size_bytes, threads = path.stat().st_size, len(os.sched_getaffinity(0))
+    arms = ways(path, signing, naive=True)
+    arms |= {"chunks from a map": program(MAPPED, path), "chunks read": program(READ, path)}
+    found = fastest(arms, rounds)
+    yield from table(found, size_bytes)
+    ours, single = found["this reader, SHA-256"], found["SHA-256 of the file, one thread"]
+    share = single.work_seconds / ours.work_seconds / threads
+    yield f"\n- {share:.2f} of {threads} times the rate of one thread; goal 0.95."
+    yield from goals(
+        found, {"model_signing, SHA-256, shards": 1.6, "`torch.load`, hash each tensor": 6}
+    )
+    anonymous, peak = (int(word) * 1024 / MEGABYTE for word in ours.told)
+    yield (
+        f"- Memory of this reader: {anonymous:.0f} MB anonymous at its end, {peak:.0f} MB resident "
+        "at most; goal below 50 MB."
+    )
+    mapped, read = found["chunks from a map"], found["chunks read"]
+    yield (
+        "- Reading into a small buffer instead of mapping the file, all else equal: "
+        f"{read.work_seconds / mapped.work_seconds:.2f} times the seconds. A mapped file that "
+        "becomes shorter would end the reader with SIGBUS."
+    )
+
+
+def small_tensors(path: Path, signing: str | None, rounds: int) -> Iterator[str]:
+    """A file of many small tensors, where the steps for each count and not the bytes."""
+    found = fastest(ways(path, signing, naive=True), rounds)
+    yield from table(found, path.stat().st_size)
+    yield ""
+    yield from goals(found, {"`torch.load`, hash each tensor": 10})
+
+
+def growth(folder: Path, points: tuple[tuple[int, int], ...], rounds: int) -> Iterator[str]:
+    """Work for files of (tensors, elements of each), and a bar as long as it took."""
+    paths = {}
+    for count, elements in points:
+        path = folder / f"growth-{count}-{elements}.pt"
+        run(program(MAKE_ZIP, path, str(count), str(elements)))
+        paths[count, elements] = path
+    commands = {str(path): program(OURS, path, "sha256") for path in paths.values()}
+    found = fastest(commands, rounds)
+    longest = max(taken.work_seconds for taken in found.values())
+    yield "| tensors | MB | work ms | µs a tensor | ms a MB | |"
+    yield "|---|---|---|---|---|---|"
+    for (count, elements), path in paths.items():
+        taken = found[str(path)].work_seconds
+        megabytes = count * elements * 4 / MEGABYTE
+        bar = "█" * max(1, round(BAR * taken / longest))
+        yield (
+            f"| {count:,} | {megabytes:.0f} | {taken * 1e3:.1f} | {taken / count * 1e6:.1f} | "
+            f"{taken * 1e3 / megabytes:.2f} | `{bar}` |"
+        )
+        path.unlink()
+
+
+def page(folder: Path, signing: str | None, rounds: int, scale: int) -> Iterator[str]:
+    """The whole page, line by line as it is measured."""
+    big, small = folder / "big.pt", folder / "small.pt"
+    run(program(MAKE_ZIP, big, str(max(1, LAYERS // scale)), "0"))
+    run(program(MAKE_ZIP, small, str(SMALL_TENSORS // scale), str(SMALL_ELEMENTS)))
+    yield "# Digest of a saved state, on a CPU\n"
+    yield f"Written by `make bench-digest`; the fastest of {rounds} rounds in which all take turns."
+    yield f"Files are in the page cache.\n\n{_about(signing)}\n"
+    yield f"\n## A large file of torch, {big.stat().st_size / 1e9:.2f} GB\n"
+    yield from big_file(big, signing, rounds)
+    yield f"\n## {SMALL_TENSORS // scale:,} tensors of 4 KiB, a file of torch\n"
+    yield from small_tensors(small, signing, rounds)
+    for path, title in ((big, "The large file"), (small, "The small tensors")):
+        other = path.with_suffix(".safetensors")
+        run(program(MAKE_SAFETENSORS, path, other))
+        path.unlink()
+        yield f"\n## {title} as safetensors\n"
+        found = fastest(ways(other, signing, naive=False), rounds)
+        yield from table(found, other.stat().st_size)
+        other.unlink()
+    yield "\n## Growth\n"
+    yield "Tensors of 4 KiB, then tensors of 4 MiB.\n"
+    yield from growth(folder, tuple((n // scale, SMALL_ELEMENTS) for n in TENSOR_COUNTS), rounds)
+    yield ""
+    yield from growth(folder, tuple((max(1, n // 4 // scale), 2**20) for n in BYTE_COUNTS), rounds)
+    yield f"\nLoad of the machine at the end (1, 5, 15 minutes): {_load()}."
+
+
+def _about(signing: str | None) -> str:
+    import torch  # noqa: PLC0415 - only for its version, after the options were read
+
+    cpu = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    version = "import importlib.metadata as m; print('0', m.version('model-signing'))"
+    signed = f", model-signing {run(program(version, python=signing)).told[0]}" if signing else ""
+    return (
+        f"{time.strftime('%Y-%m-%d')}. {cpu}, {len(os.sched_getaffinity(0))} cores, "
+        f"{platform.system()} {platform.machine()}; Python {platform.python_version()}, "
+        f"torch {torch.__version__}{signed}. Load at the start: {_load()}."
+    )
+
+
+def _load() -> str:
+    return ", ".join(f"{value:.1f}" for value in os.getloadavg())
+
+
+def main() -> None:
+    """Measure, print, and write the page where that was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--scale", type=int, default=1, help="files so many times smaller")
+    parser.add_argument("--signing", help="an interpreter that has model-signing")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        lines = []
+        for line in page(Path(name), options.signing, options.rounds, options.scale):
+            print(line, flush=True)
+            lines.append(line)
+    if options.out is not None:
+        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The files of the digest's benchmark, and the programs that are measured, each a whole process.
+
+A program is given the file as its argument and prints nothing but the seconds of its work, from
+after its imports on.
+"""
+
+from __future__ import annotations
+
+# Arguments: path, number of tensors, elements of each; whole shapes of a language model for 0.
+MAKE_ZIP = """
+import sys, torch
+path, count, elements = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+torch.manual_seed(0)
+def model(layers, width):
+    yield "embed.weight", torch.randn(50_257, width)
+    for number in range(layers):
+        for name, shape in (
+            ("attention.qkv", (3 * width, width)),
+            ("attention.out", (width, width)),
+            ("up", (4 * width, width)),
+            ("down", (width, 4 * width)),
+        ):
+            yield f"layers.{number}.{name}.weight", torch.randn(shape)
+            yield f"layers.{number}.{name}.bias", torch.randn(shape[0])
+        for name in ("norm_1", "norm_2"):
+            yield f"layers.{number}.{name}.weight", torch.randn(width)
+            yield f"layers.{number}.{name}.bias", torch.randn(width)
+if elements:
+    state = {f"layer.{index}.weight": torch.randn(elements // 32, 32) for index in range(count)}
+else:
+    state = dict(model(count, 1024))
+torch.save(state, path)
+"""
+
+# Arguments: the zip, and where to write the same tensors in the layout of safetensors.
+MAKE_SAFETENSORS = """
+import json, sys, torch
+state = torch.load(sys.argv[1], weights_only=True, mmap=True)
+header, position = {}, 0
+for name, tensor in state.items():
+    end = position + tensor.nbytes
+    header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [position, end]}
+    position = end
+text = json.dumps(header).encode()
+with open(sys.argv[2], "wb") as file:
+    file.write(len(text).to_bytes(8, "little") + text)
+    for tensor in state.values():
+        file.write(tensor.numpy().tobytes())
+"""
+
+_BEGIN = """
+import sys, time
+from pathlib import Path
+from gate.checkpoint.digest import digest_state
+from gate.checkpoint.formats import open_state
+from gate.edges.files import LocalFiles
+"""
+OURS = (
+    _BEGIN
+    + """
+begun = time.perf_counter()
+with open_state(LocalFiles(), Path(sys.argv[1]), "state", max_bytes=2**40) as content:
+    digest_state(content, hash_name=sys.argv[2])
+print(time.perf_counter() - begun)
+memory = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
+print(memory["RssAnon"].split()[0], memory["VmHWM"].split()[0])
+"""
+)
+
+ONE_THREAD = """
+import hashlib, os, sys, time
+begun = time.perf_counter()
+hasher, buffer, position = hashlib.sha256(), memoryview(bytearray(2**20)), 0
+with open(sys.argv[1], "rb", buffering=0) as file:
+    while count := os.preadv(file.fileno(), [buffer], position):
+        hasher.update(buffer[:count])
+        position += count
+print(time.perf_counter() - begun)
+"""
+
+NAIVE = """
+import hashlib, sys, time, torch
+begun = time.perf_counter()
+for name, tensor in torch.load(sys.argv[1], weights_only=True).items():
+    hashlib.sha256(tensor.numpy().tobytes()).hexdigest()
+print(time.perf_counter() - begun)
+"""
+
+MODEL_SIGNING = """
+import sys, time, model_signing
+begun = time.perf_counter()
+model_signing.hashing.Config().use_shard_serialization(shard_size=100_000_000).hash(sys.argv[1])
+print(time.perf_counter() - begun)
+"""
+
+# Chunks of 4 MiB on two threads, from a map of the file or read into a buffer of 1 MiB.
+_CHUNKS = """
+import hashlib, mmap, os, sys, threading, time
+CHUNK, PIECE, size = 4 * 2**20, 2**20, os.path.getsize(sys.argv[1])
+file = open(sys.argv[1], "rb", buffering=0)
+starts = iter(range(0, size, CHUNK))
+def work():
+    buffer = memoryview(bytearray(PIECE))
+    for start in starts:
+        hasher = hashlib.sha256()
+        for position in range(start, min(start + CHUNK, size), PIECE):
+            {take}
+        hasher.digest()
+begun = time.perf_counter()
+whole = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+threads = [threading.Thread(target=work) for _ in os.sched_getaffinity(0)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(time.perf_counter() - begun)
+"""
+MAPPED = _CHUNKS.replace("{take}", "hasher.update(whole[position : position + PIECE])")
+READ = _CHUNKS.replace(
+    "{take}",
+    "hasher.update(buffer[: os.preadv(file.fileno(), [buffer], position)])",
+)
