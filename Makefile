@@ -95,6 +95,11 @@ bench-isolation: $(READY) ## Measure, as root, what isolation adds to a run (doc
 	@mkdir -p docs/results
 	PYTHONPATH=. $(BIN)/python benchmarks/isolation.py --out docs/results/isolation-cpu.md
 
+.PHONY: bench-diff
+bench-diff: $(READY) ## Measure the difference of saved states and write docs/results/diff-cpu.md
+	@mkdir -p docs/results
+	PYTHONPATH=. $(BIN)/python benchmarks/difference.py --out docs/results/diff-cpu.md
+
 .PHONY: bench-digest
 bench-digest: $(READY) ## Measure the digest of saved states and write docs/results/digest-cpu.md
 	@mkdir -p docs/results

@@ -9,13 +9,9 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-import platform
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from digest_workloads import (
@@ -28,6 +24,7 @@ from digest_workloads import (
     OURS,
     READ,
 )
+from measured_processes import Taken, about, fastest, load, program, run
 
 ROUNDS = 7
 LAYERS = 32
@@ -37,45 +34,6 @@ TENSOR_COUNTS = (2_500, 5_000, 10_000, 20_000, 40_000)
 BYTE_COUNTS = (64, 128, 256, 512, 1024)
 MEGABYTE = 1_000_000
 BAR = 40
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Taken:
-    """The fastest process: all of it, its work alone, and what else it printed."""
-
-    process_seconds: float
-    work_seconds: float
-    told: tuple[str, ...]
-
-
-Arms = Mapping[str, tuple[str, ...]]
-
-
-def run(command: tuple[str, ...]) -> Taken:
-    """One process; what it prints first is the seconds of its work, if it prints any."""
-    begun = time.perf_counter()
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)  # our own programs
-    seconds = time.perf_counter() - begun
-    words = ended.stdout.split() if "-c" in command else []
-    return Taken(
-        process_seconds=seconds,
-        work_seconds=float(words[0]) if words else seconds,
-        told=tuple(words[1:]),
-    )
-
-
-def fastest(arms: Arms, rounds: int) -> dict[str, Taken]:
-    """The fastest of some rounds, in each of which every way has its turn."""
-    rows = [{name: run(command) for name, command in arms.items()} for _ in range(rounds)]
-    return {
-        name: min((row[name] for row in rows), key=lambda taken: taken.process_seconds)
-        for name in arms
-    }
-
-
-def program(code: str, *arguments: str | Path, python: str = sys.executable) -> tuple[str, ...]:
-    """The command that runs a program of `digest_workloads`."""
-    return (python, "-c", code, *map(str, arguments))
 
 
 def ways(path: Path, signing: str | None, *, naive: bool) -> dict[str, tuple[str, ...]]:
@@ -179,7 +137,7 @@ def page(folder: Path, signing: str | None, rounds: int, scale: int) -> Iterator
     run(program(MAKE_ZIP, small, str(SMALL_TENSORS // scale), str(SMALL_ELEMENTS)))
     yield "# Digest of a saved state, on a CPU\n"
     yield f"Written by `make bench-digest`; the fastest of {rounds} rounds in which all take turns."
-    yield f"Files are in the page cache.\n\n{_about(signing)}\n"
+    yield f"Files are in the page cache.\n\n{about(signing)}\n"
     yield f"\n## A large file of torch, {big.stat().st_size / 1e9:.2f} GB\n"
     yield from big_file(big, signing, rounds)
     yield f"\n## {SMALL_TENSORS // scale:,} tensors of 4 KiB, a file of torch\n"
@@ -197,31 +155,7 @@ def page(folder: Path, signing: str | None, rounds: int, scale: int) -> Iterator
     yield from growth(folder, tuple((n // scale, SMALL_ELEMENTS) for n in TENSOR_COUNTS), rounds)
     yield ""
     yield from growth(folder, tuple((max(1, n // 4 // scale), 2**20) for n in BYTE_COUNTS), rounds)
-    yield f"\nLoad of the machine at the end (1, 5, 15 minutes): {_load()}."
-
-
-def _about(signing: str | None) -> str:
-    import torch  # noqa: PLC0415 - only for its version, after the options were read
-
-    cpu = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
-    version = "import importlib.metadata as m; print('0', m.version('model-signing'))"
-    signed = f", model-signing {run(program(version, python=signing)).told[0]}" if signing else ""
-    return (
-        f"{time.strftime('%Y-%m-%d')}. {cpu}, {len(os.sched_getaffinity(0))} cores, "
-        f"{platform.system()} {platform.machine()}; Python {platform.python_version()}, "
-        f"torch {torch.__version__}{signed}. Load at the start: {_load()}."
-    )
-
-
-def _load() -> str:
-    return ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    yield f"\nLoad of the machine at the end (1, 5, 15 minutes): {load()}."
 
 
 def main() -> None:

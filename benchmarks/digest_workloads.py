@@ -118,3 +118,21 @@ READ = _CHUNKS.replace(
     "{take}",
     "hasher.update(buffer[: os.preadv(file.fileno(), [buffer], position)])",
 )
+
+# Arguments: a file, where to write its tensors moved by a little, and whether "one" or "all".
+MAKE_MOVED = """
+import sys, torch
+state = torch.load(sys.argv[1], weights_only=True)
+for number, tensor in enumerate(state.values()):
+    if sys.argv[3] == "all" or number == 0:
+        tensor.mul_(1.0001)
+torch.save(state, sys.argv[2])
+"""
+
+NAIVE_DIFFERENCE = """
+import sys, torch
+left, right = (torch.load(path, weights_only=True) for path in sys.argv[1:3])
+for name, tensor in left.items():
+    gap = (tensor - right[name]).abs()
+    print(name, gap.max().item(), int((gap != 0).sum()), file=sys.stderr)
+"""
