@@ -11,12 +11,13 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-from gate.checkpoint.leaves import PIECE_BYTES, FileSpan, TensorSource
+from gate.checkpoint.leaves import FileSpan, TensorSource
 
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _memcmp.restype = ctypes.c_int
-STRETCH_BYTES: Final = PIECE_BYTES
+# Four buffers of two threads stay in a cache of a few MiB: a fifth faster than with 1 MiB.
+STRETCH_BYTES: Final = 256 * 1024
 
 
 class _Buffer:
