@@ -9,6 +9,7 @@ the step where s is largest; never less than one unit in the last place of the m
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, Decimal
 from statistics import NormalDist
 
 import numpy as np
@@ -122,8 +123,10 @@ def rounded_up(value: float) -> float:
     """The next number of two significant digits that is not smaller; 0 stays."""
     if value == 0:
         return 0.0
-    digits = math.floor(math.log10(value)) - SIGNIFICANT_DIGITS + 1
-    units = math.ceil(value / 10.0**digits)
+    # In decimal, since the power of ten for the smallest floats is no float any more.
+    exact = Decimal(value)
+    digits = exact.adjusted() - SIGNIFICANT_DIGITS + 1
+    units = int(exact.scaleb(-digits).to_integral_value(ROUND_CEILING))
     # Through text, so that the number is the one that a person would type.
     rounded = float(f"{units}e{digits}")
     return rounded if rounded >= value else float(f"{units + 1}e{digits}")

@@ -71,3 +71,4 @@ def test_rounding_never_makes_a_tolerance_smaller(value: float) -> None:
 def test_rounding_keeps_nothing_and_gives_what_a_person_would_type() -> None:
     assert rounded_up(0.0) == 0.0
     assert repr(rounded_up(0.00012345)) == "0.00013"
+    assert rounded_up(5e-324) == 5e-324
