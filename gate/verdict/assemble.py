@@ -98,6 +98,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
             *findings.weaker_source(run),
             *findings.isolation(assessment.isolation),
             *findings.credentials_left(request.credentials_left),
+            *findings.reading(assessment.isolation),
             *tampering(evidence.labelled("strict")),
         ),
         repeat=facts.repeat,

@@ -134,6 +134,20 @@ def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
     )
 
 
+def reading(used: Isolation) -> tuple[Finding, ...]:
+    """Was what the runs left read under the gate's own account, where the training's was asked?"""
+    if not used.reading:
+        return ()
+    return (
+        Finding(
+            code="read-under-own-account",
+            severity=Severity.NOTICE,
+            message=f"what the runs left was read under the gate's own account: {used.reading}",
+            remedy="Install the gate where every account may read it and its interpreter.",
+        ),
+    )
+
+
 def unattested_children(run: RunEvidence) -> tuple[Finding, ...]:
     """Was a Python started of which nobody can say under which settings it ran?"""
     if not run.children:

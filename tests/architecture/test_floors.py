@@ -29,6 +29,7 @@ FLOORS = {
     "session": 7,
     "delivery": 7,
     "saved_states": 7,
+    "reader": 7,
     "pipeline": 8,
     "measurement": 8,
     "entry": 9,
