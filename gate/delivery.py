@@ -111,6 +111,8 @@ def seal_package(
     """
     if not verdict.passes:
         return Sealing(seals=(), why_not="only a pass is sealed")
+    if request.from_fork:
+        return Sealing(seals=(), why_not="a pull request from a fork is never sealed")
     if verdict.changed_files:
         return Sealing(seals=(), why_not="the work tree was dirty, so no commit can be sealed")
     pem = signer.secrets.signing_key()

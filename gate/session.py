@@ -139,8 +139,7 @@ class Session:
         taken = take_files(files, folders.out, folders.taken, _kinds(planned))
         tree = folders.tree / snapshot.workdir
         found = self._read(record, result.output, folders, tree, taken)
-        refuse_tampering(found, self.request.settings.determinism.tamper)
-        _check_device(self.request.settings.train.device, found)
+        refuse_unusable(found, self.request.settings)
         if planned.observe and found.recorder is not None and not self._strides:
             self._strides = found.recorder.strides
         self._keep(planned.label, result.output, taken)
@@ -248,8 +247,13 @@ def prepare_out(out: Path, files: Files) -> None:
     files.fresh_folder(out / "evidence")
 
 
-def _check_device(wanted: Device, run: RunEvidence) -> None:
-    """A GPU that was asked for and not used would make every later comparison a lie."""
+def refuse_unusable(run: RunEvidence, settings: GateSettings) -> None:
+    """Refuse a run that turned settings back where they say `fail`, or used the wrong device.
+
+    A GPU that was asked for and not used would make every later comparison a lie.
+    """
+    refuse_tampering(run, settings.determinism.tamper)
+    wanted = settings.train.device
     used = run.environment.parts.get("device", "cpu")
     if wanted is Device.CUDA and used == "cpu":
         raise RunError(

@@ -86,6 +86,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
                 if decision.outcome is Outcome.BASELINE_CHANGE
                 else "",
             ),
+            *findings.told_runs(told=request.told_runs, from_fork=request.from_fork),
             *findings.settings_origin(request.settings_from, pull_request=request.pull_request),
             *operators.weaker_level(facts.settings, run),
             *operators.refused_and_went_on(run),

@@ -134,6 +134,22 @@ def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
     )
 
 
+def told_runs(*, told: bool, from_fork: bool) -> tuple[Finding, ...]:
+    """Does the verdict rest on what another job says that it ran?"""
+    if not told:
+        return ()
+    whose = ", in a workflow that the fork's author may have changed" if from_fork else ""
+    return (
+        Finding(
+            code="told-runs",
+            severity=Severity.WARNING if from_fork else Severity.NOTICE,
+            message=f"another job made these runs{whose}: their numbers are that job's word",
+            remedy="Read the change before you rely on this. Commit, settings, baseline and the "
+            "kept state were checked here.",
+        ),
+    )
+
+
 def reading(used: Isolation) -> tuple[Finding, ...]:
     """Was what the runs left read under the gate's own account, where the training's was asked?"""
     if not used.reading:
