@@ -16,8 +16,9 @@ from gate.edges.safe_text import safe_block
 from gate.edges.secrets import InputSecrets
 from gate.entry import Outcome, judging, run_and_deliver, run_only
 from gate.errors import ExitCode, GateError, PublishError, SettingsError
+from gate.event_request import event_request
 from gate.pipeline import gate
-from gate.ports import Comments, Files, Git
+from gate.ports import Comments, Files
 from gate.records.report import Mode, Publication, PullRequest, RunOrigin
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation
@@ -33,7 +34,6 @@ from gate.report.outputs import (
 from gate.report.sticky import publish
 from gate.session import Edges
 from gate.settings.event import ActionContext, ActionInputs, read_context, read_inputs
-from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
 from gate.settings.step_state import CONTAINER_ID, StepState, state_file_text
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
@@ -160,55 +160,6 @@ def isolated(edges: Edges) -> Edges:
         return found
 
     return replace(edges, isolate=isolate)
-
-
-def event_request(context: ActionContext, inputs: ActionInputs, git: Git) -> GateRequest:
-    """The request of an event; on a pull request what decides comes from the base commit.
-
-    Only a base without a settings file lets the pull request bring its own, and says so.
-    """
-    head = git.resolve(context.head_commit)
-    pull_request = context.pull_request
-    base = git.resolve(pull_request.base_sha) if pull_request else None
-    if base is None and inputs.base:
-        base = git.resolve(inputs.base)
-    path = inputs.config or FILE_NAME
-    brought = git.read_file(head, path)
-    trusted = git.read_file(base, path) if base and pull_request else None
-    text = trusted if trusted is not None else brought
-    if text is None:
-        raise SettingsError(
-            f"{path}: not in commit {head[:12]}", hint=f"Make one; a minimal file:\n{MINIMAL_FILE}"
-        )
-    settings = parse_settings(text, path)
-    project = Path(path).parent.as_posix()
-    request = GateRequest(
-        top=context.workspace,
-        project=project,
-        config_name=Path(path).name,
-        settings=settings,
-        settings_text=text,
-        settings_from="base" if trusted is not None else "head",
-        out=context.workspace / inputs.out,
-        commit=head,
-        base_commit=base,
-        pull_request=pull_request is not None,
-        from_fork=pull_request is not None and pull_request.from_fork,
-        repository=context.repository,
-        run_url=context.run_url,
-        credentials_left=git.credentials_left(),
-    )
-    if pull_request is None or base is None:
-        return request
-    deciders = (
-        path,
-        request.repository_path(settings.baseline.path),
-        request.repository_path(settings.signing.trusted_keys),
-    )
-    changed = tuple(
-        path for path in deciders if git.read_file(base, path) != git.read_file(head, path)
-    )
-    return replace(request, changed_deciders=changed)
 
 
 def _publish(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gate.records.deciders import DeciderChange
 from gate.records.settings import GateSettings
 
 
@@ -30,7 +31,7 @@ class GateRequest:
     base_commit: str | None = None
     allow_dirty: bool = False
     pull_request: bool = False
-    changed_deciders: tuple[str, ...] = ()
+    decider_changes: tuple[DeciderChange, ...] = ()
     credentials_left: tuple[str, ...] = ()
     from_fork: bool = False
     told_runs: bool = False

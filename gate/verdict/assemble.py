@@ -81,7 +81,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         findings=(
             *findings.dirty_tree(evidence),
             *findings.changed_by_pull_request(
-                request.changed_deciders,
+                tuple(dict.fromkeys(change.file for change in request.decider_changes)),
                 request.repository_path(request.settings.baseline.path)
                 if decision.outcome is Outcome.BASELINE_CHANGE
                 else "",
@@ -121,6 +121,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
             *operators.beyond_the_flag(assessment.census),
         ),
         census=assessment.census,
+        decider_changes=request.decider_changes,
     )
 
 
@@ -163,4 +164,5 @@ def error_verdict(request: GateRequest, commit: str, created_at: str, fault: Gat
             ),
         ),
         fault_details=fault.details,
+        decider_changes=request.decider_changes,
     )

@@ -19,7 +19,7 @@ from gate.edges.interrupts import Interrupts
 from gate.entry import build_edges
 from gate.errors import ExitCode
 from gate.records.runs import Isolation
-from gate.records.settings import IsolationMode
+from gate.records.settings import IsolationMode, IsolationSettings
 from gate.session import Edges
 
 FILES = LocalFiles()
@@ -37,6 +37,7 @@ class Scene:
     base: str = ""
     said: list[str] = field(default_factory=list)
     apart: Isolation = APART
+    asked: list[IsolationSettings] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
 
     def event(self, *, fork: bool) -> dict[str, object]:
@@ -86,7 +87,12 @@ class Scene:
 
     def _edges(self, top: Path) -> Edges:
         edges = build_edges(FILES, top, QuietProgress(), Interrupts(), self.variables)
-        return replace(edges, isolate=lambda _mode, _folders: self.apart)
+
+        def isolate(asked: IsolationSettings, _: tuple[Path, ...]) -> Isolation:
+            self.asked.append(asked)
+            return self.apart
+
+        return replace(edges, isolate=isolate)
 
     def with_baseline(self) -> None:
         """Put the proposal of a first run into the base branch."""
