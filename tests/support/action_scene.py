@@ -37,6 +37,7 @@ class Scene:
     base: str = ""
     said: list[str] = field(default_factory=list)
     apart: Isolation = APART
+    calls: int = 0
     asked: list[IsolationSettings] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
 
@@ -75,6 +76,7 @@ class Scene:
             **changed,
         }
         self.variables = variables
+        self.calls += 1
         runner = Runner(
             variables=variables,
             files=FILES,
