@@ -19,7 +19,7 @@ from gate.edges.interrupts import Interrupts
 from gate.entry import build_edges
 from gate.errors import ExitCode
 from gate.records.runs import Isolation
-from gate.records.settings import IsolationMode, IsolationSettings
+from gate.records.settings import GateSettings, IsolationMode, IsolationSettings
 from gate.session import Edges
 
 FILES = LocalFiles()
@@ -90,8 +90,8 @@ class Scene:
     def _edges(self, top: Path) -> Edges:
         edges = build_edges(FILES, top, QuietProgress(), Interrupts(), self.variables)
 
-        def isolate(asked: IsolationSettings, _: tuple[Path, ...]) -> Isolation:
-            self.asked.append(asked)
+        def isolate(settings: GateSettings, _: tuple[Path, ...]) -> Isolation:
+            self.asked.append(settings.isolation)
             return self.apart
 
         return replace(edges, isolate=isolate)
