@@ -99,6 +99,7 @@ def roots_fit(told: CheckpointManifest) -> bool:
             path=tensor.name,
             part=part_of(
                 PREFIX.sub("", tensor.name),
+                tensor.dtype,
                 tensor=tensor.dtype[:1].isupper() and tensor.dtype != RAW_DTYPE,
             ),
             kind=tensor.dtype,
