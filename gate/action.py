@@ -9,27 +9,36 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gate.edges.github import GitHubComments
+from gate.edges.github_pulls import find_pull_request
 from gate.edges.job_log import quoted
 from gate.edges.own_container import this_process
 from gate.edges.safe_text import safe_block
 from gate.edges.secrets import InputSecrets
-from gate.entry import Outcome, run_and_deliver
+from gate.entry import Outcome, judging, run_and_deliver, run_only
 from gate.errors import ExitCode, GateError, PublishError, SettingsError
-from gate.ports import Comments, Files, Git
-from gate.records.report import Publication
+from gate.event_request import event_request
+from gate.pipeline import gate
+from gate.ports import Comments, Files
+from gate.records.report import Mode, Publication, PullRequest, RunOrigin
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation
 from gate.records.settings import GateSettings, IsolationMode
 from gate.report.commands import annotation_commands, fault_annotation
-from gate.report.outputs import StepOutputs, fault_outputs, output_file_text, verdict_outputs
+from gate.report.outputs import (
+    StepOutputs,
+    fault_outputs,
+    output_file_text,
+    run_outputs,
+    verdict_outputs,
+)
 from gate.report.sticky import publish
 from gate.session import Edges
 from gate.settings.event import ActionContext, ActionInputs, read_context, read_inputs
-from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
 from gate.settings.step_state import CONTAINER_ID, StepState, state_file_text
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 Say = Callable[[str], None]
+FindPullRequest = Callable[[ActionContext, RunOrigin, str], PullRequest]
 OpenComments = Callable[[ActionContext, str], AbstractContextManager[Comments]]
 
 
@@ -42,6 +51,7 @@ class Runner:
     edges: Callable[[Path], Edges]
     comments: OpenComments
     say: Say
+    find: FindPullRequest
 
 
 def run_action(runner: Runner) -> ExitCode:
@@ -52,7 +62,7 @@ def run_action(runner: Runner) -> ExitCode:
     context: ActionContext | None = None
     try:
         context, inputs = _read(runner)
-        return _gate_and_tell(runner, context, inputs)
+        return _act(runner, context, inputs)
     except GateError as fault:
         runner.say(fault_annotation(fault))
         runner.say(quoted(str(fault)))
@@ -64,37 +74,66 @@ def run_action(runner: Runner) -> ExitCode:
 def _read(runner: Runner) -> tuple[ActionContext, ActionInputs]:
     path = runner.variables.get("GITHUB_EVENT_PATH", "")
     event = runner.files.read_bytes(Path(path), max_bytes=MAX_EVENT_BYTES) if path else b"{}"
-    return read_context(runner.variables, event), read_inputs(runner.variables)
+    inputs = read_inputs(runner.variables)
+    context = read_context(runner.variables, event, inputs.mode)
+    if context.origin is None:
+        return context, inputs
+    # only the job that judges gets here, and that one trains nothing
+    token = InputSecrets(runner.variables).token()
+    found = runner.find(context, context.origin, token)
+    return replace(context, pull_request=found), inputs
 
 
-def _gate_and_tell(runner: Runner, context: ActionContext, inputs: ActionInputs) -> ExitCode:
-    edges = isolated(runner.edges(context.workspace))
-    _tell_post_step(runner, edges)
-    request = event_request(context, inputs, edges.git)
+def _act(runner: Runner, context: ActionContext, inputs: ActionInputs) -> ExitCode:
+    edges = runner.edges(context.workspace)
+    if inputs.mode is not Mode.JUDGE:
+        edges = isolated(edges)
+        _tell_post_step(runner, edges)
+    told = inputs.mode is Mode.JUDGE
+    request = replace(event_request(context, inputs, edges.git), told_runs=told)
     # the pull request's commit lies in the workspace: a link there could lead root anywhere
-    edges.files.refuse_links(request.out, below=context.workspace)
+    for folder in (request.out, context.workspace / inputs.evidence):
+        edges.files.refuse_links(folder, below=context.workspace)
     try:
-        return _run_and_tell(runner, context, inputs, request, edges)
+        if inputs.mode is Mode.RUN:
+            return _run_only(runner, context, request, edges)
+        return _judge_and_tell(runner, context, inputs, request, edges)
     finally:
         _give_back(context, request, edges.files)
 
 
-def _run_and_tell(
+def _run_only(
+    runner: Runner, context: ActionContext, request: GateRequest, edges: Edges
+) -> ExitCode:
+    """The first of two jobs: its exit code says whether the training ran, and nothing more."""
+    if InputSecrets(runner.variables).signing_key() is not None:
+        raise SettingsError(
+            "mode run takes no signing key: this job runs the pull request's code",
+            hint="Give the key to the job with mode judge.",
+        )
+    folder = _from_workspace(run_only(request, edges), context)
+    runner.say(f"evidence: {folder}; a job with mode judge reads it")
+    _append_outputs(runner, context, run_outputs(folder))
+    return ExitCode.PASS
+
+
+def _judge_and_tell(
     runner: Runner,
     context: ActionContext,
     inputs: ActionInputs,
     request: GateRequest,
     edges: Edges,
 ) -> ExitCode:
+    """The whole story, or with mode judge all of it but the training."""
     secrets = InputSecrets(runner.variables)
-    from_fork = context.pull_request is not None and context.pull_request.from_fork
     outcome = run_and_deliver(
         request,
         edges,
-        InputSecrets({}) if from_fork else secrets,
+        InputSecrets({}) if request.from_fork else secrets,
         trusted_keys=request.settings.signing.trusted_keys,
+        story=judging(context.workspace / inputs.evidence) if request.told_runs else gate,
     )
-    publication = _publish(runner, context, inputs, outcome, secrets.token())
+    publication = _publish(runner, context, inputs, outcome, secrets)
     _tell(runner, context, outcome, publication)
     return outcome.exit_code
 
@@ -123,61 +162,23 @@ def isolated(edges: Edges) -> Edges:
     return replace(edges, isolate=isolate)
 
 
-def event_request(context: ActionContext, inputs: ActionInputs, git: Git) -> GateRequest:
-    """The request of an event; on a pull request what decides comes from the base commit.
-
-    Only a base without a settings file lets the pull request bring its own, and says so.
-    """
-    head = git.resolve(context.head_commit)
-    pull_request = context.pull_request
-    base = git.resolve(pull_request.base_sha) if pull_request else None
-    if base is None and inputs.base:
-        base = git.resolve(inputs.base)
-    path = inputs.config or FILE_NAME
-    brought = git.read_file(head, path)
-    trusted = git.read_file(base, path) if base and pull_request else None
-    text = trusted if trusted is not None else brought
-    if text is None:
-        raise SettingsError(
-            f"{path}: not in commit {head[:12]}", hint=f"Make one; a minimal file:\n{MINIMAL_FILE}"
-        )
-    settings = parse_settings(text, path)
-    project = Path(path).parent.as_posix()
-    request = GateRequest(
-        top=context.workspace,
-        project=project,
-        config_name=Path(path).name,
-        settings=settings,
-        settings_text=text,
-        settings_from="base" if trusted is not None else "head",
-        out=context.workspace / inputs.out,
-        commit=head,
-        base_commit=base,
-        pull_request=pull_request is not None,
-        repository=context.repository,
-        run_url=context.run_url,
-        credentials_left=git.credentials_left(),
-    )
-    if pull_request is None or base is None:
-        return request
-    deciders = (
-        path,
-        request.repository_path(settings.baseline.path),
-        request.repository_path(settings.signing.trusted_keys),
-    )
-    changed = tuple(
-        path for path in deciders if git.read_file(base, path) != git.read_file(head, path)
-    )
-    return replace(request, changed_deciders=changed)
-
-
 def _publish(
-    runner: Runner, context: ActionContext, inputs: ActionInputs, outcome: Outcome, token: str
+    runner: Runner,
+    context: ActionContext,
+    inputs: ActionInputs,
+    outcome: Outcome,
+    secrets: InputSecrets,
 ) -> Publication:
     if context.pull_request is None:
         return Publication(reason_not_posted="this event has no pull request")
     if not inputs.comment:
         return Publication(reason_not_posted="input comment is false")
+    if context.pull_request.from_fork and inputs.mode is not Mode.JUDGE:
+        return Publication(
+            reason_not_posted="a fork's code ran in this job, so its token is not used; README, "
+            "Pull requests from forks, has the form with two jobs"
+        )
+    token = secrets.token()
     if not token:
         return Publication(reason_not_posted="no token was given")
     first_line = outcome.reports.comment.partition("\n")[0]
@@ -236,6 +237,13 @@ def _give_back(context: ActionContext, request: GateRequest, files: Files) -> No
     first_step = context.workspace / request.out.relative_to(context.workspace).parts[0]
     if files.exists(first_step):
         files.give_to(first_step, *files.owner(context.workspace))
+
+
+def github_pull_request(context: ActionContext, origin: RunOrigin, token: str) -> PullRequest:
+    """The pull request that a finished workflow ran on, asked of GitHub."""
+    return find_pull_request(
+        api_url=context.api_url, repository=context.repository, token=token, origin=origin
+    )
 
 
 def github_comments(context: ActionContext, token: str) -> AbstractContextManager[Comments]:

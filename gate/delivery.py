@@ -25,7 +25,7 @@ from gate.report.page import page_html
 from gate.report.summary import summary_text
 
 PACKAGE = "package.tar"
-TRAINED_STATE = Path("evidence") / "strict-1" / "state.safetensors"
+TRAINED_STATE = "strict-1/state.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +66,7 @@ def write_package(
     members = [
         PackageMember(name="verdict.json", content=write_document(verdict)),
         PackageMember(name="repro-gate.yml", content=request.settings_text),
-        *_evidence_members(evidence, request, files),
+        *_evidence_members(evidence, request),
     ]
     if baseline is not None:
         members.append(PackageMember(name="baseline.json", content=write_document(baseline)))
@@ -80,19 +80,15 @@ def write_package(
         return pack(members, path=path, target=target, files=files)
 
 
-def _evidence_members(
-    evidence: EvidenceSet, request: GateRequest, files: Files
-) -> list[PackageMember]:
+def _evidence_members(evidence: EvidenceSet, request: GateRequest) -> list[PackageMember]:
     members = [
         PackageMember(name=f"evidence/{name}", content=data)
         for name, data in evidence_documents(evidence)
     ]
-    for run in evidence.runs:
-        name = f"evidence/{run.run.label}/output.txt"
-        members.append(PackageMember(name=name, path=request.out / name))
-    if files.exists(request.out / TRAINED_STATE):
-        state = PackageMember(name=STATE_MEMBER, path=request.out / TRAINED_STATE)
-        members.append(state)
+    for kept in evidence.kept:
+        name = STATE_MEMBER if kept.name == TRAINED_STATE else f"evidence/{kept.name}"
+        path = request.out / "evidence" / kept.name
+        members.append(PackageMember(name=name, path=path, sha256=kept.sha256))
     return members
 
 
@@ -115,6 +111,8 @@ def seal_package(
     """
     if not verdict.passes:
         return Sealing(seals=(), why_not="only a pass is sealed")
+    if request.from_fork:
+        return Sealing(seals=(), why_not="a pull request from a fork is never sealed")
     if verdict.changed_files:
         return Sealing(seals=(), why_not="the work tree was dirty, so no commit can be sealed")
     pem = signer.secrets.signing_key()

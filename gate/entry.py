@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -31,13 +31,14 @@ from gate.edges.interrupts import Interrupts
 from gate.edges.isolating import Isolating
 from gate.errors import ExitCode, GateError, SettingsError, StorageError
 from gate.execution.child_environment import path_with_interpreter
-from gate.pipeline import Gated, gate
+from gate.pipeline import Gated, gate, judge, read_baselines, train_all
 from gate.ports import Files, Progress, Secrets
 from gate.records.report import ReportLinks
 from gate.records.request import GateRequest
 from gate.records.verdict import Verdict
 from gate.session import Edges
 from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
+from gate.told_runs import take_over
 from gate.verdict.assemble import error_verdict
 
 MAX_SETTINGS_BYTES = 256 * 1024
@@ -149,6 +150,30 @@ class Outcome:
     fault: GateError | None = None
 
 
+Story = Callable[[GateRequest, Edges], Gated]
+
+
+def run_only(request: GateRequest, edges: Edges) -> Path:
+    """The first of two jobs: train, judge nothing; the folder with the evidence."""
+    for path in stale_outputs(request.out):
+        edges.files.remove_tree(path)
+    train_all(request, edges, read_baselines(request, edges))
+    return request.out / "evidence"
+
+
+def judging(folder: Path) -> Story:
+    """The second of two jobs: judge the evidence in a folder; nothing is trained."""
+
+    def story(request: GateRequest, edges: Edges) -> Gated:
+        baselines = read_baselines(request, edges)
+        told = take_over(request, edges, folder)
+        counted = told.evidence.labelled("census")
+        failure = "" if counted or not request.settings.census else "the job that ran took none"
+        return judge(request, baselines, told.evidence, told.isolation, census_failure=failure)
+
+    return story
+
+
 def run_and_deliver(
     request: GateRequest,
     edges: Edges,
@@ -156,17 +181,19 @@ def run_and_deliver(
     *,
     trusted_keys: str,
     allow_plain_key: bool = False,
+    story: Story = gate,
 ) -> Outcome:
     """Gate, then write every document; a fault while running is written down as well.
 
-    Settings, usage and cancellation are no verdict: their errors pass through.
+    `story` is another one that ends in a verdict. Settings, usage and cancellation are no verdict:
+    their errors pass through.
     """
     for path in stale_outputs(request.out):
         edges.files.remove_tree(path)
     # now, for a fault's report too: git does not look at a clone that was trained beside
     commit = request.commit or edges.git.resolve("HEAD")
     try:
-        gated = gate(request, edges)
+        gated = story(request, edges)
     except GateError as fault:
         if fault.exit_code is not ExitCode.ERROR:
             raise

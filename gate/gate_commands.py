@@ -9,12 +9,10 @@ from typing import Annotated
 
 import typer
 
-from gate.action import Runner, github_comments, run_action
-from gate.codec.documents import write_document
+from gate.action import Runner, github_comments, github_pull_request, run_action
 from gate.edges.job_log import JobLog
-from gate.edges.safe_text import safe_block
 from gate.edges.secrets import FileSecrets
-from gate.entry import Outcome, build_edges, run_and_deliver
+from gate.entry import build_edges, run_and_deliver
 from gate.options import (
     OUT,
     AllowDirty,
@@ -23,13 +21,12 @@ from gate.options import (
     Out,
     Quiet,
     Verbose,
-    console,
     local_call,
     prepare,
+    print_outcome,
     progress_for,
 )
 from gate.program import FILES, INTERRUPTS
-from gate.report.terminal import verdict_view
 
 
 def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
@@ -70,23 +67,8 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
         trusted_keys=trusted_keys,
         allow_plain_key=allow_plain_key,
     )
-    _print_outcome(outcome, as_json=as_json)
+    print_outcome(outcome, as_json=as_json)
     raise typer.Exit(int(outcome.exit_code))
-
-
-def _print_outcome(outcome: Outcome, *, as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(write_document(outcome.verdict).decode("utf-8"))
-        return
-    if outcome.fault is not None:
-        sys.stderr.write(f"error: {safe_block(str(outcome.fault))}\n")
-        return
-    out = console()
-    out.print(verdict_view(outcome.verdict, outcome.reports.links))
-    names = ", ".join(FILES.list_names(outcome.out, max_names=1000))
-    out.print(f"\nWritten to {outcome.out}: {names}", style="dim", soft_wrap=True)
-    if outcome.sealing.why_not:
-        out.print(f"Not sealed: {outcome.sealing.why_not}.", style="dim", soft_wrap=True)
 
 
 def action_command() -> None:
@@ -98,6 +80,7 @@ def action_command() -> None:
         files=FILES,
         edges=lambda top: build_edges(FILES, top, progress, INTERRUPTS, os.environ),
         comments=github_comments,
+        find=github_pull_request,
         say=_say,
     )
     raise typer.Exit(int(run_action(runner)))

@@ -14,6 +14,7 @@ from gate.comparison.noise import metric_noise, tolerance_factor, undetected_sha
 from gate.comparison.reduction import reduction_spread
 from gate.comparison.tolerance_snippet import tolerance_snippet
 from gate.comparison.weights import PairSums, pair_sums, weight_noise
+from gate.evidence.taking import GRADIENTS_FILE, STATE_FILE
 from gate.evidence.tensor_values import gradient_tensors, paired_weights, weights_not_compared
 from gate.execution.cost_plan import (
     DEFAULT_A,
@@ -50,7 +51,7 @@ from gate.records.priced_knobs import (
     strict_knobs,
 )
 from gate.records.request import GateRequest
-from gate.session import GRADIENTS_FILE, STATE_FILE, Edges, Session
+from gate.session import Edges, Session
 
 PAIR = 2
 DEFAULTS = (DEFAULT_A, DEFAULT_B)

@@ -12,11 +12,13 @@ from rich.console import Console, RenderableType
 
 from gate.codec.documents import write_document
 from gate.edges.console import ConsoleProgress, QuietProgress
-from gate.entry import LocalCall, build_edges, local_request
+from gate.edges.safe_text import safe_block
+from gate.entry import LocalCall, Outcome, build_edges, local_request
 from gate.ports import Progress
 from gate.program import FILES, INTERRUPTS
 from gate.records.document import Document
 from gate.records.request import GateRequest
+from gate.report.terminal import verdict_view
 from gate.session import Edges
 
 OUT = Path("repro-gate-out")
@@ -66,3 +68,19 @@ def show(document: Document, view: RenderableType, *, as_json: bool) -> None:
         sys.stdout.write(write_document(document).decode("utf-8"))
         return
     console().print(view)
+
+
+def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
+    """The verdict for a person, or the document itself."""
+    if as_json:
+        sys.stdout.write(write_document(outcome.verdict).decode("utf-8"))
+        return
+    if outcome.fault is not None:
+        sys.stderr.write(f"error: {safe_block(str(outcome.fault))}\n")
+        return
+    out = console()
+    out.print(verdict_view(outcome.verdict, outcome.reports.links))
+    names = ", ".join(FILES.list_names(outcome.out, max_names=1000))
+    out.print(f"\nWritten to {outcome.out}: {names}", style="dim", soft_wrap=True)
+    if outcome.sealing.why_not:
+        out.print(f"Not sealed: {outcome.sealing.why_not}.", style="dim", soft_wrap=True)

@@ -46,18 +46,32 @@ class Baselines:
     brought: Baseline | None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ran:
+    """The runs of a gate call, not judged; `census_failure` says why one of them is not there."""
+
+    evidence: EvidenceSet
+    isolation: Isolation
+    census_failure: str = ""
+
+
 def gate(request: GateRequest, edges: Edges) -> Gated:
     """Run the training, run the base commit where only that can decide, and judge."""
+    # what decides is read before any training code runs
+    baselines = read_baselines(request, edges)
+    ran = train_all(request, edges, baselines)
+    return judge(request, baselines, ran.evidence, ran.isolation, census_failure=ran.census_failure)
+
+
+def train_all(request: GateRequest, edges: Edges, baselines: Baselines) -> Ran:
+    """All runs of a gate call, the base commit's too where only those can decide."""
     with Session(request, edges) as session:
-        # what decides is read before any training code runs
-        baselines = read_baselines(request, edges)
         runs = tuple(session.run(planned) for planned in plan_gate())
         if _needs_base_run(request, runs[0], baselines.trusted):
             runs += tuple(session.run(planned) for planned in plan_base())
         counted, failure = _census_run(session) if request.settings.census else ((), "")
         evidence = session.evidence((*runs, *counted))
-        isolation = session.isolation
-    return judge(request, baselines, evidence, isolation, census_failure=failure)
+        return Ran(evidence=evidence, isolation=session.isolation, census_failure=failure)
 
 
 def take_census(request: GateRequest, edges: Edges) -> CensusReport:

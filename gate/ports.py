@@ -99,8 +99,12 @@ class Files(Protocol):
         """Copy a folder of regular files and links, links as links."""
         ...
 
-    def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> None:
-        """Copy one regular file, no link followed."""
+    def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> str:
+        """Copy one regular file, no link followed; the SHA-256 of what was copied, in hex."""
+        ...
+
+    def move_file(self, source: Path, target: Path) -> None:
+        """Give a file another name on the same disk; what was there is replaced."""
         ...
 
     def compile_python(self, folder: Path) -> None:

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from gate.errors import RepositoryError, RunError, SettingsError
+from gate.codec.digests import sha256_hex
+from gate.errors import EvidenceError, RepositoryError, RunError, SettingsError
 from gate.evidence.census import explained
-from gate.evidence.collect import collect_run
 from gate.evidence.folder import evidence_documents
+from gate.evidence.fresh_process import FreshReader
+from gate.evidence.taking import TakenFile, take_files
 from gate.evidence.tampering import refuse_tampering
 from gate.execution.launch import Launcher, run_folders
 from gate.ports import Clock, Files, Git, Processes, Progress
-from gate.records.evidence import EvidenceSet, RunEvidence
+from gate.records.census import Refusal
+from gate.records.evidence import EvidenceSet, KeptFile, RunEvidence
+from gate.records.reading import ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
-from gate.records.runs import Commit, Isolation, PlannedRun, RunFolders, Snapshot
+from gate.records.runs import Commit, Isolation, PlannedRun, RunFolders, RunRecord, Snapshot
 from gate.records.settings import Device, GateSettings
 from gate.settings.load import settings_digest, training_digest
 
-MAX_STATE_BYTES = 64 * 1024**3
 SHOWN_FILES = 20
-STATE_FILE = "state.safetensors"
-GRADIENTS_FILE = "gradients.safetensors"
+OUTPUT_FILE = "output.txt"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +61,7 @@ class Session:
         self._snapshots: dict[Commit, Snapshot] = {}
         self._no_base: RepositoryError | None = None
         self._strides: Mapping[str, int] = {}
+        self._kept: list[KeptFile] = []
         self._ends = ExitStack()
 
     def __enter__(self) -> Self:
@@ -94,6 +97,9 @@ class Session:
             isolation=self.isolation,
             host=edges.host,
         )
+        self._reader = FreshReader(
+            edges.files, edges.processes, edges.progress, self.isolation.credentials
+        )
 
     def _export_all(self) -> None:
         """All that may be trained, before any training: git never looks at the clone after one."""
@@ -123,32 +129,73 @@ class Session:
             raise self._no_base
         snapshot = self._snapshots[planned.commit]
         files.fresh_folder(self._work / "run")
+        files.fresh_folder(folders.taken)
         with self.edges.progress.running(_described(planned)):
             try:
                 record, result = self._launcher.run(planned, snapshot, folders, self._strides)
             except RunError as fault:
-                raise explained(fault, files, folders.out) from fault
+                raise explained(fault, self._refusals(folders)) from fault
         self.edges.clean_up(self.isolation)
-        found = collect_run(
-            files,
-            record,
-            folders.out,
-            folders.tree / snapshot.workdir,
-            result.output,
-            self.request.settings.train,
-        )
-        refuse_tampering(found, self.request.settings.determinism.tamper)
-        _check_device(self.request.settings.train.device, found)
+        taken = take_files(files, folders.out, folders.taken, _kinds(planned))
+        tree = folders.tree / snapshot.workdir
+        found = self._read(record, result.output, folders, tree, taken)
+        refuse_unusable(found, self.request.settings)
         if planned.observe and found.recorder is not None and not self._strides:
             self._strides = found.recorder.strides
-        kept = self.request.out / "evidence" / planned.label
-        files.fresh_folder(kept)
-        files.write_bytes(kept / "output.txt", result.output)
-        if planned.label == "strict-1" or planned.keep_values:
-            _keep(files, folders, "state-r0-", kept / STATE_FILE)
-        if planned.keep_values:
-            _keep(files, folders, "gradients-r0-", kept / GRADIENTS_FILE)
+        self._keep(planned.label, result.output, taken)
         return found
+
+    def _read(
+        self,
+        record: RunRecord,
+        output: bytes,
+        folders: RunFolders,
+        tree: Path,
+        taken: tuple[TakenFile, ...],
+    ) -> RunEvidence:
+        """What the run left, parsed by a process of its own."""
+        self.edges.files.write_bytes(folders.taken / OUTPUT_FILE, output)
+        request = ReadingRequest(
+            task=ReadingTask.RUN,
+            out=str(folders.out.absolute()),
+            tree=str(tree.absolute()),
+            output=str((folders.taken / OUTPUT_FILE).absolute()),
+            taken={one.name: str(one.path.absolute()) for one in taken},
+            run=record,
+            train=self.request.settings.train,
+        )
+        found = self._reader.ask(request, folders.taken).evidence
+        self.isolation = replace(self.isolation, reading=self._reader.why_own_account)
+        if found is None:
+            raise EvidenceError(
+                "the process that reads what the run left gave no evidence",
+                hint="This is a fault of repro-gate; please report it.",
+            )
+        return found
+
+    def _refusals(self, folders: RunFolders) -> tuple[Refusal, ...]:
+        """The operators that a failed run was refused, as far as what it left can be read.
+
+        A broken file must not hide why the run failed.
+        """
+        request = ReadingRequest(task=ReadingTask.REFUSALS, out=str(folders.out.absolute()))
+        try:
+            return self._reader.ask(request, folders.taken).refused
+        except EvidenceError:
+            return ()
+
+    def _keep(self, label: str, output: bytes, taken: tuple[TakenFile, ...]) -> None:
+        """Put what was read beside the documents, under the digests that it had then."""
+        files, folder = self.edges.files, self.request.out / "evidence" / label
+        files.fresh_folder(folder)
+        files.write_bytes(folder / OUTPUT_FILE, output)
+        digests = {OUTPUT_FILE: sha256_hex(output)}
+        for one in taken:
+            files.move_file(one.path, folder / one.kept_name)
+            digests[one.kept_name] = one.sha256
+        self._kept += [
+            KeptFile(name=f"{label}/{name}", sha256=digest) for name, digest in digests.items()
+        ]
 
     def evidence(self, runs: tuple[RunEvidence, ...]) -> EvidenceSet:
         """All runs as one document, written to the evidence folder; call it after the last run."""
@@ -163,6 +210,7 @@ class Session:
             changed_files=snapshot.changed_files,
             created_at=self.edges.clock.now().isoformat(),
             runs=runs,
+            kept=tuple(self._kept),
         )
         for name, data in evidence_documents(evidence):
             self.edges.files.write_bytes(self.request.out / "evidence" / name, data)
@@ -199,8 +247,13 @@ def prepare_out(out: Path, files: Files) -> None:
     files.fresh_folder(out / "evidence")
 
 
-def _check_device(wanted: Device, run: RunEvidence) -> None:
-    """A GPU that was asked for and not used would make every later comparison a lie."""
+def refuse_unusable(run: RunEvidence, settings: GateSettings) -> None:
+    """Refuse a run that turned settings back where they say `fail`, or used the wrong device.
+
+    A GPU that was asked for and not used would make every later comparison a lie.
+    """
+    refuse_tampering(run, settings.determinism.tamper)
+    wanted = settings.train.device
     used = run.environment.parts.get("device", "cpu")
     if wanted is Device.CUDA and used == "cpu":
         raise RunError(
@@ -215,12 +268,11 @@ def _described(planned: PlannedRun) -> str:
     return f"{planned.label}: {what}, {planned.mode.value} mode"
 
 
-def _keep(files: Files, folders: RunFolders, prefix: str, kept: Path) -> None:
-    """Keep a file of rank 0 with the evidence; the gate itself hashes or reads its bytes."""
-    names = files.list_names(folders.out, max_names=10_000)
-    found = [name for name in names if name.startswith(prefix) and name.endswith(".safetensors")]
-    for name in found[:1]:
-        files.copy_file(folders.out / name, kept, max_bytes=MAX_STATE_BYTES)
+def _kinds(planned: PlannedRun) -> tuple[str, ...]:
+    """Which of rank 0's files are kept with the evidence."""
+    if planned.keep_values:
+        return ("state", "gradients")
+    return ("state",) if planned.label == "strict-1" else ()
 
 
 def _changed_files(request: GateRequest, git: Git) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from typer.main import get_command, get_group
 # Where each verb is, as module and function (or group of verbs), in the order of the help.
 VERBS: Final = {
     "gate": ("gate.gate_commands", "gate_command"),
+    "run": ("gate.job_commands", "run_command"),
+    "judge": ("gate.job_commands", "judge_command"),
     "baseline": ("gate.baseline_commands", "baseline_app"),
     "census": ("gate.census_commands", "census_command"),
     "cost": ("gate.measure_commands", "cost_command"),

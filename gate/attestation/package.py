@@ -65,7 +65,13 @@ def _add(writer: _ArchiveWriter, member: PackageMember, files: Files) -> str:
     with files.open_binary(member.path, max_bytes=MAX_MEMBER_BYTES) as stream:
         size_bytes = stream.seek(0, os.SEEK_END)
         stream.seek(0)
-        return writer.add(member.name, stream, size_bytes)
+        digest = writer.add(member.name, stream, size_bytes)
+    if member.sha256 not in {"", digest}:
+        raise StorageError(
+            f"{member.name} is not the file that was compared: it changed on disk since",
+            hint="Something else writes to the output folder; end it, then run again.",
+        )
+    return digest
 
 
 class _ArchiveWriter:

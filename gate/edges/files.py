@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import hashlib
 import os
 import stat
 import tempfile
@@ -11,7 +12,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from py_compile import PycInvalidationMode
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 from gate.edges import trees
 from gate.edges.reading import (
@@ -121,10 +122,27 @@ class LocalFiles:
             facts = os.lstat(path)
             return facts.st_uid, facts.st_gid
 
-    def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> None:
-        """Copy a regular file's bytes to a new file; what lies there already is an error."""
+    def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> str:
+        """Copy a regular file's bytes to a new file; what lies there already is an error.
+
+        The SHA-256 is over the bytes on their way, so it is that of the copy whatever happens to
+        the source meanwhile.
+        """
+        hasher = hashlib.sha256()
+
+        def hashed(file: IO[bytes]) -> Iterator[bytes]:
+            for chunk in trees.chunks_of(file):
+                hasher.update(chunk)
+                yield chunk
+
         with open_regular(source, max_bytes) as file, storage_faults("writing", target):
-            trees.write_new(target, trees.chunks_of(file), 0o644)
+            trees.write_new(target, hashed(file), 0o644)
+        return hasher.hexdigest()
+
+    def move_file(self, source: Path, target: Path) -> None:
+        """Give a file another name on the same disk; what was there is replaced."""
+        with storage_faults("moving to", target):
+            source.replace(target)
 
     def compile_python(self, folder: Path) -> None:
         """Put byte-code of this interpreter's kind beside every module; another kind ignores it.

@@ -9,12 +9,11 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field, field_validator
 
 from gate.checkpoint.hostile_file import plain_text
-from gate.errors import EvidenceError, RunError
+from gate.errors import RunError
 from gate.evidence.guest_documents import Count, OwnedDocument
 from gate.evidence.guest_files import (
     GuestFile,
     ProcessFiles,
-    find_processes,
     read_own_document,
 )
 from gate.ports import Files
@@ -104,16 +103,8 @@ def _distinct(items: Iterable[Item]) -> tuple[Item, ...]:
     return tuple(dict.fromkeys(items))
 
 
-def explained(fault: RunError, files: Files, out: Path) -> RunError:
-    """The failure of a run, told by the operator that strict mode refused, if one was.
-
-    What the guest left is used only as far as it can be read: a broken file must not hide why the
-    run failed.
-    """
-    try:
-        refused = read_census(files, out, find_processes(files, out)).refused
-    except EvidenceError:
-        return fault
+def explained(fault: RunError, refused: tuple[Refusal, ...]) -> RunError:
+    """The failure of a run, told by the operator that strict mode refused, if one was."""
     if not refused:
         return fault
     first = refused[-1]

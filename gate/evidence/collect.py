@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from gate.checkpoint.digest import LeafDigest
 from gate.checkpoint.hostile_file import plain_text
@@ -29,19 +31,24 @@ from gate.records.evidence import Environment, MetricSeries, RunEvidence
 from gate.records.runs import RunMode, RunRecord
 from gate.records.settings import TrainSettings
 
+NOTHING_TAKEN: Mapping[str, Path] = MappingProxyType({})
 
-def collect_run(
+
+def collect_run(  # noqa: PLR0913 - each is another place that a run leaves something in
     files: Files,
     run: RunRecord,
     out: Path,
     workdir_tree: Path,
     output: bytes,
     train: TrainSettings,
+    *,
+    taken: Mapping[str, Path] = NOTHING_TAKEN,
 ) -> RunEvidence:
     """Read everything that a run left.
 
     `out` is the guest's folder, `workdir_tree` the training's working directory, `output` what it
-    printed. Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
+    printed, `taken` the copies that are read in the place of the guest's files of those names.
+    Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
     """
     found = find_processes(files, out)
     children = read_children(files, out, found)
@@ -56,7 +63,7 @@ def collect_run(
     if run.mode is RunMode.STRICT:
         refuse_problems("the guest could not observe everything", problems)
     saved, saved_notes = saved_checkpoint(files, workdir_tree, train)
-    captured = [leaf for rank in ranks for leaf in _captured(files, out, rank)]
+    captured = [leaf for rank in ranks for leaf in _captured(files, out, rank, taken)]
     return RunEvidence(
         run=run,
         metrics=_metrics(
@@ -81,8 +88,11 @@ def collect_run(
     )
 
 
-def _captured(files: Files, out: Path, rank: TrainedRank) -> list[LeafDigest]:
-    return captured_state(files, out / rank.files.name(GuestFile.STATE), rank.files.rank)
+def _captured(
+    files: Files, out: Path, rank: TrainedRank, taken: Mapping[str, Path]
+) -> list[LeafDigest]:
+    name = rank.files.name(GuestFile.STATE)
+    return captured_state(files, taken.get(name, out / name), rank.files.rank)
 
 
 def _guest_metrics(files: Files, out: Path, rank: TrainedRank) -> tuple[MetricSeries, ...]:

@@ -85,7 +85,10 @@ def read_evidence_set(files: Files, folder: Path) -> EvidenceSet:
     )
     for name, run in zip(names[1:], runs, strict=True):
         if name != f"{run.run.label}/evidence.json":
-            raise EvidenceError(f"{name}: holds the run {run.run.label[:60]!a}")
+            raise EvidenceError(
+                f"{name}: holds the run {run.run.label[:60]!a}",
+                hint="The folder was altered; make the evidence again.",
+            )
     return _parse(EvidenceSet, read[0], SET_NAME).model_copy(update={"runs": runs})
 
 
@@ -108,4 +111,5 @@ def _parse(model: type[Record], data: bytes, name: str) -> Record:
     try:
         return read_document(model, data, name, max_bytes=MAX_BYTES)
     except DocumentError as error:
-        raise EvidenceError(error.message, hint=error.hint, details=error.details) from error
+        hint = error.hint or "Make the evidence again."
+        raise EvidenceError(error.message, hint=hint, details=error.details) from error

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from gate.checkpoint.canonical import ALGORITHM
 from gate.checkpoint.digest import LeafDigest, StateDigest, digest_state, roots_of
+from gate.checkpoint.dtypes import RAW_DTYPE
 from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Exclusion
 from gate.checkpoint.file_formats import UnknownContent
 from gate.checkpoint.formats import open_state
 from gate.checkpoint.hashes import DEFAULT_HASH
 from gate.checkpoint.hostile_file import open_hostile
+from gate.checkpoint.parts import part_of
 from gate.checkpoint.safetensors_reader import read_safetensors
 from gate.errors import EvidenceError
 from gate.ports import Files
@@ -19,6 +22,8 @@ from gate.records.evidence import CheckpointManifest, TensorDigest
 from gate.records.settings import TrainSettings
 
 MAX_STATE_BYTES = 64 * 1024**3
+# what stands before a leaf's own path, by which its part is told
+PREFIX = re.compile(r"^(?:state(?:\.rank\d+)?|checkpoint)(?=[^A-Za-z0-9_.-]|\Z)")
 NUMBERS = frozenset(("int", "float", "bool", "bytes"))
 
 
@@ -85,6 +90,27 @@ def manifest(leaves: Iterable[LeafDigest]) -> CheckpointManifest:
         parts=roots.parts,
         root=roots.whole,
     )
+
+
+def roots_fit(told: CheckpointManifest) -> bool:
+    """Whether a manifest from elsewhere has the roots of its own leaves."""
+    leaves = [
+        LeafDigest(
+            path=tensor.name,
+            part=part_of(
+                PREFIX.sub("", tensor.name),
+                tensor.dtype,
+                tensor=tensor.dtype[:1].isupper() and tensor.dtype != RAW_DTYPE,
+            ),
+            kind=tensor.dtype,
+            shape=tensor.shape,
+            size_bytes=0,
+            digest=bytes.fromhex(tensor.sha256),
+        )
+        for tensor in told.tensors
+    ]
+    roots = roots_of(leaves, told.hash)
+    return (told.algorithm, told.root, told.parts) == (ALGORITHM, roots.whole, roots.parts)
 
 
 def _own_exclusions(train: TrainSettings) -> tuple[Exclusion, ...]:

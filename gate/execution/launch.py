@@ -132,6 +132,7 @@ def run_folders(root: Path) -> RunFolders:
         tmp=root / "tmp",
         out=root / "out",
         guest=root / "guest",
+        taken=root / "taken",
     )
 
 

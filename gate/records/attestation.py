@@ -93,11 +93,15 @@ class SealFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageMember:
-    """A file of the package, by its POSIX name; exactly one of `content` and `path` is set."""
+    """A file of the package, by its POSIX name; exactly one of `content` and `path` is set.
+
+    `sha256` is what the bytes at `path` must have, when that is known already.
+    """
 
     name: str
     content: bytes | None = None
     path: Path | None = None
+    sha256: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

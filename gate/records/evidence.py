@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import (
     Field,
@@ -22,6 +22,7 @@ from gate.records.tampering import Tampering
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
+KEPT_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}/(output\.txt|state\.safetensors|gradients\.safetensors)$"
 FloatType = Literal["float64", "float32", "float16", "bfloat16"]
 
 
@@ -204,8 +205,18 @@ class RunEvidence(Document):
     children: tuple[UnattestedChild, ...] = ()
 
 
+class KeptFile(Document):
+    """A file beside the documents of a run, and the SHA-256 of the bytes that were read of it."""
+
+    name: str = Field(pattern=KEPT_PATTERN)
+    sha256: str = Field(pattern=SHA256_PATTERN)
+
+
 class EvidenceSet(Document):
-    """All runs of one gate call, in the order in which they ran."""
+    """All runs of one gate call, in the order in which they ran.
+
+    `kept` names what lies beside the documents: outputs, and the state of the first strict run.
+    """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
     commit: str
@@ -216,6 +227,7 @@ class EvidenceSet(Document):
     changed_files: tuple[str, ...] = ()
     created_at: Timestamp
     runs: tuple[RunEvidence, ...]
+    kept: Annotated[tuple[KeptFile, ...], Field(max_length=1000)] = ()
 
     def labelled(self, prefix: str) -> tuple[RunEvidence, ...]:
         """The runs whose label starts so, in order."""

@@ -6,6 +6,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
+class Mode(StrEnum):
+    """How much of the story one step tells: all of it, the training, or the judging."""
+
+    GATE = "gate"
+    RUN = "run"
+    JUDGE = "judge"
+
+
 class Activity(StrEnum):
     """What an event asks the gate to do."""
 
@@ -21,6 +29,16 @@ class PullRequest:
     head_sha: str
     base_sha: str
     from_fork: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOrigin:
+    """What a finished workflow was started by; a `workflow_run` event names no pull request."""
+
+    head_sha: str
+    head_repository: str
+    head_owner: str
+    head_branch: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

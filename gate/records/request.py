@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gate.records.deciders import DeciderChange
 from gate.records.settings import GateSettings
 
 
@@ -15,8 +16,8 @@ class GateRequest:
     `project` is the folder of `repro-gate.yml` relative to the repository's root (POSIX, `.` for
     the root itself). `commit` None means the work tree at HEAD. `base_commit` is set when there is
     something to protect against: then settings and baseline come from there. `settings_text` holds
-    the bytes of the settings file as read, for the package. `credentials_left` names
-    the keys of the clone's configuration that hold a credential.
+    the bytes of the settings file as read, for the package. `credentials_left` names the keys of
+    the clone's configuration that hold a credential. `told_runs`: another job made the runs.
     """
 
     top: Path
@@ -30,8 +31,10 @@ class GateRequest:
     base_commit: str | None = None
     allow_dirty: bool = False
     pull_request: bool = False
-    changed_deciders: tuple[str, ...] = ()
+    decider_changes: tuple[DeciderChange, ...] = ()
     credentials_left: tuple[str, ...] = ()
+    from_fork: bool = False
+    told_runs: bool = False
     repository: str = ""
     run_url: str = ""
 

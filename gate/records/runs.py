@@ -46,13 +46,17 @@ class PlannedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFolders:
-    """Where a run lives: the same paths for every run, emptied in between."""
+    """Where a run lives: the same paths for every run, emptied in between.
+
+    `taken` is the gate's alone: what it took over of the run to read.
+    """
 
     tree: Path
     home: Path
     tmp: Path
     out: Path
     guest: Path
+    taken: Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,6 +86,7 @@ class Isolation:
     """How the training is kept apart, and why in this way; `mode` is never `auto`.
 
     `network` says whether it was let onto the network on purpose: `none` keeps nothing from it.
+    `reading` says why what the runs left is read under the gate's account and not the training's.
     """
 
     mode: IsolationMode
@@ -89,6 +94,7 @@ class Isolation:
     reason: str
     network: bool = False
     sibling: Sibling | None = None
+    reading: str = ""
 
     @property
     def described(self) -> str:

@@ -8,6 +8,7 @@ from typing import Final, Literal
 from gate.errors import ExitCode
 from gate.records.census import CensusReport
 from gate.records.comparison import Comparison, DeterminismCost
+from gate.records.deciders import DeciderChange
 from gate.records.document import Document, Timestamp
 from gate.records.evidence import Environment, RecorderCost
 from gate.records.runs import RunRecord
@@ -122,6 +123,7 @@ class Verdict(Document):
     not_exercised: tuple[str, ...] = ()
     fault_details: tuple[str, ...] = ()
     census: CensusReport | None = None
+    decider_changes: tuple[DeciderChange, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:

@@ -49,6 +49,7 @@ def _facts(verdict: Verdict, links: ReportLinks) -> tuple[Row, ...]:
 def _sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
     sections = (
         context.fault_section(verdict, limits),
+        context.deciders_section(verdict, limits),
         context.diagnosis_section(verdict, limits),
         *differences.comparison_sections("Repeat", verdict.repeat, limits, judged=False),
         *differences.comparison_sections("Baseline", verdict.baseline, limits, judged=True),

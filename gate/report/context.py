@@ -19,6 +19,28 @@ def fault_section(verdict: Verdict, limits: Limits) -> Section | None:
     return Section(title=f"Details of the fault ({len(lines):,})", table=table, leading=True)
 
 
+def deciders_section(verdict: Verdict, limits: Limits) -> Section | None:
+    """What the pull request changes in the files that decide: the base commit's side decided."""
+    changes = verdict.decider_changes
+    if not changes:
+        return None
+    rows = (
+        (
+            Cell(one.file, code=True),
+            Cell(one.what, code=True),
+            Cell(one.before, code=True),
+            Cell(one.after, code=True),
+        )
+        for one in changes
+    )
+    headings = ("File", "What", "Base commit", "This pull request")
+    return Section(
+        title=f"This pull request changes what decides ({len(changes):,})",
+        table=table_of(headings, rows, limits.rows),
+        leading=True,
+    )
+
+
 def diagnosis_section(verdict: Verdict, limits: Limits) -> Section | None:
     """Where two runs part first, and what that points to."""
     found = verdict.diagnosis

@@ -27,6 +27,10 @@ _IGNORABLE = re.compile(
 )
 # the break stands before the dot of `www.`: behind it GitHub would link all the same
 _LINKING = re.compile(r"@|#|www(?=\.)|GH(?=-)|:(?=//)", re.IGNORECASE)
+# what GitHub links when it begins the hash of a commit: seven digits are enough; decimal digits
+# alone are left in peace, since they are nearly always a number
+_COMMIT = re.compile(r"\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{7,}\b", re.IGNORECASE)
+_UNLINKED_DIGITS = re.compile(r"(.{6})(?=.)")
 _BACKSLASHED = frozenset("`*_[]~")
 _ENCODED = frozenset("\\&<>|$")
 _PLAIN_CODE = re.compile(r"[^`|\\<>&$]+")
@@ -68,9 +72,16 @@ def _unlinked(text: str) -> str:
     return _LINKING.sub(lambda match: match.group() + ZERO_WIDTH_SPACE, text)
 
 
+def _without_commits(text: str) -> str:
+    """Keep GitHub from linking commits; in the code face it does not."""
+    return _COMMIT.sub(
+        lambda match: _UNLINKED_DIGITS.sub(rf"\1{ZERO_WIDTH_SPACE}", match.group()), text
+    )
+
+
 def prose(text: str, limit: int = TEXT_LIMIT) -> str:
     """Markdown that shows `text` inside a sentence or a table cell."""
-    return "".join(map(_escaped, _unlinked(clean(text, limit))))
+    return "".join(map(_escaped, _without_commits(_unlinked(clean(text, limit)))))
 
 
 def _escaped(character: str) -> str:

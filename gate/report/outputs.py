@@ -28,6 +28,7 @@ class StepOutputs:
     bundle_path: str = ""
     comment_url: str = ""
     report_path: str = ""
+    evidence_path: str = ""
 
 
 def verdict_outputs(
@@ -52,6 +53,13 @@ def verdict_outputs(
         bundle_path=bundle_path,
         comment_url=publication.comment_url,
         report_path=report_path,
+    )
+
+
+def run_outputs(evidence_path: str) -> StepOutputs:
+    """The outputs of a job that only ran: there is no verdict yet."""
+    return StepOutputs(
+        exit_reason="ran", exit_code=str(int(ExitCode.PASS)), evidence_path=evidence_path
     )
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from gate.codec.strict_json import parse_json
 from gate.errors import SettingsError
-from gate.records.report import Activity, PullRequest
+from gate.records.report import Activity, Mode, PullRequest, RunOrigin
 from gate.records.settings_types import path_inside_project
 
 REPOSITORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}\Z")
 COMMIT_HASH = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?\Z")
-REFUSED_EVENTS = ("pull_request_target", "workflow_run")
+TARGET_EVENT = "pull_request_target"
+FOLLOWING_EVENT = "workflow_run"
 COMMIT_EVENTS = ("push", "workflow_dispatch", "schedule", "merge_group")
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 
@@ -27,6 +28,8 @@ class ActionInputs:
     base: str
     out: str
     comment: bool
+    mode: Mode
+    evidence: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +44,7 @@ class ActionContext:
     run_url: str
     pull_request: PullRequest | None
     head_commit: str
+    origin: RunOrigin | None
     output_path: Path | None
     summary_path: Path | None
 
@@ -52,6 +56,8 @@ def read_inputs(variables: Mapping[str, str]) -> ActionInputs:
         base=_input(variables, "base"),
         out=_folder(variables, "out", default="repro-gate-out"),
         comment=_flag(variables, "comment", default=True),
+        mode=_mode(variables),
+        evidence=_folder(variables, "evidence", default="repro-gate-evidence"),
     )
 
 
@@ -70,6 +76,14 @@ def _folder(variables: Mapping[str, str], name: str, *, default: str) -> str:
         ) from error
 
 
+def _mode(variables: Mapping[str, str]) -> Mode:
+    text = _input(variables, "mode").lower() or Mode.GATE.value
+    if text not in {mode.value for mode in Mode}:
+        known = ", ".join(mode.value for mode in Mode)
+        raise SettingsError(f"input mode: {text[:40]!r} is none of {known}")
+    return Mode(text)
+
+
 def _flag(variables: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = _input(variables, name).lower()
     if text not in {"", "true", "false"}:
@@ -77,39 +91,78 @@ def _flag(variables: Mapping[str, str], name: str, *, default: bool) -> bool:
     return text == "true" if text else default
 
 
-def read_context(variables: Mapping[str, str], event: bytes) -> ActionContext:
+def read_context(
+    variables: Mapping[str, str], event: bytes, mode: Mode = Mode.GATE
+) -> ActionContext:
     """The event that started the action; `event` is the content of `GITHUB_EVENT_PATH`.
 
     Raises `SettingsError` for a trigger that would run a stranger's code with secrets, for an
-    event that the gate does not know, and for a malformed event file.
+    event that the gate does not know, and for a malformed event file. After a `workflow_run`,
+    which only judging may follow, `origin` is set and the pull request is still to be found.
     """
     name = variables.get("GITHUB_EVENT_NAME", "")
-    if name in REFUSED_EVENTS:
-        raise SettingsError(
-            f"event {name}: refused, it would run the pull request's code with this "
-            "repository's secrets",
-            hint="Start the gate `on: pull_request`; docs/architecture.md, Trust, says why.",
-        )
-    pull_request = None
+    _refuse_trigger(name, mode)
+    pull_request, origin = None, None
     if name == "pull_request":
         pull_request = _pull_request(event)
+    elif name == FOLLOWING_EVENT:
+        origin = _origin(event)
     elif name not in COMMIT_EVENTS:
         raise SettingsError(
             f"event {name[:60]!r}: the gate does not know what to check there",
             hint=f"Use pull_request or one of {', '.join(COMMIT_EVENTS)}.",
         )
-    head = pull_request.head_sha if pull_request else _commit(variables)
+    told = pull_request or origin
     return ActionContext(
-        activity=Activity.GATE_PULL_REQUEST if pull_request else Activity.GATE_COMMIT,
+        activity=Activity.GATE_PULL_REQUEST if told else Activity.GATE_COMMIT,
         repository=_repository(variables),
         event_name=name,
         workspace=Path(variables.get("GITHUB_WORKSPACE", ".")),
         api_url=variables.get("GITHUB_API_URL", "https://api.github.com").rstrip("/"),
         run_url=_run_url(variables),
         pull_request=pull_request,
-        head_commit=head,
+        head_commit=told.head_sha if told else _commit(variables),
+        origin=origin,
         output_path=_path(variables, "GITHUB_OUTPUT"),
         summary_path=_path(variables, "GITHUB_STEP_SUMMARY"),
+    )
+
+
+def _refuse_trigger(name: str, mode: Mode) -> None:
+    if name == TARGET_EVENT or (name == FOLLOWING_EVENT and mode is not Mode.JUDGE):
+        raise SettingsError(
+            f"event {name}: refused, it would run the pull request's code with this "
+            "repository's secrets",
+            hint="Start the gate `on: pull_request`. For forks there is a form with two jobs, in "
+            "which the one with secrets runs nothing: README, Pull requests from forks.",
+        )
+
+
+def _origin(event: bytes) -> RunOrigin:
+    """What the finished workflow ran on; `pull_requests` there is empty for forks, so not used."""
+    value = parse_json(event, "GITHUB_EVENT_PATH", max_bytes=MAX_EVENT_BYTES)
+    if _dig(value, "workflow_run", "event") != "pull_request":
+        raise SettingsError(
+            "the workflow that this one follows was not started by a pull request",
+            hint="Judge after a workflow that runs `on: pull_request`; elsewhere use mode gate.",
+        )
+    head_sha = _dig(value, "workflow_run", "head_sha")
+    branch = _dig(value, "workflow_run", "head_branch")
+    owner = _dig(value, "workflow_run", "head_repository", "owner", "login")
+    repository = _dig(value, "workflow_run", "head_repository", "full_name")
+    texts = (head_sha, branch, owner, repository)
+    if not all(isinstance(text, str) and text for text in texts) or not COMMIT_HASH.match(
+        str(head_sha)
+    ):
+        raise SettingsError(
+            "GITHUB_EVENT_PATH: no workflow_run with head_sha, head_branch and head_repository",
+            hint="The event file is written by the runner; do not replace it.",
+        )
+    return RunOrigin(
+        head_sha=str(head_sha),
+        head_repository=str(repository),
+        head_owner=str(owner),
+        head_branch=str(branch),
     )
 
 

@@ -81,11 +81,12 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         findings=(
             *findings.dirty_tree(evidence),
             *findings.changed_by_pull_request(
-                request.changed_deciders,
+                tuple(dict.fromkeys(change.file for change in request.decider_changes)),
                 request.repository_path(request.settings.baseline.path)
                 if decision.outcome is Outcome.BASELINE_CHANGE
                 else "",
             ),
+            *findings.told_runs(told=request.told_runs, from_fork=request.from_fork),
             *findings.settings_origin(request.settings_from, pull_request=request.pull_request),
             *operators.weaker_level(facts.settings, run),
             *operators.refused_and_went_on(run),
@@ -98,6 +99,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
             *findings.weaker_source(run),
             *findings.isolation(assessment.isolation),
             *findings.credentials_left(request.credentials_left),
+            *findings.reading(assessment.isolation),
             *tampering(evidence.labelled("strict")),
         ),
         repeat=facts.repeat,
@@ -119,6 +121,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
             *operators.beyond_the_flag(assessment.census),
         ),
         census=assessment.census,
+        decider_changes=request.decider_changes,
     )
 
 
@@ -161,4 +164,5 @@ def error_verdict(request: GateRequest, commit: str, created_at: str, fault: Gat
             ),
         ),
         fault_details=fault.details,
+        decider_changes=request.decider_changes,
     )

@@ -134,6 +134,36 @@ def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
     )
 
 
+def told_runs(*, told: bool, from_fork: bool) -> tuple[Finding, ...]:
+    """Does the verdict rest on what another job says that it ran?"""
+    if not told:
+        return ()
+    whose = ", in a workflow that the fork's author may have changed" if from_fork else ""
+    return (
+        Finding(
+            code="told-runs",
+            severity=Severity.WARNING if from_fork else Severity.NOTICE,
+            message=f"another job made these runs{whose}: their numbers are that job's word",
+            remedy="Read the change before you rely on this. Commit, settings, baseline and the "
+            "kept state were checked here.",
+        ),
+    )
+
+
+def reading(used: Isolation) -> tuple[Finding, ...]:
+    """Was what the runs left read under the gate's own account, where the training's was asked?"""
+    if not used.reading:
+        return ()
+    return (
+        Finding(
+            code="read-under-own-account",
+            severity=Severity.NOTICE,
+            message=f"what the runs left was read under the gate's own account: {used.reading}",
+            remedy="Install the gate where every account may read it and its interpreter.",
+        ),
+    )
+
+
 def unattested_children(run: RunEvidence) -> tuple[Finding, ...]:
     """Was a Python started of which nobody can say under which settings it ran?"""
     if not run.children:

@@ -18,7 +18,10 @@ from gate.settings.event import ActionInputs
 ROOT = Path(__file__).resolve().parents[2]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
-WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+EXAMPLES = sorted((ROOT / "examples" / "workflows").glob("*.yml"))
+WORKFLOWS = [*sorted((ROOT / ".github" / "workflows").glob("*.yml")), *EXAMPLES]
+# as the README writes it: who copies an example puts the release there that they trust
+OWN_ACTION = "org/repro-gate@v1"
 ENTRY_POINT = ["/opt/repro-gate/bin/python", "-I", "-u", "-m", "gate", "action"]
 SECRET_INPUTS = {"token", "signing_key", "signing_key_passphrase"}
 FULL_HASH = re.compile(r"[^@\s]+@[0-9a-f]{40}")
@@ -170,7 +173,8 @@ def test_workflow_ends_by_itself(path: Path) -> None:
 def test_workflow_pins_each_action_by_its_full_hash(path: Path) -> None:
     used = [step["uses"] for step in _steps(_workflow(path)) if "uses" in step]
     assert used
-    assert all(name == "./" or FULL_HASH.fullmatch(name) for name in used)
+    own = {OWN_ACTION} if path in EXAMPLES else {"./"}
+    assert all(name in own or FULL_HASH.fullmatch(name) for name in used)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
@@ -179,6 +183,38 @@ def test_checkout_leaves_no_token_behind(path: Path) -> None:
     checkouts = [step for step in steps if step.get("uses", "").startswith("actions/checkout@")]
     assert checkouts
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def _modes(job: Mapping[str, Any]) -> list[str]:
+    own = [step for step in job["steps"] if step.get("uses") == OWN_ACTION]
+    return [step["with"]["mode"] for step in own]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_uses_inputs_that_exist_and_keeps_the_two_jobs_apart(path: Path) -> None:
+    jobs = _workflow(path)["jobs"].values()
+    for job in jobs:
+        assert len(_modes(job)) == 1
+        text = str(job)
+        if _modes(job) == ["run"]:
+            assert job["permissions"] == {"contents": "read"}
+            assert "secrets." not in text
+            assert "'token': ''" in text
+        else:
+            assert "head.sha" not in text
+            assert "'ref'" not in text
+        for step in job["steps"]:
+            if step.get("uses") == OWN_ACTION:
+                assert set(step["with"]) <= set(ACTION["inputs"])
+
+
+def test_what_runs_a_forks_code_has_no_trigger_with_secrets() -> None:
+    for path in EXAMPLES:
+        workflow = _workflow(path)
+        # the key `on` is a truth value to YAML 1.1
+        triggers = {str(key): value for key, value in workflow.items()}["True"]
+        runs = any(_modes(job) == ["run"] for job in workflow["jobs"].values())
+        assert triggers == "pull_request" if runs else set(triggers) == {"workflow_run"}
 
 
 def test_own_gate_uses_inputs_that_exist() -> None:

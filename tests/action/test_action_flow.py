@@ -2,126 +2,34 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import MappingProxyType
+from dataclasses import replace
 
 import pytest
-from fake_github import Failure, FakeGitHub
-from played_training import Project
+from action_scene import APART, Scene
+from fake_github import Failure
 
-from gate.action import Runner, github_comments, run_action
-from gate.edges.console import QuietProgress
-from gate.edges.files import LocalFiles
-from gate.edges.interrupts import Interrupts
-from gate.entry import build_edges
 from gate.errors import ExitCode
-from gate.records.runs import Isolation
 from gate.records.settings import IsolationMode
-from gate.session import Edges
 
-FILES = LocalFiles()
-EMPTY: Mapping[str, str] = MappingProxyType({})
 LAST_LOSS_FORGED = (
     '"decimal": "2.125", "hex": "0x1.1000000000000p+1"',
     '"decimal": "9.0", "hex": "0x1.2000000000000p+3"',
 )
-APART = Isolation(mode=IsolationMode.UID, credentials=None, reason="played: an account of its own")
-
-
-@dataclass
-class Scene:
-    """A pull request, the server that it lives on, and the runner's variables."""
-
-    project: Project
-    server: FakeGitHub
-    folder: Path
-    base: str = ""
-    said: list[str] = field(default_factory=list)
-    apart: Isolation = APART
-    variables: dict[str, str] = field(default_factory=dict)
-
-    def run(self, changed: Mapping[str, str] = EMPTY, *, fork: bool = False) -> ExitCode:
-        head = self.project.git("rev-parse", "HEAD")
-        event = {
-            "pull_request": {
-                "number": 7,
-                "head": {"sha": head, "repo": {"full_name": "fork/model" if fork else "o/model"}},
-                "base": {"sha": self.base, "repo": {"full_name": "o/model"}},
-            }
-        }
-        (self.folder / "event.json").write_text(json.dumps(event))
-        variables = {
-            "GITHUB_EVENT_NAME": "pull_request",
-            "GITHUB_EVENT_PATH": str(self.folder / "event.json"),
-            "GITHUB_REPOSITORY": "o/model",
-            "GITHUB_SHA": head,
-            "GITHUB_WORKSPACE": str(self.project.path),
-            "GITHUB_API_URL": self.server.api_url,
-            "GITHUB_OUTPUT": str(self.folder / "output"),
-            "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
-            "INPUT_TOKEN": self.server.token,
-            "PATH": os.environ["PATH"],
-            **changed,
-        }
-        self.variables = variables
-        runner = Runner(
-            variables=variables,
-            files=FILES,
-            edges=self._edges,
-            comments=github_comments,
-            say=self.said.append,
-        )
-        return run_action(runner)
-
-    def _edges(self, top: Path) -> Edges:
-        edges = build_edges(FILES, top, QuietProgress(), Interrupts(), self.variables)
-        return replace(edges, isolate=lambda _mode, _folders: self.apart)
-
-    def output(self, name: str) -> str:
-        lines = (self.folder / "output").read_text().splitlines()
-        start = next(n for n, line in enumerate(lines) if line.startswith(f"{name}<<"))
-        return lines[start + 1]
-
-    @property
-    def comment(self) -> str:
-        (comment,) = self.server.comments
-        return comment.body
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    project = Project(tmp_path / "project")
-    with FakeGitHub() as server:
-        made = Scene(project=project, server=server, folder=tmp_path)
-        made.base = project.git("rev-parse", "HEAD")
-        yield made
-
-
-def _with_baseline(scene: Scene) -> None:
-    """Put the proposal of a first run into the base branch."""
-    scene.run()
-    proposed = scene.project.path / "repro-gate-out" / "proposed-baseline.json"
-    scene.project.write(".repro-gate/baseline.json", proposed.read_text())
-    scene.base = scene.project.commit()
 
 
 def test_the_first_call_creates_the_comment_and_the_second_updates_it(scene: Scene) -> None:
     assert scene.run() == ExitCode.FAIL
     assert "no baseline" in scene.comment
     assert any(line.startswith("comment created: http") for line in scene.said)
-    _with_baseline(scene)
+    scene.with_baseline()
     assert scene.run() == ExitCode.PASS
     assert "reproduced" in scene.comment
     assert any(line.startswith("comment updated: http") for line in scene.said)
 
 
 def test_outputs_and_summary_reach_the_runners_files(scene: Scene) -> None:
-    _with_baseline(scene)
+    scene.with_baseline()
     (scene.folder / "output").write_text("")
     scene.run()
     assert scene.output("verdict") == "reproduced"
@@ -141,7 +49,7 @@ def test_post_step_is_told_what_to_look_for(scene: Scene) -> None:
 
 
 def test_a_comment_that_may_not_be_posted_changes_nothing_else(scene: Scene) -> None:
-    _with_baseline(scene)
+    scene.with_baseline()
     scene.said.clear()
     scene.server.fail_next("GET", Failure.REFUSED)
     assert scene.run() == ExitCode.PASS
@@ -167,7 +75,7 @@ def test_without_a_comment_the_verdict_stands(
 
 
 def test_a_baseline_forged_by_the_pull_request_does_not_decide(scene: Scene) -> None:
-    _with_baseline(scene)
+    scene.with_baseline()
     scene.project.play(losses=["2.5", "2.25", "9.0"])
     path = scene.project.path / ".repro-gate" / "baseline.json"
     forged = path.read_text().replace(*LAST_LOSS_FORGED)
@@ -179,32 +87,34 @@ def test_a_baseline_forged_by_the_pull_request_does_not_decide(scene: Scene) -> 
 
 
 def test_a_pull_request_may_bring_a_baseline_that_it_reproduces(scene: Scene) -> None:
-    _with_baseline(scene)
+    scene.with_baseline()
     scene.project.play(losses=["2.5", "2.25", "9.0"])
     scene.run()
     proposed = scene.project.path / "repro-gate-out" / "proposed-baseline.json"
     scene.project.write(".repro-gate/baseline.json", proposed.read_text())
     scene.project.commit()
     assert scene.run() == ExitCode.PASS
-    assert scene.output("verdict") == "no-baseline"
-    assert "baseline-change" in (scene.folder / "output").read_text()
+    assert scene.output("verdict") == "baseline-change"
     assert any(
         "brings a new .repro-gate/baseline.json, and that decided" in one for one in scene.said
     )
 
 
 def test_settings_that_the_pull_request_loosens_gain_nothing(scene: Scene) -> None:
-    _with_baseline(scene)
+    scene.with_baseline()
     scene.project.play(losses=["2.5", "2.25", "9.0"])
     scene.project.settings("compare: {tolerances: [{metric: '*', absolute: 100}]}\n")
     assert scene.run() == ExitCode.FAIL
     assert "changes repro-gate.yml" in scene.comment.replace("\\", "")
 
 
-def test_a_fork_gets_no_signature_even_with_a_key_at_hand(scene: Scene) -> None:
-    _with_baseline(scene)
+def test_a_fork_gets_no_signature_and_no_use_of_the_token(scene: Scene) -> None:
+    scene.with_baseline()
+    before = len(scene.server.requests)
     assert scene.run({"INPUT_SIGNING_KEY": "anything"}, fork=True) == ExitCode.PASS
-    assert "not sealed: no signing key was given" in scene.said
+    assert "not sealed: a pull request from a fork is never sealed" in scene.said
+    assert len(scene.server.requests) == before
+    assert any("no comment: a fork's code ran in this job" in line for line in scene.said)
 
 
 def test_training_beside_the_steps_secrets_is_refused(scene: Scene) -> None:
@@ -229,7 +139,7 @@ def test_a_settings_file_must_exist_somewhere(scene: Scene) -> None:
 
 
 def test_a_push_may_name_a_base_for_a_moved_environment(scene: Scene) -> None:
-    _with_baseline(scene)
+    scene.with_baseline()
     scene.project.play(environment={"torch": "9"}, losses=["2.5", "2.25", "2.0"])
     code = scene.run({"GITHUB_EVENT_NAME": "push", "INPUT_BASE": "HEAD"})
     assert code == ExitCode.PASS

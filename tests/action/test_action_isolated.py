@@ -14,7 +14,7 @@ import pytest
 from played_training import SCRIPT, Project
 from runner_commands import commands
 
-from gate.action import Runner, github_comments, run_action
+from gate.action import Runner, github_comments, github_pull_request, run_action
 from gate.edges.console import QuietProgress
 from gate.edges.files import LocalFiles
 from gate.edges.interrupts import Interrupts
@@ -68,6 +68,7 @@ class Place:
             files=FILES,
             edges=self._edges,
             comments=github_comments,
+            find=github_pull_request,
             say=self.said.append,
         )
         return run_action(runner)

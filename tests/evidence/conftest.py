@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,15 @@ def guest(tmp_path: Path) -> GuestFolder:
     folder = tmp_path / "out"
     folder.mkdir()
     return GuestFolder(path=folder)
+
+
+@pytest.fixture
+def open_folder_for_all() -> Iterator[Path]:
+    """A folder that another account can enter, which pytest's own are not."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        path.chmod(0o755)
+        yield path
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from guest_folder import GuestFolder, exact, safetensors_bytes, step_line
 from gate.edges.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
+from gate.evidence.saved_state import roots_fit
 from gate.records.evidence import RunEvidence
 from gate.records.metrics_settings import MetricsSettings
 from gate.records.settings import TrainSettings
@@ -89,6 +90,8 @@ def test_all_sources_are_joined(guest: GuestFolder) -> None:
     assert [tensor.name for tensor in evidence.checkpoint.tensors] == [
         "checkpoint/w", "state/model/0/weight",
     ]  # fmt: skip
+    assert roots_fit(evidence.checkpoint)
+    assert not roots_fit(evidence.checkpoint.model_copy(update={"root": "0" * 64}))
 
 
 def test_a_guest_that_was_never_loaded_is_an_error(guest: GuestFolder) -> None:

@@ -55,6 +55,7 @@ def test_a_pass_gives_every_output() -> None:
         "bundle_path": "out/package.sigstore.json",
         "comment_url": "https://github.example/c",
         "report_path": "out/report.html",
+        "evidence_path": "",
     }
 
 

@@ -19,12 +19,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final, Self
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 TOKEN: Final = "a-token-of-the-test"
 BOT: Final = "github-actions[bot]"
 MAX_BODY_CHARACTERS: Final = 65_536
 LIST_PATH = re.compile(r"/repos/(?P<repository>[^/]+/[^/]+)/issues/(?P<number>\d+)/comments")
+PULLS_PATH = re.compile(r"/repos/[^/]+/[^/]+/pulls")
 ONE_PATH = re.compile(r"/repos/[^/]+/[^/]+/issues/comments/(?P<id>\d+)")
 
 
@@ -91,6 +92,7 @@ class _State:
     token: str
     prefix: str
     comments: list[StoredComment] = field(default_factory=list)
+    pulls: list[object] = field(default_factory=list)
     failures: dict[str, deque[Failure]] = field(default_factory=dict)
     requests: list[SeenRequest] = field(default_factory=list)
     next_id: int = 1001
@@ -145,6 +147,14 @@ class FakeGitHub:
         """Put a comment there, as somebody else would."""
         with self._state.lock:
             return _store(self._state, number, author, body)
+
+    def open_pull(self, *, number: int, head: str, base: str, fork: str = "o/model") -> None:
+        """Put an open pull request there; the filter by branch is the client's business."""
+        sides = {"head": (head, fork), "base": (base, "o/model")}
+        told = {
+            name: {"sha": sha, "repo": {"full_name": repo}} for name, (sha, repo) in sides.items()
+        }
+        self._state.pulls.append({"number": number, **told})
 
     def fail_next(self, method: str, *failures: Failure) -> None:
         """Let the next requests with this method fail, one after the other."""
@@ -207,6 +217,13 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Authorization") != f"Bearer {self.state.token}":
             return 401, {"message": "Bad credentials"}, {}
         parts = urlsplit(self.path.removeprefix(self.state.prefix))
+        if PULLS_PATH.fullmatch(parts.path):
+            return 200, self.state.pulls, {}
+        return self._commented(method, parts, body)
+
+    def _commented(
+        self, method: str, parts: SplitResult, body: str
+    ) -> tuple[int, object, dict[str, str]]:
         many, one = LIST_PATH.fullmatch(parts.path), ONE_PATH.fullmatch(parts.path)
         if method == "GET" and many:
             return self._page(many, parts.query)

@@ -49,7 +49,7 @@ lines = [
 write("steps", ".jsonl", b"".join(json.dumps(line).encode() + b"\\n" for line in lines))
 weights = hashlib.sha256(repr(losses).encode() + play.get("weights", "").encode()).digest()
 entry = {"dtype": "F32", "shape": [8], "data_offsets": [0, 32]}
-header = json.dumps({"model/0/weight": entry}).encode()
+header = json.dumps({play.get("tensor", "model/0/weight"): entry}).encode()
 write("state", ".safetensors", len(header).to_bytes(8, "little") + header + weights)
 if os.environ.get("REPRO_GATE_NOISE") and play.get("gradients", True):
     header = json.dumps({"gradient/000000": entry}).encode()
@@ -64,7 +64,7 @@ summary = {
     "peak_memory_bytes": 1000,
     "device_memory_bytes": 0,
     "first_step_seconds": 1.5,
-    "problems": [],
+    "problems": play.get("problems", []),
 }
 write("summary", ".json", json.dumps(summary).encode())
 if "counted" in play:

@@ -18,6 +18,7 @@ from gate.errors import ExitCode, RunError
 from gate.records.baseline import BaselineEntry
 from gate.records.children import UnattestedChild
 from gate.records.comparison import CostState, DeterminismCost
+from gate.records.deciders import DeciderChange
 from gate.records.evidence import Environment, MetricSource, RunEvidence
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation
@@ -140,7 +141,11 @@ def test_printed_metrics_are_marked_as_the_weaker_source() -> None:
 
 
 def test_what_a_pull_request_changes_in_the_rules_is_shown() -> None:
-    request = replace(REQUEST, pull_request=True, changed_deciders=("repro-gate.yml",))
+    request = replace(
+        REQUEST,
+        pull_request=True,
+        decider_changes=(DeciderChange(file="repro-gate.yml", what="train.seed"),),
+    )
     found = _messages(assemble(_assessment(), request))
     assert found["decides-changed"] == (
         "this pull request changes repro-gate.yml; the base commit's version decided"

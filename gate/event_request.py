@@ -1,0 +1,72 @@
+"""An event becomes a request: which commit, judged by whose rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from gate.errors import SettingsError
+from gate.ports import Git
+from gate.records.deciders import DeciderChange
+from gate.records.request import GateRequest
+from gate.settings.changes import baseline_changes, key_changes, settings_changes
+from gate.settings.event import ActionContext, ActionInputs
+from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
+
+
+def event_request(context: ActionContext, inputs: ActionInputs, git: Git) -> GateRequest:
+    """The request of an event; on a pull request what decides comes from the base commit.
+
+    Only a base without a settings file lets the pull request bring its own, and says so.
+    """
+    head = git.resolve(context.head_commit)
+    pull_request = context.pull_request
+    base = git.resolve(pull_request.base_sha) if pull_request else None
+    if base is None and inputs.base:
+        base = git.resolve(inputs.base)
+    path = inputs.config or FILE_NAME
+    brought = git.read_file(head, path)
+    trusted = git.read_file(base, path) if base and pull_request else None
+    text = trusted if trusted is not None else brought
+    if text is None:
+        raise SettingsError(
+            f"{path}: not in commit {head[:12]}", hint=f"Make one; a minimal file:\n{MINIMAL_FILE}"
+        )
+    settings = parse_settings(text, path)
+    project = Path(path).parent.as_posix()
+    request = GateRequest(
+        top=context.workspace,
+        project=project,
+        config_name=Path(path).name,
+        settings=settings,
+        settings_text=text,
+        settings_from="base" if trusted is not None else "head",
+        out=context.workspace / inputs.out,
+        commit=head,
+        base_commit=base,
+        pull_request=pull_request is not None,
+        from_fork=pull_request is not None and pull_request.from_fork,
+        repository=context.repository,
+        run_url=context.run_url,
+        credentials_left=git.credentials_left(),
+    )
+    if pull_request is None or base is None:
+        return request
+    return replace(request, decider_changes=_decider_changes(request, base, head, git))
+
+
+def _decider_changes(
+    request: GateRequest, base: str, head: str, git: Git
+) -> tuple[DeciderChange, ...]:
+    """What the pull request changes in settings, baseline and trusted keys: shown, not obeyed."""
+    settings = request.settings
+    deciders = (
+        (settings_changes, request.config_name),
+        (baseline_changes, settings.baseline.path),
+        (key_changes, settings.signing.trusted_keys),
+    )
+    found: list[DeciderChange] = []
+    for changes, name in deciders:
+        path = request.repository_path(name)
+        found += changes(path, git.read_file(base, path), git.read_file(head, path))
+    return tuple(found)

@@ -1,0 +1,168 @@
+"""Asks a fresh process to read what a run left, and trusts nothing of its answer's form.
+
+The process gets an environment built from nothing, no descriptor but its output, and the
+training's account where there is one; `gate.reader` is its program.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from gate.codec.documents import read_document, write_document
+from gate.errors import (
+    DocumentError,
+    EvidenceError,
+    GateError,
+    RunError,
+    SettingsError,
+    StorageError,
+)
+from gate.ports import Files, Processes, Progress
+from gate.records.reading import ReadingAnswer, ReadingRequest
+from gate.records.runs import Credentials, ProcessRequest, ProcessResult
+
+PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+REQUEST_NAME = "request.json"
+READY: Final = b"repro-gate reader is ready\n"
+# -S: no .pth file of the environment runs; the folders to import from are handed over instead,
+# behind the standard library's, so that none of them can replace a part of that.
+PROGRAM = "import sys; sys.path += sys.argv[2:]; from gate.reader import main; main(sys.argv[1])"
+ENVIRONMENT = {
+    "PATH": os.defpath,
+    "LC_ALL": "C.UTF-8",
+    # each thread that hashes would else reserve address space, which is limited
+    "MALLOC_ARENA_MAX": "2",
+    "PYDANTIC_DISABLE_PLUGINS": "1",
+}
+TIMEOUT_SECONDS = 1800.0
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
+SHOWN_LINES = 5
+FAULTS: dict[str, type[GateError]] = {
+    fault.__name__: fault for fault in (DocumentError, EvidenceError, SettingsError, StorageError)
+}
+CRASH_HINT = (
+    "What the run left may be built to break its reader: look at the training's output and at what "
+    "it writes. If the code is harmless, please report this as a fault of repro-gate."
+)
+
+
+class FreshReader:
+    """Starts a process for each question; `why_own_account` says when it must be the gate's own."""
+
+    def __init__(
+        self,
+        files: Files,
+        processes: Processes,
+        progress: Progress,
+        credentials: Credentials | None,
+    ) -> None:
+        self._files = files
+        self._processes = processes
+        self._progress = progress
+        self._credentials = credentials
+        self.why_own_account = ""
+
+    def ask(self, request: ReadingRequest, folder: Path) -> ReadingAnswer:
+        """The answer to a question; `folder` is the gate's alone and takes the request's file.
+
+        Raises the fault that the process found, and `EvidenceError` when it crashed, was stopped
+        by one of its limits, or gave no proper answer.
+        """
+        path = folder / REQUEST_NAME
+        self._files.write_bytes(path, write_document(request))
+        answer = _parsed(self._started(path))
+        if answer.fault is not None:
+            told = answer.fault
+            raise FAULTS[told.kind](
+                _plain(told.message),
+                hint=_plain(told.hint),
+                details=tuple(map(_plain, told.details)),
+            )
+        if answer.evidence is not None and answer.evidence.run != request.run:
+            raise EvidenceError("the reading process spoke of another run", hint=CRASH_HINT)
+        return answer
+
+    def _started(self, path: Path) -> ProcessResult:
+        """Run it; an account that cannot even start our own program is given up, and said so."""
+        try:
+            result = self._run(path, self._credentials)
+            if self._credentials is None or result.output.startswith(READY):
+                return result
+            reason = _last_line(result)
+        except RunError as fault:
+            if self._credentials is None:
+                raise
+            reason = fault.message
+        self._credentials = None
+        self.why_own_account = reason
+        self._progress.step(f"runs are read under the gate's own account: {reason}")
+        return self._run(path, None)
+
+    def _run(self, path: Path, credentials: Credentials | None) -> ProcessResult:
+        request = ProcessRequest(
+            argv=(sys.executable, "-I", "-S", "-B", "-c", PROGRAM, str(path), *_import_folders()),
+            env=ENVIRONMENT,
+            workdir=Path("/"),
+            timeout_seconds=TIMEOUT_SECONDS,
+            output_limit_bytes=2 * MAX_ANSWER_BYTES,
+            credentials=credentials,
+        )
+        return self._processes.run(request, lambda _: None)
+
+
+def _import_folders() -> Iterable[str]:
+    """Where this process imports from, its own package first."""
+    return dict.fromkeys(
+        (str(PACKAGE_ROOT), *(folder for folder in sys.path if Path(folder).is_absolute()))
+    )
+
+
+def _parsed(result: ProcessResult) -> ReadingAnswer:
+    """The document behind the greeting, strictly read."""
+    greeting, answer = result.output[: len(READY)], result.output[len(READY) :]
+    if result.timed_out or result.exit_code != 0 or greeting != READY:
+        raise EvidenceError(
+            f"the process that reads what the run left {_how_it_ended(result)}",
+            hint=CRASH_HINT,
+            details=tuple(map(_plain, _last_lines(answer if greeting == READY else result.output))),
+        )
+    try:
+        return read_document(
+            ReadingAnswer, answer, "the reading process's answer", max_bytes=MAX_ANSWER_BYTES
+        )
+    except DocumentError as error:
+        raise EvidenceError(
+            _plain(error.message), hint=CRASH_HINT, details=tuple(map(_plain, error.details))
+        ) from error
+
+
+def _how_it_ended(result: ProcessResult) -> str:
+    if result.timed_out:
+        return f"did not end within {TIMEOUT_SECONDS:g} s"
+    if result.exit_code in {-signal.SIGXCPU, -signal.SIGKILL}:
+        return "was ended for what it used of the machine"
+    if result.exit_code < 0:
+        return f"crashed (signal {-result.exit_code})"
+    return f"ended with exit code {result.exit_code} and no answer"
+
+
+def _last_lines(output: bytes) -> list[str]:
+    lines = output[-SHOWN_LINES * 1000 :].decode("utf-8", "replace").splitlines()
+    return [line for line in lines if line.strip()][-SHOWN_LINES:]
+
+
+def _last_line(result: ProcessResult) -> str:
+    lines = _last_lines(result.output)
+    return _plain(lines[-1]) if lines else "it could not start"
+
+
+def _plain(text: str) -> str:
+    """Text of a process that hostile bytes may have taken over; its lines stay lines."""
+    return "".join(
+        sign if sign == "\n" or sign.isprintable() else ascii(sign)[1:-1] for sign in text
+    )

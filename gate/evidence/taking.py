@@ -1,0 +1,73 @@
+"""What is kept of a run's files: copied out of the training's reach first, read only after that.
+
+The bytes that are hashed, compared and packed are those of the copy. Whatever becomes of the
+training's own file later changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate.checkpoint.hostile_file import plain_text
+from gate.errors import EvidenceError, StorageError
+from gate.evidence.guest_files import MAX_NAMES
+from gate.evidence.saved_state import MAX_STATE_BYTES
+from gate.ports import Files
+
+STATE_FILE = "state.safetensors"
+GRADIENTS_FILE = "gradients.safetensors"
+KEPT = {"state": STATE_FILE, "gradients": GRADIENTS_FILE}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TakenFile:
+    """A copy in the gate's own folder; `name` is the guest's, `kept_name` the evidence's.
+
+    `sha256` is over the bytes as they were copied.
+    """
+
+    name: str
+    kept_name: str
+    path: Path
+    sha256: str
+
+
+def take_files(
+    files: Files, out: Path, target: Path, kinds: tuple[str, ...]
+) -> tuple[TakenFile, ...]:
+    """Copy rank 0's files of these kinds (keys of `KEPT`) from the guest's folder to `target`.
+
+    A file that is not there is left to the reader, which says what is missing. Raises
+    `EvidenceError` for a link, a pipe, a file that is too large, and for two files of one kind:
+    one would be compared and the other kept.
+    """
+    try:
+        names = files.list_names(out, max_names=MAX_NAMES) if kinds else ()
+        return tuple(_taken(files, out / name, target, kind) for kind, name in _found(names, kinds))
+    except StorageError as error:
+        raise EvidenceError(
+            f"what the run left cannot be taken over: {plain_text(error.message)}",
+            hint="It must be regular files: no link, no pipe, no folder, and not too large.",
+        ) from error
+
+
+def _found(names: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    found: list[tuple[str, str]] = []
+    for kind in kinds:
+        pattern = re.compile(rf"{kind}-r0-(0|[1-9][0-9]{{0,9}})\.safetensors\Z")
+        matching = [name for name in names if pattern.match(name)]
+        if len(matching) > 1:
+            raise EvidenceError(
+                f"{len(matching)} processes of rank 0 wrote a file of the kind {kind!r}",
+                hint="One process a rank can be judged: set RANK in each, or train in one only.",
+            )
+        found += [(kind, name) for name in matching]
+    return tuple(found)
+
+
+def _taken(files: Files, source: Path, target: Path, kind: str) -> TakenFile:
+    path = target / source.name
+    digest = files.copy_file(source, path, max_bytes=MAX_STATE_BYTES)
+    return TakenFile(name=source.name, kept_name=KEPT[kind], path=path, sha256=digest)

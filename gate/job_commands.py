@@ -1,0 +1,84 @@
+"""The commands `run` and `judge`: the story of `gate` in two jobs.
+
+The first runs a stranger's code and holds no secret; the second may hold some and runs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gate.edges.secrets import FileSecrets
+from gate.entry import judging, run_and_deliver, run_only
+from gate.options import (
+    OUT,
+    AsJson,
+    Config,
+    Out,
+    Quiet,
+    Verbose,
+    local_call,
+    prepare,
+    print_outcome,
+    progress_for,
+)
+from gate.program import FILES
+
+Base = Annotated[str, typer.Option(help="Commit to run here as well when the environment moved.")]
+
+
+def run_command(
+    config: Config = "",
+    out: Out = OUT,
+    base: Base = "",
+    commit: Annotated[str, typer.Option(help="Commit to train; default: HEAD, clean.")] = "",
+    *,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Train as `gate` does and write the evidence, without judging it; `judge` does that.
+
+    Example: repro-gate run --out ran && repro-gate judge ran/evidence
+    """
+    call = local_call(config, out, base=base, commit=commit)
+    request, edges = prepare(call, progress_for(quiet=quiet, verbose=verbose))
+    sys.stdout.write(f"evidence: {run_only(request, edges)}\n")
+
+
+def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
+    evidence: Annotated[Path, typer.Argument(help="Evidence folder that `run` wrote.")],
+    config: Config = "",
+    out: Out = OUT,
+    base: Base = "",
+    commit: Annotated[str, typer.Option(help="Commit that it must be about; default: HEAD.")] = "",
+    signing_key: Annotated[
+        Path | None, typer.Option(help="Private key (PEM) to seal a pass.")
+    ] = None,
+    *,
+    allow_plain_key: Annotated[
+        bool, typer.Option("--allow-plain-key", help="Accept a key without pass phrase.")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Judge evidence that another job made; nothing is trained and nothing of it is executed.
+
+    Example: repro-gate judge ran/evidence --commit HEAD
+    """
+    call = local_call(config, out, base=base, commit=commit or "HEAD")
+    request, edges = prepare(call, progress_for(quiet=quiet or as_json, verbose=False))
+    outcome = run_and_deliver(
+        replace(request, told_runs=True),
+        edges,
+        FileSecrets(signing_key, FILES, os.environ),
+        trusted_keys=request.settings.signing.trusted_keys,
+        allow_plain_key=allow_plain_key,
+        story=judging(evidence),
+    )
+    print_outcome(outcome, as_json=as_json)
+    raise typer.Exit(int(outcome.exit_code))

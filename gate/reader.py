@@ -1,0 +1,101 @@
+"""A program of its own: reads what a run left, writes one document, and holds nothing to steal.
+
+The gate starts it afresh for every run (`gate.evidence.fresh_process`): parsing hostile bytes in
+the process that later holds the key and the token would put both behind every mistake of a parser.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from gate.codec.documents import read_document
+from gate.edges.confinement import confine
+from gate.edges.files import LocalFiles
+from gate.errors import EvidenceError, GateError
+from gate.evidence.census import read_census
+from gate.evidence.collect import collect_run
+from gate.evidence.fresh_process import READY
+from gate.evidence.guest_files import find_processes
+from gate.evidence.saved_state import captured_state
+from gate.records.reading import (
+    MAX_TEXT,
+    ReadingAnswer,
+    ReadingFault,
+    ReadingRequest,
+    ReadingTask,
+    ReadLeaf,
+)
+
+MAX_REQUEST_BYTES = 4 * 1024 * 1024
+MAX_OUTPUT_BYTES = 128 * 1024 * 1024
+MAX_DETAILS = 200
+FILES = LocalFiles()
+
+
+def main(path: str) -> None:
+    """Read the request at `path`, then, confined, what it names; the answer goes to stdout."""
+    data = FILES.read_bytes(Path(path), max_bytes=MAX_REQUEST_BYTES)
+    request = read_document(ReadingRequest, data, "the reading request")
+    confine()
+    # nothing hostile was looked at up to here: who does not get so far could not start
+    _write(READY)
+    _write(answered(request).model_dump_json().encode("utf-8"))
+
+
+def answered(request: ReadingRequest) -> ReadingAnswer:
+    """What was found, or the fault that kept it from being found."""
+    try:
+        return _found(request)
+    except MemoryError:
+        return ReadingAnswer(
+            fault=ReadingFault(
+                kind="EvidenceError",
+                message="what the run left takes too much memory to read",
+                hint="Let the smoke training take fewer steps, or log fewer numbers.",
+            )
+        )
+    except GateError as fault:
+        known = ReadingFault.model_fields["kind"].annotation
+        kind = type(fault).__name__
+        return ReadingAnswer(
+            fault=ReadingFault.model_validate(
+                {
+                    "kind": kind if kind in getattr(known, "__args__", ()) else "EvidenceError",
+                    "message": fault.message[:MAX_TEXT],
+                    "hint": fault.hint[:MAX_TEXT],
+                    "details": tuple(line[:MAX_TEXT] for line in fault.details[:MAX_DETAILS]),
+                }
+            )
+        )
+
+
+def _found(request: ReadingRequest) -> ReadingAnswer:
+    out = Path(request.out)
+    if request.task is ReadingTask.REFUSALS:
+        return ReadingAnswer(refused=read_census(FILES, out, find_processes(FILES, out)).refused)
+    if request.task is ReadingTask.STATE:
+        leaves = captured_state(FILES, out, rank=0)
+        return ReadingAnswer(
+            leaves=tuple(ReadLeaf(name=leaf.path, sha256=leaf.digest.hex()) for leaf in leaves)
+        )
+    if request.run is None or request.train is None:
+        raise EvidenceError("the reading request names no run")
+    evidence = collect_run(
+        FILES,
+        request.run,
+        out,
+        Path(request.tree),
+        FILES.read_bytes(Path(request.output), max_bytes=MAX_OUTPUT_BYTES),
+        request.train,
+        taken={name: Path(path) for name, path in request.taken.items()},
+    )
+    return ReadingAnswer(evidence=evidence)
+
+
+def _write(data: bytes) -> None:
+    """Straight to the pipe: no buffer whose end a crash could swallow."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(sys.stdout.fileno(), view) :]

@@ -1,0 +1,71 @@
+"""What the gate asks the process that reads what a run left, and what that answers."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from gate.records.census import Refusal
+from gate.records.document import Document
+from gate.records.evidence import SHA256_PATTERN, RunEvidence
+from gate.records.runs import RunRecord
+from gate.records.settings import TrainSettings
+
+REQUEST_SCHEMA: Final = "repro-gate.reading-request/1"
+ANSWER_SCHEMA: Final = "repro-gate.reading-answer/1"
+MAX_TEXT = 4000
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
+
+
+class ReadingTask(StrEnum):
+    """What is to be read: a whole run, why a failed one failed, or a state that was kept."""
+
+    RUN = "run"
+    REFUSALS = "refusals"
+    STATE = "state"
+
+
+class ReadingRequest(Document):
+    """The file that the reading process is started with; all paths are absolute.
+
+    `out` is the guest's folder, or the kept state's own path for the task `state`; `tree` is the
+    training's working directory, `output` the file with what it printed, `taken` the copies that
+    are read in the place of the guest's files of those names.
+    """
+
+    schema_version: Literal["repro-gate.reading-request/1"] = REQUEST_SCHEMA
+    task: ReadingTask
+    out: str
+    tree: str = ""
+    output: str = ""
+    taken: dict[str, str] = Field(default_factory=dict)
+    run: RunRecord | None = None
+    train: TrainSettings | None = None
+
+
+class ReadingFault(Document):
+    """A fault that the reading process found; `kind` is the name of its class."""
+
+    kind: Literal["DocumentError", "EvidenceError", "SettingsError", "StorageError"]
+    message: Text
+    hint: Text = ""
+    details: Annotated[tuple[Text, ...], Field(max_length=200)] = ()
+
+
+class ReadLeaf(Document):
+    """A tensor of a kept state, as `TensorDigest` has it."""
+
+    name: str = Field(max_length=1000)
+    sha256: str = Field(pattern=SHA256_PATTERN)
+
+
+class ReadingAnswer(Document):
+    """The one document that the reading process writes: a fault, or what its task asks for."""
+
+    schema_version: Literal["repro-gate.reading-answer/1"] = ANSWER_SCHEMA
+    fault: ReadingFault | None = None
+    evidence: RunEvidence | None = None
+    refused: Annotated[tuple[Refusal, ...], Field(max_length=1000)] = ()
+    leaves: tuple[ReadLeaf, ...] = ()

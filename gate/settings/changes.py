@@ -1,0 +1,119 @@
+"""The files that decide, field by field: the base commit's beside the pull request's.
+
+Nothing here decides. The pull request's side is hostile text, parsed strictly and cut short.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+from gate.codec.digests import sha256_hex
+from gate.codec.documents import read_document
+from gate.codec.json_text import canonical_json
+from gate.errors import GateError
+from gate.records.attestation import TrustedKeys
+from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.deciders import MAX_SHOWN, DeciderChange
+from gate.records.document import Document
+from gate.settings.load import parse_settings
+
+MAX_CHANGES = 200
+MAX_BASELINE_BYTES = 16 * 1024 * 1024
+NAMED_PARTS = ("device", "torch", "python")
+Facts = Mapping[str, str]
+Record = TypeVar("Record", bound=Document)
+
+
+def settings_changes(
+    file: str, before: bytes | None, after: bytes | None
+) -> tuple[DeciderChange, ...]:
+    """The keys of `repro-gate.yml` whose value is another; a default counts as a value."""
+    return _changes(file, before, after, lambda data: dict(_flat(_settings(data, file))))
+
+
+def baseline_changes(
+    file: str, before: bytes | None, after: bytes | None
+) -> tuple[DeciderChange, ...]:
+    """Entries added and removed, and what is another in an entry of the same environment."""
+    return _changes(file, before, after, lambda data: dict(_entries(data, file)))
+
+
+def key_changes(file: str, before: bytes | None, after: bytes | None) -> tuple[DeciderChange, ...]:
+    """Keys added, removed, replaced under their name, or given another status."""
+    return _changes(file, before, after, lambda data: dict(_keys(data, file)))
+
+
+def _changes(
+    file: str,
+    before: bytes | None,
+    after: bytes | None,
+    facts: Callable[[bytes], Facts],
+) -> tuple[DeciderChange, ...]:
+    if before == after:
+        return ()
+    try:
+        old, new = (facts(data) if data is not None else {} for data in (before, after))
+    except GateError as fault:
+        whole = ("there", "gone") if after is None else ("", f"cannot be read: {fault.message}")
+        return (_change(file, "the whole file", *whole),)
+    names = [name for name in sorted({*old, *new}) if old.get(name, "") != new.get(name, "")]
+    found = [
+        _change(file, name, old.get(name, ""), new.get(name, "")) for name in names[:MAX_CHANGES]
+    ]
+    if len(names) > MAX_CHANGES:
+        found.append(_change(file, f"and {len(names) - MAX_CHANGES:,} more", "", ""))
+    # the bytes differ and no fact does: a comment, an order, a blank
+    return tuple(found) or (_change(file, "its layout only", "", ""),)
+
+
+def _change(file: str, what: str, before: str, after: str) -> DeciderChange:
+    texts = {"file": file, "what": what, "before": before, "after": after}
+    return DeciderChange.model_validate({name: _cut(text) for name, text in texts.items()})
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
+
+
+def _settings(data: bytes, file: str) -> object:
+    return parse_settings(data, file).model_dump(mode="json")
+
+
+def _flat(value: object, path: str = "") -> Iterator[tuple[str, str]]:
+    """Keys with dots between them; a list is one value, since its order matters."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _flat(item, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _entries(data: bytes, file: str) -> Iterator[tuple[str, str]]:
+    baseline = read_document(Baseline, data, file, max_bytes=MAX_BASELINE_BYTES)
+    for entry in baseline.entries:
+        name = _entry_name(entry)
+        yield f"{name}: entry", "there"
+        yield f"{name}: recorded from", entry.commit
+        yield f"{name}: reason", entry.reason
+        yield f"{name}: checkpoint digest", entry.checkpoint.root
+        for series in entry.metrics:
+            last = series.points[-1].decimal if series.points else "no value"
+            digest = sha256_hex(canonical_json(series.model_dump(mode="json")))
+            yield f"{name}: {series.name}", f"last {last}, series {digest[:12]}"
+
+
+def _entry_name(entry: BaselineEntry) -> str:
+    """An entry by its environment and training; the digest tells those apart that look alike."""
+    parts = entry.environment.parts
+    shown = ", ".join(parts.get(name, "none")[:40] for name in NAMED_PARTS)
+    identity = {"parts": parts, "training": entry.training_digest}
+    return f"{shown} ({sha256_hex(canonical_json(identity))[:8]})"
+
+
+def _keys(data: bytes, file: str) -> Iterator[tuple[str, str]]:
+    for key in read_document(TrustedKeys, data, file).keys:
+        yield f"key {key.key_id}", key.status.value
+        yield f"key {key.key_id}: public key", key.raw_bytes
+        yield f"key {key.key_id}: comment", key.comment

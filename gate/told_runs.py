@@ -1,0 +1,220 @@
+"""Runs that another job made: its evidence folder, taken over as the hostile bytes that it may be.
+
+Nothing of it is executed. What the event, the commit and the settings say is derived here again and
+never taken from the folder; what only the job that ran can know (metrics, digests of steps, the
+environment) is a claim, and the verdict says so.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gate.checkpoint.hostile_file import short_text
+from gate.errors import EvidenceError, StorageError
+from gate.evidence.folder import MANIFEST_NAME, evidence_documents, read_evidence_set
+from gate.evidence.fresh_process import FreshReader
+from gate.evidence.saved_state import MAX_STATE_BYTES, roots_fit
+from gate.execution.plan import plan_base, plan_census, plan_gate
+from gate.records.evidence import EvidenceSet, RunEvidence
+from gate.records.reading import ReadingRequest, ReadingTask, ReadLeaf
+from gate.records.request import GateRequest
+from gate.records.runs import Commit, Isolation, PlannedRun
+from gate.records.settings import IsolationMode, IsolationSettings
+from gate.session import Edges, prepare_out, refuse_unusable
+from gate.settings.load import settings_digest, training_digest
+
+MAX_NAMES = 1000
+STATE_NAME = "strict-1/state.safetensors"
+CAPTURED = re.compile(r"state/")
+ALTERED_HINT = "The folder is not what one `repro-gate run` wrote; run the job again."
+MOVED_HINT = (
+    "Both jobs must read them from one base commit: when the base branch moved in between, run the "
+    "first job again."
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToldRuns:
+    """Evidence that now lies in this call's own output folder, and how its runs say they ran."""
+
+    evidence: EvidenceSet
+    isolation: Isolation
+
+
+def take_over(request: GateRequest, edges: Edges, folder: Path) -> ToldRuns:
+    """Check a folder of evidence against what is known here, and copy it to the output folder.
+
+    Raises `EvidenceError` for whatever is missing, altered, of another commit, or made under other
+    settings; the output folder then holds nothing to judge.
+    """
+    _refuse_own_folder(request, folder)
+    if not edges.files.exists(folder / MANIFEST_NAME):
+        raise EvidenceError(
+            f"there is no evidence in {folder}",
+            hint="The job that runs the training failed, or its artifact was not downloaded to "
+            "that folder: look at that job's log.",
+        )
+    for name in edges.files.list_names(folder, max_names=MAX_NAMES):
+        edges.files.refuse_links(folder / name, below=folder)
+    told = read_evidence_set(edges.files, folder)
+    prepare_out(request.out, edges.files)
+    work = request.out / "work"
+    edges.files.fresh_folder(work)
+    try:
+        _check_origin(told, request, _exported_digest(request, edges, work))
+        _check_runs(told, request)
+        isolation = _told_isolation(told)
+        leaves, isolation = _kept_here(told, request, edges, folder, isolation)
+    finally:
+        edges.files.remove_tree(work)
+    _check_state(told, leaves)
+    evidence = told.model_copy(
+        update={
+            "base_commit": request.base_commit,
+            "created_at": edges.clock.now().isoformat(),
+        }
+    )
+    for name, data in evidence_documents(evidence):
+        edges.files.write_bytes(request.out / "evidence" / name, data)
+    return ToldRuns(evidence=evidence, isolation=isolation)
+
+
+def _refuse_own_folder(request: GateRequest, folder: Path) -> None:
+    if folder.resolve().is_relative_to(request.out.resolve()):
+        raise EvidenceError(
+            f"the evidence in {folder} lies in the output folder, which is emptied",
+            hint="Keep the other job's evidence elsewhere, or name another --out.",
+        )
+
+
+def _exported_digest(request: GateRequest, edges: Edges, work: Path) -> str:
+    """The digest of the commit's tree, made here: only its bytes are read."""
+    commit = request.commit or edges.git.resolve("HEAD")
+    target = work / "snapshot"
+    edges.files.fresh_folder(target)
+    return edges.git.export_commit(commit, target)
+
+
+def _check_origin(told: EvidenceSet, request: GateRequest, tree_digest: str) -> None:
+    """Is it about this commit, clean, and made under the settings that decide here?"""
+    if request.commit is not None and told.commit != request.commit:
+        raise EvidenceError(
+            f"the evidence is of commit {short_text(told.commit[:12])}, not of "
+            f"{request.commit[:12]}",
+            hint=ALTERED_HINT,
+        )
+    if told.changed_files or told.snapshot_digest != tree_digest:
+        raise EvidenceError(
+            "the evidence was not made from this commit's own files", hint=ALTERED_HINT
+        )
+    digests = (settings_digest(request.settings), training_digest(request.settings))
+    if (told.settings_digest, told.training_digest) != digests:
+        raise EvidenceError(
+            "the evidence was made under other settings than those that decide here",
+            hint=MOVED_HINT,
+        )
+    if told.labelled("base") and told.base_commit != request.base_commit:
+        raise EvidenceError("the evidence holds runs of another base commit", hint=MOVED_HINT)
+
+
+def _check_runs(told: EvidenceSet, request: GateRequest) -> None:
+    """Are there exactly the runs that a gate call makes, each as it would make it?"""
+    planned = {run.label: run for run in (*plan_gate(), *plan_base(), plan_census())}
+    labels = tuple(run.run.label for run in told.runs)
+    wanted = tuple(
+        run.label
+        for run in planned.values()
+        if run.commit is Commit.HEAD and run.label != plan_census().label
+    )
+    base = tuple(run.label for run in plan_base())
+    census = (plan_census().label,) if request.settings.census else ()
+    allowed = {
+        (*wanted, *based, *counted)
+        for based in ((), base if request.base_commit else ())
+        for counted in ((), census)
+    }
+    if labels not in allowed:
+        raise EvidenceError(
+            f"the evidence holds the runs {short_text(', '.join(labels))}", hint=ALTERED_HINT
+        )
+    for run in told.runs:
+        _check_run(run, planned[run.run.label], request)
+
+
+def _check_run(found: RunEvidence, planned: PlannedRun, request: GateRequest) -> None:
+    record = found.run
+    asked = (planned.mode, planned.commit, request.settings.train.command, 0, False)
+    if asked != (record.mode, record.commit, record.argv, record.exit_code, record.timed_out):
+        raise EvidenceError(
+            f"run {record.label}: did not run or end as the settings ask", hint=ALTERED_HINT
+        )
+    if not roots_fit(found.checkpoint):
+        raise EvidenceError(
+            f"run {record.label}: its checkpoint digest is not that of its tensors",
+            hint=ALTERED_HINT,
+        )
+    refuse_unusable(found, request.settings)
+
+
+def _told_isolation(told: EvidenceSet) -> Isolation:
+    """The weakest isolation that any run says it had."""
+    names = {run.run.isolation.partition(" ")[0].strip(",") for run in told.runs}
+    known = {mode.value: mode for mode in IsolationMode if mode is not IsolationMode.AUTO}
+    if not names <= known.keys():
+        raise EvidenceError(
+            f"the runs name an isolation that there is not: {short_text(', '.join(sorted(names)))}",
+            hint=ALTERED_HINT,
+        )
+    weakest = min((known[name] for name in names), key=lambda mode: mode.strength)
+    return Isolation(mode=weakest, credentials=None, reason="so says the job that ran it")
+
+
+def _kept_here(
+    told: EvidenceSet, request: GateRequest, edges: Edges, folder: Path, isolation: Isolation
+) -> tuple[tuple[ReadLeaf, ...], Isolation]:
+    """Copy what lies beside the documents under its digests; the leaves of the kept state."""
+    wanted = {f"{run.run.label}/output.txt" for run in told.runs} | {STATE_NAME}
+    if {kept.name for kept in told.kept} != wanted or len(told.kept) != len(wanted):
+        raise EvidenceError("the evidence lacks files, or names others", hint=ALTERED_HINT)
+    target = request.out / "evidence"
+    for run in told.runs:
+        edges.files.fresh_folder(target / run.run.label)
+    for kept in told.kept:
+        try:
+            digest = edges.files.copy_file(
+                folder / kept.name, target / kept.name, max_bytes=MAX_STATE_BYTES
+            )
+        except StorageError as error:
+            raise EvidenceError(
+                f"{kept.name} cannot be read: {short_text(error.message)}", hint=error.hint
+            ) from error
+        if digest != kept.sha256:
+            raise EvidenceError(
+                f"{kept.name}: is not the file that set.json lists", hint=ALTERED_HINT
+            )
+    reading = request.out / "work" / "taken"
+    edges.files.fresh_folder(reading)
+    # not as the settings say: no image is fetched to read a file
+    plain = request.settings.model_copy(update={"isolation": IsolationSettings()})
+    own = edges.isolate(plain, (reading,))
+    reader = FreshReader(edges.files, edges.processes, edges.progress, own.credentials)
+    question = ReadingRequest(task=ReadingTask.STATE, out=str((target / STATE_NAME).absolute()))
+    leaves = reader.ask(question, reading).leaves
+    edges.clean_up(own)
+    return leaves, replace(isolation, reading=reader.why_own_account)
+
+
+def _check_state(told: EvidenceSet, leaves: tuple[ReadLeaf, ...]) -> None:
+    """Is the kept state the one that the first strict run is judged by?"""
+    first = told.labelled("strict-1")[0]
+    claimed = {
+        tensor.name: tensor.sha256
+        for tensor in first.checkpoint.tensors
+        if CAPTURED.match(tensor.name)
+    }
+    if claimed != {leaf.name: leaf.sha256 for leaf in leaves}:
+        raise EvidenceError(
+            f"{STATE_NAME}: is not the state that run strict-1 is judged by", hint=ALTERED_HINT
+        )

@@ -1,0 +1,89 @@
+"""What a pull request changes in the rules gains nothing in its own run, and is shown."""
+
+from __future__ import annotations
+
+import pytest
+from action_scene import Scene
+from played_training import SETTINGS
+
+from gate.attestation.keys import generate_private_key, private_pem, trusted_key
+from gate.codec.documents import write_document
+from gate.errors import ExitCode
+from gate.records.attestation import TrustedKeys
+from gate.records.settings import IsolationMode, IsolationSettings
+
+MOVED = {"losses": ["2.5", "2.25", "9.0"]}
+KEYS = ".repro-gate/trusted-keys.json"
+
+
+def comment(scene: Scene) -> str:
+    return scene.comment.replace("\\", "").replace("\u200b", "")
+
+
+@pytest.mark.parametrize(
+    ("extra", "row"),
+    [
+        (
+            "compare: {tolerances: [{metric: '*', absolute: 100}]}\n",
+            "| `repro-gate.yml` | `compare.tolerances` | `[]` |",
+        ),
+        (
+            "baseline: {path: mine.json}\n",
+            "| `baseline.path` | `.repro-gate/baseline.json` | `mine.json` |",
+        ),
+        ("policy: {require_bitwise: true}\n", "| `policy.require_bitwise` | `false` | `true` |"),
+    ],
+)
+def test_settings_are_the_base_commits(scene: Scene, extra: str, row: str) -> None:
+    scene.with_baseline()
+    scene.project.play(**MOVED)
+    scene.project.settings(extra)
+    assert scene.run() == ExitCode.FAIL
+    assert scene.output("verdict") == "code-drift"
+    assert "This pull request changes what decides (1)" in comment(scene)
+    assert row in comment(scene)
+    assert "This pull request changes what decides (1)" in (scene.folder / "summary").read_text()
+
+
+def test_the_isolation_is_the_base_commits(scene: Scene) -> None:
+    scene.project.write("repro-gate.yml", SETTINGS.replace("mode: none", "mode: uid, minimum: uid"))
+    scene.project.commit()
+    scene.base = scene.project.git("rev-parse", "HEAD")
+    scene.project.write("repro-gate.yml", SETTINGS.replace("mode: none", "network: true"))
+    scene.project.commit()
+    assert scene.run() == ExitCode.FAIL
+    (asked,) = scene.asked
+    assert asked == IsolationSettings(mode=IsolationMode.UID, minimum=IsolationMode.UID)
+    for row in (
+        "| `isolation.mode` | `uid` | `auto` |",
+        "| `isolation.network` | `false` | `true` |",
+    ):
+        assert row in comment(scene)
+
+
+def test_a_key_that_the_pull_request_brings_is_shown_and_not_trusted(scene: Scene) -> None:
+    scene.with_baseline()
+    old, new = generate_private_key(), generate_private_key()
+    for number, key in enumerate((old, new)):
+        entry = trusted_key(key.public_key(), added_at="2026-01-01T00:00:00+00:00", comment="")
+        scene.project.write(KEYS, write_document(TrustedKeys(keys=(entry,))))
+        commit = scene.project.commit()
+        scene.base = scene.base if number else commit
+    pem = private_pem(new, b"a pass phrase of some length").decode()
+    phrase = {"INPUT_SIGNING_KEY_PASSPHRASE": "a pass phrase of some length"}
+    assert scene.run({"INPUT_SIGNING_KEY": pem, **phrase}) == ExitCode.PASS
+    shown = comment(scene)
+    assert shown.count(f"| `{KEYS}` | `key ") == 4
+    assert f"changes {KEYS}; the base commit's version decided" in shown
+
+
+def test_hostile_text_in_the_rules_shows_as_itself(scene: Scene) -> None:
+    scene.with_baseline()
+    evil = "@octocat <img src=x> `|` [a](javascript:x) #12 \\u202e"
+    scene.project.settings(f'train_note: x\nreport: {{gate_id: "{evil}"}}\n')
+    assert scene.run() == ExitCode.PASS
+    assert "cannot be read: repro-gate.yml: 2 fault(s)" in comment(scene)
+    scene.project.settings(f'compare: {{tolerances: [{{metric: "{evil}", ulp: 1}}]}}\n')
+    assert scene.run() == ExitCode.PASS
+    for forbidden in ("@octocat", "<img", "](javascript", " #12", "\u202e"):
+        assert forbidden not in scene.comment

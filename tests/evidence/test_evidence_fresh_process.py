@@ -1,0 +1,216 @@
+"""The reading of hostile files in a process of its own: what it may do, and what may become of it.
+
+A process takes a quarter of a second to start, so one test asks several things.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from evidence_cases import evidence_of, record_of, settings_of
+from guest_folder import GuestFolder
+
+from gate.edges.console import QuietProgress
+from gate.edges.files import LocalFiles
+from gate.edges.isolation import unused_account
+from gate.edges.processes import LocalProcesses
+from gate.errors import EvidenceError, RunError
+from gate.evidence.collect import collect_run
+from gate.evidence.fresh_process import READY, FreshReader
+from gate.ports import Processes
+from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.records.runs import Credentials, ProcessRequest, ProcessResult
+
+FILES = LocalFiles()
+RUN = record_of().model_copy(update={"output_bytes": 0})
+
+
+@dataclass
+class Altered:
+    """Real processes that run another program, which sees what the reader would see."""
+
+    program: str
+    seconds: float = 20.0
+    seen: list[ProcessRequest] = field(default_factory=list)
+
+    def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
+        self.seen.append(request)
+        argv = (sys.executable, "-I", "-S", "-c", self.program, *request.argv[6:])
+        altered = replace(request, argv=argv, timeout_seconds=self.seconds)
+        return LocalProcesses().run(altered, on_line)
+
+
+@dataclass
+class Answering:
+    """A process that ends as told; under another account it does not start."""
+
+    output: bytes = b""
+    exit_code: int = 0
+    refuses_account: bool = False
+    accounts: list[Credentials | None] = field(default_factory=list)
+
+    def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
+        del on_line
+        self.accounts.append(request.credentials)
+        if self.refuses_account and request.credentials is not None:
+            raise RunError("cannot start python: permission denied")
+        return ProcessResult(
+            exit_code=self.exit_code,
+            timed_out=False,
+            wall_seconds=0.1,
+            output=self.output,
+            output_bytes=len(self.output),
+        )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "taken"
+    made.mkdir()
+    (made / "output.txt").write_bytes(b"")
+    return made
+
+
+def reader(processes: Processes, credentials: Credentials | None = None) -> FreshReader:
+    return FreshReader(FILES, processes, QuietProgress(), credentials)
+
+
+def question(guest: GuestFolder, folder: Path) -> ReadingRequest:
+    return ReadingRequest(
+        task=ReadingTask.RUN,
+        out=str(guest.path),
+        tree=str(guest.path.parent),
+        output=str(folder / "output.txt"),
+        run=RUN,
+        train=settings_of().train,
+    )
+
+
+def refusal(processes: Processes, guest: GuestFolder, folder: Path) -> EvidenceError:
+    with pytest.raises(EvidenceError) as caught:
+        reader(processes).ask(question(guest, folder), folder)
+    return caught.value
+
+
+def test_the_answer_is_what_reading_here_would_give(guest: GuestFolder, folder: Path) -> None:
+    guest.whole()
+    here = collect_run(FILES, RUN, guest.path, guest.path.parent, b"", settings_of().train)
+    answer = reader(LocalProcesses()).ask(question(guest, folder), folder)
+    assert answer.evidence == here
+
+
+def test_a_fault_comes_back_as_it_was_found(guest: GuestFolder, folder: Path) -> None:
+    guest.whole()
+    guest.attest(problems=["cudnn.benchmark is\x1b on"])
+    error = refusal(LocalProcesses(), guest, folder)
+    assert error.message == "the deterministic settings did not take effect (1 problem(s))"
+    assert error.details == ("process 11, rank 0: cudnn.benchmark is\\x1b on",)
+    assert error.hint
+
+
+def test_it_has_no_variable_of_the_gates_and_no_descriptor(
+    guest: GuestFolder, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INPUT_TOKEN", "canary")
+    secret = os.open(os.devnull, os.O_RDONLY)
+    os.set_inheritable(secret, True)
+    told = Altered("import os; print(sorted(os.environ), sorted(os.listdir('/proc/self/fd')))")
+    error = refusal(told, guest, folder)
+    os.close(secret)
+    assert error.message.endswith("ended with exit code 0 and no answer")
+    names = ["LC_ALL", "MALLOC_ARENA_MAX", "PATH", "PYDANTIC_DISABLE_PLUGINS"]
+    # 3 is the listing's own
+    assert error.details == (f"{names} {['0', '1', '2', '3']}",)
+    assert "canary" not in str(told.seen)
+
+
+LIMITED = (
+    "import sys; sys.path += sys.argv[2:]\n"
+    "from gate.edges.confinement import confine\n"
+    "confine()\n"
+    f"sys.stdout.write({READY.decode()!r}); sys.stdout.flush()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "told"),
+    [
+        ("bytearray(5 * 1024**3)", "MemoryError"),
+        ("open('/tmp/x-repro-gate', 'wb', 0).write(b'x')", "File too large"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "crashed (signal 11)"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGXCPU)", "was ended for what it used"),
+        ("import os; os._exit(7)", "ended with exit code 7 and no answer"),
+    ],
+)
+def test_a_reader_that_is_taken_over_gets_nowhere(
+    guest: GuestFolder, folder: Path, attempt: str, told: str
+) -> None:
+    error = refusal(Altered(LIMITED + attempt), guest, folder)
+    assert told in str(error)
+    assert "may be built to break its reader" in error.hint
+
+
+def test_a_reader_without_end_is_stopped(guest: GuestFolder, folder: Path) -> None:
+    error = refusal(Altered("import time; time.sleep(60)", seconds=0.3), guest, folder)
+    assert "did not end within" in error.message
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"{}", b"[" * 100_000, b'{"schema_version": "repro-gate.reading-answer/1", "x": 1}'],
+    ids=["nothing", "no-document", "deep", "unknown-key"],
+)
+def test_nonsense_is_an_error(guest: GuestFolder, folder: Path, answer: bytes) -> None:
+    error = refusal(Answering(READY + answer), guest, folder)
+    assert "the reading process's answer" in error.message
+    assert "may be built to break its reader" in error.hint
+
+
+def test_an_answer_about_another_run_is_refused(guest: GuestFolder, folder: Path) -> None:
+    other = ReadingAnswer(evidence=evidence_of("strict-2")).model_dump_json().encode()
+    error = refusal(Answering(READY + other), guest, folder)
+    assert error.message == "the reading process spoke of another run"
+
+
+def test_text_of_a_reader_that_was_taken_over_shows_as_itself(
+    guest: GuestFolder, folder: Path
+) -> None:
+    fault = {"kind": "EvidenceError", "message": "\x1b[2J\u202ehello"}
+    answer = ReadingAnswer.model_validate({"fault": fault}).model_dump_json().encode()
+    assert refusal(Answering(READY + answer), guest, folder).message == "\\x1b[2J\\u202ehello"
+
+
+def test_an_account_that_cannot_read_the_gate_is_given_up_and_said(
+    guest: GuestFolder, folder: Path
+) -> None:
+    answer = ReadingAnswer(refused=()).model_dump_json().encode()
+    account = Credentials(uid=61001, gid=61001)
+    processes = Answering(READY + answer, refuses_account=True)
+    asked = reader(processes, account)
+    asked.ask(question(guest, folder), folder)
+    asked.ask(question(guest, folder), folder)
+    assert processes.accounts == [account, None, None]
+    assert asked.why_own_account == "cannot start python: permission denied"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start another account's process")
+def test_it_reads_under_the_trainings_account(open_folder_for_all: Path) -> None:
+    account = unused_account()
+    assert account is not None
+    guest = GuestFolder(path=open_folder_for_all / "out")
+    taken = open_folder_for_all / "taken"
+    for made in (guest.path, taken):
+        made.mkdir()
+    (taken / "output.txt").write_bytes(b"")
+    guest.whole()
+    FILES.give_to(guest.path, account.uid, account.gid)
+    guest.path.chmod(0o700)
+    asked = reader(LocalProcesses(), account)
+    answer = asked.ask(question(guest, taken), taken)
+    assert answer.evidence is not None
+    assert asked.why_own_account == "" or "ermission" in asked.why_own_account

@@ -1,0 +1,106 @@
+"""What a pull request changes in the files that decide, field by field."""
+
+from __future__ import annotations
+
+import pytest
+from evidence_cases import COMMIT, CREATED_AT, manifest_of, series_of
+
+from gate.codec.documents import write_document
+from gate.records.attestation import KeyStatus, TrustedKey, TrustedKeys
+from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.evidence import Environment
+from gate.settings.changes import baseline_changes, key_changes, settings_changes
+
+MINIMAL = b"version: 1\ntrain: {command: python t.py, max_steps: 3}\n"
+ID = "a" * 64
+
+
+def shown(changes: tuple[object, ...]) -> list[str]:
+    return [
+        f"{getattr(one, 'what')}: {getattr(one, 'before')} -> {getattr(one, 'after')}"  # noqa: B009
+        for one in changes
+    ]
+
+
+def entry(*, loss: float = 2.125, torch: str = "2.13.0", weights: bytes = b"w") -> BaselineEntry:
+    return BaselineEntry(
+        commit=COMMIT,
+        recorded_at=CREATED_AT,
+        training_digest="0" * 64,
+        environment=Environment(parts={"device": "cpu", "torch": torch, "python": "3.11.7"}),
+        metrics=(series_of((2.5, loss)),),
+        steps=(),
+        checkpoint=manifest_of(w=weights),
+    )
+
+
+def baseline(*entries: BaselineEntry) -> bytes:
+    return write_document(Baseline(entries=entries))
+
+
+def keys(**changes: object) -> bytes:
+    key = {"key_id": ID, "raw_bytes": "AAAA", "key_details": "PKIX_ECDSA_P256_SHA_256"}
+    made = TrustedKey.model_validate({**key, "added_at": CREATED_AT, **changes})
+    return write_document(TrustedKeys(keys=(made,)))
+
+
+def test_each_setting_is_told_with_its_old_and_its_new_value() -> None:
+    after = MINIMAL + (
+        b"compare: {tolerances: [{metric: '*', absolute: 100}]}\nisolation: {mode: none}\n"
+    )
+    tolerance, isolation = shown(settings_changes("repro-gate.yml", MINIMAL, after))
+    assert tolerance.startswith('compare.tolerances: [] -> [{"metric": "*", "absolute": 100.0')
+    assert isolation == "isolation.mode: auto -> none"
+
+
+def test_nothing_is_told_of_a_file_that_stays() -> None:
+    assert settings_changes("f", MINIMAL, MINIMAL) == ()
+    assert shown(settings_changes("f", MINIMAL, b"# why\n" + MINIMAL)) == ["its layout only:  -> "]
+
+
+def test_a_baseline_that_moves_tells_which_numbers_did() -> None:
+    changes = shown(baseline_changes("b", baseline(entry()), baseline(entry(loss=9.0))))
+    assert len(changes) == 1
+    assert changes[0].startswith("cpu, 2.13.0, 3.11.7 (")
+    assert "guest.loss: last 2.125, series" in changes[0]
+    assert "-> last 9.0, series" in changes[0]
+
+
+def test_entries_that_come_and_go_are_told() -> None:
+    changes = shown(baseline_changes("b", baseline(entry()), baseline(entry(torch="9"))))
+    went, came = [one for one in changes if ": entry: " in one]
+    assert went.startswith("cpu, 2.13.0, 3.11.7")
+    assert went.endswith("entry: there -> ")
+    assert came.startswith("cpu, 9, 3.11.7")
+    assert came.endswith("entry:  -> there")
+
+
+def test_a_key_that_is_swapped_or_brought_back_is_told() -> None:
+    assert shown(key_changes("k", keys(), keys(raw_bytes="BBBB"))) == [
+        f"key {ID}: public key: AAAA -> BBBB"
+    ]
+    revoked = keys(status=KeyStatus.REVOKED)
+    assert shown(key_changes("k", revoked, keys())) == [f"key {ID}: revoked -> active"]
+    assert f"key {ID}:  -> active" in shown(key_changes("k", None, keys()))
+
+
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        (b"version: [", "the whole file:  -> cannot be read: f: not valid YAML"),
+        (b"\xff", "the whole file:  -> cannot be read: "),
+        (b"", "the whole file:  -> cannot be read: f: is empty"),
+    ],
+)
+def test_a_side_that_cannot_be_read_is_told_and_does_no_harm(after: bytes, told: str) -> None:
+    (change,) = shown(settings_changes("f", MINIMAL, after))
+    assert change.startswith(told)
+
+
+def test_long_values_and_many_changes_are_cut() -> None:
+    pairs = ", ".join(f"V{number:04}: {'x' * 500}" for number in range(300))
+    after = f"version: 1\ntrain: {{command: c, max_steps: 3, env: {{{pairs}}}}}\n".encode()
+    changes = settings_changes("f", MINIMAL, after)
+    assert len(changes) == 201
+    assert changes[-1].what == "and 101 more"
+    assert max(len(one.after) for one in changes) == 300

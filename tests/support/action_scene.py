@@ -1,0 +1,116 @@
+"""A pull request, the server that it lives on, and the runner's variables, for the whole action."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from fake_github import FakeGitHub
+from played_training import Project
+
+from gate.action import Runner, github_comments, github_pull_request, run_action
+from gate.edges.console import QuietProgress
+from gate.edges.files import LocalFiles
+from gate.edges.interrupts import Interrupts
+from gate.entry import build_edges
+from gate.errors import ExitCode
+from gate.records.runs import Isolation
+from gate.records.settings import GateSettings, IsolationMode, IsolationSettings
+from gate.session import Edges
+
+FILES = LocalFiles()
+EMPTY: Mapping[str, str] = MappingProxyType({})
+APART = Isolation(mode=IsolationMode.UID, credentials=None, reason="played: an account of its own")
+
+
+@dataclass
+class Scene:
+    """A pull request, the server that it lives on, and the runner's variables."""
+
+    project: Project
+    server: FakeGitHub
+    folder: Path
+    base: str = ""
+    said: list[str] = field(default_factory=list)
+    apart: Isolation = APART
+    calls: int = 0
+    asked: list[IsolationSettings] = field(default_factory=list)
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def event(self, *, fork: bool) -> dict[str, object]:
+        """The event file of a pull request."""
+        head = self.project.git("rev-parse", "HEAD")
+        return {
+            "pull_request": {
+                "number": 7,
+                "head": {"sha": head, "repo": {"full_name": "fork/model" if fork else "o/model"}},
+                "base": {"sha": self.base, "repo": {"full_name": "o/model"}},
+            }
+        }
+
+    def run(
+        self,
+        changed: Mapping[str, str] = EMPTY,
+        *,
+        fork: bool = False,
+        event: Mapping[str, object] | None = None,
+    ) -> ExitCode:
+        """Run the action once; `changed` goes over the runner's variables."""
+        head = self.project.git("rev-parse", "HEAD")
+        (self.folder / "event.json").write_text(json.dumps(event or self.event(fork=fork)))
+        variables = {
+            "GITHUB_EVENT_NAME": "pull_request",
+            "GITHUB_EVENT_PATH": str(self.folder / "event.json"),
+            "GITHUB_REPOSITORY": "o/model",
+            "GITHUB_SHA": head,
+            "GITHUB_WORKSPACE": str(self.project.path),
+            "GITHUB_API_URL": self.server.api_url,
+            "GITHUB_OUTPUT": str(self.folder / "output"),
+            "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
+            "INPUT_TOKEN": self.server.token,
+            "PATH": os.environ["PATH"],
+            **changed,
+        }
+        self.variables = variables
+        self.calls += 1
+        runner = Runner(
+            variables=variables,
+            files=FILES,
+            edges=self._edges,
+            comments=github_comments,
+            find=github_pull_request,
+            say=self.said.append,
+        )
+        return run_action(runner)
+
+    def _edges(self, top: Path) -> Edges:
+        edges = build_edges(FILES, top, QuietProgress(), Interrupts(), self.variables)
+
+        def isolate(settings: GateSettings, _: tuple[Path, ...]) -> Isolation:
+            self.asked.append(settings.isolation)
+            return self.apart
+
+        return replace(edges, isolate=isolate)
+
+    def with_baseline(self) -> None:
+        """Put the proposal of a first run into the base branch."""
+        self.run()
+        proposed = self.project.path / "repro-gate-out" / "proposed-baseline.json"
+        self.project.write(".repro-gate/baseline.json", proposed.read_text())
+        self.base = self.project.commit()
+
+    def output(self, name: str) -> str:
+        """The last value of an output that any call wrote."""
+        lines = (self.folder / "output").read_text().splitlines()
+        start = max(n for n, line in enumerate(lines) if line.startswith(f"{name}<<"))
+        return lines[start + 1]
+
+    @property
+    def comment(self) -> str:
+        """The only comment that there is."""
+        (comment,) = self.server.comments
+        return comment.body

@@ -1,0 +1,75 @@
+"""What hostile text must not do to a text that GitHub, a browser, a runner or a terminal shows."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from html.parser import HTMLParser
+
+from markdown_it import MarkdownIt
+from runner_commands import commands
+
+MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+OWN_TAGS = re.compile(r"</?(details|summary|sub|code)>|<!-- repro-gate:default -->")
+OWN_LINKS = re.compile(r"\[this run\]\(https://[^)]*\)")
+# in the rest of a comment each of these would become a link or a notification
+REFERENCE = re.compile(
+    r"@\w|(?<!&)#\w|\bGH-\d|\bwww\.|://"
+    r"|\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b",
+    re.IGNORECASE,
+)
+FENCE = re.compile(r"^(`{3,})sh\n.*?^\1$", re.DOTALL | re.MULTILINE)
+CODE_SPAN = re.compile(r"`[^`\n]*`|<code>.*?</code>")
+ACTIVE_TAGS = {"a", "img", "iframe", "object", "embed", "form", "input", "base", "link"}
+
+
+def hidden_characters(text: str) -> set[str]:
+    """Characters that nobody sees; the break in mentions is the reports' own."""
+    return {
+        sign
+        for sign in text
+        if sign not in "\n\u200b" and unicodedata.category(sign) in {"Cc", "Cf", "Cs", "Co", "Zl"}
+    }
+
+
+def markdown_faults(text: str) -> list[str]:
+    """What a comment or summary holds that it must not."""
+    text = OWN_LINKS.sub("", text)
+    blocks = MARKDOWN.parse(text)
+    tokens = [child for block in blocks for child in (block, *(block.children or []))]
+    kinds = {token.type for token in tokens} & {"link_open", "image", "s_open"}
+    html = "".join(token.content for token in tokens if token.type in {"html_block", "html_inline"})
+    tags = [tag for tag in re.findall(r"<[^>]*>", html) if not OWN_TAGS.fullmatch(tag)]
+    shown = FENCE.sub("", text)
+    # a hash in the code face is not linked, and our own digests stand there
+    plain = CODE_SPAN.sub("", shown)
+    mentions = re.findall(r"@\w+|(?<!&)#\w+", shown)
+    references = [match.group() for match in REFERENCE.finditer(plain)]
+    return [*kinds, *tags, *mentions, *references, *hidden_characters(text)]
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.faults: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name.startswith("on") or "javascript:" in (value or ""):
+                self.faults.append(f"{tag} {name}")
+        if tag in ACTIVE_TAGS:
+            self.faults.append(tag)
+
+
+def page_faults(text: str) -> list[str]:
+    """Tags and attributes of a page that could act."""
+    tags = _Tags()
+    tags.feed(text)
+    return [*tags.faults, *hidden_characters(text)]
+
+
+def log_faults(lines: list[str]) -> list[str]:
+    """Commands that the runner would obey, but for the annotations that the gate itself makes."""
+    log = "\n".join(lines)
+    own = {"error", "warning", "notice", "stop-commands"}
+    return [*(name for name in commands(log) if name not in own), *hidden_characters(log)]
