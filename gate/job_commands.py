@@ -29,13 +29,13 @@ from gate.options import (
 )
 from gate.program import FILES
 
-Base = Annotated[str, typer.Option(help="Commit to run here as well when the environment moved.")]
-
 
 def run_command(
     config: Config = "",
     out: Out = OUT,
-    base: Base = "",
+    base: Annotated[
+        str, typer.Option(help="Commit to run here as well when the environment moved.")
+    ] = "",
     commit: Annotated[str, typer.Option(help="Commit to train; default: HEAD, clean.")] = "",
     *,
     quiet: Quiet = False,
@@ -54,7 +54,9 @@ def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
     evidence: Annotated[Path, typer.Argument(help="Evidence folder that `run` wrote.")],
     config: Config = "",
     out: Out = OUT,
-    base: Base = "",
+    base: Annotated[
+        str, typer.Option(help="Base commit that `run` was given, if it was given one.")
+    ] = "",
     commit: Annotated[str, typer.Option(help="Commit that it must be about; default: HEAD.")] = "",
     signing_key: Annotated[
         Path | None, typer.Option(help="Private key (PEM) to seal a pass.")
