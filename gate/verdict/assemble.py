@@ -14,6 +14,7 @@ from gate.records.evidence import EvidenceSet, MetricSeries
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation
 from gate.records.verdict import (
+    BaselineFacts,
     Diagnosis,
     Finding,
     Outcome,
@@ -22,7 +23,7 @@ from gate.records.verdict import (
     Verdict,
 )
 from gate.verdict import findings, operators
-from gate.verdict.lattice import Facts, decide
+from gate.verdict.lattice import Decision, Facts, decide
 from gate.verdict.next_step import next_command
 from gate.verdict.tampering import tampering
 
@@ -49,17 +50,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
     evidence, facts = assessment.evidence, assessment.facts
     decision = decide(facts)
     run = evidence.labelled("strict")[0]
-    age = _age_days(assessment.entry, evidence.created_at)
-    about_baseline = (
-        findings.baseline_facts(
-            assessment.entry,
-            age,
-            stale_after_days=request.settings.baseline.stale_after_days,
-            from_base=request.pull_request,
-        )
-        if assessment.entry
-        else None
-    )
+    about_baseline = _about_baseline(assessment, request)
     config = request.repository_path(request.config_name)
     return Verdict(
         outcome=decision.outcome,
@@ -78,30 +69,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         changed_files=evidence.changed_files,
         settings_from=request.settings_from,
         isolation=assessment.isolation.described,
-        findings=(
-            *findings.dirty_tree(evidence),
-            *findings.changed_by_pull_request(
-                tuple(dict.fromkeys(change.file for change in request.decider_changes)),
-                request.repository_path(request.settings.baseline.path)
-                if decision.outcome is Outcome.BASELINE_CHANGE
-                else "",
-            ),
-            *findings.told_runs(told=request.told_runs, from_fork=request.from_fork),
-            *findings.settings_origin(request.settings_from, pull_request=request.pull_request),
-            *operators.weaker_level(facts.settings, run),
-            *operators.refused_and_went_on(run),
-            *operators.census_failed(assessment.census),
-            *findings.unattested_children(run),
-            *findings.environment_moved(facts.baseline),
-            *findings.stale_baseline(about_baseline),
-            *findings.default_mode(assessment.default_repeat),
-            *findings.hidden_state(facts.repeat),
-            *findings.weaker_source(run),
-            *findings.isolation(assessment.isolation),
-            *findings.credentials_left(request.credentials_left),
-            *findings.reading(assessment.isolation),
-            *tampering(evidence.labelled("strict")),
-        ),
+        findings=_findings(assessment, request, decision, about_baseline),
         repeat=facts.repeat,
         baseline=facts.baseline,
         base_run=facts.base_run,
@@ -125,9 +93,56 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
     )
 
 
-def _age_days(entry: BaselineEntry | None, now: str) -> int:
-    if entry is None:
-        return 0
+def _about_baseline(assessment: Assessment, request: GateRequest) -> BaselineFacts | None:
+    """What the report says of the entry that was compared with, when there was one."""
+    if assessment.entry is None:
+        return None
+    return findings.baseline_facts(
+        assessment.entry,
+        _age_days(assessment.entry, assessment.evidence.created_at),
+        stale_after_days=request.settings.baseline.stale_after_days,
+        from_base=request.pull_request,
+    )
+
+
+def _findings(
+    assessment: Assessment,
+    request: GateRequest,
+    decision: Decision,
+    about_baseline: BaselineFacts | None,
+) -> tuple[Finding, ...]:
+    """What a reader should know beside the outcome, in the order of the report."""
+    evidence, facts = assessment.evidence, assessment.facts
+    strict = evidence.labelled("strict")
+    run = strict[0]
+    changed_files = tuple(dict.fromkeys(change.file for change in request.decider_changes))
+    new_baseline = (
+        request.repository_path(request.settings.baseline.path)
+        if decision.outcome is Outcome.BASELINE_CHANGE
+        else ""
+    )
+    return (
+        *findings.dirty_tree(evidence),
+        *findings.changed_by_pull_request(changed_files, new_baseline),
+        *findings.told_runs(told=request.told_runs, from_fork=request.from_fork),
+        *findings.settings_origin(request.settings_from, pull_request=request.pull_request),
+        *operators.weaker_level(facts.settings, run),
+        *operators.refused_and_went_on(run),
+        *operators.census_failed(assessment.census),
+        *findings.unattested_children(run),
+        *findings.environment_moved(facts.baseline),
+        *findings.stale_baseline(about_baseline),
+        *findings.default_mode(assessment.default_repeat),
+        *findings.hidden_state(facts.repeat),
+        *findings.weaker_source(run),
+        *findings.isolation(assessment.isolation),
+        *findings.credentials_left(request.credentials_left),
+        *findings.reading(assessment.isolation),
+        *tampering(strict),
+    )
+
+
+def _age_days(entry: BaselineEntry, now: str) -> int:
     elapsed = datetime.fromisoformat(now) - datetime.fromisoformat(entry.recorded_at)
     return max(0, int(elapsed.total_seconds() // SECONDS_A_DAY))
 
