@@ -6,7 +6,7 @@ real implementation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
@@ -163,8 +163,12 @@ class Git(Protocol):
 class Comments(Protocol):
     """The comments of one pull request."""
 
-    def listed(self) -> Sequence[Comment]:
-        """All of them, in order of creation."""
+    def author(self) -> str:
+        """The name that this token's comments carry."""
+        ...
+
+    def listed(self) -> Iterable[Comment]:
+        """All of them, in order of creation, fetched as far as they are read."""
         ...
 
     def create(self, body: str) -> Comment:

@@ -1,11 +1,11 @@
-"""One request to GitHub's REST API: retried when harmless, kept on one host, faults explained.
+"""One request to GitHub's REST API: repeated when harmless, kept on one host, faults explained.
 
-Status codes, headers and limits: GitHub REST API, version 2022-11-28.
+Proxies (`HTTPS_PROXY`, `NO_PROXY`) and certificates (`REQUESTS_CA_BUNDLE`) come from the usual
+environment variables, as requests reads them.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,71 +14,49 @@ from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from urllib3.response import BaseHTTPResponse
-from urllib3.util import Retry
+from urllib3.exceptions import HTTPError
 
+from gate.edges.github_refusals import (
+    MESSAGE_LIMIT,
+    Refusals,
+    UnansweredError,
+    limited,
+    refusal,
+    server_fault,
+    told,
+    unreached,
+)
+from gate.edges.github_waiting import (
+    LONGEST_WAIT_SECONDS,
+    RETRIES,
+    Pace,
+    Patience,
+    is_limited,
+    limit_seconds,
+)
 from gate.errors import PublishError
 
 API_VERSION: Final = "2022-11-28"
 # the second type is for servers that know the API but not its media type
 ACCEPT: Final = "application/vnd.github+json, application/json;q=0.9"
-RETRIES: Final = 3
 # twice the same, GET reads the same and PATCH leaves the same text; POST would write a second one
-RETRIED_METHODS: Final = frozenset({"GET", "PATCH"})
-TRANSIENT: Final = frozenset({429, 500, 502, 503, 504})
-LONGEST_WAIT_SECONDS: Final = 60.0
+REPEATABLE_METHODS: Final = frozenset({"GET", "PATCH"})
 MAX_REDIRECTS: Final = 3
 REDIRECTS: Final = frozenset({301, 302, 307, 308})
-MESSAGE_LIMIT: Final = 200
+# a page of 100 comments of 65,536 characters, four bytes each, is 26 MB
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+PIECE_BYTES: Final = 256 * 1024
 _TOKEN = re.compile(r"[!-~]+")
-
-_PERMISSION: Final = (
-    "Give the job the permission `pull-requests: write`. A pull request from a fork never gets "
-    "it: the job summary holds the report."
-)
-_ACCESS: Final = (
-    "Check the repository's name, and that the token may read it: without access GitHub answers "
-    "the same."
-)
-_REFUSALS: Final[Mapping[int, tuple[str, str]]] = {
-    401: ("the token was refused", "Pass the token of this job; an older one has expired."),
-    403: (
-        "the token may not comment on this pull request",
-        _PERMISSION,
-    ),
-    404: (
-        "the pull request or its comment was not found",
-        _ACCESS,
-    ),
-    410: (
-        "comments are switched off or locked here",
-        "Unlock the conversation, or switch issues on in the repository's settings.",
-    ),
-    422: (
-        "the comment was refused as invalid or too long",
-        "GitHub takes 65,536 characters; the job summary holds the whole report.",
-    ),
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Patience:
-    """How long an answer may take, and how long to wait before the first retry."""
+class Answer:
+    """An answer that arrived whole; `next_url` leads to the next page, empty on the last."""
 
-    timeout_seconds: float = 20.0
-    backoff_seconds: float = 1.0
-
-
-class UnansweredError(PublishError):
-    """A request that may or may not have been carried out."""
-
-
-class _BoundedRetry(Retry):
-    """Obeys Retry-After, but never sleeps for longer than a job can wait."""
-
-    def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
-        wanted = super().get_retry_after(response)
-        return None if wanted is None else min(wanted, LONGEST_WAIT_SECONDS)
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+    next_url: str
 
 
 class _Bearer(requests.auth.AuthBase):
@@ -93,12 +71,9 @@ class _Bearer(requests.auth.AuthBase):
 
 
 class GitHubApi:
-    """Requests to one API base; every failure is a `PublishError` without the token in it.
+    """Requests to one API base; every failure is a `PublishError` without the token in it."""
 
-    Proxies and certificates come from the usual environment variables.
-    """
-
-    def __init__(self, api_url: str, token: str, patience: Patience) -> None:
+    def __init__(self, api_url: str, token: str, patience: Patience, refusals: Refusals) -> None:
         self.base = api_url.rstrip("/")
         parts = urlsplit(self.base)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -113,25 +88,34 @@ class GitHubApi:
             )
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._token = token
-        self._timeout_seconds = patience.timeout_seconds
-        self._session = _session(token, patience.backoff_seconds)
+        self._refusals = refusals
+        self._patience = patience
+        self._pace = Pace(patience)
+        self._session = _session(token)
 
     def close(self) -> None:
         """Close all connections."""
         self._session.close()
 
-    def send(self, method: str, url: str, body: Mapping[str, str] | None) -> requests.Response:
-        """Send a request and follow redirects on the same host.
+    def send(
+        self, method: str, url: str, body: Mapping[str, str] | None, *, repeatable: bool = False
+    ) -> Answer:
+        """Send a request, wait where GitHub asks for it, and follow redirects on the same host.
 
-        Raises `UnansweredError` when nobody can know whether it was carried out, and
-        `PublishError` when it was refused.
+        GET and PATCH are repeated, and with `repeatable` any method; every method is where a rate
+        limit kept it from being carried out. Raises `UnansweredError` when nobody can know whether
+        it was carried out, and `PublishError` when it was refused.
         """
         for _ in range(MAX_REDIRECTS + 1):
-            response = self._once(method, self.on_same_host(url), body)
-            if response.status_code not in REDIRECTS:
-                self._check(response)
-                return response
-            url = response.headers.get("Location", "")
+            answer = self._patiently(
+                method,
+                self.on_same_host(url),
+                body,
+                repeatable=repeatable or method in REPEATABLE_METHODS,
+            )
+            if answer.status not in REDIRECTS:
+                return answer
+            url = answer.headers.get("Location", "")
         raise PublishError("GitHub sent the request from one address to the next without end")
 
     def on_same_host(self, url: str) -> str:
@@ -145,75 +129,101 @@ class GitHubApi:
             )
         return url
 
-    def _once(self, method: str, url: str, body: Mapping[str, str] | None) -> requests.Response:
+    def _patiently(
+        self, method: str, url: str, body: Mapping[str, str] | None, *, repeatable: bool
+    ) -> Answer:
+        """The answer to a request that is sent up to four times; all waits together are bounded."""
+        left, tries = LONGEST_WAIT_SECONDS, 0
+        while True:
+            last = tries == RETRIES
+            try:
+                answer = self._once(method, url, body)
+                wait = self._limit(answer, left, last=last)
+                if wait is None:
+                    self._check(answer)
+                    return answer
+            except UnansweredError:
+                wait = self._patience.backoff(tries)
+                if last or not repeatable:
+                    raise
+            self._patience.sleep(wait)
+            left -= wait
+            tries += 1
+
+    def _limit(self, answer: Answer, left: float, *, last: bool) -> float | None:
+        """Seconds to wait for a rate limit, None without one; `PublishError` when too long."""
+        message = told(answer.content, self._token)
+        if not is_limited(answer.status, answer.headers, message):
+            return None
+        wait = limit_seconds(answer.headers, self._patience.now())
+        # asking again before the time is over counts as abuse: rather not at all
+        if last or wait > left:
+            raise limited(answer.status, message, wait)
+        return wait
+
+    def _once(self, method: str, url: str, body: Mapping[str, str] | None) -> Answer:
+        self._pace.before(method)
         try:
-            return self._session.request(
-                method, url, json=body, timeout=self._timeout_seconds, allow_redirects=False
-            )
+            with self._session.request(
+                method,
+                url,
+                json=body,
+                timeout=self._patience.timeout_seconds,
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                return Answer(
+                    status=response.status_code,
+                    headers=response.headers,
+                    content=self._content(response),
+                    next_url=response.links.get("next", {}).get("url", ""),
+                )
         except requests.Timeout as error:
-            raise UnansweredError(
-                f"{self._origin} did not answer within {self._timeout_seconds:g} s",
-                hint="Run the job again.",
-            ) from error
+            raise self._too_slow(self._patience.timeout_seconds) from error
         except requests.RequestException as error:
-            # not the exception's own text: it may quote headers
-            raise UnansweredError(
-                f"{self._origin} could not be reached ({type(error).__name__})",
-                hint="Check the network, the proxy and its certificates; then run the job again.",
-            ) from error
+            raise unreached(error, self._origin) from error
 
-    def _check(self, response: requests.Response) -> None:
-        status = response.status_code
-        if status < requests.codes.bad_request:
-            return
-        details = self._told(response)
-        if status >= requests.codes.internal_server_error:
-            raise UnansweredError(
-                f"GitHub had a fault of its own ({status})",
-                hint="Run the job again.",
-                details=details,
-            )
-        message, hint = _refusal(response)
-        raise PublishError(f"{message} ({status})", hint=hint, details=details)
-
-    def _told(self, response: requests.Response) -> tuple[str, ...]:
-        """What GitHub says about it, as one printable line."""
+    def _content(self, response: requests.Response) -> bytes:
+        """The body, up to a size and within a time, however slowly it comes."""
+        end = self._patience.monotonic() + self._patience.answer_seconds
+        content = bytearray()
         try:
-            answer = json.loads(response.content)
-        except ValueError:
-            return ()
-        message = answer.get("message") if isinstance(answer, dict) else None
-        if not isinstance(message, str):
-            return ()
-        line = "".join(character for character in message if character.isprintable())
-        return (line.replace(self._token, "***")[:MESSAGE_LIMIT],)
+            while piece := response.raw.read1(PIECE_BYTES, decode_content=True):
+                content += piece
+                if len(content) > MAX_ANSWER_BYTES:
+                    raise PublishError(
+                        f"GitHub's answer is larger than {MAX_ANSWER_BYTES // 1024**2} MiB",
+                        hint="Check that GITHUB_API_URL is the address of the API.",
+                    )
+                if self._patience.monotonic() > end:
+                    raise self._too_slow(self._patience.answer_seconds)
+        except HTTPError as error:
+            raise UnansweredError(
+                f"the answer of {self._origin} broke off", hint="Run the job again."
+            ) from error
+        return bytes(content)
+
+    def _too_slow(self, seconds: float) -> UnansweredError:
+        return UnansweredError(
+            f"{self._origin} did not answer within {seconds:g} s", hint="Run the job again."
+        )
+
+    def _check(self, answer: Answer) -> None:
+        if answer.status < requests.codes.bad_request:
+            return
+        message = told(answer.content, self._token)
+        if answer.status >= requests.codes.internal_server_error:
+            raise server_fault(answer.status, message)
+        raise refusal(answer.status, message, self._refusals)
 
 
-def _refusal(response: requests.Response) -> tuple[str, str]:
-    status, headers = response.status_code, response.headers
-    limited = "Retry-After" in headers or headers.get("X-RateLimit-Remaining") == "0"
-    if status == requests.codes.too_many_requests or (
-        status == requests.codes.forbidden and limited
-    ):
-        return "GitHub's rate limit is used up", "Run the job again later."
-    return _REFUSALS.get(
-        status, ("GitHub refused the request", "The job summary holds the report.")
-    )
-
-
-def _session(token: str, backoff_seconds: float) -> requests.Session:
-    retry = _BoundedRetry(
-        total=RETRIES,
-        allowed_methods=RETRIED_METHODS,
-        status_forcelist=TRANSIENT,
-        backoff_factor=backoff_seconds,
-        raise_on_status=False,
-    )
+def _session(token: str) -> requests.Session:
     session = requests.Session()
     session.auth = _Bearer(token)
     session.headers.update(
         {"Accept": ACCEPT, "X-GitHub-Api-Version": API_VERSION, "User-Agent": "repro-gate"}
     )
     for scheme in ("https://", "http://"):
-        session.mount(scheme, HTTPAdapter(max_retries=retry))
+        # what is repeated, and after how long, is decided here and not below
+        session.mount(scheme, HTTPAdapter(max_retries=0))
     return session

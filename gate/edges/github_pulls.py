@@ -9,8 +9,9 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from gate.edges.github import PATIENCE
-from gate.edges.github_http import GitHubApi, Patience
+from gate.edges.github import PATIENCE, repository_api
+from gate.edges.github_refusals import PULL_REFUSALS
+from gate.edges.github_waiting import Patience
 from gate.errors import PublishError
 from gate.records.report import PullRequest, RunOrigin
 
@@ -47,7 +48,7 @@ def find_pull_request(
 
     Raises `PublishError` when there is none (it moved on, or was closed) or more than one.
     """
-    api = GitHubApi(api_url, token, patience)
+    api = repository_api(api_url, repository, token, patience, PULL_REFUSALS)
     asked = urlencode(
         {"state": "open", "head": f"{origin.head_owner}:{origin.head_branch}", "per_page": "100"}
     )

@@ -60,6 +60,25 @@ class Publication:
     reason_not_posted: str = ""
 
 
+class StatusState(StrEnum):
+    """How a commit status reads; only `success` lets a required status pass."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitStatus:
+    """One line beside a commit (a full hash); the newest of a context counts."""
+
+    commit: str
+    state: StatusState
+    context: str
+    description: str
+    target_url: str = ""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportLinks:
     """Addresses and paths that a report points to; empty when there is none."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gate.errors import PublishError
 from gate.ports import Comments
 from gate.records.report import Comment, Publication
-
-# Whoever GITHUB_TOKEN writes as; the token may not ask the API for its own name
-BOT_AUTHORS = ("github-actions[bot]",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,30 +32,28 @@ class Unchanged:
 Decision = Create | Update | Unchanged
 
 
-def decide(
-    listed: Sequence[Comment], *, authors: Collection[str], marker: str, body: str
-) -> Decision:
+def decide(listed: Iterable[Comment], *, author: str, marker: str, body: str) -> Decision:
     """What to do so that exactly one comment carries `marker`, and says `body`.
 
-    Marker and author must both match: anybody can write the marker. The first match wins.
+    Marker and author must both match: anybody can write the marker. The first match wins,
+    and nothing behind it is read.
     """
     for comment in listed:
-        if comment.author in authors and _first_line(comment.body) == marker:
+        if comment.author == author and _first_line(comment.body) == marker:
             if _same_text(comment.body, body):
                 return Unchanged(url=comment.url)
             return Update(comment_id=comment.comment_id)
     return Create()
 
 
-def publish(
-    comments: Comments, *, marker: str, body: str, authors: Collection[str] = BOT_AUTHORS
-) -> Publication:
+def publish(comments: Comments, *, marker: str, body: str) -> Publication:
     """Put the comment on the pull request, or say why that was not possible.
 
     Never raises `PublishError`: a verdict stands whether or not it could be posted.
     """
     try:
-        decision = decide(comments.listed(), authors=authors, marker=marker, body=body)
+        author = comments.author()
+        decision = decide(comments.listed(), author=author, marker=marker, body=body)
         return _carry_out(comments, decision, body)
     except PublishError as error:
         reason = f"{error.message}. {error.hint}" if error.hint else error.message

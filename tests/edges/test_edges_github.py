@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from fake_github import BOT, Failure, FakeGitHub
-from github_client import connect
+from fake_github import BOT, FakeGitHub
+from github_client import AT_ONCE, connect
+from github_failures import Failure
 
 from gate.edges.github import GitHubComments
 from gate.errors import PublishError
@@ -33,19 +36,19 @@ def test_lists_every_page_in_order(github: FakeGitHub, client: GitHubComments) -
 
 def test_lists_a_comment_of_a_deleted_account(github: FakeGitHub, client: GitHubComments) -> None:
     github.add("text", author=None)
-    assert client.listed()[0].author == ""
+    assert next(iter(client.listed())).author == ""
 
 
 def test_an_enterprise_prefix_is_kept() -> None:
     with FakeGitHub(prefix="/api/v3") as github, connect(github) as client:
         for index in range(101):
             github.add(str(index))
-        assert len(client.listed()) == 101
+        assert len(list(client.listed())) == 101
         assert {one.path.split("/repos")[0] for one in github.requests} == {"/api/v3"}
 
 
 def test_sends_the_headers_that_the_api_wants(github: FakeGitHub, client: GitHubComments) -> None:
-    client.listed()
+    list(client.listed())
     headers = github.requests[0].headers
     assert headers["accept"] == "application/vnd.github+json, application/json;q=0.9"
     assert headers["x-github-api-version"] == "2022-11-28"
@@ -67,7 +70,7 @@ def test_sends_the_headers_that_the_api_wants(github: FakeGitHub, client: GitHub
             "Check the repository's name",
         ),
         (Failure.GONE, "comments are switched off or locked here (410)", "Unlock"),
-        (Failure.RATE_LIMITED, "GitHub's rate limit is used up (429)", "later"),
+        (Failure.LOCKED, "comments are switched off or locked here (403)", "Unlock"),
         (Failure.TEAPOT, "GitHub refused the request (418)", "The job summary"),
     ],
 )
@@ -80,14 +83,6 @@ def test_a_refusal_is_explained_and_not_repeated(
     assert caught.value.message == message
     assert hint in caught.value.hint
     assert github.methods() == ["POST"]
-
-
-def test_a_used_up_rate_limit_is_told_apart_from_a_missing_permission(
-    github: FakeGitHub, client: GitHubComments
-) -> None:
-    github.fail_next("POST", Failure.QUOTA_EMPTY)
-    with pytest.raises(PublishError, match="rate limit is used up"):
-        client.create("text")
 
 
 def test_what_github_says_is_passed_on(github: FakeGitHub, client: GitHubComments) -> None:
@@ -116,14 +111,14 @@ def test_reading_and_replacing_are_retried(github: FakeGitHub, client: GitHubCom
     made = client.create("old")
     github.fail_next("GET", Failure.SERVER_ERROR, Failure.RATE_LIMITED, Failure.CUT)
     github.fail_next("PATCH", Failure.SERVER_ERROR)
-    assert len(client.listed()) == 1
+    assert len(list(client.listed())) == 1
     assert client.update(made.comment_id, "new").body == "new"
 
 
 def test_a_server_that_stays_broken_is_told(github: FakeGitHub, client: GitHubComments) -> None:
     github.fail_next("GET", *[Failure.SERVER_ERROR] * 4)
     with pytest.raises(PublishError, match=r"GitHub had a fault of its own \(500\)"):
-        client.listed()
+        list(client.listed())
 
 
 def test_a_failed_creation_is_repeated_after_a_look(
@@ -148,7 +143,7 @@ def test_an_older_comment_with_the_same_text_is_not_taken_for_ours(
     github: FakeGitHub, client: GitHubComments
 ) -> None:
     older = github.add("text")
-    client.listed()
+    list(client.listed())
     github.fail_next("POST", Failure.CUT)
     assert client.create("text").comment_id != older.comment_id
 
@@ -161,7 +156,7 @@ def test_creation_gives_up_after_three_tries(github: FakeGitHub, client: GitHubC
 
 
 def test_a_server_that_does_not_answer_is_told(github: FakeGitHub) -> None:
-    with connect(github, timeout_seconds=0.05) as client:
+    with connect(github, replace(AT_ONCE, timeout_seconds=0.05)) as client:
         github.fail_next("POST", *[Failure.SILENT] * 3)
         with pytest.raises(PublishError, match=r"did not answer within 0\.05 s"):
             client.create("text")
@@ -177,13 +172,13 @@ def test_a_redirect_on_the_same_host_is_followed(
 def test_a_redirect_to_another_host_is_not(github: FakeGitHub, client: GitHubComments) -> None:
     github.fail_next("GET", Failure.MOVED_TO_ANOTHER_HOST)
     with pytest.raises(PublishError, match="to another host; it was not followed"):
-        client.listed()
+        list(client.listed())
 
 
 def test_redirects_without_end_are_left(github: FakeGitHub, client: GitHubComments) -> None:
     github.fail_next("GET", *[Failure.MOVED_HERE] * 4)
     with pytest.raises(PublishError, match="from one address to the next without end"):
-        client.listed()
+        list(client.listed())
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -192,10 +187,47 @@ def test_an_answer_that_is_not_the_apis_is_told(
 ) -> None:
     github.fail_next(method, Failure.NOT_JSON)
     with pytest.raises(PublishError, match="not that of GitHub's API"):
-        _ = client.listed() if method == "GET" else client.create("text")
+        _ = list(client.listed()) if method == "GET" else client.create("text")
 
 
-def test_a_list_without_end_is_left(github: FakeGitHub, client: GitHubComments) -> None:
-    github.fail_next("GET", *[Failure.SAME_PAGE_AGAIN] * 200)
-    with pytest.raises(PublishError, match="more than 20,000 comments"):
-        client.listed()
+def test_a_list_that_leads_back_is_left(github: FakeGitHub, client: GitHubComments) -> None:
+    github.fail_next("GET", Failure.SAME_PAGE_AGAIN)
+    with pytest.raises(PublishError, match="leads back to a page already read"):
+        list(client.listed())
+
+
+def test_whoever_stops_reading_costs_no_further_page(
+    github: FakeGitHub, client: GitHubComments
+) -> None:
+    for index in range(205):
+        github.add(f"text {index}")
+    assert next(iter(client.listed())).body == "text 0"
+    assert github.methods() == ["GET"]
+
+
+def test_after_a_lost_answer_only_what_is_new_is_read_again(
+    github: FakeGitHub, client: GitHubComments
+) -> None:
+    for index in range(205):
+        github.add(f"text {index}").updated_at -= 3600
+    list(client.listed())
+    github.fail_next("POST", Failure.CUT_AFTER_STORING)
+    client.create("ours")
+    assert github.methods() == ["GET", "GET", "GET", "POST", "GET"]
+    assert len(github.comments) == 206
+
+
+def test_a_jobs_own_token_writes_as_the_bot(github: FakeGitHub, client: GitHubComments) -> None:
+    assert client.author() == BOT
+    assert github.requests == ()
+
+
+def test_a_persons_token_writes_as_that_person() -> None:
+    with FakeGitHub(token="ghp_x", person="release-robot") as github, connect(github) as client:
+        assert client.author() == "release-robot"
+        assert client.create("text").author == "release-robot"
+
+
+def test_a_token_that_may_not_ask_for_its_name_is_taken_for_the_bots() -> None:
+    with FakeGitHub(token="other") as github, connect(github) as client:
+        assert client.author() == BOT

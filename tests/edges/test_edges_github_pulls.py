@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fake_github import Failure, FakeGitHub
+from fake_github import FakeGitHub
+from github_client import AT_ONCE
+from github_failures import Failure
 
-from gate.edges.github_http import Patience
 from gate.edges.github_pulls import find_pull_request
 from gate.errors import PublishError
 from gate.records.report import PullRequest, RunOrigin
@@ -30,7 +31,7 @@ def find(github: FakeGitHub) -> PullRequest:
         repository="o/model",
         token=github.token,
         origin=ORIGIN,
-        patience=Patience(timeout_seconds=5, backoff_seconds=0),
+        patience=AT_ONCE,
     )
 
 

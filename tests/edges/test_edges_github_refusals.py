@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from fake_github import Failure, FakeGitHub
-from github_client import connect
+from fake_github import BOT, FakeGitHub
+from github_client import AT_ONCE, connect
+from github_failures import Failure
 
 from gate.edges.github import GitHubComments
-from gate.edges.github_http import Patience
 from gate.errors import PublishError
 from gate.records.report import Publication
 from gate.report.sticky import publish
@@ -19,14 +21,14 @@ MARKER = "<!-- repro-gate:default -->"
 @pytest.mark.parametrize("failure", [*Failure])
 def test_no_failure_shows_the_token(github: FakeGitHub, method: str, failure: Failure) -> None:
     github.fail_next(method, *[failure] * 4)
-    with connect(github, timeout_seconds=0.05) as client:
+    with connect(github, replace(AT_ONCE, timeout_seconds=0.05, answer_seconds=0.05)) as client:
         error = _error_of(client, method)
     assert github.token not in f"{error}{error!r}{error and error.__cause__!r}"
 
 
 def _error_of(client: GitHubComments, method: str) -> PublishError | None:
     try:
-        _ = client.listed() if method == "GET" else client.create("text")
+        _ = list(client.listed()) if method == "GET" else client.create("text")
     except PublishError as error:
         return error
     return None
@@ -65,11 +67,11 @@ def test_nobody_answers_at_that_address() -> None:
             repository="org/repo",
             number=7,
             token="token",
-            patience=Patience(backoff_seconds=0.0),
+            patience=AT_ONCE,
         ) as client,
         pytest.raises(PublishError, match="could not be reached"),
     ):
-        client.listed()
+        list(client.listed())
 
 
 def test_one_comment_is_kept_over_three_gates(github: FakeGitHub, client: GitHubComments) -> None:
@@ -87,3 +89,26 @@ def test_a_read_only_token_leaves_a_reason(github: FakeGitHub, client: GitHubCom
         "permission `pull-requests: write`. A pull request from a fork never gets it: the job "
         "summary holds the report."
     )
+
+
+def test_ours_is_found_among_ten_thousand_comments(
+    github: FakeGitHub, client: GitHubComments
+) -> None:
+    for _ in range(9_999):
+        github.add(f"{MARKER}\nplanted")
+    ours = github.add(f"{MARKER}\nold", author=BOT)
+    assert publish(client, marker=MARKER, body=f"{MARKER}\nnew").action == "updated"
+    assert github.methods() == ["GET"] * 100 + ["PATCH"]
+    assert ours.body == f"{MARKER}\nnew"
+
+
+def test_beyond_twenty_thousand_comments_the_summary_has_to_do(
+    github: FakeGitHub, client: GitHubComments
+) -> None:
+    for _ in range(20_001):
+        github.add("x")
+    assert publish(client, marker=MARKER, body=MARKER).reason_not_posted == (
+        "the pull request has more than 20,000 comments. The job summary holds the report; a new "
+        "pull request gets comments again."
+    )
+    assert len(github.requests) == 200

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from gate.errors import PublishError
 from gate.records.report import Comment, Publication
-from gate.report.sticky import BOT_AUTHORS, Create, Decision, Unchanged, Update, decide, publish
+from gate.report.sticky import Create, Decision, Unchanged, Update, decide, publish
 
+BOT = "github-actions[bot]"
 MARKER = "<!-- repro-gate:default -->"
 OURS = Comment(
     comment_id=2, author="github-actions[bot]", body=f"{MARKER}\nold", url="https://x.example/2"
@@ -20,6 +21,9 @@ class KeptComments:
     def __init__(self, *comments: Comment, fault: PublishError | None = None) -> None:
         self.kept = list(comments)
         self._fault = fault
+
+    def author(self) -> str:
+        return BOT
 
     def listed(self) -> list[Comment]:
         if self._fault:
@@ -37,7 +41,7 @@ class KeptComments:
 
 
 def decision(*comments: Comment, body: str = f"{MARKER}\nnew") -> Decision:
-    return decide(comments, authors=BOT_AUTHORS, marker=MARKER, body=body)
+    return decide(comments, author=BOT, marker=MARKER, body=body)
 
 
 def test_no_comment_yet() -> None:

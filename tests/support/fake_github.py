@@ -9,88 +9,40 @@ It keeps comments, pages them with Link headers, and fails when told to:
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
 import re
 import socket
+import ssl
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from enum import Enum
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final, Self
-from urllib.parse import SplitResult, parse_qs, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
-TOKEN: Final = "a-token-of-the-test"
+from github_failures import Failure, Scripted
+from github_records import SeenRequest, StoredComment
+
+TOKEN: Final = "ghs_a-token-of-the-test"
 BOT: Final = "github-actions[bot]"
 MAX_BODY_CHARACTERS: Final = 65_536
 LIST_PATH = re.compile(r"/repos/(?P<repository>[^/]+/[^/]+)/issues/(?P<number>\d+)/comments")
 PULLS_PATH = re.compile(r"/repos/[^/]+/[^/]+/pulls")
+STATUS_PATH = re.compile(r"/repos/[^/]+/[^/]+/statuses/(?P<commit>[0-9a-f]{40})")
+DRIP_SECONDS: Final = 0.02
 ONE_PATH = re.compile(r"/repos/[^/]+/[^/]+/issues/comments/(?P<id>\d+)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scripted:
-    """An answer told beforehand; status 0 cuts the connection without one.
-
-    `stores` carries the request out first. `silent_seconds` lets the client wait.
-    """
-
-    status: int = 0
-    content: object = None
-    headers: tuple[tuple[str, str], ...] = ()
-    stores: bool = False
-    silent_seconds: float = 0.0
-
-
-class Failure(Enum):
-    """What can go wrong, as GitHub or the network does it."""
-
-    UNAUTHORISED = Scripted(status=401, content={"message": "Bad credentials"})
-    REFUSED = Scripted(status=403, content={"message": "Resource not accessible by integration"})
-    QUOTA_EMPTY = Scripted(status=403, headers=(("X-RateLimit-Remaining", "0"),))
-    NOT_FOUND = Scripted(status=404, content={"message": "Not Found"})
-    GONE = Scripted(status=410, content={"message": "Issues are disabled for this repo"})
-    TEAPOT = Scripted(status=418, content={"message": ["no", "text"]})
-    TEAPOT_LIST = Scripted(status=418, content=["no", "object"])
-    TEAPOT_TEXT = Scripted(status=418, content="no JSON")
-    RATE_LIMITED = Scripted(status=429, headers=(("Retry-After", "0"),))
-    SERVER_ERROR = Scripted(status=500, content={"message": "Server Error"})
-    BAD_GATEWAY_AFTER_STORING = Scripted(status=502, stores=True)
-    CUT = Scripted()
-    CUT_AFTER_STORING = Scripted(stores=True)
-    SILENT = Scripted(silent_seconds=0.3)
-    MOVED_HERE = Scripted(status=307, headers=(("Location", "{path}"),))
-    MOVED_TO_ANOTHER_HOST = Scripted(
-        status=301, headers=(("Location", "http://elsewhere.invalid/repos"),)
-    )
-    NOT_JSON = Scripted(status=200, content="<html>a page to sign in</html>")
-    SAME_PAGE_AGAIN = Scripted(status=200, content=[], headers=(("Link", '<{url}>; rel="next"'),))
-
-
-@dataclass(kw_only=True)
-class StoredComment:
-    """A comment as the server keeps it."""
-
-    comment_id: int
-    number: int
-    author: str | None
-    body: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeenRequest:
-    """A request that came in."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
 
 
 @dataclass
 class _State:
     token: str
     prefix: str
+    person: str | None
+    statuses: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     comments: list[StoredComment] = field(default_factory=list)
     pulls: list[object] = field(default_factory=list)
     failures: dict[str, deque[Failure]] = field(default_factory=dict)
@@ -100,14 +52,28 @@ class _State:
 
 
 class FakeGitHub:
-    """A server on a free port of this machine; `prefix` plays an Enterprise server's path."""
+    """A server on a free port of this machine; `prefix` plays an Enterprise server's path.
 
-    def __init__(self, *, prefix: str = "", token: str = TOKEN, address: str = "127.0.0.1") -> None:
-        self._state = _State(token=token, prefix=prefix)
+    `person` is whom the token belongs to; without one it is that of a job.
+    """
+
+    def __init__(
+        self,
+        *,
+        prefix: str = "",
+        token: str = TOKEN,
+        person: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        address: str = "127.0.0.1",
+    ) -> None:
+        self._state = _State(token=token, prefix=prefix, person=person)
         handler = type("Handler", (_Handler,), {"state": self._state})
         self._address = address
         self._server = ThreadingHTTPServer((address, 0), handler)
         self._server.daemon_threads = True
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     def __enter__(self) -> Self:
@@ -122,7 +88,12 @@ class FakeGitHub:
     @property
     def api_url(self) -> str:
         """What GITHUB_API_URL would say."""
-        return f"http://{self._address}:{self._server.server_port}{self._state.prefix}"
+        return self.origin + self._state.prefix
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port."""
+        return f"{self._scheme}://{self._address}:{self._server.server_port}"
 
     @property
     def token(self) -> str:
@@ -133,6 +104,10 @@ class FakeGitHub:
     def comments(self) -> tuple[StoredComment, ...]:
         """All comments that there are."""
         return tuple(self._state.comments)
+
+    def statuses(self, commit: str) -> tuple[dict[str, str], ...]:
+        """The statuses of a commit, the newest last."""
+        return tuple(self._state.statuses.get(commit, ()))
 
     @property
     def requests(self) -> tuple[SeenRequest, ...]:
@@ -168,6 +143,10 @@ def _store(state: _State, number: int, author: str | None, body: str) -> StoredC
     return comment
 
 
+def _seconds(moment: str) -> float:
+    return datetime.strptime(moment, "%Y-%m-%dT%H:%M:%S%z").timestamp()
+
+
 class _Handler(BaseHTTPRequestHandler):
     """Answers one connection; HTTP/1.1, so that a client can keep it open."""
 
@@ -189,11 +168,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._handle("PATCH")
 
     def _handle(self, method: str) -> None:
-        length = int(self.headers.get("Content-Length", "0"))
-        body = json.loads(self.rfile.read(length) or b"{}").get("body", "")
+        sent = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        body: dict[str, str] = json.loads(sent or b"{}")
         with self.state.lock:
             headers = {name.lower(): value for name, value in self.headers.items()}
-            self.state.requests.append(SeenRequest(method=method, path=self.path, headers=headers))
+            seen = SeenRequest(method=method, path=self.path, headers=headers, body=sent)
+            self.state.requests.append(seen)
             planned = self.state.failures.get(method)
             failure = planned.popleft() if planned else None
             if failure is None:
@@ -211,41 +191,80 @@ class _Handler(BaseHTTPRequestHandler):
             return
         places = {"path": self.path, "url": f"http://{self.headers['Host']}{self.path}"}
         headers = {name: value.format(**places) for name, value in script.headers}
-        self._answer(script.status, script.content, headers)
+        if script.dripping:
+            self._drip()
+            return
+        if script.broken_off:
+            headers["Content-Length"] = "1000"
+            self.close_connection = True
+        content = script.content
+        if isinstance(content, str):
+            content *= script.repeated
+        self._answer(script.status, content, headers)
 
-    def _carried_out(self, method: str, body: str) -> tuple[int, object, dict[str, str]]:
+    def _drip(self) -> None:
+        """Ten thousand bytes, one after the other, unless the client leaves."""
+        self.send_response(200)
+        self.send_header("Content-Length", "10000")
+        self.end_headers()
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            for _ in range(10_000):
+                self.wfile.write(b" ")
+                self.wfile.flush()
+                time.sleep(DRIP_SECONDS)
+
+    def _carried_out(self, method: str, body: dict[str, str]) -> tuple[int, object, dict[str, str]]:
         if self.headers.get("Authorization") != f"Bearer {self.state.token}":
             return 401, {"message": "Bad credentials"}, {}
         parts = urlsplit(self.path.removeprefix(self.state.prefix))
-        if PULLS_PATH.fullmatch(parts.path):
-            return 200, self.state.pulls, {}
-        return self._commented(method, parts, body)
-
-    def _commented(
-        self, method: str, parts: SplitResult, body: str
-    ) -> tuple[int, object, dict[str, str]]:
-        many, one = LIST_PATH.fullmatch(parts.path), ONE_PATH.fullmatch(parts.path)
+        many = LIST_PATH.fullmatch(parts.path)
         if method == "GET" and many:
             return self._page(many, parts.query)
-        if len(body) > MAX_BODY_CHARACTERS:
+        if PULLS_PATH.fullmatch(parts.path):
+            return 200, self.state.pulls, {}
+        if method == "GET" and parts.path == "/user":
+            return self._who()
+        return self._written(method, parts.path, body)
+
+    def _written(
+        self, method: str, path: str, body: dict[str, str]
+    ) -> tuple[int, object, dict[str, str]]:
+        status, many = STATUS_PATH.fullmatch(path), LIST_PATH.fullmatch(path)
+        if method == "POST" and status:
+            self.state.statuses.setdefault(status["commit"], []).append(body)
+            return 201, body, {}
+        text = body.get("body", "")
+        if len(text) > MAX_BODY_CHARACTERS:
             return 422, {"message": "Validation Failed: body is too long"}, {}
         if method == "POST" and many:
-            return 201, self._shown(_store(self.state, int(many["number"]), BOT, body)), {}
+            author = self.state.person or BOT
+            return 201, self._shown(_store(self.state, int(many["number"]), author, text)), {}
+        one = ONE_PATH.fullmatch(path) if method == "PATCH" else None
         for comment in self.state.comments:
-            if method == "PATCH" and one and comment.comment_id == int(one["id"]):
-                comment.body = body
+            if one and comment.comment_id == int(one["id"]):
+                comment.body, comment.updated_at = text, time.time()
                 return 200, self._shown(comment), {}
         return 404, {"message": "Not Found"}, {}
+
+    def _who(self) -> tuple[int, object, dict[str, str]]:
+        if self.state.person is None:
+            return 403, {"message": "Resource not accessible by integration"}, {}
+        return 200, {"login": self.state.person}, {}
 
     def _page(self, path: re.Match[str], query: str) -> tuple[int, object, dict[str, str]]:
         asked = parse_qs(query)
         size, page = int(asked.get("per_page", ["30"])[0]), int(asked.get("page", ["1"])[0])
         mine = [one for one in self.state.comments if one.number == int(path["number"])]
+        if "since" in asked:
+            since = _seconds(asked["since"][0])
+            mine = [one for one in mine if one.updated_at >= since]
         shown = [self._shown(one) for one in mine[(page - 1) * size : page * size]]
         if page * size >= len(mine):
             return 200, shown, {}
         url = f"http://{self.headers['Host']}{self.state.prefix}{path.group()}"
-        return 200, shown, {"Link": f'<{url}?per_page={size}&page={page + 1}>; rel="next"'}
+        kept = "".join(f"&{name}={asked[name][0]}" for name in ("since",) if name in asked)
+        return 200, shown, {"Link": f'<{url}?per_page={size}{kept}&page={page + 1}>; rel="next"'}
 
     def _shown(self, comment: StoredComment) -> dict[str, object]:
         url = f"https://github.example/pull/{comment.number}#issuecomment-{comment.comment_id}"
@@ -254,6 +273,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, content: object, headers: dict[str, str]) -> None:
         data = content.encode() if isinstance(content, str) else json.dumps(content).encode()
+        if "gzip" in self.headers.get("Accept-Encoding", ""):
+            # as GitHub sends it
+            data = gzip.compress(data, 1)
+            headers = {"Content-Encoding": "gzip"} | headers
         self.send_response(status)
         for name, value in ({"Content-Length": str(len(data))} | headers).items():
             self.send_header(name, value)

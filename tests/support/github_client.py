@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from fake_github import FakeGitHub
 
 from gate.edges.github import GitHubComments
-from gate.edges.github_http import Patience
+from gate.edges.github_waiting import Patience
+
+AT_ONCE = Patience(
+    timeout_seconds=5.0, backoff_seconds=0.0, pause_seconds=0.0, sleep=lambda _seconds: None
+)
 
 
-def connect(github: FakeGitHub, *, timeout_seconds: float = 5.0) -> GitHubComments:
+@dataclass
+class Naps:
+    """A clock that sleeping alone moves, from second 1000 on; `taken` keeps each sleep."""
+
+    taken: list[float] = field(default_factory=list)
+    time: float = 1000.0
+
+    def sleep(self, seconds: float) -> None:
+        self.taken.append(seconds)
+        self.time += seconds
+
+    def now(self) -> float:
+        return self.time
+
+    def patience(self) -> Patience:
+        return Patience(sleep=self.sleep, monotonic=self.now, now=self.now)
+
+
+def connect(github: FakeGitHub, patience: Patience = AT_ONCE) -> GitHubComments:
     return GitHubComments(
         api_url=github.api_url,
         repository="org/repo",
         number=7,
         token=github.token,
-        patience=Patience(timeout_seconds=timeout_seconds, backoff_seconds=0.0),
+        patience=patience,
     )
