@@ -87,6 +87,13 @@ def observing_words(verdict: Verdict) -> str:
     return f"{recorder.share:.1%} of a step{thinned}"
 
 
+def _knob_words(cost: DeterminismCost) -> str:
+    """Where the price comes from: a gate call turns all knobs together, so it cannot tell."""
+    if cost.state is not CostState.MEASURED:
+        return ""
+    return "not told apart by a gate call; repro-gate cost --attribute prices each one"
+
+
 def cost_section(verdict: Verdict, limits: Limits) -> Section | None:
     """Strict mode against default mode, beside default against itself."""
     cost = verdict.cost
@@ -101,6 +108,7 @@ def cost_section(verdict: Verdict, limits: Limits) -> Section | None:
         ("95 % interval", Cell(interval(cost.low, cost.high))),
         ("Noise: default against default", Cell(interval(cost.control_low, cost.control_high))),
         ("Peak memory", Cell(memory)),
+        ("Which knob costs it", Cell(_knob_words(cost))),
         ("Steady steps used", Cell(f"{cost.steps_used:,}")),
         ("Observing, outside these times", Cell(observing_words(verdict))),
     )

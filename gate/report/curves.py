@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gate.records.verdict import SeriesSummary
+from gate.report.sparkline import position
 
 WIDTH, HEIGHT = 640, 200
 LEFT, RIGHT, TOP, BOTTOM = 76, 12, 12, 28
@@ -48,10 +49,7 @@ class _Scale:
     end: float
 
     def at(self, value: float) -> float:
-        if self.high == self.low:
-            return round((self.start + self.end) / 2, 1)
-        # halved: the range of two finite numbers need not be finite
-        share = (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+        share = position(value, self.low, self.high)
         return round(self.start + share * (self.end - self.start), 1)
 
 

@@ -44,8 +44,13 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _block(value: float, low: float, high: float) -> str:
-    if high == low:
-        return BLOCKS[len(BLOCKS) // 2]
-    # halved: the range of two finite numbers need not be finite
-    share = (value / 2 - low / 2) / (high / 2 - low / 2)
-    return BLOCKS[min(int(share * len(BLOCKS)), len(BLOCKS) - 1)]
+    return BLOCKS[min(int(position(value, low, high) * len(BLOCKS)), len(BLOCKS) - 1)]
+
+
+def position(value: float, low: float, high: float) -> float:
+    """Where a value lies between two finite ones, from 0 to 1; in the middle of an empty range."""
+    span = high - low
+    if math.isinf(span):
+        return position(value / 2, low / 2, high / 2)
+    # not halved without need: the smallest numbers have no half
+    return (value - low) / span if span else 0.5

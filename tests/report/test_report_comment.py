@@ -86,6 +86,27 @@ def test_hostile_text_adds_no_link_no_tag_and_no_mention(text: str) -> None:
     assert not re.search(r"[@#]\w", rest)
 
 
+def test_a_result_of_many_megabytes_keeps_its_head_and_its_size() -> None:
+    assert CODE_DRIFT.baseline is not None
+    every = tuple(
+        delta(step, 0.1, within=False, metric=f"metric-{step}-" + "m" * 100)
+        for step in range(20_000)
+    )
+    text = comment_text(
+        CODE_DRIFT.model_copy(
+            update={
+                "baseline": CODE_DRIFT.baseline.model_copy(update={"metrics": every}),
+                "fault_details": ("x" * 500,) * 5_000,
+                "not_exercised": ("y" * 500,) * 5_000,
+            }
+        ),
+        LINKS,
+    )
+    assert len(text.encode()) <= COMMENT_BYTES
+    assert text.splitlines()[1] == "### ❌ repro-gate failed: code drift"
+    assert "*and 19,990 more*" in text
+
+
 @pytest.mark.parametrize("text", ["|" * 400, "𐍈" * 400, "`$@" * 200, "<&" * 900])
 def test_the_comment_is_never_too_long(text: str) -> None:
     shown = comment_text(poisoned(CODE_DRIFT, text), LINKS)

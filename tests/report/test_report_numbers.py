@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from report_cases import delta, digest
 from report_outcomes import BROKEN_SERIES
@@ -97,6 +97,7 @@ def test_what_has_no_size_is_worst_then_what_is_outside_then_the_largest() -> No
         ((1.0, None, math.nan, 2.0), f"▁{GAP}{GAP}█"),
         ((None,), GAP),
         ((1e308, -1e308), "█▁"),
+        ((0.0, 5e-324), "▁█"),
     ],
 )
 def test_a_curve_in_one_line(values: tuple[float | None, ...], text: str) -> None:
@@ -117,6 +118,7 @@ def test_a_line_is_never_wider_than_asked(values: list[float | None]) -> None:
 
 
 @given(VALUES)
+@example([0.0, 5e-324])
 def test_every_drawn_point_lies_in_the_picture(values: list[float | None]) -> None:
     steps = tuple(range(1, len(values) + 1))
     series = SeriesSummary(
