@@ -107,6 +107,13 @@ bench-digest: $(READY) ## Measure the digest of saved states and write docs/resu
 	$(VENV)-signing/bin/pip install --quiet --disable-pip-version-check model-signing pyopenssl
 	PYTHONPATH=. $(BIN)/python benchmarks/digest.py --out docs/results/digest-cpu.md \
 		--signing $(VENV)-signing/bin/python
+.PHONY: api-check
+api-check: $(READY) ## Check every request to GitHub against its own OpenAPI description (needs npm)
+	@scripts/api_check.sh $(BIN)
+
+.PHONY: screenshots
+screenshots: ## Show the comment of each outcome as GitHub would, in docs/screenshots (needs npm, Chromium)
+	@scripts/screenshots.sh
 
 .PHONY: clean
 clean: ## Remove what the targets made, the environment included
