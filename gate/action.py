@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gate.commit_status import SetStatus, tell_status
 from gate.edges.github import GitHubComments
 from gate.edges.github_pulls import find_pull_request
 from gate.edges.job_log import quoted
@@ -19,7 +20,7 @@ from gate.errors import ExitCode, GateError, PublishError, SettingsError
 from gate.event_request import event_request
 from gate.pipeline import gate
 from gate.ports import Comments, Files
-from gate.records.report import Mode, Publication, PullRequest, RunOrigin
+from gate.records.report import Mode, Publication, PullRequest, RunOrigin, StatusState
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation
 from gate.records.settings import GateSettings, IsolationMode
@@ -31,11 +32,13 @@ from gate.report.outputs import (
     run_outputs,
     verdict_outputs,
 )
+from gate.report.status import fault_status, verdict_status
 from gate.report.sticky import publish
 from gate.session import Edges
 from gate.settings.event import ActionContext, ActionInputs, read_context, read_inputs
 from gate.settings.step_state import CONTAINER_ID, StepState, state_file_text
 
+PROPOSED = "proposed-baseline.json"
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 Say = Callable[[str], None]
 FindPullRequest = Callable[[ActionContext, RunOrigin, str], PullRequest]
@@ -52,6 +55,7 @@ class Runner:
     comments: OpenComments
     say: Say
     find: FindPullRequest
+    status: SetStatus
 
 
 def run_action(runner: Runner) -> ExitCode:
@@ -68,6 +72,8 @@ def run_action(runner: Runner) -> ExitCode:
         runner.say(quoted(str(fault)))
         if context is not None:
             _append_outputs(runner, context, fault_outputs(fault.exit_code))
+            # an older success must not stand beside a commit that could not be checked again
+            _tell_status(runner, context, fault_status(fault))
         return fault.exit_code
 
 
@@ -135,7 +141,16 @@ def _judge_and_tell(
     )
     publication = _publish(runner, context, inputs, outcome, secrets)
     _tell(runner, context, outcome, publication)
+    _tell_status(runner, context, verdict_status(outcome.verdict))
     return outcome.exit_code
+
+
+def _tell_status(runner: Runner, context: ActionContext, told: tuple[StatusState, str]) -> None:
+    inputs = read_inputs(runner.variables)
+    token = InputSecrets(runner.variables).token()
+    line = tell_status(context, inputs, told, token, runner.status)
+    if line:
+        runner.say(safe_block(line))
 
 
 def _tell_post_step(runner: Runner, edges: Edges) -> None:
@@ -206,12 +221,16 @@ def _tell(
     if context.summary_path is not None:
         _append(runner, context.summary_path, outcome.reports.summary)
     bundle = next((path for path in outcome.sealing.seals if "sigstore" in path.name), None)
+    proposed = outcome.out / PROPOSED
     outputs = verdict_outputs(
         outcome.verdict,
         publication,
         package_path=_from_workspace(outcome.package, context),
         bundle_path=_from_workspace(bundle, context),
         report_path=_from_workspace(outcome.out / "report.html", context),
+        proposed_baseline_path=_from_workspace(
+            proposed if runner.files.exists(proposed) else None, context
+        ),
     )
     _append_outputs(runner, context, outputs)
 

@@ -15,18 +15,19 @@ from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
 
 
 def event_request(context: ActionContext, inputs: ActionInputs, git: Git) -> GateRequest:
-    """The request of an event; on a pull request what decides comes from the base commit.
+    """The request of an event; what decides comes from the commit that a change is merged into.
 
-    Only a base without a settings file lets the pull request bring its own, and says so.
+    Only a base without a settings file lets the change bring its own, and says so.
     """
     head = git.resolve(context.head_commit)
     pull_request = context.pull_request
-    base = git.resolve(pull_request.base_sha) if pull_request else None
+    trusted_base = pull_request.base_sha if pull_request else context.queue_base
+    base = git.resolve(trusted_base) if trusted_base else None
     if base is None and inputs.base:
         base = git.resolve(inputs.base)
     path = inputs.config or FILE_NAME
     brought = git.read_file(head, path)
-    trusted = git.read_file(base, path) if base and pull_request else None
+    trusted = git.read_file(base, path) if base and trusted_base else None
     text = trusted if trusted is not None else brought
     if text is None:
         raise SettingsError(
@@ -44,13 +45,14 @@ def event_request(context: ActionContext, inputs: ActionInputs, git: Git) -> Gat
         out=context.workspace / inputs.out,
         commit=head,
         base_commit=base,
-        pull_request=pull_request is not None,
+        pull_request=trusted_base is not None,
         from_fork=pull_request is not None and pull_request.from_fork,
         repository=context.repository,
         run_url=context.run_url,
         credentials_left=git.credentials_left(),
+        baseline_reason=inputs.baseline_reason,
     )
-    if pull_request is None or base is None:
+    if trusted_base is None or base is None:
         return request
     return replace(request, decider_changes=_decider_changes(request, base, head, git))
 

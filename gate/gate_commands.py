@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from gate.action import Runner, github_comments, github_pull_request, run_action
+from gate.commit_status import github_status
 from gate.edges.job_log import JobLog
 from gate.edges.secrets import FileSecrets
 from gate.entry import build_edges, run_and_deliver
@@ -80,6 +81,7 @@ def action_command() -> None:
         files=FILES,
         edges=lambda top: build_edges(FILES, top, progress, INTERRUPTS, os.environ),
         comments=github_comments,
+        status=github_status,
         find=github_pull_request,
         say=_say,
     )

@@ -134,7 +134,7 @@ def judge(
     verdict = assemble(assessment, request)
     recordable = repeat.numerically_equal and not not_finite and not evidence.changed_files
     proposed = (
-        with_entry(trusted, propose_entry(evidence, first, repeat, reason=""))
+        with_entry(trusted, propose_entry(evidence, first, repeat, reason=request.baseline_reason))
         if recordable
         else None
     )

@@ -18,6 +18,7 @@ class GateRequest:
     something to protect against: then settings and baseline come from there. `settings_text` holds
     the bytes of the settings file as read, for the package. `credentials_left` names the keys of
     the clone's configuration that hold a credential. `told_runs`: another job made the runs.
+    `baseline_reason` goes into the entry that this call proposes.
     """
 
     top: Path
@@ -37,6 +38,7 @@ class GateRequest:
     told_runs: bool = False
     repository: str = ""
     run_url: str = ""
+    baseline_reason: str = ""
 
     def repository_path(self, relative: str) -> str:
         """A path of the settings as the repository sees it."""

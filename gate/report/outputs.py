@@ -29,6 +29,7 @@ class StepOutputs:
     comment_url: str = ""
     report_path: str = ""
     evidence_path: str = ""
+    proposed_baseline_path: str = ""
 
 
 def verdict_outputs(
@@ -38,6 +39,7 @@ def verdict_outputs(
     package_path: str = "",
     bundle_path: str = "",
     report_path: str = "",
+    proposed_baseline_path: str = "",
 ) -> StepOutputs:
     """The outputs of a gate that came to a verdict."""
     cost = verdict.cost
@@ -53,6 +55,7 @@ def verdict_outputs(
         bundle_path=bundle_path,
         comment_url=publication.comment_url,
         report_path=report_path,
+        proposed_baseline_path=proposed_baseline_path,
     )
 
 

@@ -16,7 +16,9 @@ REPOSITORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}\Z")
 COMMIT_HASH = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?\Z")
 TARGET_EVENT = "pull_request_target"
 FOLLOWING_EVENT = "workflow_run"
-COMMIT_EVENTS = ("push", "workflow_dispatch", "schedule", "merge_group")
+QUEUE_EVENT = "merge_group"
+COMMIT_EVENTS = ("push", "workflow_dispatch", "schedule", QUEUE_EVENT)
+LINE_LIMIT = 300
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 
 
@@ -30,11 +32,16 @@ class ActionInputs:
     comment: bool
     mode: Mode
     evidence: str
+    status: bool
+    baseline_reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActionContext:
-    """Where the action runs: repository, event, and the files that the runner reads."""
+    """Where the action runs: repository, event, and the files that the runner reads.
+
+    `queue_base` is the commit that a group of the merge queue is to be merged into.
+    """
 
     activity: Activity
     repository: str
@@ -45,6 +52,7 @@ class ActionContext:
     pull_request: PullRequest | None
     head_commit: str
     origin: RunOrigin | None
+    queue_base: str | None
     output_path: Path | None
     summary_path: Path | None
 
@@ -58,11 +66,24 @@ def read_inputs(variables: Mapping[str, str]) -> ActionInputs:
         comment=_flag(variables, "comment", default=True),
         mode=_mode(variables),
         evidence=_folder(variables, "evidence", default="repro-gate-evidence"),
+        status=_flag(variables, "status", default=False),
+        baseline_reason=_line(variables, "baseline_reason"),
     )
 
 
 def _input(variables: Mapping[str, str], name: str) -> str:
     return variables.get(f"INPUT_{name.upper()}", "").strip()
+
+
+def _line(variables: Mapping[str, str], name: str) -> str:
+    """One line of text, as a person typed it into a form."""
+    text = _input(variables, name)
+    if not text.isprintable() or len(text) > LINE_LIMIT:
+        raise SettingsError(
+            f"input {name}: not one line of at most {LINE_LIMIT} characters",
+            hint="Say it in one sentence; the pull request has room for more.",
+        )
+    return text
 
 
 def _folder(variables: Mapping[str, str], name: str, *, default: str) -> str:
@@ -123,6 +144,7 @@ def read_context(
         pull_request=pull_request,
         head_commit=told.head_sha if told else _commit(variables),
         origin=origin,
+        queue_base=_queue_base(event) if name == QUEUE_EVENT else None,
         output_path=_path(variables, "GITHUB_OUTPUT"),
         summary_path=_path(variables, "GITHUB_STEP_SUMMARY"),
     )
@@ -215,6 +237,17 @@ def _pull_request(event: bytes) -> PullRequest:
         base_sha=str(base),
         from_fork=head_repository != base_repository,
     )
+
+
+def _queue_base(event: bytes) -> str:
+    value = parse_json(event, "GITHUB_EVENT_PATH", max_bytes=MAX_EVENT_BYTES)
+    base = _dig(value, "merge_group", "base_sha")
+    if not isinstance(base, str) or not COMMIT_HASH.match(base):
+        raise SettingsError(
+            "GITHUB_EVENT_PATH: no merge_group with base_sha",
+            hint="The event file is written by the runner; do not replace it.",
+        )
+    return base
 
 
 def _dig(value: object, *path: str) -> object:

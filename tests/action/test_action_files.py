@@ -18,7 +18,9 @@ from gate.settings.event import ActionInputs
 ROOT = Path(__file__).resolve().parents[2]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
+REFRESH = ROOT / "examples" / "workflows" / "refresh-baseline.yml"
 EXAMPLES = sorted((ROOT / "examples" / "workflows").glob("*.yml"))
+TWO_JOBS = [path for path in EXAMPLES if path != REFRESH]
 WORKFLOWS = [*sorted((ROOT / ".github" / "workflows").glob("*.yml")), *EXAMPLES]
 # as the README writes it: who copies an example puts the release there that they trust
 OWN_ACTION = "org/repro-gate@v1"
@@ -190,7 +192,7 @@ def _modes(job: Mapping[str, Any]) -> list[str]:
     return [step["with"]["mode"] for step in own]
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", TWO_JOBS, ids=lambda path: path.name)
 def test_an_example_uses_inputs_that_exist_and_keeps_the_two_jobs_apart(path: Path) -> None:
     jobs = _workflow(path)["jobs"].values()
     for job in jobs:
@@ -209,7 +211,7 @@ def test_an_example_uses_inputs_that_exist_and_keeps_the_two_jobs_apart(path: Pa
 
 
 def test_what_runs_a_forks_code_has_no_trigger_with_secrets() -> None:
-    for path in EXAMPLES:
+    for path in TWO_JOBS:
         workflow = _workflow(path)
         # the key `on` is a truth value to YAML 1.1
         triggers = {str(key): value for key, value in workflow.items()}["True"]
@@ -224,3 +226,31 @@ def test_own_gate_uses_inputs_that_exist() -> None:
     for step in own:
         assert set(step["with"]) <= set(ACTION["inputs"])
         assert (ROOT / step["with"]["config"]).is_file()
+
+
+def test_the_refresh_uses_inputs_and_outputs_that_exist() -> None:
+    text = REFRESH.read_text("utf-8")
+    (gate,) = [step for step in _steps(_workflow(REFRESH)) if step.get("uses") == OWN_ACTION]
+    assert set(gate["with"]) <= set(ACTION["inputs"])
+    assert set(re.findall(r"steps\.gate\.outputs\.(\w+)", text)) <= set(ACTION["outputs"])
+
+
+def test_the_refresh_trains_where_nothing_can_be_written() -> None:
+    train, opened = _workflow(REFRESH)["jobs"].values()
+    assert train["permissions"] == {"contents": "read"}
+    assert not [step for step in opened["steps"] if step.get("uses") == OWN_ACTION]
+
+
+def test_the_refresh_hands_no_persons_text_to_a_shell() -> None:
+    scripts = [step["run"] for step in _steps(_workflow(REFRESH)) if "run" in step]
+    assert scripts
+    assert not [script for script in scripts if "${{" in script]
+
+
+def test_the_readme_shows_a_few_small_pictures() -> None:
+    pictures = sorted((ROOT / "docs" / "screenshots").iterdir())
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert 0 < len(pictures) <= 4
+    for picture in pictures:
+        assert picture.stat().st_size < 150_000
+        assert f"docs/screenshots/{picture.name}" in readme

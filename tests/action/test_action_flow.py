@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from action_scene import APART, Scene
-from fake_github import Failure
+from github_failures import Failure
 
 from gate.errors import ExitCode
 from gate.records.settings import IsolationMode

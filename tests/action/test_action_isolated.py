@@ -15,6 +15,7 @@ from played_training import SCRIPT, Project
 from runner_commands import commands
 
 from gate.action import Runner, github_comments, github_pull_request, run_action
+from gate.commit_status import github_status
 from gate.edges.console import QuietProgress
 from gate.edges.files import LocalFiles
 from gate.edges.interrupts import Interrupts
@@ -68,6 +69,7 @@ class Place:
             files=FILES,
             edges=self._edges,
             comments=github_comments,
+            status=github_status,
             find=github_pull_request,
             say=self.said.append,
         )

@@ -34,6 +34,7 @@ FLOORS = {
     "measurement": 8,
     "told_runs": 8,
     "entry": 9,
+    "commit_status": 9,
     "event_request": 9,
     "action": 10,
     "post_step": 10,

@@ -42,6 +42,7 @@ def test_a_pass_gives_every_output() -> None:
         package_path="out/package.tar",
         bundle_path="out/package.sigstore.json",
         report_path="out/report.html",
+        proposed_baseline_path="out/proposed-baseline.json",
     )
     assert read_back(output_file_text(outputs, DELIMITER)) == {
         "verdict": "reproduced",
@@ -56,6 +57,7 @@ def test_a_pass_gives_every_output() -> None:
         "comment_url": "https://github.example/c",
         "report_path": "out/report.html",
         "evidence_path": "",
+        "proposed_baseline_path": "out/proposed-baseline.json",
     }
 
 

@@ -54,6 +54,25 @@ def test_a_push_is_judged_at_its_commit() -> None:
     assert context.head_commit == "d" * 40
 
 
+def test_a_group_of_the_merge_queue_is_judged_against_what_it_merges_into() -> None:
+    event = json.dumps({"merge_group": {"base_sha": BASE, "head_sha": "d" * 40}}).encode()
+    context = read_context({**RUNNER, "GITHUB_EVENT_NAME": "merge_group"}, event)
+    assert (context.head_commit, context.queue_base) == ("d" * 40, BASE)
+    assert context.pull_request is None
+
+
+@pytest.mark.parametrize("event", [b"{}", b'{"merge_group": {"base_sha": 7}}', b"[]"])
+def test_a_merge_group_without_its_base_is_named(event: bytes) -> None:
+    with pytest.raises(SettingsError, match="no merge_group with base_sha"):
+        read_context({**RUNNER, "GITHUB_EVENT_NAME": "merge_group"}, event)
+
+
+@pytest.mark.parametrize("name", ["push", "schedule", "workflow_dispatch"])
+def test_a_commit_by_itself_has_no_base_that_decides(name: str) -> None:
+    context = read_context({**RUNNER, "GITHUB_EVENT_NAME": name}, b"{}")
+    assert (context.head_commit, context.queue_base) == ("d" * 40, None)
+
+
 @pytest.mark.parametrize("name", ["pull_request_target", "workflow_run"])
 def test_a_trigger_that_lends_secrets_to_strangers_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match="refused, it would run the pull request's code"):
@@ -101,3 +120,15 @@ def test_a_flag_is_true_or_false() -> None:
     assert read_inputs({"INPUT_COMMENT": "False"}).comment is False
     with pytest.raises(SettingsError, match="input comment: 'yes' is neither true nor false"):
         read_inputs({"INPUT_COMMENT": "yes"})
+
+
+def test_no_status_is_set_unless_asked_for() -> None:
+    assert not read_inputs({}).status
+    assert read_inputs({"INPUT_STATUS": "true"}).status
+
+
+@pytest.mark.parametrize("reason", ["two\nlines", "bell\x07", "x" * 301])
+def test_a_reason_is_one_line(reason: str) -> None:
+    assert read_inputs({"INPUT_BASELINE_REASON": "new driver"}).baseline_reason == "new driver"
+    with pytest.raises(SettingsError, match="input baseline_reason: not one line of at most 300"):
+        read_inputs({"INPUT_BASELINE_REASON": reason})

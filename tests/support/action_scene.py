@@ -13,6 +13,7 @@ from fake_github import FakeGitHub
 from played_training import Project
 
 from gate.action import Runner, github_comments, github_pull_request, run_action
+from gate.commit_status import github_status
 from gate.edges.console import QuietProgress
 from gate.edges.files import LocalFiles
 from gate.edges.interrupts import Interrupts
@@ -49,7 +50,8 @@ class Scene:
                 "number": 7,
                 "head": {"sha": head, "repo": {"full_name": "fork/model" if fork else "o/model"}},
                 "base": {"sha": self.base, "repo": {"full_name": "o/model"}},
-            }
+            },
+            "merge_group": {"base_sha": self.base},
         }
 
     def run(
@@ -82,6 +84,7 @@ class Scene:
             files=FILES,
             edges=self._edges,
             comments=github_comments,
+            status=github_status,
             find=github_pull_request,
             say=self.said.append,
         )
@@ -98,10 +101,18 @@ class Scene:
 
     def with_baseline(self) -> None:
         """Put the proposal of a first run into the base branch."""
+        self.base = self.propose()
+
+    def propose(self) -> str:
+        """Run, and commit the baseline that the run proposes."""
         self.run()
         proposed = self.project.path / "repro-gate-out" / "proposed-baseline.json"
         self.project.write(".repro-gate/baseline.json", proposed.read_text())
-        self.base = self.project.commit()
+        return self.project.commit()
+
+    def statuses(self) -> list[dict[str, str]]:
+        """The statuses of the project's commit, the newest last."""
+        return list(self.server.statuses(self.project.git("rev-parse", "HEAD")))
 
     def output(self, name: str) -> str:
         """The last value of an output that any call wrote."""
