@@ -81,6 +81,10 @@ vectors: $(READY) ## Write the test vectors of docs/digest.md anew; review the d
 container: $(READY) ## Build the action's image, run it as GitHub's runner does (WHEELS=folder adds torch)
 	PYTHON=$(BIN)/python scripts/container.sh -q
 
+.PHONY: lint-action
+lint-action: $(READY) ## Check action, workflows, Dockerfile and shell scripts (brings its linters along)
+	PYTHON=$(BIN)/python scripts/lint_action.sh
+
 .PHONY: gpu
 gpu: ## Run the demo and the GPU tests on a CUDA machine (VENV= uses the interpreter at hand)
 	@scripts/gpu.sh $(OUT)
@@ -117,4 +121,4 @@ screenshots: ## Show the comment of each outcome as GitHub would, in docs/screen
 
 .PHONY: clean
 clean: ## Remove what the targets made, the environment included
-	rm -rf $(VENV) $(VENV)-signing $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info
+	rm -rf $(VENV) $(VENV)-signing .lint-action $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info

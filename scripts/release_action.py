@@ -1,0 +1,172 @@
+"""The steps of a release that are more than one command, for `.github/workflows/release.yml`.
+
+    release_action.py check --version 1.2.3
+    release_action.py pin --image ghcr.io/owner/repro-gate@sha256:...
+    release_action.py notes --version 1.2.3
+    release_action.py publish --version 1.2.3
+
+`check` says whether the code, the changelog and the tags are ready for a version. `pin` writes the
+image by its digest into action.yml: only then does a workflow that names the action by a commit's
+hash always get the same bytes. `notes` prints the changelog's part. `publish` commits action.yml on
+top of the checked-out commit, tags it `v1.2.3`, moves the tag of the major version, and pushes both
+tags and no branch: on main, action.yml goes on to build the Dockerfile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+BUILT_IMAGE: Final = "  image: Dockerfile\n"
+IMAGE: Final = re.compile(r"[a-z0-9][a-z0-9._/-]{0,254}@sha256:[0-9a-f]{64}")
+VERSION: Final = re.compile(r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
+BOT: Final = (
+    "-c",
+    "user.name=github-actions[bot]",
+    "-c",
+    "user.email=41898282+github-actions[bot]@users.noreply.github.com",
+)
+
+
+class ReleaseError(Exception):
+    """Something is not ready; the text says what to do."""
+
+
+def checked_version(text: str) -> str:
+    """The version as it was given, when it is one; raises `ReleaseError` otherwise."""
+    if not VERSION.fullmatch(text):
+        raise ReleaseError(f"{text[:40]!r} is no version: write it as 1.2.3, without a v")
+    return text
+
+
+def moving_tag(version: str) -> str:
+    """The tag that workflows follow, such as v1."""
+    return f"v{version.partition('.')[0]}"
+
+
+def pinned(action: str, image: str) -> str:
+    """The text of action.yml with an image by digest instead of the Dockerfile."""
+    if not IMAGE.fullmatch(image):
+        raise ReleaseError(f"{image[:300]!r} is no image by digest: name@sha256:...")
+    if action.count(BUILT_IMAGE) != 1:
+        raise ReleaseError("action.yml does not say `image: Dockerfile` exactly once")
+    return action.replace(BUILT_IMAGE, f"  image: docker://{image}\n")
+
+
+def notes(changelog: str, version: str) -> str:
+    """The changelog's part for a version, without its heading."""
+    heading = rf"^## \[{re.escape(version)}\] - [0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$"
+    found = re.search(rf"{heading}\n(.*?)(?=^## \[|\Z)", changelog, re.MULTILINE | re.DOTALL)
+    if found is None or not found[1].strip():
+        raise ReleaseError(
+            f"CHANGELOG.md has nothing under `## [{version}] - YYYY-MM-DD`: move there what "
+            "stands under Unreleased"
+        )
+    return found[1].strip() + "\n"
+
+
+def faults(root: Path, version: str, tags: frozenset[str]) -> tuple[str, ...]:
+    """Why a version cannot be released from this tree; empty when it can."""
+    found = []
+    code = (root / "gate" / "records" / "version.py").read_text("utf-8")
+    if f'\nVERSION = "{version}"\n' not in code:
+        found.append(f"gate/records/version.py does not say {version}")
+    if f"v{version}" in tags:
+        found.append(f"the tag v{version} is there already: released versions never change")
+    try:
+        notes((root / "CHANGELOG.md").read_text("utf-8"), version)
+        pinned((root / "action.yml").read_text("utf-8"), f"name@sha256:{'0' * 64}")
+    except ReleaseError as error:
+        found.append(str(error))
+    return tuple(found)
+
+
+def git_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a git that may push: the token comes by no argument and no file."""
+    token = variables.get("GITHUB_TOKEN", "")
+    if not token:
+        return dict(variables)
+    server = variables.get("GITHUB_SERVER_URL", "https://github.com").rstrip("/")
+    secret = base64.b64encode(f"x-access-token:{token}".encode()).decode("ascii")
+    return {
+        **variables,
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"http.{server}/.extraheader",
+        "GIT_CONFIG_VALUE_0": f"AUTHORIZATION: basic {secret}",
+    }
+
+
+def git(root: Path, *arguments: str) -> str:
+    """What git prints; `ReleaseError` with its own words when it fails."""
+    done = subprocess.run(
+        ("git", "-C", str(root), *arguments),
+        env=git_variables(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ReleaseError(f"git {arguments[0]}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def remote_tags(root: Path) -> frozenset[str]:
+    """The names of the tags that the remote has."""
+    listed = git(root, "ls-remote", "--tags", "--refs", "origin")
+    return frozenset(line.rpartition("refs/tags/")[2] for line in listed.splitlines())
+
+
+def publish(root: Path, version: str) -> str:
+    """Commit action.yml, tag the commit and push the tags; answers the commit's hash."""
+    changed = git(root, "status", "--porcelain=v1", "--untracked-files=no").split()
+    if changed != ["M", "action.yml"]:
+        raise ReleaseError(f"a release changes action.yml and nothing else, not {changed}")
+    tag, moving = f"v{version}", moving_tag(version)
+    git(root, *BOT, "commit", "--quiet", "--message", f"Release {tag}", "action.yml")
+    git(root, *BOT, "tag", "--annotate", "--message", f"repro-gate {version}", tag)
+    git(root, "tag", "--force", moving)
+    # one push, all or nothing; the version's tag is never forced
+    git(root, "push", "--atomic", "origin", f"refs/tags/{tag}", f"+refs/tags/{moving}")
+    return git(root, "rev-parse", "HEAD").strip()
+
+
+def run(words: list[str], root: Path) -> str:
+    """One command; answers what it prints."""
+    parser = argparse.ArgumentParser(description="The steps of a release.")
+    parser.add_argument("command", choices=("check", "pin", "notes", "publish"))
+    parser.add_argument("--version", default="")
+    parser.add_argument("--image", default="")
+    asked = parser.parse_args(words)
+    if asked.command == "pin":
+        path = root / "action.yml"
+        path.write_text(pinned(path.read_text("utf-8"), asked.image), "utf-8")
+        return f"action.yml starts {asked.image}\n"
+    version = checked_version(asked.version)
+    if asked.command == "notes":
+        return notes((root / "CHANGELOG.md").read_text("utf-8"), version)
+    if asked.command == "publish":
+        return f"v{version} and {moving_tag(version)} are {publish(root, version)}\n"
+    found = faults(root, version, remote_tags(root))
+    if found:
+        raise ReleaseError("\n".join(found))
+    return f"{version} can be released\n"
+
+
+def main() -> None:
+    """Print the answer, or say what is not ready and end with 1."""
+    try:
+        sys.stdout.write(run(sys.argv[1:], Path.cwd()))
+    except ReleaseError as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(1) from error
+
+
+if __name__ == "__main__":
+    main()

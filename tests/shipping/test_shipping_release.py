@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import release_action
+from git_workshop import Repository
+from release_action import ReleaseError, faults, git_variables, notes, pinned, publish, run
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGE = f"ghcr.io/org/repro-gate@sha256:{'a' * 64}"
+CHANGELOG = """# Changelog
+
+## [Unreleased]
+
+## [1.2.3] - 2026-11-21
+
+### Added
+
+- A thing.
+
+## [1.2.2] - 2026-10-01
+
+- Older.
+"""
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    """A clone that is ready for version 1.2.3, and a remote of its own."""
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    made = Repository(tmp_path / "clone")
+    (made.path / "gate" / "records").mkdir(parents=True)
+    (made.path / "gate" / "records" / "version.py").write_text('"""V."""\n\nVERSION = "1.2.3"\n')
+    (made.path / "CHANGELOG.md").write_text(CHANGELOG)
+    (made.path / "action.yml").write_bytes((ROOT / "action.yml").read_bytes())
+    made.git("add", "-A")
+    made.git("commit", "-qm", "ready")
+    made.git("init", "-q", "--bare", str(tmp_path / "remote"))
+    made.git("remote", "add", "origin", str(tmp_path / "remote"))
+    made.git("push", "-q", "origin", "main")
+    return made
+
+
+def _remote(clone: Repository, *words: str) -> str:
+    return clone.git("--git-dir", str(clone.path.parent / "remote"), *words).strip()
+
+
+def test_the_real_action_takes_an_image_by_digest() -> None:
+    text = (ROOT / "action.yml").read_text("utf-8")
+    assert f"\n  image: docker://{IMAGE}\n" in pinned(text, IMAGE)
+    assert pinned(text, IMAGE).replace(f"docker://{IMAGE}", "Dockerfile") == text
+
+
+@pytest.mark.parametrize("image", ["name:v1", "name@sha256:abc", f"{IMAGE}\nx", f"Ghcr@{IMAGE}"])
+def test_an_image_that_is_not_named_by_its_digest_is_refused(image: str) -> None:
+    with pytest.raises(ReleaseError, match="is no image by digest"):
+        pinned("runs:\n  image: Dockerfile\n", image)
+
+
+def test_an_action_is_not_pinned_twice() -> None:
+    text = pinned("runs:\n  image: Dockerfile\n", IMAGE)
+    with pytest.raises(ReleaseError, match="exactly once"):
+        pinned(text, IMAGE)
+
+
+def test_notes_are_the_changelogs_part() -> None:
+    assert notes(CHANGELOG, "1.2.3") == "### Added\n\n- A thing.\n"
+
+
+def test_a_version_that_the_changelog_does_not_know_is_not_ready() -> None:
+    with pytest.raises(ReleaseError, match=r"nothing under `## \[2\.0\.0\] - YYYY-MM-DD`"):
+        notes(CHANGELOG, "2.0.0")
+
+
+def test_all_that_is_not_ready_is_told_at_once(clone: Repository) -> None:
+    found = faults(clone.path, "1.2.4", frozenset({"v1.2.4"}))
+    assert found[0] == "gate/records/version.py does not say 1.2.4"
+    assert found[1] == "the tag v1.2.4 is there already: released versions never change"
+    assert found[2].startswith("CHANGELOG.md has nothing under")
+
+
+@pytest.mark.parametrize("version", ["v1.2.3", "1.2", "1.2.3-rc1", "1.2.3\n", "01.2.3", ""])
+def test_what_is_no_version_is_refused(version: str, clone: Repository) -> None:
+    with pytest.raises(ReleaseError, match=r"write it as 1\.2\.3"):
+        run(["check", f"--version={version}"], clone.path)
+
+
+def test_a_release_tags_a_commit_that_differs_in_the_action_alone(clone: Repository) -> None:
+    assert run(["check", "--version", "1.2.3"], clone.path) == "1.2.3 can be released\n"
+    main = clone.git("rev-parse", "HEAD").strip()
+    run(["pin", "--image", IMAGE], clone.path)
+    commit = publish(clone.path, "1.2.3")
+    assert _remote(clone, "rev-parse", "v1.2.3^{commit}") == commit
+    assert _remote(clone, "rev-parse", "v1^{commit}") == commit
+    assert _remote(clone, "rev-parse", "main") == main
+    assert _remote(clone, "diff", "--name-only", main, commit) == "action.yml"
+    assert f"docker://{IMAGE}" in _remote(clone, "show", "v1:action.yml")
+
+
+def test_the_tag_of_the_major_version_moves_and_a_version_never_does(clone: Repository) -> None:
+    run(["pin", "--image", IMAGE], clone.path)
+    first = publish(clone.path, "1.2.3")
+    clone.git("checkout", "-q", "main~1")
+    run(["pin", "--image", IMAGE.replace("a" * 64, "b" * 64)], clone.path)
+    second = publish(clone.path, "1.3.0")
+    assert _remote(clone, "rev-parse", "v1^{commit}") == second
+    assert _remote(clone, "rev-parse", "v1.2.3^{commit}") == first
+    with pytest.raises(ReleaseError, match="is there already"):
+        run(["check", "--version", "1.2.3"], clone.path)
+
+
+def test_a_tree_with_other_changes_is_not_published(clone: Repository) -> None:
+    run(["pin", "--image", IMAGE], clone.path)
+    (clone.path / "CHANGELOG.md").write_text("changed")
+    with pytest.raises(ReleaseError, match=r"changes action\.yml and nothing else"):
+        publish(clone.path, "1.2.3")
+    assert _remote(clone, "tag") == ""
+
+
+def test_the_token_reaches_git_by_its_environment_alone() -> None:
+    variables = git_variables({"GITHUB_TOKEN": "t", "GITHUB_SERVER_URL": "https://ghes.example/"})
+    assert variables["GIT_CONFIG_KEY_0"] == "http.https://ghes.example/.extraheader"
+    assert variables["GIT_CONFIG_VALUE_0"] == "AUTHORIZATION: basic eC1hY2Nlc3MtdG9rZW46dA=="
+    assert "GIT_CONFIG_COUNT" not in git_variables({})
+
+
+def test_what_is_not_ready_is_one_plain_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["release_action.py", "notes", "--version", "9.9.9"])
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit):
+        release_action.main()
+    assert capsys.readouterr().err.startswith("error: CHANGELOG.md has nothing under `## [9.9.9]")
