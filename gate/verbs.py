@@ -21,6 +21,7 @@ VERBS: Final = {
     "noise": ("gate.measure_commands", "noise_command"),
     "keys": ("gate.sealing_commands", "keys_app"),
     "verify": ("gate.sealing_commands", "verify_command"),
+    "doctor": ("gate.doctor_command", "doctor_command"),
     "schema": ("gate.schema_command", "schema_command"),
     "action": ("gate.gate_commands", "action_command"),
 }

@@ -98,6 +98,10 @@ class GitRepository:
         names = {os.fsdecode(name) for name in done.stdout.split(b"\0")}
         return tuple(sorted(names - {""}))
 
+    def is_shallow(self) -> bool:
+        """Whether the clone ends before the repository's first commit."""
+        return self._git.output("rev-parse", "--is-shallow-repository").strip() == b"true"
+
     def read_file(self, commit: str, path: str) -> bytes | None:
         """A file of a commit, 8 MiB at most, or None when it has none there."""
         listing = self._git.output(

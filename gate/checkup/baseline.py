@@ -1,0 +1,44 @@
+"""Whether the committed baseline can judge a run made here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.doctor import Examined, Health
+
+RECORD = "Run `repro-gate baseline record` on this kind of machine, and commit the file."
+SHOWN_PARTS = 4
+
+
+def examined_baseline(
+    baseline: Baseline | None, path: str, entry: BaselineEntry | None, parts: Mapping[str, str]
+) -> Examined:
+    """`entry` is the one that a run here would be judged by, None when none was made as it is.
+
+    What moved may still be compared within tolerance, or judged by running the base commit.
+    """
+    if baseline is None or not baseline.entries:
+        return _row(Health.FAIL, f"{path}: none is committed", RECORD)
+    if entry is None:
+        found = f"{path}: recorded under another command, seed, step or thread count"
+        return _row(Health.FAIL, found, RECORD)
+    if not parts:
+        found = f"{path}: {len(baseline.entries)} entries; this environment is not known"
+        return _row(Health.WARN, found, "")
+    then = entry.environment.parts
+    moved = sorted(name for name in then.keys() | parts.keys() if then.get(name) != parts.get(name))
+    if not moved:
+        return _row(Health.OK, f"{path}: an entry of this very environment", "")
+    shown = [
+        f"{name} {parts.get(name, 'none')[:40]} (was {then.get(name, 'none')[:40]})"
+        for name in moved[:SHOWN_PARTS]
+    ]
+    rest = f" and {len(moved) - SHOWN_PARTS} more" if len(moved) > SHOWN_PARTS else ""
+    return _row(
+        Health.WARN, f"{path}: the nearest entry differs in {', '.join(shown)}{rest}", RECORD
+    )
+
+
+def _row(health: Health, found: str, fix: str) -> Examined:
+    return Examined(name="baseline", health=health, found=found, fix=fix)

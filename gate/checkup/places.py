@@ -1,0 +1,127 @@
+"""Where the gate runs: settings, clone, token, engine, free room."""
+
+from __future__ import annotations
+
+from gate.errors import GateError
+from gate.records.doctor import CloneSeen, Examined, Health, TokenSeen
+from gate.records.settings import GateSettings, IsolationMode
+
+MIB = 1024**2
+GIB = 1024**3
+# the package of a small model; what a large one needs, its own size tells
+LEAST_FREE_BYTES = 256 * MIB
+COMFORTABLE_FREE_BYTES = 4 * GIB
+FULL_HISTORY = "Give actions/checkout `fetch-depth: 0`, or `git fetch --unshallow`."
+FORBIDDEN = 403
+NOT_PROCESSABLE = 422
+
+
+def failed(name: str, fault: GateError, health: Health = Health.FAIL) -> Examined:
+    """A fault as a finding, with the details that a person needs."""
+    found = "; ".join((fault.message, *fault.details))
+    return Examined(name=name, health=health, found=found, fix=fault.hint)
+
+
+def examined_settings(source: str) -> Examined:
+    """Settings that could be read; faults come as `failed`."""
+    return Examined(name="settings", health=Health.OK, found=f"{source} is valid")
+
+
+def examined_clone(clone: CloneSeen) -> tuple[Examined, ...]:
+    """Whether the commits that decide are there, and nothing secret beside them."""
+    return (_history(clone), _credentials(clone))
+
+
+def _history(clone: CloneSeen) -> Examined:
+    if clone.base_missing:
+        return Examined(
+            name="history",
+            health=Health.FAIL,
+            found=f"the base commit {clone.base[:12]} is not in this clone",
+            fix=FULL_HISTORY,
+        )
+    if clone.base:
+        return Examined(
+            name="history", health=Health.OK, found=f"the base commit {clone.base[:12]} is there"
+        )
+    if clone.shallow:
+        return Examined(
+            name="history",
+            health=Health.WARN,
+            found="the clone is shallow: a base commit may be missing",
+            fix=FULL_HISTORY,
+        )
+    return Examined(name="history", health=Health.OK, found="the clone is complete")
+
+
+def _credentials(clone: CloneSeen) -> Examined:
+    if not clone.credentials:
+        return Examined(name="credentials", health=Health.OK, found="none left in the clone")
+    return Examined(
+        name="credentials",
+        health=Health.WARN,
+        found=f"left in the clone: {', '.join(clone.credentials)}",
+        fix="Give actions/checkout `persist-credentials: false`.",
+    )
+
+
+def examined_token(token: TokenSeen | None, *, pull_request: bool) -> Examined:
+    """Whether the verdict can be written on the pull request; the gate works without."""
+    if token is None:
+        return Examined(
+            name="token",
+            health=Health.WARN if pull_request else Health.OK,
+            found="none given: no comment is written",
+            fix="Give the step `GITHUB_TOKEN: ${{ github.token }}`." if pull_request else "",
+        )
+    health, found, fix = _token(token, pull_request=pull_request)
+    return Examined(name="token", health=health, found=found, fix=fix)
+
+
+def _token(token: TokenSeen, *, pull_request: bool) -> tuple[Health, str, str]:
+    if token.problem:
+        fix = "Check the network, the proxy, its certificates, and GITHUB_API_URL."
+        return Health.WARN, token.problem, fix
+    if token.repository_status not in {200, 301}:
+        fix = "Give the job `contents: read`, and the token of this job."
+        return Health.WARN, f"may not read the repository ({token.repository_status})", fix
+    if not pull_request:
+        return Health.OK, "may read the repository; no pull request to comment on", ""
+    if token.comment_status == NOT_PROCESSABLE:
+        return Health.OK, "may read the repository and comment on the pull request", ""
+    fix = (
+        "Give the job `pull-requests: write`. From a fork it is never granted: docs/forks.md."
+        if token.comment_status == FORBIDDEN
+        else "Look whether the pull request is open and its conversation unlocked."
+    )
+    return Health.WARN, f"may not comment on the pull request ({token.comment_status})", fix
+
+
+def examined_engine(settings: GateSettings, problem: str) -> Examined:
+    """Whether a container engine answers, and whether that matters."""
+    asked = settings.isolation
+    if not problem:
+        return Examined(name="engine", health=Health.OK, found="a container engine answers")
+    needed = IsolationMode.SIBLING in {asked.mode, asked.minimum}
+    wanted = asked.image is not None
+    return Examined(
+        name="engine",
+        health=Health.FAIL if needed else Health.WARN if wanted else Health.OK,
+        found=f"{problem} ({'needed' if needed else 'wanted' if wanted else 'not needed'})",
+        fix="Mount its socket into the job, or set isolation.mode to uid."
+        if needed or wanted
+        else "",
+    )
+
+
+def examined_room(free_bytes: int) -> Examined:
+    """Room for evidence, a copy of the code per run, and the package."""
+    found = f"{free_bytes / GIB:.1f} GiB free in the output folder"
+    if free_bytes >= COMFORTABLE_FREE_BYTES:
+        return Examined(name="disk", health=Health.OK, found=found)
+    return Examined(
+        name="disk",
+        health=Health.FAIL if free_bytes < LEAST_FREE_BYTES else Health.WARN,
+        found=found,
+        fix="Free some: two copies of model and optimizer state have to fit, and the code.",
+    )

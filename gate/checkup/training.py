@@ -1,0 +1,109 @@
+"""Where the training runs: isolation, Python, torch, GPU, shared memory, baseline."""
+
+from __future__ import annotations
+
+from gate.records.doctor import Examined, Gpu, GpusSeen, Health, TrainingSeen
+from gate.records.runs import Isolation
+from gate.records.settings import Device, GateSettings, IsolationMode
+
+MIB = 1024**2
+# what an engine gives a container that asks for nothing
+DEFAULT_CONTAINER_SHM_BYTES = 64 * MIB
+NO_GPU_FIX = (
+    "docs/gpu.md has six ways to give a container one; or set train.device to cpu, and record the "
+    "baseline on a CPU."
+)
+CPU_TORCH_FIX = "Install a build of torch for CUDA where the training runs."
+
+
+def examined_isolation(isolation: Isolation, *, on_runner: bool) -> Examined:
+    """What keeps the training from the gate's secrets; the action demands something."""
+    found = f"{isolation.described}: {isolation.reason}"
+    if isolation.mode is not IsolationMode.NONE:
+        return Examined(name="isolation", health=Health.OK, found=found)
+    return Examined(
+        name="isolation",
+        health=Health.FAIL if on_runner else Health.WARN,
+        found=found,
+        fix="On a runner: let the container run as root, or set isolation.image and give the job "
+        "a container engine.",
+    )
+
+
+def examined_python(training: TrainingSeen) -> Examined:
+    """The Python and torch that train."""
+    if training.problem:
+        return Examined(
+            name="training", health=Health.FAIL, found=training.problem, fix=training.hint
+        )
+    python, torch = (training.parts.get(name, "unknown") for name in ("python", "torch"))
+    return Examined(name="training", health=Health.OK, found=f"{python}, torch {torch}")
+
+
+def examined_gpu(settings: GateSettings, training: TrainingSeen, host: GpusSeen) -> Examined:
+    """A GPU that is demanded and missing fails; nothing is ever trained on a CPU in its place."""
+    health, found, fix = _gpu(settings.train.device, training, host)
+    return Examined(name="gpu", health=health, found=found, fix=fix)
+
+
+def _gpu(device: Device, training: TrainingSeen, host: GpusSeen) -> tuple[Health, str, str]:
+    if device is Device.CPU:
+        return Health.OK, "train.device is cpu: none is used", ""
+    if training.gpus:
+        known = {gpu.uuid: gpu for gpu in host.gpus}
+        shown = [f"{name}{_memory(name, known)}" for name in training.gpus]
+        return Health.OK, "; ".join(shown), ""
+    demanded = device is Device.CUDA
+    worse = Health.FAIL if demanded else Health.WARN
+    if host.gpus:
+        listed = ", ".join(f"{gpu.name} {gpu.uuid}" for gpu in host.gpus)
+        why = "its Python could not be asked" if training.problem else "torch cannot use it"
+        fix = CPU_TORCH_FIX if training.parts.get("torch", "").endswith("+cpu") else NO_GPU_FIX
+        return worse, f"{listed}; {why}", fix
+    if demanded:
+        return Health.FAIL, f"train.device is cuda, and there is no GPU: {host.problem}", NO_GPU_FIX
+    return Health.OK, f"none ({host.problem}); train.device auto trains on the CPU", ""
+
+
+def _memory(name: str, known: dict[str, Gpu]) -> str:
+    gpu = known.get(name.rpartition(" ")[2])
+    return f" ({gpu.memory_mib:,} MiB)" if gpu else ""
+
+
+def examined_driver(settings: GateSettings, training: TrainingSeen, host: GpusSeen) -> Examined:
+    """Versions that a result on a GPU depends on."""
+    if settings.train.device is Device.CPU or not (training.gpus or host.gpus):
+        return Examined(name="driver", health=Health.OK, found="no GPU, none needed")
+    parts = training.parts
+    driver = parts.get("driver", "none")
+    if driver == "none":
+        driver = ", ".join(sorted({gpu.driver for gpu in host.gpus})) or "unknown"
+    cuda, cudnn = parts.get("cuda", "none"), parts.get("cudnn", "none")
+    return Examined(
+        name="driver",
+        health=Health.OK if training.gpus else Health.WARN,
+        found=f"driver {driver}, CUDA {cuda} and cuDNN {cudnn} of torch",
+        fix="" if training.gpus else "A torch built for a newer CUDA needs a newer driver.",
+    )
+
+
+def examined_shared_memory(training: TrainingSeen, isolation: Isolation | None) -> Examined:
+    """Room for DataLoader workers and ranks, as the training has it."""
+    size = training.shm_bytes
+    if size is None:
+        return Examined(
+            name="shared memory", health=Health.WARN, found="its size there is not known"
+        )
+    found = f"{size // MIB:,} MiB in /dev/shm"
+    if size > DEFAULT_CONTAINER_SHM_BYTES:
+        return Examined(name="shared memory", health=Health.OK, found=found)
+    sibling = isolation is not None and isolation.sibling is not None
+    return Examined(
+        name="shared memory",
+        health=Health.WARN,
+        found=f"{found}: DataLoader workers may end with SIGBUS",
+        fix="Raise isolation.shm_bytes."
+        if sibling
+        else "Use num_workers=0 in the smoke training, isolation.image, or a larger "
+        "`default-shm-size` of the engine.",
+    )

@@ -1,0 +1,196 @@
+"""The examination behind `repro-gate doctor`: looks at everything that a gate call will need.
+
+Nothing is written but below the output folder, and that is removed again; no script is trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate.baseline.record import read_baseline
+from gate.baseline.select import select_entry
+from gate.checkup.baseline import examined_baseline
+from gate.checkup.places import (
+    examined_clone,
+    examined_engine,
+    examined_room,
+    examined_settings,
+    examined_token,
+    failed,
+)
+from gate.checkup.training import (
+    examined_driver,
+    examined_gpu,
+    examined_isolation,
+    examined_python,
+    examined_shared_memory,
+)
+from gate.entry import MAX_SETTINGS_BYTES, find_config
+from gate.errors import GateError, RepositoryError
+from gate.execution.training_probe import probe_training
+from gate.ports import Git
+from gate.records.doctor import (
+    CloneSeen,
+    DoctorReport,
+    Examined,
+    GpusSeen,
+    Health,
+    TokenSeen,
+    TrainingSeen,
+)
+from gate.records.evidence import Environment
+from gate.records.runs import Isolation
+from gate.records.settings import GateSettings
+from gate.records.version import VERSION
+from gate.session import Edges
+from gate.settings.event import ActionContext
+from gate.settings.load import MINIMAL_FILE, parse_settings, training_digest
+
+MAX_BASELINE_BYTES = 16 * 1024 * 1024
+NOT_LOOKED_AT = "not looked at: see the rows above"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Senses:
+    """What the doctor looks with, beside the edges of a gate call.
+
+    `engine` answers why no container engine can be used, or the empty text; `token` is None when
+    there is no token to ask with.
+    """
+
+    gpus: Callable[[], GpusSeen]
+    free_bytes: Callable[[Path], int]
+    engine: Callable[[], str]
+    token: Callable[[], TokenSeen] | None
+    shallow: Callable[[], bool]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Examination:
+    """Where to look: `event` is None away from a runner, `base` a commit that should be there."""
+
+    top: Path
+    start: Path
+    config: str
+    out: Path
+    base: str
+    event: ActionContext | None
+
+
+def examine(asked: Examination, edges: Edges, senses: Senses) -> DoctorReport:
+    """Look at everything, each thing once, whatever another came to."""
+    settings, path, about_settings = _settings(asked, edges)
+    pull_request = asked.event is not None and asked.event.pull_request is not None
+    token = senses.token() if senses.token else None
+    with _work_folder(asked.out, edges) as work:
+        isolation, about_isolation = _isolation(asked, edges, settings, work)
+        training = _training(edges, settings, isolation, work)
+    host = senses.gpus()
+    rows = (
+        about_settings,
+        *_clone(asked, edges.git, senses),
+        examined_token(token, pull_request=pull_request),
+        examined_engine(settings, senses.engine()),
+        about_isolation,
+        examined_python(training),
+        examined_gpu(settings, training, host),
+        examined_driver(settings, training, host),
+        examined_shared_memory(training, isolation),
+        examined_room(senses.free_bytes(asked.out)),
+        _baseline(edges, settings, path, training)
+        if path is not None
+        else Examined(name="baseline", health=Health.WARN, found=NOT_LOOKED_AT),
+    )
+    return DoctorReport(version=VERSION, examined=rows)
+
+
+def _settings(asked: Examination, edges: Edges) -> tuple[GateSettings, Path | None, Examined]:
+    """The settings and where they lie; minimal ones where there are none to be read."""
+    try:
+        path = find_config(asked.config, asked.start, asked.top)
+        text = edges.files.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES)
+        return parse_settings(text, path.name), path, examined_settings(path.name)
+    except GateError as fault:
+        minimal = parse_settings(MINIMAL_FILE.encode("utf-8"), "minimal")
+        return minimal, None, failed("settings", fault)
+
+
+def _clone(asked: Examination, git: Git, senses: Senses) -> tuple[Examined, ...]:
+    base = asked.base
+    if asked.event is not None and asked.event.pull_request is not None:
+        base = asked.event.pull_request.base_sha
+    try:
+        shallow, credentials = senses.shallow(), git.credentials_left()
+    except RepositoryError as fault:
+        return (failed("history", fault),)
+    try:
+        missing = bool(base) and not git.resolve(base)
+    except RepositoryError:
+        missing = True
+    seen = CloneSeen(shallow=shallow, base=base, base_missing=missing, credentials=credentials)
+    return examined_clone(seen)
+
+
+@contextmanager
+def _work_folder(out: Path, edges: Edges) -> Iterator[Path]:
+    """A folder below the output folder, as a gate call has one; it is gone afterwards."""
+    new = not edges.files.exists(out)
+    if new:
+        edges.files.fresh_folder(out)
+    work = out / "doctor"
+    edges.files.fresh_folder(work)
+    try:
+        yield work
+    finally:
+        edges.files.remove_tree(out if new else work)
+
+
+def _isolation(
+    asked: Examination, edges: Edges, settings: GateSettings, work: Path
+) -> tuple[Isolation | None, Examined]:
+    try:
+        isolation = edges.isolate(settings, (work,))
+    except GateError as fault:
+        return None, failed("isolation", fault)
+    return isolation, examined_isolation(isolation, on_runner=asked.event is not None)
+
+
+def _training(
+    edges: Edges, settings: GateSettings, isolation: Isolation | None, work: Path
+) -> TrainingSeen:
+    if isolation is None:
+        return TrainingSeen(problem=NOT_LOOKED_AT)
+    try:
+        return probe_training(
+            settings, isolation, work / "run", edges.files, edges.processes, edges.host
+        )
+    except GateError as fault:
+        return TrainingSeen(problem=fault.message, hint=fault.hint)
+    finally:
+        edges.clean_up(isolation)
+
+
+def _baseline(edges: Edges, settings: GateSettings, path: Path, training: TrainingSeen) -> Examined:
+    """Judged by the file as it lies there; what decides on a pull request is the base's."""
+    name = settings.baseline.path
+    file = path.parent / name
+    try:
+        data = (
+            edges.files.read_bytes(file, max_bytes=MAX_BASELINE_BYTES)
+            if edges.files.exists(file)
+            else None
+        )
+        baseline = read_baseline(data, name)
+    except GateError as fault:
+        return failed("baseline", fault)
+    parts: Mapping[str, str] = training.parts
+    chosen = select_entry(
+        baseline,
+        Environment(parts=dict(parts)),
+        training_digest(settings),
+        settings.compare.comparable_environment,
+    )
+    return examined_baseline(baseline, name, chosen.entry if chosen.same_training else None, parts)

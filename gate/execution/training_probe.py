@@ -1,0 +1,136 @@
+"""What the training's own Python says of itself, from the place where trainings run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from gate.codec.strict_json import parse_json
+from gate.errors import DocumentError, RunError
+from gate.execution.child_environment import child_environment, host_variables
+from gate.execution.launch import install_guest, last_lines, run_folders
+from gate.ports import Files, Processes
+from gate.records.doctor import TrainingSeen
+from gate.records.runs import Isolation, PlannedRun, ProcessRequest, RunMode
+from gate.records.settings import Device, GateSettings
+
+PROBE_SECONDS = 180.0
+PROBE_OUTPUT_BYTES = 64 * 1024
+COMMAND_NOT_FOUND = 127
+MAX_TEXT = 200
+MAX_GPUS = 64
+ANSWER = b"repro-gate-doctor:"
+NO_PYTHON_HINT = "Install Python 3 where the training runs, and put it on PATH."
+NO_TORCH_HINT = (
+    "Install torch where the training runs: in isolation.image, in the job's container, or in the "
+    "environment that the gate is called from."
+)
+PROBE = """
+import json, os, sys
+folder, device = sys.argv[1:]
+sys.path.insert(0, folder)
+import torch
+from repro_gate_guest import environment
+from repro_gate_guest.output import Problems
+gpus = []
+if device != "cpu" and torch.cuda.is_available():
+    torch.cuda.init()
+    for index in range(torch.cuda.device_count()):
+        facts = torch.cuda.get_device_properties(index)
+        gpus.append(f"{facts.name} GPU-{getattr(facts, 'uuid', '')}")
+try:
+    there = os.statvfs("/dev/shm")
+    shm = there.f_blocks * there.f_frsize
+except OSError:
+    shm = None
+seen = {"parts": environment.parts(Problems()), "gpus": gpus, "shm_bytes": shm}
+print("repro-gate-doctor:" + json.dumps(seen))
+"""
+
+
+def probe_training(
+    settings: GateSettings,
+    isolation: Isolation,
+    folder: Path,
+    files: Files,
+    processes: Processes,
+    host: Mapping[str, str],
+) -> TrainingSeen:
+    """Start the training's Python below `folder`, as a strict run would be started, but no script.
+
+    What it answers is taken as text; a training's site-packages may say anything.
+    """
+    folders = run_folders(folder)
+    for place in (folders.tree, folders.home, folders.tmp, folders.out):
+        files.fresh_folder(place, mode=0o700)
+        if isolation.credentials is not None:
+            files.give_to(place, isolation.credentials.uid, isolation.credentials.gid)
+    install_guest(files, folders.guest)
+    variables = child_environment(
+        PlannedRun(label="doctor", mode=RunMode.STRICT),
+        settings,
+        folders,
+        host_variables(host, settings.train.pass_env, isolation),
+    )
+    # its answer is asked for here, the guest would only watch
+    env = {name: text for name, text in variables.items() if not name.startswith("REPRO_GATE_")}
+    env.pop("PYTHONPATH")
+    device = settings.train.device.value if settings.train.device is Device.CPU else "any"
+    for python in _interpreters(settings.train.command):
+        request = ProcessRequest(
+            argv=(python, "-c", PROBE, str(folders.guest), device),
+            env=env,
+            workdir=folders.tree,
+            timeout_seconds=PROBE_SECONDS,
+            output_limit_bytes=PROBE_OUTPUT_BYTES,
+            credentials=isolation.credentials,
+            network=isolation.network,
+            sibling=isolation.sibling,
+            writable=(folders.tree, folders.home, folders.tmp, folders.out),
+            readable=(folders.guest,),
+        )
+        try:
+            result = processes.run(request, lambda _: None)
+        except RunError as error:
+            problem = error.message
+            continue
+        if result.exit_code == COMMAND_NOT_FOUND:
+            problem = f"{python}: not found where the training runs"
+            continue
+        return _read(result.output, timed_out=result.timed_out)
+    return TrainingSeen(problem=problem, hint=NO_PYTHON_HINT)
+
+
+def _interpreters(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command's own Python where it names one; otherwise those that an image has."""
+    named = Path(command[0]).name.startswith("python")
+    return (command[0],) if named else ("python", "python3")
+
+
+def _read(output: bytes, *, timed_out: bool) -> TrainingSeen:
+    """The probe's line among whatever else was printed, and why there is none."""
+    lines = [line for line in output.splitlines() if line.startswith(ANSWER)]
+    if not lines:
+        if timed_out:
+            return TrainingSeen(problem=f"its Python gave no answer within {PROBE_SECONDS:g} s")
+        last = (last_lines(output) or ("no answer",))[-1]
+        hint = NO_TORCH_HINT if b"No module named 'torch'" in output else ""
+        return TrainingSeen(problem=f"its Python failed: {last}", hint=hint)
+    try:
+        seen = parse_json(lines[-1].removeprefix(ANSWER), "the training's Python")
+    except DocumentError as error:
+        return TrainingSeen(problem=f"its Python answered something else: {error.message}")
+    if not isinstance(seen, dict):
+        return TrainingSeen(problem="its Python answered something else")
+    parts, gpus, shm = seen.get("parts"), seen.get("gpus"), seen.get("shm_bytes")
+    return TrainingSeen(
+        parts=_texts(parts) if isinstance(parts, dict) else {},
+        gpus=tuple(str(name)[:MAX_TEXT] for name in gpus[:MAX_GPUS])
+        if isinstance(gpus, list)
+        else (),
+        shm_bytes=shm if isinstance(shm, int) else None,
+    )
+
+
+def _texts(parts: Mapping[object, object]) -> dict[str, str]:
+    return {str(name)[:MAX_TEXT]: str(text)[:MAX_TEXT] for name, text in parts.items()}

@@ -1,0 +1,100 @@
+"""What `repro-gate doctor` looked at: facts of a machine, and one finding for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Literal
+
+from gate.errors import ExitCode
+from gate.records.document import Document
+
+DOCTOR_SCHEMA: Final = "repro-gate.doctor/1"
+
+
+class Health(StrEnum):
+    """How a thing is; only `fail` keeps the gate from answering."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Examined(Document):
+    """One thing that was looked at: how it is, what was found, and what to do about it."""
+
+    name: str
+    health: Health
+    found: str
+    fix: str = ""
+
+
+class DoctorReport(Document):
+    """All that was looked at, in the order in which a gate call would meet it."""
+
+    schema_version: Literal["repro-gate.doctor/1"] = DOCTOR_SCHEMA
+    version: str
+    examined: tuple[Examined, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0 when nothing fails; a warning is no failure."""
+        failed = any(entry.health is Health.FAIL for entry in self.examined)
+        return ExitCode.ERROR if failed else ExitCode.PASS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpu:
+    """A GPU as its driver tells it; memory in MiB."""
+
+    uuid: str
+    name: str
+    driver: str
+    memory_mib: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpusSeen:
+    """The GPUs that the gate itself is given; `problem` says why there are none to tell of."""
+
+    gpus: tuple[Gpu, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingSeen:
+    """What the training's own Python says of itself, from where trainings run.
+
+    `parts` are those of an environment, as a baseline keeps them; `gpus` the devices that torch
+    can use, by name and UUID; `shm_bytes` the size of /dev/shm there, None where there is none.
+    It is the training's word: printable, bounded, and nothing more.
+    """
+
+    parts: Mapping[str, str] = field(default_factory=dict)
+    gpus: tuple[str, ...] = ()
+    shm_bytes: int | None = None
+    problem: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenSeen:
+    """What the API answered to a token: status codes, 0 where nothing was asked.
+
+    `comment_status` is the answer to a comment without a text, which no server can write.
+    """
+
+    repository_status: int = 0
+    comment_status: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CloneSeen:
+    """The repository as far as the gate needs it."""
+
+    shallow: bool
+    base: str = ""
+    base_missing: bool = False
+    credentials: tuple[str, ...] = ()

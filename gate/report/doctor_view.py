@@ -1,0 +1,27 @@
+"""What the doctor found, for a terminal: one row for each thing, and its fix below it."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gate.records.doctor import DoctorReport, Health
+from gate.report.escape import clean
+
+STYLES = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "bold red"}
+LONGEST = 600
+
+
+def doctor_view(report: DoctorReport) -> RenderableType:
+    """One row for each thing; text from outside is never taken as markup."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("", "What", "Found, and what to do"):
+        table.add_column(heading, overflow="fold")
+    for row in report.examined:
+        told = Text(clean(row.found, LONGEST))
+        if row.fix:
+            told.append(f"\n→ {clean(row.fix, LONGEST)}", style="bold")
+        table.add_row(Text(row.health.value, style=STYLES[row.health]), Text(row.name), told)
+    return table

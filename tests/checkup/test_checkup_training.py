@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+
+from gate.checkup.baseline import examined_baseline
+from gate.checkup.training import (
+    examined_driver,
+    examined_gpu,
+    examined_isolation,
+    examined_python,
+    examined_shared_memory,
+)
+from gate.records.doctor import Gpu, GpusSeen, Health, TrainingSeen
+from gate.records.runs import Isolation
+from gate.records.settings import GateSettings, IsolationMode
+from gate.settings.load import parse_settings
+
+UUID = "GPU-8b9c1a2d-0000-1111-2222-333344445555"
+HOST = GpusSeen(gpus=(Gpu(uuid=UUID, name="NVIDIA A", driver="580.1", memory_mib=81920),))
+NO_GPU = GpusSeen(problem="nvidia-smi is not there")
+CPU = TrainingSeen(
+    parts={"python": "CPython 3.11.7", "torch": "2.13.0+cpu"}, shm_bytes=64 * 1024**2
+)
+CUDA = TrainingSeen(
+    parts={"torch": "2.13.0+cu128", "driver": "580.1", "cuda": "12.8", "cudnn": "91002"},
+    gpus=(f"NVIDIA A {UUID}",),
+)
+
+
+def _settings(device: str) -> GateSettings:
+    text = f"version: 1\ntrain: {{command: python t.py, max_steps: 2, device: {device}}}\n"
+    return parse_settings(text.encode(), "repro-gate.yml")
+
+
+def test_a_gpu_that_is_demanded_and_missing_fails_loudly() -> None:
+    row = examined_gpu(_settings("cuda"), CPU, NO_GPU)
+    assert row.health is Health.FAIL
+    assert row.found == "train.device is cuda, and there is no GPU: nvidia-smi is not there"
+    assert "docs/gpu.md" in row.fix
+
+
+def test_without_a_demand_the_cpu_is_said_to_be_used() -> None:
+    row = examined_gpu(_settings("auto"), CPU, NO_GPU)
+    assert row.health is Health.OK
+    assert row.found.endswith("train.device auto trains on the CPU")
+
+
+def test_a_gpu_is_told_by_its_uuid_and_memory() -> None:
+    row = examined_gpu(_settings("cuda"), CUDA, HOST)
+    assert (row.health, row.found) == (Health.OK, f"NVIDIA A {UUID} (81,920 MiB)")
+
+
+@pytest.mark.parametrize(("device", "health"), [("cuda", Health.FAIL), ("auto", Health.WARN)])
+def test_a_gpu_that_torch_cannot_use_is_no_gpu(device: str, health: Health) -> None:
+    row = examined_gpu(_settings(device), CPU, HOST)
+    assert (row.health, row.found) == (health, f"NVIDIA A {UUID}; torch cannot use it")
+    assert row.fix == "Install a build of torch for CUDA where the training runs."
+
+
+def test_a_gpu_is_not_looked_for_when_the_cpu_is_wanted() -> None:
+    row = examined_gpu(_settings("cpu"), CPU, HOST)
+    assert (row.health, row.found) == (Health.OK, "train.device is cpu: none is used")
+
+
+def test_versions_of_driver_and_libraries_are_told() -> None:
+    row = examined_driver(_settings("cuda"), CUDA, HOST)
+    assert row.found == "driver 580.1, CUDA 12.8 and cuDNN 91002 of torch"
+
+
+def test_no_isolation_fails_on_a_runner_and_warns_elsewhere() -> None:
+    none = Isolation(mode=IsolationMode.NONE, credentials=None, reason="not root")
+    assert examined_isolation(none, on_runner=True).health is Health.FAIL
+    row = examined_isolation(none, on_runner=False)
+    assert (row.health, row.found) == (Health.WARN, "none: not root")
+
+
+def test_python_and_torch_are_the_trainings_own() -> None:
+    assert examined_python(CPU).found == "CPython 3.11.7, torch 2.13.0+cpu"
+    broken = examined_python(TrainingSeen(problem="no torch", hint="Install torch"))
+    assert (broken.health, broken.fix) == (Health.FAIL, "Install torch")
+
+
+def test_a_containers_default_shared_memory_is_a_warning() -> None:
+    row = examined_shared_memory(CPU, None)
+    assert row.health is Health.WARN
+    assert row.found == "64 MiB in /dev/shm: DataLoader workers may end with SIGBUS"
+
+
+def test_no_baseline_fails() -> None:
+    row = examined_baseline(None, ".repro-gate/baseline.json", None, {})
+    assert (row.health, row.found) == (Health.FAIL, ".repro-gate/baseline.json: none is committed")
+    assert "baseline record" in row.fix

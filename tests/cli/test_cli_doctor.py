@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from command_line import Run
+from played_training import Project
+
+
+def _found(ended: str) -> dict[str, dict[str, str]]:
+    return {row["name"]: row for row in json.loads(ended)["examined"]}
+
+
+@pytest.fixture(autouse=True)
+def _away_from_a_runner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No runner and no engine, wherever the tests run."""
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/engine.sock")
+
+
+@pytest.mark.torch
+def test_a_project_without_a_baseline_is_told_so(project: Project, run: Run) -> None:
+    ended = run("doctor")
+    assert ended.code == 3
+    assert "repro-gate.yml is valid" in ended.out
+    assert "torch" in ended.out
+    assert ".repro-gate/baseline.json: none is committed" in ended.out
+    assert "→ Run `repro-gate baseline record`" in ended.out
+    assert not (project.path / "repro-gate-out").exists()
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("project")
+def test_what_moved_since_the_baseline_is_named(run: Run) -> None:
+    run("baseline", "record")
+    ended = run("doctor", "--json")
+    row = _found(ended.out)["baseline"]
+    assert (ended.code, row["health"]) == (0, "warn")
+    assert "the nearest entry differs in cpu" in row["found"]
+
+
+@pytest.mark.torch
+def test_a_gpu_that_is_demanded_and_not_there_ends_with_3(project: Project, run: Run) -> None:
+    text = (project.path / "repro-gate.yml").read_text()
+    (project.path / "repro-gate.yml").write_text(
+        text.replace("train:\n", "train:\n  device: cuda\n", 1)
+    )
+    ended = run("doctor", "--json")
+    row = _found(ended.out)["gpu"]
+    assert (ended.code, row["health"]) == (3, "fail")
+
+
+def test_faults_of_the_settings_are_told_and_the_rest_is_looked_at(
+    project: Project, run: Run
+) -> None:
+    (project.path / "repro-gate.yml").write_text("version: 1\n")
+    ended = run("doctor", "--json")
+    found = _found(ended.out)
+    assert ended.code == 3
+    assert found["settings"]["found"].endswith("train: is required")
+    assert found["history"]["found"] == "the clone is complete"
+    assert found["baseline"]["found"] == "not looked at: see the rows above"
+
+
+def test_an_engine_that_is_needed_and_missing_fails(project: Project, run: Run) -> None:
+    path = project.path / "repro-gate.yml"
+    image = f"sha256:{'0' * 64}"
+    path.write_text(path.read_text().replace("mode: none", f"mode: sibling, image: '{image}'"))
+    ended = run("doctor", "--json")
+    found = _found(ended.out)
+    assert ended.code == 3
+    assert found["engine"]["found"].endswith("(needed)")
+    assert found["isolation"]["health"] == "fail"
+    assert found["training"]["found"] == "not looked at: see the rows above"
+
+
+@pytest.mark.usefixtures("project")
+def test_a_base_commit_that_is_missing_fails(run: Run) -> None:
+    ended = run("doctor", "--json", "--base", "a" * 40)
+    row = _found(ended.out)["history"]
+    assert (row["health"], row["found"]) == (
+        "fail",
+        "the base commit aaaaaaaaaaaa is not in this clone",
+    )
