@@ -64,7 +64,7 @@ cp "${workflows[@]}" "$work/workflows"
 "${PYTHON:-python3}" scripts/workflows_in_documents.py "$work/workflows" README.md docs/*.md
 mapfile -t scripts < <(git ls-files -z --cached --others --exclude-standard | xargs -0 grep -lE '^#!(/usr/bin/env bash|/bin/sh)')
 
-check "zizmor (auditor)" "$tools/bin/zizmor" --offline --persona auditor --no-progress --quiet \
+check "zizmor (auditor)" "$tools/bin/zizmor" --offline --config .github/zizmor.yml --persona auditor --no-progress --quiet \
     "${workflows[@]}" "${actions[@]}"
 check "schema of actions" "$tools/bin/check-jsonschema" --builtin-schema vendor.github-actions "${actions[@]}"
 check "schema of workflows" "$tools/bin/check-jsonschema" --builtin-schema vendor.github-workflows \

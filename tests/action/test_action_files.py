@@ -24,9 +24,12 @@ TWO_JOBS = [path for path in EXAMPLES if path != REFRESH]
 WORKFLOWS = [*sorted((ROOT / ".github" / "workflows").glob("*.yml")), *EXAMPLES]
 # as the README writes it: who copies an example puts the release there that they trust
 OWN_ACTION = "org/repro-gate@v1"
+OWN_ACTIONS = {OWN_ACTION, "org/repro-gate/container@v1"}
+# those that part running from judging
+TWO_JOBS = [path for path in EXAMPLES if re.search(r"mode: (run|judge)", path.read_text("utf-8"))]
 ENTRY_POINT = ["/opt/repro-gate/bin/python", "-I", "-u", "-m", "gate", "action"]
 SECRET_INPUTS = {"token", "signing_key", "signing_key_passphrase"}
-FULL_HASH = re.compile(r"[^@\s]+@[0-9a-f]{40}")
+FULL_HASH = re.compile(r"[^@\s]+@[0-9a-f]{40}|docker://[^@\s]+@sha256:[0-9a-f]{64}")
 
 
 def _workflow(path: Path) -> dict[str, Any]:
@@ -175,7 +178,7 @@ def test_workflow_ends_by_itself(path: Path) -> None:
 def test_workflow_pins_each_action_by_its_full_hash(path: Path) -> None:
     used = [step["uses"] for step in _steps(_workflow(path)) if "uses" in step]
     assert used
-    own = {OWN_ACTION} if path in EXAMPLES else {"./"}
+    own = OWN_ACTIONS if path in EXAMPLES else {"./"}
     assert all(name in own or FULL_HASH.fullmatch(name) for name in used)
 
 

@@ -7,6 +7,8 @@ import release_action
 from git_workshop import Repository
 from release_action import ReleaseError, faults, git_variables, notes, pinned, publish, run
 
+from gate.records.version import VERSION
+
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = f"ghcr.io/org/repro-gate@sha256:{'a' * 64}"
 CHANGELOG = """# Changelog
@@ -62,6 +64,10 @@ def test_an_action_is_not_pinned_twice() -> None:
     text = pinned("runs:\n  image: Dockerfile\n", IMAGE)
     with pytest.raises(ReleaseError, match="exactly once"):
         pinned(text, IMAGE)
+
+
+def test_the_project_itself_lacks_nothing_but_a_dated_heading() -> None:
+    assert [fault for fault in faults(ROOT, VERSION, frozenset()) if "CHANGELOG" not in fault] == []
 
 
 def test_notes_are_the_changelogs_part() -> None:
