@@ -6,7 +6,7 @@ Nothing is written but below the output folder, and that is removed again; no sc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,10 +84,11 @@ def examine(asked: Examination, edges: Edges, senses: Senses) -> DoctorReport:
     """Look at everything, each thing once, whatever another came to."""
     settings, path, about_settings = _settings(asked, edges)
     pull_request = asked.event is not None and asked.event.pull_request is not None
-    token = senses.token() if senses.token else None
     with _work_folder(asked.out, edges) as work:
         isolation, about_isolation = _isolation(asked, edges, settings, work)
-        training = _training(edges, settings, isolation, work)
+        training = _training(asked.out, edges, settings, isolation, work)
+    # only now: no process of the training's account is left
+    token = senses.token() if senses.token else None
     host = senses.gpus()
     rows = (
         about_settings,
@@ -159,18 +160,24 @@ def _isolation(
 
 
 def _training(
-    edges: Edges, settings: GateSettings, isolation: Isolation | None, work: Path
+    out: Path, edges: Edges, settings: GateSettings, isolation: Isolation | None, work: Path
 ) -> TrainingSeen:
+    """What is installed where the training runs may be the change under test: kept apart alike."""
     if isolation is None:
         return TrainingSeen(problem=NOT_LOOKED_AT)
+    run = work / "run"
+    edges.files.fresh_folder(run)
     try:
-        return probe_training(
-            settings, isolation, work / "run", edges.files, edges.processes, edges.host
-        )
+        with ExitStack() as ends:
+            # a sibling has nothing mounted but its run
+            if isolation.credentials is not None and isolation.sibling is None:
+                ends.enter_context(edges.closed((out,), run))
+            ends.callback(edges.clean_up, isolation)
+            return probe_training(
+                settings, isolation, run, edges.files, edges.processes, edges.host
+            )
     except GateError as fault:
         return TrainingSeen(problem=fault.message, hint=fault.hint)
-    finally:
-        edges.clean_up(isolation)
 
 
 def _baseline(edges: Edges, settings: GateSettings, path: Path, training: TrainingSeen) -> Examined:

@@ -70,12 +70,11 @@ def _senses(
 ) -> Senses:
     address = engine_address(variables)
     engine = Engine(connect_docker(address), address)
-    token = variables.get("GITHUB_TOKEN", "").strip()
     return Senses(
         gpus=lambda: gpus_seen(variables.get("PATH", os.defpath)),
         free_bytes=free_bytes,
         engine=lambda: _why_no_engine(engine),
-        token=(lambda: _token(event, token)) if event and token else None,
+        token=(lambda: _token(event, variables)) if event and "GITHUB_TOKEN" in variables else None,
         shallow=repository.is_shallow,
     )
 
@@ -90,8 +89,10 @@ def _why_no_engine(engine: Engine) -> str:
     return ""
 
 
-def _token(event: ActionContext, token: str) -> TokenSeen:
+def _token(event: ActionContext, variables: Mapping[str, str]) -> TokenSeen:
+    """The token is read here, when it is asked for, and not before."""
     pull_request = event.pull_request
+    token = variables.get("GITHUB_TOKEN", "").strip()
     return probe_token(
         event.api_url,
         event.repository,

@@ -59,7 +59,7 @@ def _with_token(request: requests.PreparedRequest, token: str) -> requests.Prepa
 
 def _status(session: requests.Session, method: str, url: str, seconds: float) -> int:
     """The status alone: the body is not read, and a redirect gets no token."""
-    body = {} if method == "POST" else None
+    body: dict[str, str] | None = {} if method == "POST" else None
     with session.request(
         method, url, json=body, timeout=seconds, allow_redirects=False, stream=True
     ) as response:

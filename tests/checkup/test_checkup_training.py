@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import io
+
 import pytest
+from evidence_cases import manifest_of
+from rich.console import Console
 
 from gate.checkup.baseline import examined_baseline
 from gate.checkup.training import (
@@ -10,9 +14,12 @@ from gate.checkup.training import (
     examined_python,
     examined_shared_memory,
 )
-from gate.records.doctor import Gpu, GpusSeen, Health, TrainingSeen
+from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.doctor import DoctorReport, Gpu, GpusSeen, Health, TrainingSeen
+from gate.records.evidence import Environment
 from gate.records.runs import Isolation
 from gate.records.settings import GateSettings, IsolationMode
+from gate.report.doctor_view import doctor_view
 from gate.settings.load import parse_settings
 
 UUID = "GPU-8b9c1a2d-0000-1111-2222-333344445555"
@@ -84,6 +91,56 @@ def test_a_containers_default_shared_memory_is_a_warning() -> None:
     row = examined_shared_memory(CPU, None)
     assert row.health is Health.WARN
     assert row.found == "64 MiB in /dev/shm: DataLoader workers may end with SIGBUS"
+
+
+def _entry(**parts: str) -> BaselineEntry:
+    return BaselineEntry(
+        commit="a" * 40,
+        recorded_at="2026-11-21T12:00:00+00:00",
+        training_digest="0" * 64,
+        environment=Environment(parts=parts),
+        metrics=(),
+        steps=(),
+        checkpoint=manifest_of(weight=b"12345678"),
+    )
+
+
+def test_an_entry_of_this_very_environment_is_fine() -> None:
+    entry = _entry(torch="2.13.0")
+    row = examined_baseline(Baseline(entries=(entry,)), "b.json", entry, {"torch": "2.13.0"})
+    assert (row.health, row.found) == (Health.OK, "b.json: an entry of this very environment")
+
+
+def test_what_moved_is_named_with_what_it_was() -> None:
+    entry = _entry(torch="2.12.0", cpu="A")
+    seen = {"torch": "2.13.0", "cpu": "A", "driver": "580.1"}
+    row = examined_baseline(Baseline(entries=(entry,)), "b.json", entry, seen)
+    assert row.health is Health.WARN
+    assert row.found == (
+        "b.json: the nearest entry differs in driver 580.1 (was none), torch 2.13.0 (was 2.12.0)"
+    )
+
+
+def test_another_experiment_cannot_be_judged() -> None:
+    row = examined_baseline(Baseline(entries=(_entry(),)), "b.json", None, {"torch": "2.13.0"})
+    assert row.health is Health.FAIL
+    assert "recorded under another command, seed, step or thread count" in row.found
+
+
+def test_an_environment_that_is_not_known_is_said_to_be_so() -> None:
+    entry = _entry()
+    row = examined_baseline(Baseline(entries=(entry,)), "b.json", entry, {})
+    assert row.found == "b.json: 1 entries; this environment is not known"
+
+
+def test_hostile_text_of_the_trainings_python_is_shown_as_text() -> None:
+    said = TrainingSeen(parts={"python": "[bold red]x\x1b[2J", "torch": "\u202egpj"})
+    report = DoctorReport(version="0", examined=(examined_python(said),))
+    out = io.StringIO()
+    Console(file=out, width=100).print(doctor_view(report))
+    assert "[bold red]x" in out.getvalue()
+    assert "\x1b" not in out.getvalue()
+    assert "\u202e" not in out.getvalue()
 
 
 def test_no_baseline_fails() -> None:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 from command_line import Run
 from played_training import Project
+
+from gate.edges.machine import gpus_seen
 
 
 def _found(ended: str) -> dict[str, dict[str, str]]:
@@ -82,3 +86,37 @@ def test_a_base_commit_that_is_missing_fails(run: Run) -> None:
         "fail",
         "the base commit aaaaaaaaaaaa is not in this clone",
     )
+
+
+@pytest.mark.usefixtures("project")
+def test_on_a_runner_token_and_isolation_are_looked_at(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    variables = {
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_EVENT_NAME": "push",
+        "GITHUB_REPOSITORY": "org/repo",
+        "GITHUB_SHA": "a" * 40,
+        "GITHUB_WORKSPACE": str(tmp_path / "project"),
+        "GITHUB_API_URL": "http://127.0.0.1:9",
+        "GITHUB_TOKEN": "canary-of-the-token",
+    }
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    ended = run("doctor", "--json")
+    found = _found(ended.out)
+    assert found["token"]["found"] == "the API could not be reached (ConnectionError)"
+    assert found["isolation"]["health"] == "fail"
+    assert "canary" not in ended.out + ended.err
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_told_by_the_uuid_that_the_driver_gives(project: Project, run: Run) -> None:
+    text = (project.path / "repro-gate.yml").read_text()
+    (project.path / "repro-gate.yml").write_text(
+        text.replace("train:\n", "train:\n  device: cuda\n", 1)
+    )
+    row = _found(run("doctor", "--json").out)["gpu"]
+    (first, *_) = gpus_seen(os.environ["PATH"]).gpus
+    assert row["health"] == "ok"
+    assert f"{first.uuid} ({first.memory_mib:,} MiB)" in row["found"]

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from evidence_cases import settings_of
+
+from gate.edges.files import LocalFiles
+from gate.execution.training_probe import probe_training
+from gate.records.doctor import TrainingSeen
+from gate.records.runs import Isolation, ProcessRequest, ProcessResult
+from gate.records.settings import IsolationMode
+
+NOBODY = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")
+
+
+class Answering:
+    """A process runner whose processes print one text after the other."""
+
+    def __init__(self, *answers: tuple[int, bytes]) -> None:
+        self.answers = list(answers)
+        self.requests: list[ProcessRequest] = []
+
+    def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
+        del on_line
+        self.requests.append(request)
+        code, output = self.answers.pop(0)
+        return ProcessResult(
+            exit_code=code,
+            timed_out=code < 0,
+            wall_seconds=0.1,
+            output=output,
+            output_bytes=len(output),
+        )
+
+
+def _probe(folder: Path, *answers: tuple[int, bytes], command: str = "python") -> TrainingSeen:
+    settings = settings_of(train={"command": (command, "train.py"), "max_steps": 1})
+    (folder / "run").mkdir(exist_ok=True)
+    return probe_training(
+        settings, NOBODY, folder / "run", LocalFiles(), Answering(*answers), {"PATH": "/bin"}
+    )
+
+
+def test_the_answer_is_found_among_other_output(tmp_path: Path) -> None:
+    answer = b'a warning\nrepro-gate-doctor:{"parts": {"torch": "2.13.0"}, "shm_bytes": 7}\nbye\n'
+    seen = _probe(tmp_path, (0, answer))
+    assert (seen.parts, seen.gpus, seen.shm_bytes) == ({"torch": "2.13.0"}, (), 7)
+
+
+def test_a_python_without_torch_is_told_with_what_to_do(tmp_path: Path) -> None:
+    seen = _probe(tmp_path, (1, b"ModuleNotFoundError: No module named 'torch'\n"))
+    assert seen.problem == "its Python failed: ModuleNotFoundError: No module named 'torch'"
+    assert seen.hint.startswith("Install torch where the training runs")
+
+
+def test_a_launcher_is_asked_through_the_python_beside_it(tmp_path: Path) -> None:
+    seen = _probe(tmp_path, (127, b""), (0, b'repro-gate-doctor:{"parts": {}}'), command="torchrun")
+    assert seen.problem == ""
+
+
+def test_no_python_at_all_is_a_problem(tmp_path: Path) -> None:
+    seen = _probe(tmp_path, (127, b""), command="python3.9")
+    assert seen.problem == "python3.9: not found where the training runs"
+
+
+def test_no_answer_in_time_is_a_problem(tmp_path: Path) -> None:
+    assert _probe(tmp_path, (-9, b"")).problem == "its Python gave no answer within 180 s"
+
+
+@pytest.mark.parametrize("said", [b"[1]", b"{", b'{"parts": 3', b"[" * 5000, b'{"a": NaN}'])
+def test_a_hostile_answer_is_refused(tmp_path: Path, said: bytes) -> None:
+    seen = _probe(tmp_path, (0, b"repro-gate-doctor:" + said))
+    assert seen.problem.startswith("its Python answered something else")
+
+
+def test_a_hostile_answer_of_the_right_form_is_bounded(tmp_path: Path) -> None:
+    said = '{"parts": {"torch": "%s"}, "gpus": %s, "shm_bytes": "many"}'
+    names = "[" + ",".join(['"x"'] * 500) + "]"
+    seen = _probe(tmp_path, (0, b"repro-gate-doctor:" + (said % ("y" * 9000, names)).encode()))
+    assert (len(seen.parts["torch"]), len(seen.gpus), seen.shm_bytes) == (200, 64, None)
+
+
+def test_the_guest_does_not_watch_and_nothing_of_ours_is_handed_on(tmp_path: Path) -> None:
+    processes = Answering((0, b"repro-gate-doctor:{}"))
+    (tmp_path / "run").mkdir()
+    host = {"PATH": "/bin", "GITHUB_TOKEN": "canary"}
+    settings = settings_of(train={"command": ("python", "train.py"), "max_steps": 1})
+    probe_training(settings, NOBODY, tmp_path / "run", LocalFiles(), processes, host)
+    env = processes.requests[0].env
+    assert not [name for name in env if name.startswith(("REPRO_GATE_", "GITHUB_"))]
+    assert env["PYTHONHASHSEED"] == "42"
