@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -133,13 +133,23 @@ class Job:
         entrypoint = ACTION["runs"]["post-entrypoint"]
         return self._start(entrypoint, {**variables, **told}, inputs).result()
 
+    def image_alone(self, entrypoint: str, words: Sequence[str]) -> StepResult:
+        """A step that `uses: docker://` the image: no input, but words of its own."""
+        event = {"GITHUB_EVENT_NAME": "push", "GITHUB_REPOSITORY": "o/model"}
+        place = {"GITHUB_SHA": "a" * 40, "GITHUB_WORKSPACE": "/github/workspace"}
+        return self._start(entrypoint, {**event, **place}, EMPTY, words).result()
+
     def give_workspace_to_runner(self) -> None:
         """As a checkout leaves it."""
         for path in (self.workspace, *self.workspace.rglob("*")):
             os.chown(path, RUNNER_ACCOUNT, RUNNER_ACCOUNT, follow_symlinks=False)
 
     def _start(
-        self, entrypoint: str, variables: Mapping[str, str], inputs: Mapping[str, str]
+        self,
+        entrypoint: str,
+        variables: Mapping[str, str],
+        inputs: Mapping[str, str],
+        words: Sequence[str] = tuple(ACTION["runs"]["args"]),
     ) -> Step:
         name = uuid.uuid4().hex
         files = {
@@ -158,7 +168,7 @@ class Job:
         log = self.temp.parent / f"log-{name}"
         with log.open("wb") as out:
             client = subprocess.Popen(
-                self._command_line(name, entrypoint, environment),
+                [*self._command_line(name, entrypoint, environment), *words],
                 env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -195,5 +205,4 @@ class Job:
             *("--entrypoint", entrypoint),
             *(word for here, there in mounts.items() for word in ("-v", f"{here}:{there}")),
             self.image,
-            *ACTION["runs"]["args"],
         ]
