@@ -7,10 +7,10 @@ bin=${1:?folder of the environment, such as .venv/bin}
 tools=build/api-check
 slice=$tools/slice.json
 paths=(
-  /repos/{owner}/{repo}/issues/{issue_number}/comments
-  /repos/{owner}/{repo}/issues/comments/{comment_id}
-  /repos/{owner}/{repo}/pulls
-  /repos/{owner}/{repo}/statuses/{sha}
+  '/repos/{owner}/{repo}/issues/{issue_number}/comments'
+  '/repos/{owner}/{repo}/issues/comments/{comment_id}'
+  '/repos/{owner}/{repo}/pulls'
+  '/repos/{owner}/{repo}/statuses/{sha}'
   /user
 )
 
