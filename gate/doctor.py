@@ -82,8 +82,8 @@ class Examination:
 
 def examine(asked: Examination, edges: Edges, senses: Senses) -> DoctorReport:
     """Look at everything, each thing once, whatever another came to."""
-    settings, path, about_settings = _settings(asked, edges)
     pull_request = asked.event is not None and asked.event.pull_request is not None
+    settings, path, about_settings = _settings(asked, edges, pull_request=pull_request)
     with _work_folder(asked.out, edges) as work:
         isolation, about_isolation = _isolation(asked, edges, settings, work)
         training = _training(asked.out, edges, settings, isolation, work)
@@ -108,12 +108,15 @@ def examine(asked: Examination, edges: Edges, senses: Senses) -> DoctorReport:
     return DoctorReport(version=VERSION, examined=rows)
 
 
-def _settings(asked: Examination, edges: Edges) -> tuple[GateSettings, Path | None, Examined]:
+def _settings(
+    asked: Examination, edges: Edges, *, pull_request: bool
+) -> tuple[GateSettings, Path | None, Examined]:
     """The settings and where they lie; minimal ones where there are none to be read."""
     try:
         path = find_config(asked.config, asked.start, asked.top)
         text = edges.files.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES)
-        return parse_settings(text, path.name), path, examined_settings(path.name)
+        about = examined_settings(path.name, pull_request=pull_request)
+        return parse_settings(text, path.name), path, about
     except GateError as fault:
         minimal = parse_settings(MINIMAL_FILE.encode("utf-8"), "minimal")
         return minimal, None, failed("settings", fault)

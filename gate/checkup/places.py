@@ -22,9 +22,12 @@ def failed(name: str, fault: GateError, health: Health = Health.FAIL) -> Examine
     return Examined(name=name, health=health, found=found, fix=fault.hint)
 
 
-def examined_settings(source: str) -> Examined:
+def examined_settings(source: str, *, pull_request: bool) -> Examined:
     """Settings that could be read; faults come as `failed`."""
-    return Examined(name="settings", health=Health.OK, found=f"{source} is valid")
+    found = f"{source} is valid"
+    if pull_request:
+        found += " here; what decides on a pull request is that of the base commit"
+    return Examined(name="settings", health=Health.OK, found=found)
 
 
 def examined_clone(clone: CloneSeen) -> tuple[Examined, ...]:
