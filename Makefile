@@ -35,23 +35,28 @@ demo: $(READY) ## Gate an example on this machine and verify the sealed package 
 .PHONY: test
 test: $(READY) ## Run the tests with coverage of gate/ (at least 90 %)
 	$(BIN)/coverage erase
-	$(PYTEST) --cov=gate --cov-branch --cov-report=term --cov-fail-under=90 -m "not gpu and not slow and not docker"
+	$(PYTEST) --cov=gate --cov-branch --cov-report=term --cov-fail-under=90 -m "not gpu and not slow and not docker and not browser"
 
 .PHONY: test-slow
 test-slow: $(READY) ## Run the rest: ranks, ways to start, compilers, whole measurements
-	$(PYTEST) -m "slow and not gpu and not docker"
+	$(PYTEST) -m "slow and not gpu and not docker and not browser"
 
 .PHONY: test-frameworks
 test-frameworks: $(READY) ## Install Lightning, transformers, accelerate and TensorBoard; run their tests
 	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[frameworks]'
 	$(PYTEST) -q tests/frameworks -m "not gpu"
 
+.PHONY: test-browser
+test-browser: $(READY) ## Install playwright and look at the page in the system's Chromium (or $$CHROMIUM)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[browser]'
+	$(PYTEST) -q -rs tests/browser
+
 .PHONY: check
 check: $(READY) ## Formatting, lint, types, floors and the fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(PYTEST) -q -m "not torch and not gpu and not docker" -x
+	$(PYTEST) -q -m "not torch and not gpu and not docker and not browser" -x
 
 .PHONY: format
 format: $(READY) ## Let the formatter and the safe fixes of the linter do their work

@@ -22,6 +22,7 @@ from gate.records.verdict import Verdict
 from gate.records.version import VERSION
 from gate.report.comment import comment_text
 from gate.report.page import page_html
+from gate.report.page_sources import PageSources
 from gate.report.summary import summary_text
 
 PACKAGE = "package.tar"
@@ -136,13 +137,20 @@ def verify_command(verdict: Verdict, request: GateRequest, trusted_keys: str) ->
 
 
 def write_reports(
-    verdict: Verdict, request: GateRequest, links: ReportLinks, files: Files
+    verdict: Verdict,
+    request: GateRequest,
+    links: ReportLinks,
+    files: Files,
+    sources: PageSources | None = None,
 ) -> Reports:
-    """Render the verdict for every reader and write each text to the output folder."""
+    """Render the verdict for every reader and write each text to the output folder.
+
+    The page is drawn from `sources`; a fault has none.
+    """
     gate_id = request.settings.report.gate_id
     comment = comment_text(verdict, links, gate_id=gate_id)
     summary = summary_text(verdict, links, gate_id=gate_id)
-    page = page_html(verdict, links, gate_id=gate_id)
+    page = page_html(verdict, links, gate_id=gate_id, sources=sources)
     documents = {
         "verdict.json": write_document(verdict),
         "comment.md": comment.encode("utf-8"),

@@ -36,6 +36,7 @@ from gate.ports import Files, Progress, Secrets
 from gate.records.report import ReportLinks
 from gate.records.request import GateRequest
 from gate.records.verdict import Verdict
+from gate.report.page_sources import page_sources
 from gate.session import Edges
 from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
 from gate.told_runs import take_over
@@ -223,9 +224,10 @@ def _deliver(
     links = ReportLinks(
         run_url=request.run_url, package_path=str(package.path), verify_command=command
     )
+    drawn = page_sources(gated.verdict, gated.evidence, gated.baseline)
     return Outcome(
         verdict=gated.verdict,
-        reports=write_reports(gated.verdict, request, links, edges.files),
+        reports=write_reports(gated.verdict, request, links, edges.files, drawn),
         sealing=sealing,
         package=package.path,
         out=request.out,

@@ -14,13 +14,15 @@ from pydantic import (
     model_validator,
 )
 
-from gate.records.census import OperatorCensus
+from gate.records.census import MAX_STEP, OperatorCensus
 from gate.records.children import UnattestedChild
 from gate.records.document import Document, Timestamp
 from gate.records.runs import RunRecord
 from gate.records.tampering import Tampering
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
+# numbers that a float can hold: evidence may come from another job
+MAX_BYTES = 2**63
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 KEPT_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}/(output\.txt|state\.safetensors|gradients\.safetensors)$"
 FloatType = Literal["float64", "float32", "float16", "bfloat16"]
@@ -29,7 +31,7 @@ FloatType = Literal["float64", "float32", "float16", "bfloat16"]
 class Point(Document):
     """One number at one step; `hex` is the value, `decimal` lets a person read it."""
 
-    step: int = Field(ge=0)
+    step: int = Field(ge=0, le=MAX_STEP)
     decimal: str = Field(max_length=40)
     hex: str = Field(max_length=40)
 
@@ -78,7 +80,7 @@ class StepDigest(Document):
     `streams` holds what only a diagnosis needs, by stream; a baseline keeps none of it.
     """
 
-    step: int = Field(ge=1)
+    step: int = Field(ge=1, le=MAX_STEP)
     parameters: str = Field(default="", max_length=128)
     streams: dict[str, str] = Field(default_factory=dict)
 
@@ -94,16 +96,16 @@ class StepDigest(Document):
 class StepTiming(Document):
     """Duration of a step, observers left out."""
 
-    step: int = Field(ge=1)
+    step: int = Field(ge=1, le=MAX_STEP)
     seconds: float = Field(ge=0, allow_inf_nan=False)
 
 
 class StepMemory(Document):
     """Memory after a step: resident on the host, allocated on the device."""
 
-    step: int = Field(ge=1)
-    resident_bytes: int = Field(ge=0)
-    device_bytes: int = Field(ge=0)
+    step: int = Field(ge=1, le=MAX_STEP)
+    resident_bytes: int = Field(ge=0, le=MAX_BYTES)
+    device_bytes: int = Field(ge=0, le=MAX_BYTES)
 
 
 class RecorderCost(Document):
@@ -193,8 +195,8 @@ class RunEvidence(Document):
     checkpoint: CheckpointManifest
     environment: Environment
     processes: tuple[GuestProcess, ...]
-    peak_memory_bytes: int = Field(ge=0)
-    device_memory_bytes: int = Field(default=0, ge=0)
+    peak_memory_bytes: int = Field(ge=0, le=MAX_BYTES)
+    device_memory_bytes: int = Field(default=0, ge=0, le=MAX_BYTES)
     memory: tuple[StepMemory, ...] = ()
     recorder: RecorderCost | None = None
     first_step_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)

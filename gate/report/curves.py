@@ -1,99 +1,193 @@
-"""The geometry of a drawn curve; the page's template turns it into SVG."""
+"""The geometry of curves over the steps; the page's template turns it into SVG."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from gate.records.verdict import SeriesSummary
-from gate.report.sparkline import position
+from gate.report.scales import (
+    Pair,
+    Scale,
+    Tick,
+    by_step,
+    envelope,
+    is_thinned,
+    number,
+    step_ticks,
+    ticks,
+)
+from gate.report.wording import count
 
-WIDTH, HEIGHT = 640, 200
-LEFT, RIGHT, TOP, BOTTOM = 76, 12, 12, 28
-MARKED_POINTS = 60
+WIDTH, HEIGHT = 720, 230
+LEFT, RIGHT, TOP, BOTTOM = 92, 14, 14, 30
+MARK_HEIGHT = 20
+DECADE = 10.0
+EQUAL = "equal"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tick:
-    """A label of an axis, at its place in the picture's units."""
+class Line:
+    """A series to draw: a name, values at steps (not finite: a gap), and words for its legend.
 
-    position: float
+    `style` is a number of `page_sources.style_of`: a run looks the same in every picture.
+    """
+
+    name: str
+    style: int
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    words: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mark:
+    """A step that is pointed out."""
+
+    step: int
     label: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Curve:
-    """A series as line pieces (`x,y x,y ...`) and single points, with its axes' labels.
-
-    A value that is missing or not finite leaves a gap; `gaps` counts them.
-    """
+class DrawnLine:
+    """A line as SVG path data; `gaps` marks above the picture where a value is not finite."""
 
     name: str
-    source: str
-    last: str
-    pieces: tuple[str, ...]
-    points: tuple[tuple[float, float], ...]
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
-    gaps: int
+    words: str
+    style: int
+    path: str
+    gaps: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Scale:
-    """Maps a range of numbers to a range of the picture."""
+class DrawnMark:
+    """A mark's place; its label stands at `y`, `anchor` says on which side of it."""
 
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def at(self, value: float) -> float:
-        share = position(value, self.low, self.high)
-        return round(self.start + share * (self.end - self.start), 1)
+    x: float
+    y: float
+    anchor: str
+    label: str
 
 
-def curve(series: SeriesSummary) -> Curve:
-    """Lay a series out in a picture of WIDTH by HEIGHT units."""
-    pairs = list(zip(series.steps, series.values, strict=True))
-    finite = [value for _, value in pairs if value is not None and math.isfinite(value)]
-    low, high = min(finite, default=0.0), max(finite, default=0.0)
-    x = _Scale(
-        low=min(series.steps, default=0),
-        high=max(series.steps, default=0),
-        start=LEFT,
-        end=WIDTH - RIGHT,
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chart:
+    """Lines over the steps in a picture of WIDTH by HEIGHT units, with axes and words.
+
+    The labels of marks stand in `head` units above it, so that they hide no line.
+    """
+
+    title: str
+    lines: tuple[DrawnLine, ...]
+    marks: tuple[DrawnMark, ...]
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def head(self) -> int:
+        """The room above the picture that the labels of its marks take."""
+        return MARK_HEIGHT * len(self.marks)
+
+
+def chart(
+    title: str,
+    lines: tuple[Line, ...],
+    marks: tuple[Mark, ...] = (),
+    *,
+    distances: bool = False,
+) -> Chart:
+    """Lay lines out over one another. `distances` are drawn on a logarithmic axis from zero up."""
+    steps = [edge(line.steps) for line in lines if line.steps for edge in (min, max)]
+    x = Scale(low=min(steps, default=0), high=max(steps, default=0), start=LEFT, end=WIDTH - RIGHT)
+    values = [value for line in lines for value in line.values if math.isfinite(value)]
+    y = _distance_scale(values) if distances else _plain_scale(values)
+    return Chart(
+        title=title,
+        lines=tuple(_drawn(line, x, y) for line in lines),
+        marks=_drawn_marks(marks, x),
+        x_ticks=step_ticks(x),
+        y_ticks=_y_ticks(y, values, distances=distances),
+        notes=_notes(lines),
     )
-    y = _Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP)
-    pieces = _pieces(pairs, x, y)
-    points = [point for piece in pieces for point in piece]
-    return Curve(
-        name=series.name,
-        source=series.source,
-        last=series.last_decimal,
-        pieces=tuple(" ".join(f"{px},{py}" for px, py in piece) for piece in pieces),
-        points=tuple(points) if len(points) <= MARKED_POINTS else (),
-        x_ticks=_ticks(x, lambda value: f"{value:.0f}"),
-        y_ticks=_ticks(y, lambda value: f"{value:.4g}") if finite else (),
-        gaps=len(pairs) - len(finite),
+
+
+def _plain_scale(values: list[float]) -> Scale:
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    return Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP)
+
+
+def _distance_scale(values: list[float]) -> Scale:
+    """From a decade below the smallest distance, so that the ground is left for `equal`."""
+    positive = [value for value in values if value > 0]
+    # the smallest positive float has no tenth
+    low = max(min(positive, default=1.0) / DECADE, math.ulp(0.0))
+    high = max(max(positive, default=1.0), low * DECADE)
+    return Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP, logarithmic=True)
+
+
+def _y_ticks(y: Scale, values: list[float], *, distances: bool) -> tuple[Tick, ...]:
+    found = ticks(y, number) if values else ()
+    if not distances or not found:
+        return found
+    return (Tick(position=y.start, label=EQUAL), *found[1:])
+
+
+def _notes(lines: tuple[Line, ...]) -> tuple[str, ...]:
+    """What a reader must know to take the picture for what it is."""
+    notes = [
+        f"{line.name}: {count(gaps, 'value')} not finite (marked above the curve)"
+        for line in lines
+        if (gaps := sum(not math.isfinite(value) for value in line.values))
+    ]
+    longest = max((len(line.steps) for line in lines if is_thinned(line.steps)), default=0)
+    if longest:
+        notes.append(
+            f"{longest:,} points are too many to draw: of each stretch of steps the lowest and "
+            "the highest value are shown"
+        )
+    return tuple(notes)
+
+
+def _drawn(line: Line, x: Scale, y: Scale) -> DrawnLine:
+    # a thinned curve rests on the order, which evidence of another job only claims to have
+    pairs: list[Pair] = sorted(zip(line.steps, line.values, strict=True), key=by_step)
+    if is_thinned(line.steps):
+        pairs = envelope(pairs, int(x.low), int(x.high))
+    gaps = [x.at(step) for step, value in pairs if not math.isfinite(value)]
+    return DrawnLine(
+        name=line.name,
+        words=line.words,
+        style=line.style,
+        path=_path(pairs, x, y),
+        gaps="".join(f"M{place},{TOP - 10}v8" for place in gaps),
     )
 
 
-def _pieces(
-    pairs: list[tuple[int, float | None]], x: _Scale, y: _Scale
-) -> list[list[tuple[float, float]]]:
-    """Runs of neighbouring finite values."""
-    pieces: list[list[tuple[float, float]]] = [[]]
+def _path(pairs: list[Pair], x: Scale, y: Scale) -> str:
+    """Path data with a piece for each run of neighbouring finite values."""
+    words: list[str] = []
+    opened = False
     for step, value in pairs:
-        if value is not None and math.isfinite(value):
-            pieces[-1].append((x.at(step), y.at(value)))
-        elif pieces[-1]:
-            pieces.append([])
-    return [piece for piece in pieces if piece]
+        if not math.isfinite(value):
+            opened = False
+            continue
+        place = f"{x.at(step)},{y.at(value)}"
+        # a piece of one point has no length: a line of length zero shows as a dot
+        words.append(place if opened else f"M{place}h0L{place}")
+        opened = True
+    return " ".join(words)
 
 
-def _ticks(scale: _Scale, label: Callable[[float], str]) -> tuple[Tick, ...]:
-    """The ends and the middle of an axis, or the one value that there is."""
-    middle = scale.low / 2 + scale.high / 2
-    values = (middle,) if scale.high == scale.low else (scale.low, middle, scale.high)
-    return tuple(Tick(position=scale.at(value), label=label(value)) for value in values)
+def _drawn_marks(marks: tuple[Mark, ...], x: Scale) -> tuple[DrawnMark, ...]:
+    found = []
+    for row, mark in enumerate(marks):
+        place = x.at(min(max(mark.step, x.low), x.high))
+        left_half = place < (LEFT + WIDTH - RIGHT) / 2
+        found.append(
+            DrawnMark(
+                x=place,
+                y=-MARK_HEIGHT * row,
+                anchor="start" if left_half else "end",
+                label=mark.label,
+            )
+        )
+    return tuple(found)

@@ -144,7 +144,7 @@ def test_the_page_stands_alone_and_escapes_names(tmp_path: Path, run: Run) -> No
     assert page.startswith("<!doctype html>")
     assert "<script" not in page
     assert "/~4script&gt;" in page
-    assert "@media (prefers-color-scheme: dark)" in page
+    assert "@media screen and (prefers-color-scheme: dark)" in page
     assert "<h1>1 leaf differs, equal: 1 tensor and 0 values</h1>" in page
 
 

@@ -1,17 +1,14 @@
-"""Numbers, curves and their order, as a reader sees them."""
+"""Numbers and their order, as a reader sees them."""
 
 from __future__ import annotations
 
 import math
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from report_cases import delta, digest
-from report_outcomes import BROKEN_SERIES
 
-from gate.records.verdict import SeriesSummary
-from gate.report.curves import HEIGHT, WIDTH, curve
 from gate.report.differences import worst_first
 from gate.report.sparkline import BLOCKS, GAP, sparkline
 from gate.report.wording import (
@@ -115,27 +112,3 @@ def test_a_line_is_never_wider_than_asked(values: list[float | None]) -> None:
     assert set(line) <= {*BLOCKS, GAP}
     missing = any(value is None or not math.isfinite(value) for value in values)
     assert missing == (GAP in line)
-
-
-@given(VALUES)
-@example([0.0, 5e-324])
-def test_every_drawn_point_lies_in_the_picture(values: list[float | None]) -> None:
-    steps = tuple(range(1, len(values) + 1))
-    series = SeriesSummary(
-        name="loss", source="guest", steps=steps, values=tuple(values), last_decimal=""
-    )
-    drawn = curve(series)
-    pairs = [pair.split(",") for piece in drawn.pieces for pair in piece.split(" ")]
-    assert all(0 <= float(x) <= WIDTH and 0 <= float(y) <= HEIGHT for x, y in pairs)
-    assert len(pairs) + drawn.gaps == len(values)
-
-
-def test_a_hole_parts_a_curve() -> None:
-    drawn = curve(BROKEN_SERIES)
-    assert len(drawn.pieces) == 2
-    assert [tick.label for tick in drawn.x_ticks] == ["1", "12", "24"]
-
-
-def test_a_level_curve_has_one_label() -> None:
-    flat = BROKEN_SERIES.model_copy(update={"steps": (1, 2), "values": (0.5, 0.5)})
-    assert [tick.label for tick in curve(flat).y_ticks] == ["0.5"]

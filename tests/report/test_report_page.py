@@ -2,54 +2,57 @@
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
-
 import pytest
 from hypothesis import given, settings
+from page_cases import baseline_entry, repeat_apart, sources
+from page_reader import Page
+from pydantic import ValidationError
 from report_cases import LINKS, SERIES, delta
 from report_hostile import HOSTILE, poisoned
-from report_outcomes import BROKEN_SERIES, CASES, CODE_DRIFT, REPRODUCED
+from report_outcomes import BROKEN_SERIES, CASES, CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 
+from gate.records.evidence import RunEvidence
 from gate.records.report import ReportLinks
-from gate.records.verdict import Finding, Severity
-from gate.report.page import page_html
+from gate.records.verdict import Finding, SeriesSummary, Severity
+from gate.report.page import PAGE_BYTES, page_html
 
-VOID = {"meta", "path", "circle", "polyline"}
-
-
-class Page(HTMLParser):
-    """Tags in order, and a check that they are well nested."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self._open: list[str] = []
-        self.feed(text)
-        assert self._open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
-            assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-    def count(self, tag: str) -> int:
-        return sum(name == tag for name, _ in self.tags)
+FREE_OF = {"script", "link", "img", "iframe", "object", "embed", "form", "base"}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_page_is_well_formed_and_stands_alone(name: str) -> None:
-    page = Page(page_html(CASES[name], LINKS))
-    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in page.tags}
-    assert [attrs["href"] for tag, attrs in page.tags if tag == "a"] == [LINKS.run_url]
+    page = Page(page_html(CASES[name], LINKS, sources=sources(apart_from=3)))
+    assert not FREE_OF & {tag for tag, _ in page.tags}
+    addresses = [attrs["href"] or "" for tag, attrs in page.tags if tag == "a"]
+    assert [one for one in addresses if not one.startswith("#")] == [LINKS.run_url]
     assert page.count("h1") == 1
+
+
+def test_every_link_inside_the_page_leads_somewhere_and_no_id_comes_twice() -> None:
+    page = Page(page_html(NONDETERMINISTIC, LINKS, sources=sources(apart_from=3)))
+    ids = [attrs["id"] or "" for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    named = {
+        name.removeprefix("#")
+        for tag, attrs in page.tags
+        for key in ("href", "aria-labelledby", "aria-describedby")
+        if (name := attrs.get(key)) and (tag != "a" or name.startswith("#"))
+    }
+    assert named <= set(ids)
+
+
+def test_every_picture_has_a_title_and_words() -> None:
+    page = Page(page_html(NONDETERMINISTIC, LINKS, sources=sources(apart_from=3)))
+    pictures = [attrs for tag, attrs in page.tags if tag == "svg" and "aria-hidden" not in attrs]
+    assert len(pictures) == 6
+    assert all(one["role"] == "img" and one["aria-labelledby"] for one in pictures)
+    # one of the titles is the page's own
+    assert page.count("title") - 1 == page.count("desc") == len(pictures)
+
+
+def test_every_heading_of_a_table_says_what_it_heads() -> None:
+    page = Page(page_html(NONDETERMINISTIC, LINKS, sources=sources(apart_from=3)))
+    assert {attrs.get("scope") for tag, attrs in page.tags if tag == "th"} == {"col", "row"}
 
 
 def test_the_page_says_verdict_cause_and_next_command() -> None:
@@ -60,8 +63,8 @@ def test_the_page_says_verdict_cause_and_next_command() -> None:
     assert "gate lm" in text
 
 
-def test_the_page_follows_the_readers_choice_of_colours() -> None:
-    assert "@media (prefers-color-scheme: dark)" in page_html(REPRODUCED, LINKS)
+def test_the_page_follows_the_readers_choice_of_colours_on_a_screen_only() -> None:
+    assert "@media screen and (prefers-color-scheme: dark)" in page_html(REPRODUCED, LINKS)
 
 
 def test_without_a_cause_the_outcome_is_explained() -> None:
@@ -71,19 +74,22 @@ def test_without_a_cause_the_outcome_is_explained() -> None:
 
 def test_a_page_without_command_address_and_series_leaves_them_out() -> None:
     page = Page(page_html(REPRODUCED.model_copy(update={"series": ()}), ReportLinks()))
-    assert {"a", "svg", "pre"} & {tag for tag, _ in page.tags} == set()
+    assert {"svg", "pre", "figure"} & {tag for tag, _ in page.tags} == set()
+    assert [attrs["href"] for tag, attrs in page.tags if tag == "a"] == [
+        "#verdict", "#verdict", "#details",
+    ]  # fmt: skip
 
 
-def test_a_curve_with_a_hole_is_drawn_in_two_pieces() -> None:
+def test_without_evidence_the_verdicts_own_curve_is_drawn_and_its_holes_are_told() -> None:
     verdict = REPRODUCED.model_copy(update={"series": (BROKEN_SERIES,)})
     page = Page(page_html(verdict, LINKS))
-    assert page.count("polyline") == 2
-    assert "2 without a finite value" in page.text
+    assert page.classes("gaps") == 1
+    assert "strict-1: 2 values not finite (marked above the curve)" in page.text
 
 
 def test_more_curves_than_twelve_are_counted() -> None:
     page = Page(page_html(REPRODUCED.model_copy(update={"series": SERIES * 7}), LINKS))
-    assert page.count("svg") == 12
+    assert page.count("figure") == 12
     assert "and 2 more" in page.text
 
 
@@ -98,7 +104,59 @@ def test_what_is_left_out_is_counted() -> None:
     assert "and 4 more" in text
 
 
+def test_runs_that_part_are_shown_where_how_far_and_on_what() -> None:
+    verdict = NONDETERMINISTIC.model_copy(
+        update={"repeat": repeat_apart(3, "state/model/0/loss.weight")}
+    )
+    found = sources(apart_from=3)
+    text = Page(page_html(verdict, LINKS, sources=found)).text
+    assert "step 3: strict-2 ≠ strict-1" in text
+    assert "Layers: strict-2 against strict-1, at the end" in text
+    assert "only digests are kept, so this shows what differs, not how far" in text
+    assert "gradients: differs at 4 of 6 steps observed, first at step 3" in text
+    assert "What the script did to the knobs (3)" in text
+
+
+def test_a_baselines_curve_stands_beside_the_runs() -> None:
+    found = sources()
+    drawn = type(found)(runs=found.runs, entry=baseline_entry())
+    assert "baseline last" in Page(page_html(REPRODUCED, LINKS, sources=drawn)).text
+
+
+@pytest.mark.parametrize("steps", [2_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_long_trainings_make_a_page_below_two_megabytes(steps: int) -> None:
+    found = sources(steps, apart_from=steps // 2)
+    summary = SeriesSummary(name="loss", source="guest", steps=(), values=(), last_decimal="0.7")
+    repeat = repeat_apart(steps // 2)
+    verdict = NONDETERMINISTIC.model_copy(update={"repeat": repeat, "series": (summary,)})
+    page = page_html(verdict, LINKS, sources=found)
+    assert f"{steps:,} points are too many to draw" in page
+    assert len(page.encode()) < PAGE_BYTES
+
+
+def test_a_page_that_is_too_long_shows_less_and_counts_it() -> None:
+    assert CODE_DRIFT.baseline is not None
+    metrics = tuple(delta(step, 0.1, within=False, metric="損" * 120) for step in range(1, 2001))
+    many = CODE_DRIFT.baseline.model_copy(update={"metrics": metrics})
+    page = page_html(
+        CODE_DRIFT.model_copy(update={"baseline": many, "repeat": many, "base_run": many}), LINKS
+    )
+    assert len(page.encode()) < PAGE_BYTES
+    assert "and 1,500 more" in page
+
+
+def test_figures_that_no_machine_has_are_no_evidence() -> None:
+    run = sources().runs[0]
+    for field in ("resident_bytes", "device_bytes", "step"):
+        memory = run.memory[0].model_copy(update={field: 10**400})
+        with pytest.raises(ValidationError, match="less than or equal to"):
+            RunEvidence.model_validate_json(
+                run.model_copy(update={"memory": (memory,)}).model_dump_json()
+            )
+
+
 HARMLESS = Page(page_html(poisoned(CODE_DRIFT, "x"), LINKS))
+HARMLESS_RUNS = Page(page_html(poisoned(CODE_DRIFT, "x"), LINKS, sources=sources(name="x")))
 
 
 @settings(max_examples=40, deadline=None)
@@ -107,3 +165,17 @@ def test_hostile_text_changes_no_tag(text: str) -> None:
     hostile = Page(page_html(poisoned(CODE_DRIFT, f"x{text}"), LINKS))
     assert [tag for tag, _ in hostile.tags] == [tag for tag, _ in HARMLESS.tags]
     assert not {"\u202e", "\u200b", "\x1b", "\x00"} & set(hostile.text)
+
+
+def _kinds(page: Page) -> set[tuple[str, frozenset[str]]]:
+    """Tags with the names of their attributes; a name with a slash has a map of its own."""
+    return {(tag, frozenset(attrs)) for tag, attrs in page.tags}
+
+
+@settings(max_examples=40, deadline=None)
+@given(HOSTILE)
+def test_hostile_text_of_the_runs_brings_no_tag_and_no_attribute(text: str) -> None:
+    name = f"x{text}"[:100]
+    page = Page(page_html(poisoned(CODE_DRIFT, name), LINKS, sources=sources(name=name)))
+    assert _kinds(page) <= _kinds(HARMLESS_RUNS)
+    assert not {"\u202e", "\u200b", "\x1b", "\x00"} & set(page.text)

@@ -1,0 +1,67 @@
+"""What a page is drawn from, besides the verdict: all of it may be missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.comparison import Comparison
+from gate.records.evidence import EvidenceSet, MetricSeries, RunEvidence
+from gate.records.verdict import Verdict
+
+BASELINE = "baseline"
+REFERENCE = "strict-1"
+LOOKS = (REFERENCE, "strict-2", "default-1", "default-2", BASELINE, "base-1", "base-2")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PageSources:
+    """The runs' evidence and the baseline's entry."""
+
+    runs: tuple[RunEvidence, ...] = ()
+    entry: BaselineEntry | None = None
+
+    def side(self, name: str) -> RunEvidence | BaselineEntry | None:
+        """A run by its label, or the baseline's entry."""
+        if name == BASELINE:
+            return self.entry
+        return next((run for run in self.runs if run.run.label == name), None)
+
+    @property
+    def reference(self) -> RunEvidence | None:
+        """The run that the others are held against."""
+        return next((run for run in self.runs if run.run.label == REFERENCE), None)
+
+    def series(self, metric: str) -> tuple[tuple[str, MetricSeries], ...]:
+        """Every series of that name: the reference's, the baseline's, then the others'."""
+        order = sorted(self.runs, key=lambda run: run.run.label != REFERENCE)
+        sides = [(run.run.label, run.metrics) for run in order]
+        if self.entry is not None:
+            sides.insert(1, (BASELINE, self.entry.metrics))
+        return tuple(
+            (label, series)
+            for label, metrics in sides
+            for series in metrics
+            if series.name == metric
+        )
+
+
+def page_sources(verdict: Verdict, evidence: EvidenceSet, baseline: Baseline | None) -> PageSources:
+    """The sources of a page; the entry is the one that the verdict says it was held against."""
+    facts = verdict.baseline_facts
+    if facts is None or baseline is None:
+        return PageSources(runs=evidence.runs)
+    wanted = (facts.commit, facts.recorded_at)
+    found = (one for one in baseline.entries if (one.commit, one.recorded_at) == wanted)
+    return PageSources(runs=evidence.runs, entry=next(found, None))
+
+
+def differing(verdict: Verdict) -> tuple[Comparison, ...]:
+    """The comparisons of this verdict whose sides differ, the most telling first."""
+    known = (verdict.repeat, verdict.base_run, verdict.baseline)
+    return tuple(one for one in known if one is not None and one.differs)
+
+
+def style_of(name: str) -> int:
+    """The number of a run's look, the same in every picture; 7 is everybody else's."""
+    return LOOKS.index(name) if name in LOOKS else len(LOOKS)

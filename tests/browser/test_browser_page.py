@@ -1,0 +1,147 @@
+"""The page in a real browser: quiet, alone, reachable by keyboard, legible everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+Opened = Callable[..., Any]
+
+PAGES = ("differs", "equal", "long")
+SCHEMES = ("light", "dark")
+# relative luminance and contrast as WCAG 2 defines them
+CONTRASTS = """
+() => {
+  const parts = text => text.match(/[0-9.]+/g).map(Number);
+  const over = (top, under) => {
+    const [r, g, b, a = 1] = top;
+    return [r, g, b].map((value, place) => value * a + under[place] * (1 - a));
+  };
+  const light = colour => {
+    const [r, g, b] = colour.map(v => v / 255).map(
+      v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = element => {
+    const above = element.parentElement ? ground(element.parentElement) : [255, 255, 255];
+    return over(parts(getComputedStyle(element).backgroundColor), above);
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    const told = walker.currentNode.data.trim().slice(0, 40);
+    if (!told || ["title", "desc"].includes(element.tagName)) continue;
+    const style = getComputedStyle(element);
+    const svg = element instanceof SVGElement;
+    const under = ground(svg ? element.closest("figure") : element);
+    const text = over(parts(svg ? style.fill : style.color), under);
+    const [one, other] = [light(text), light(under)].sort((a, b) => b - a);
+    const ratio = (one + 0.05) / (other + 0.05);
+    if (ratio < 4.5) found.push(`${ratio.toFixed(2)}: ${told}`);
+  }
+  return found;
+}
+"""
+FOCUSED = """
+() => {
+  const on = document.activeElement;
+  const style = getComputedStyle(on);
+  return {
+    place: [...document.querySelectorAll("summary")].indexOf(on),
+    text: on.textContent.trim(),
+    outline: style.outlineStyle,
+    seen: on.getBoundingClientRect().right > 0,
+  };
+}
+"""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_it_asks_for_nothing_and_complains_of_nothing(
+    opened: Opened, pages: dict[str, Path], name: str
+) -> None:
+    page = opened(name)
+    page.wait_for_load_state("networkidle")
+    assert page.asked == [pages[name].as_uri()]
+    assert page.said == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("width", [380, 1000])
+def test_it_does_not_scroll_sideways(opened: Opened, name: str, width: int) -> None:
+    page = opened(name, width=width)
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_keyboard_reaches_every_fold_in_order_and_shows_where_it_is(opened: Opened) -> None:
+    page = opened()
+    folds = page.locator("summary").count()
+    reached = []
+    for _ in range(200):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(FOCUSED)
+        assert focused["outline"] != "none", focused["text"]
+        if focused["place"] >= 0:
+            reached.append(focused["place"])
+        if len(reached) == folds:
+            break
+    assert reached == list(range(folds))
+
+
+def test_the_first_stop_is_a_way_to_the_verdict(opened: Opened) -> None:
+    page = opened()
+    page.keyboard.press("Tab")
+    focused = page.evaluate(FOCUSED)
+    assert (focused["text"], focused["seen"]) == ("To the verdict in short", True)
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "verdict"
+
+
+def test_a_fold_opens_with_the_keyboard(opened: Opened) -> None:
+    page = opened("equal")
+    fold = page.locator("details").first
+    assert fold.get_attribute("open") is None
+    fold.locator("summary").focus()
+    page.keyboard.press("Enter")
+    assert fold.get_attribute("open") is not None
+    assert fold.locator("table").is_visible()
+
+
+def test_dark_and_light_both_apply(opened: Opened) -> None:
+    grounds = [
+        opened(scheme=scheme).evaluate("getComputedStyle(document.body).backgroundColor")
+        for scheme in SCHEMES
+    ]
+    assert grounds == ["rgb(255, 255, 255)", "rgb(13, 17, 23)"]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", ["differs", "equal"])
+def test_all_text_stands_out_from_its_ground(opened: Opened, name: str, scheme: str) -> None:
+    page = opened(name, scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert page.evaluate(CONTRASTS) == []
+
+
+def test_paper_is_white_and_shows_what_is_folded(opened: Opened) -> None:
+    page = opened(scheme="dark")
+    folded = page.locator("details:not([open]) table").first
+    assert not folded.is_visible()
+    page.emulate_media(media="print", color_scheme="dark")
+    assert folded.is_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_pictures_have_names_for_those_who_cannot_see_them(opened: Opened) -> None:
+    page = opened()
+    assert page.get_by_role("img", name="loss over the steps").count() == 1
+    assert page.get_by_role("img", name="Step times of each run").count() == 1
+    assert page.get_by_role("region", name="What was measured (3)").count() == 0
+    assert page.get_by_role("region", name="At a glance").count() == 1

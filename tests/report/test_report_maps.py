@@ -1,0 +1,156 @@
+"""Where two sides differ: layers at the end, streams over the steps; and the full tables."""
+
+from __future__ import annotations
+
+import pytest
+from evidence_cases import evidence_set_of
+from page_cases import baseline_entry, repeat_apart, sources
+from report_cases import against_baseline, tensor
+from report_outcomes import CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
+
+from gate.records.baseline import Baseline
+from gate.records.comparison import TensorChange
+from gate.records.verdict import Verdict
+from gate.report.difference_map import DifferenceMap, difference_map, taken_apart
+from gate.report.layout import Limits
+from gate.report.page_sources import PageSources, page_sources
+from gate.report.page_tables import page_sections
+from gate.report.stream_map import stream_map
+
+WEIGHT, BIAS = "state/model/0/loss.weight", "state/model/0/head.bias"
+LIMITS = Limits(deltas=50, rows=50)
+
+
+def apart(*names: str) -> Verdict:
+    return NONDETERMINISTIC.model_copy(update={"repeat": repeat_apart(3, *names)})
+
+
+def cells(found: DifferenceMap | None) -> dict[tuple[str, str], tuple[str, str]]:
+    assert found is not None
+    return {
+        (layer, column): (cell.kind, cell.text)
+        for one in found.maps
+        for layer, row in one.rows
+        for column, cell in zip(one.columns, row, strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("state/model/0/head.weight", ("state/model/0", "head", "weight")),
+        ("state/model/0/h.0.mlp.bias", ("state/model/0", "h.0.mlp", "bias")),
+        ("state/optimizer/0/state/1/exp_avg", ("state/optimizer/0/state", "1", "exp_avg")),
+        ("weight", ("", "", "weight")),
+        ("", ("", "", "")),
+    ],
+)
+def test_a_name_is_part_layer_and_what(name: str, place: tuple[str, str, str]) -> None:
+    assert taken_apart(name) == place
+
+
+def test_a_map_shows_what_differs_and_what_does_not() -> None:
+    found = difference_map(apart(WEIGHT), sources(apart_from=3))
+    assert cells(found) == {
+        ("head", "bias"): ("equal", "="),
+        ("head", "weight"): ("none", ""),
+        ("loss", "bias"): ("none", ""),
+        ("loss", "weight"): ("changed", "≠"),
+    }
+
+
+def test_a_tensor_that_only_one_side_has_says_so() -> None:
+    compared = against_baseline(tensors=(tensor(WEIGHT), tensor(BIAS, TensorChange.MISSING)))
+    found = difference_map(CODE_DRIFT.model_copy(update={"baseline": compared}), sources())
+    assert cells(found)["loss", "weight"] == ("changed", "≠")
+    assert cells(found)["head", "bias"] == ("missing", "missing")
+
+
+def test_the_entry_of_a_page_is_the_one_that_was_used() -> None:
+    used = baseline_entry()
+    other = used.model_copy(update={"commit": "b" * 40})
+    runs = evidence_set_of(*sources().runs)
+    found = page_sources(REPRODUCED, runs, Baseline(entries=(other, used)))
+    assert found == PageSources(runs=runs.runs, entry=used)
+    assert page_sources(REPRODUCED, runs, None).entry is None
+
+
+def test_equal_runs_have_no_map() -> None:
+    assert difference_map(REPRODUCED, sources()) is None
+    assert stream_map(REPRODUCED, sources()) is None
+
+
+def test_layers_stand_in_the_order_of_their_numbers() -> None:
+    names = [f"model/h.{number}.w" for number in (10, 9, 1)]
+    found = difference_map(apart(*names), PageSources())
+    assert found is not None
+    assert [layer for layer, _ in found.maps[0].rows] == ["h.1", "h.9", "h.10"]
+
+
+def test_layers_that_do_not_fit_are_counted_and_those_that_differ_come_first() -> None:
+    names = [f"model/layer{number}.weight" for number in range(200)]
+    found = difference_map(apart(*names), PageSources())
+    assert found is not None
+    assert (len(found.maps[0].rows), found.maps[0].omitted) == (150, 50)
+
+
+def test_streams_show_where_they_are_equal_differ_or_were_not_observed() -> None:
+    found = stream_map(apart(WEIGHT), sources(apart_from=4))
+    assert found is not None
+    rows = {row.name: row for row in found.rows}
+    assert list(rows) == ["random.torch", "gradients", "parameters"]
+    assert rows["random.torch"].words == "random.torch: equal (3 steps observed)"
+    assert [bar.kind for bar in rows["random.torch"].bars] == ["equal"] * 3
+    assert [bar.kind for bar in rows["gradients"].bars] == ["equal", "differs"]
+    assert rows["gradients"].words == (
+        "gradients: differs at 3 of 6 steps observed, first at step 4"
+    )
+
+
+def test_of_many_steps_one_that_differs_does_not_vanish() -> None:
+    found = stream_map(apart(WEIGHT), sources(10_000, apart_from=10_000))
+    assert found is not None
+    gradients = next(row for row in found.rows if row.name == "gradients")
+    assert [bar.kind for bar in gradients.bars] == ["equal", "differs"]
+
+
+def test_a_baseline_has_the_parameters_alone() -> None:
+    both = PageSources(runs=sources().runs, entry=baseline_entry(apart_from=2))
+    found = stream_map(CODE_DRIFT, both)
+    assert found is not None
+    assert [row.name for row in found.rows] == ["parameters"]
+
+
+def test_a_comparison_without_its_evidence_has_no_streams() -> None:
+    assert stream_map(apart(WEIGHT), PageSources()) is None
+
+
+def test_the_page_has_a_table_for_all_that_the_runs_left() -> None:
+    found = page_sections(apart(WEIGHT), sources(apart_from=3), LIMITS)
+    assert [section.title for section in found] == [
+        "What was measured (3)",
+        "Metrics (3)",
+        "Training state of strict-1 (2)",
+        "Environment, side by side (6)",
+        "Knobs as attested by the training (2)",
+        "What the script did to the knobs (3)",
+        "Processes without a guest (3)",
+        "Notes of the runs (9)",
+    ]
+    assert page_sections(REPRODUCED, PageSources(), LIMITS) == ()
+
+
+def test_an_environment_that_moved_says_no() -> None:
+    both = PageSources(runs=sources().runs, entry=baseline_entry())
+    found = page_sections(REPRODUCED, both, LIMITS)[3].table
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in found.rows}
+    assert rows["torch"] == ["NO", "2.12.1", "2.13.0", "2.13.0", "2.13.0"]
+    assert rows["device"][0] == "yes"
+
+
+def test_a_tensor_says_on_which_side_it_is_another() -> None:
+    found = page_sections(apart(WEIGHT), sources(), LIMITS)[2].table
+    assert found.headings[4:] == ("strict-2 and strict-1",)
+    assert [(row[0].text, row[4].text) for row in found.rows] == [
+        (BIAS, "equal"), (WEIGHT, "changed"),
+    ]  # fmt: skip

@@ -1,0 +1,117 @@
+"""Evidence for pages: several runs over some steps, equal or not, with everything that is shown."""
+
+from __future__ import annotations
+
+import math
+
+from evidence_cases import PARTS, manifest_of, record_of, series_of
+from report_cases import FACTS, comparison, digest, tensor
+
+from gate.records.baseline import BaselineEntry
+from gate.records.children import UnattestedChild
+from gate.records.comparison import Comparison
+from gate.records.evidence import (
+    Environment,
+    GuestProcess,
+    RunEvidence,
+    StepDigest,
+    StepMemory,
+    StepTiming,
+)
+from gate.records.tampering import Tampering, TamperKind
+from gate.report.page_sources import PageSources
+
+METRIC = "loss"
+MEBIBYTE = 2**20
+
+
+def curve(steps: int, *, apart_from: int | None = None, by: float = 1e-6) -> tuple[float, ...]:
+    """A training's loss; from step `apart_from` on it is another one."""
+    return tuple(
+        2 * math.exp(-step / steps) + (by if apart_from and step >= apart_from else 0.0)
+        for step in range(1, steps + 1)
+    )
+
+
+def digests(steps: int, apart_from: int | None) -> tuple[StepDigest, ...]:
+    """Parameters and gradients at every step, the random state at every second one."""
+
+    def text(stream: str, step: int) -> str:
+        moved = apart_from is not None and step >= apart_from and stream != "random"
+        return f"sha256:{digest(f'{stream} {step} {moved}')}"
+
+    return tuple(
+        StepDigest(
+            step=step,
+            parameters=text("parameters", step),
+            streams={"gradients": text("gradients", step)}
+            | ({"random.torch": text("random", step)} if step % 2 else {}),
+        )
+        for step in range(1, steps + 1)
+    )
+
+
+def run_evidence(
+    label: str, steps: int = 6, *, apart_from: int | None = None, name: str = METRIC
+) -> RunEvidence:
+    """A run with everything that a page shows; `name` stands wherever a text is free."""
+    deed = Tampering(
+        step=2, kind=TamperKind.SWITCH, name=name, before="on", after="off", file="train.py",
+        line=7, closed=False, restored=True, rank=0, pid=7,
+    )  # fmt: skip
+    child = UnattestedChild(
+        rank=0, pid=7, command=name, reason="was started with -I", file="train.py", line=9
+    )
+    return RunEvidence(
+        run=record_of(label),
+        metrics=(series_of(curve(steps, apart_from=apart_from), name=name),),
+        steps=digests(steps, apart_from),
+        timings=tuple(
+            StepTiming(step=step, seconds=0.01 + 0.001 * (step % 7)) for step in range(1, steps + 1)
+        ),
+        checkpoint=manifest_of(
+            **{f"state/model/0/{name}.weight": b"one", "state/model/0/head.bias": b"two"}
+        ),
+        environment=Environment(parts={**PARTS, "os": name}),
+        processes=(GuestProcess(pid=7, applied={"threads": "1", name: name}, problems=(name,)),),
+        peak_memory_bytes=300 * MEBIBYTE,
+        memory=tuple(
+            StepMemory(step=step, resident_bytes=(300 + step % 3) * MEBIBYTE, device_bytes=0)
+            for step in range(1, steps + 1)
+        ),
+        first_step_seconds=1.5,
+        notes=(f"note: {name}",),
+        tampering=(deed,),
+        tampered=3,
+        children=(child,),
+    )
+
+
+def sources(steps: int = 6, *, apart_from: int | None = None, name: str = METRIC) -> PageSources:
+    """Two strict runs, the second apart from a step on, and a default run."""
+    return PageSources(
+        runs=(
+            run_evidence("strict-1", steps, name=name),
+            run_evidence("default-1", steps, name=name),
+            run_evidence("strict-2", steps, apart_from=apart_from, name=name),
+        )
+    )
+
+
+def baseline_entry(steps: int = 6, *, apart_from: int | None = None) -> BaselineEntry:
+    """An entry with the same metric; of its steps only the parameters are known."""
+    run = run_evidence("strict-1", steps, apart_from=apart_from)
+    return BaselineEntry(
+        commit=FACTS.commit,
+        recorded_at=FACTS.recorded_at,
+        training_digest=digest("training"),
+        environment=Environment(parts={**PARTS, "torch": "2.12.1"}),
+        metrics=run.metrics,
+        steps=tuple(one.model_copy(update={"streams": {}}) for one in run.steps),
+        checkpoint=run.checkpoint,
+    )
+
+
+def repeat_apart(step: int, *names: str) -> Comparison:
+    """Two strict runs that part at a step, with these tensors different."""
+    return comparison(tensors=tuple(map(tensor, names)), first_step=step)
