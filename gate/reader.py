@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+from gate.checkpoint.hashing import available_threads
 from gate.codec.documents import read_document
+from gate.comparison.states import compare_states
 from gate.edges.confinement import confine
 from gate.edges.files import LocalFiles
 from gate.errors import EvidenceError, GateError
@@ -18,7 +21,12 @@ from gate.evidence.census import read_census
 from gate.evidence.collect import collect_run
 from gate.evidence.fresh_process import READY
 from gate.evidence.guest_files import find_processes
-from gate.evidence.saved_state import captured_state
+from gate.evidence.saved_state import (
+    CAPTURED,
+    MAX_STATE_BYTES,
+    captured_state,
+    open_captured,
+)
 from gate.records.reading import (
     MAX_TEXT,
     ReadingAnswer,
@@ -27,10 +35,14 @@ from gate.records.reading import (
     ReadingTask,
     ReadLeaf,
 )
+from gate.records.state_difference import StateDifference
+from gate.records.state_distance import MAX_DISTANCES, StateDistance, TensorDistance
 
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
 MAX_OUTPUT_BYTES = 128 * 1024 * 1024
 MAX_DETAILS = 200
+# each holds stretches as float64: a machine with a hundred cores must not run out of address space
+COMPARING_THREADS = 8
 FILES = LocalFiles()
 
 
@@ -80,6 +92,8 @@ def _found(request: ReadingRequest) -> ReadingAnswer:
         return ReadingAnswer(
             leaves=tuple(ReadLeaf(name=leaf.path, sha256=leaf.digest.hex()) for leaf in leaves)
         )
+    if request.task is ReadingTask.DISTANCE:
+        return ReadingAnswer(distance=_distance(out, Path(request.against)))
     if request.run is None or request.train is None:
         raise EvidenceError("the reading request names no run")
     evidence = collect_run(
@@ -92,6 +106,34 @@ def _found(request: ReadingRequest) -> ReadingAnswer:
         taken={name: Path(path) for name, path in request.taken.items()},
     )
     return ReadingAnswer(evidence=evidence)
+
+
+def _distance(first: Path, second: Path) -> StateDistance:
+    with open_captured(FILES, first) as one, open_captured(FILES, second) as other:
+        found = compare_states(
+            one,
+            other,
+            exclusions=(),
+            threads=min(COMPARING_THREADS, available_threads()),
+            max_bytes=MAX_STATE_BYTES,
+        )
+    tensors = tuple(_tensor_distances(found))
+    return StateDistance(total=len(tensors), tensors=tensors[:MAX_DISTANCES])
+
+
+def _tensor_distances(found: StateDifference) -> Iterator[TensorDistance]:
+    """In the order given; a leaf without numbers is left to the digests, which know of it."""
+    for one in found.differences:
+        if one.numbers is not None:
+            most = one.numbers.max_absolute
+            yield TensorDistance(
+                name=CAPTURED + one.path,
+                elements=one.numbers.elements,
+                differing=one.numbers.differing,
+                relative_l2=one.numbers.relative_l2,
+                max_absolute=None if most is None else float(most),
+                finiteness_moved=one.numbers.finiteness_moved,
+            )
 
 
 def _write(data: bytes) -> None:

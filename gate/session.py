@@ -10,15 +10,16 @@ from typing import Self
 
 from gate.codec.digests import sha256_hex
 from gate.errors import EvidenceError, RepositoryError, RunError, SettingsError
+from gate.evidence import taking
 from gate.evidence.census import explained
 from gate.evidence.folder import evidence_documents
 from gate.evidence.fresh_process import FreshReader
-from gate.evidence.taking import TakenFile, take_files
+from gate.evidence.taking import TakenFile
 from gate.evidence.tampering import refuse_tampering
 from gate.execution.launch import Launcher, run_folders
 from gate.ports import Clock, Files, Git, Processes, Progress
 from gate.records.census import Refusal
-from gate.records.evidence import EvidenceSet, KeptFile, RunEvidence
+from gate.records.evidence import EvidenceSet, KeptFile, RunEvidence, StatesApart
 from gate.records.reading import ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, PlannedRun, RunFolders, RunRecord, Snapshot
@@ -62,6 +63,8 @@ class Session:
         self._no_base: RepositoryError | None = None
         self._strides: Mapping[str, int] = {}
         self._kept: list[KeptFile] = []
+        self._first: RunEvidence | None = None
+        self._apart: StatesApart | None = None
         self._ends = ExitStack()
 
     def __enter__(self) -> Self:
@@ -136,13 +139,17 @@ class Session:
             except RunError as fault:
                 raise explained(fault, self._refusals(folders)) from fault
         self.edges.clean_up(self.isolation)
-        taken = take_files(files, folders.out, folders.taken, _kinds(planned))
+        taken = taking.take_files(files, folders.out, folders.taken, taking.kinds_of(planned))
         tree = folders.tree / snapshot.workdir
         found = self._read(record, result.output, folders, tree, taken)
         refuse_unusable(found, self.request.settings)
         if planned.observe and found.recorder is not None and not self._strides:
             self._strides = found.recorder.strides
-        self._keep(planned.label, result.output, taken)
+        second = planned.label == taking.SECOND
+        self._keep(planned.label, result.output, () if second else taken)
+        if second and taken:
+            self._keep_apart(found, taken[0], folders.taken)
+        self._first = found if planned.label == taking.FIRST else self._first
         return found
 
     def _read(
@@ -197,6 +204,17 @@ class Session:
             KeptFile(name=f"{label}/{name}", sha256=digest) for name, digest in digests.items()
         ]
 
+    def _keep_apart(self, second: RunEvidence, taken: TakenFile, folder: Path) -> None:
+        """Keep the second strict run's state when it is another than the first's, and how far."""
+        if self._first is None or not taking.ends_apart(self._first, second):
+            return
+        evidence = self.request.out / "evidence"
+        first = next(kept for kept in self._kept if kept.name == taking.FIRST_STATE)
+        distance = self._reader.distance((evidence / first.name, first.sha256), taken.path, folder)
+        self.edges.files.move_file(taken.path, evidence / taking.SECOND_STATE)
+        state = KeptFile(name=taking.SECOND_STATE, sha256=taken.sha256)
+        self._apart = StatesApart(state=state, distance=distance)
+
     def evidence(self, runs: tuple[RunEvidence, ...]) -> EvidenceSet:
         """All runs as one document, written to the evidence folder; call it after the last run."""
         self._check_snapshots()
@@ -211,6 +229,7 @@ class Session:
             created_at=self.edges.clock.now().isoformat(),
             runs=runs,
             kept=tuple(self._kept),
+            apart=self._apart,
         )
         for name, data in evidence_documents(evidence):
             self.edges.files.write_bytes(self.request.out / "evidence" / name, data)
@@ -266,13 +285,6 @@ def refuse_unusable(run: RunEvidence, settings: GateSettings) -> None:
 def _described(planned: PlannedRun) -> str:
     what = "base commit" if planned.commit is Commit.BASE else "training"
     return f"{planned.label}: {what}, {planned.mode.value} mode"
-
-
-def _kinds(planned: PlannedRun) -> tuple[str, ...]:
-    """Which of rank 0's files are kept with the evidence."""
-    if planned.keep_values:
-        return ("state", "gradients")
-    return ("state",) if planned.label == "strict-1" else ()
 
 
 def _changed_files(request: GateRequest, git: Git) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ environment) is a claim, and the verdict says so.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from gate.errors import EvidenceError, StorageError
 from gate.evidence.folder import MANIFEST_NAME, evidence_documents, read_evidence_set
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.saved_state import MAX_STATE_BYTES, roots_fit
+from gate.evidence.taking import FIRST_STATE, SECOND_STATE, captured_digests, ends_apart
 from gate.execution.plan import plan_base, plan_census, plan_gate
-from gate.records.evidence import EvidenceSet, RunEvidence
+from gate.records.evidence import EvidenceSet, KeptFile, RunEvidence, StatesApart
 from gate.records.reading import ReadingRequest, ReadingTask, ReadLeaf
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, PlannedRun
@@ -26,8 +26,6 @@ from gate.session import Edges, prepare_out, refuse_unusable
 from gate.settings.load import settings_digest, training_digest
 
 MAX_NAMES = 1000
-STATE_NAME = "strict-1/state.safetensors"
-CAPTURED = re.compile(r"state/")
 ALTERED_HINT = "The folder is not what one `repro-gate run` wrote; run the job again."
 MOVED_HINT = (
     "Both jobs must read them from one base commit: when the base branch moved in between, run the "
@@ -66,14 +64,14 @@ def take_over(request: GateRequest, edges: Edges, folder: Path) -> ToldRuns:
         _check_origin(told, request, _exported_digest(request, edges, work))
         _check_runs(told, request)
         isolation = _told_isolation(told)
-        leaves, isolation = _kept_here(told, request, edges, folder, isolation)
+        apart, isolation = _kept_here(told, request, edges, folder, isolation)
     finally:
         edges.files.remove_tree(work)
-    _check_state(told, leaves)
     evidence = told.model_copy(
         update={
             "base_commit": request.base_commit,
             "created_at": edges.clock.now().isoformat(),
+            "apart": apart,
         }
     )
     for name, data in evidence_documents(evidence):
@@ -173,15 +171,16 @@ def _told_isolation(told: EvidenceSet) -> Isolation:
 
 def _kept_here(
     told: EvidenceSet, request: GateRequest, edges: Edges, folder: Path, isolation: Isolation
-) -> tuple[tuple[ReadLeaf, ...], Isolation]:
-    """Copy what lies beside the documents under its digests; the leaves of the kept state."""
-    wanted = {f"{run.run.label}/output.txt" for run in told.runs} | {STATE_NAME}
+) -> tuple[StatesApart | None, Isolation]:
+    """Copy what lies beside the documents under its digests, and look at the kept states."""
+    wanted = {f"{run.run.label}/output.txt" for run in told.runs} | {FIRST_STATE}
     if {kept.name for kept in told.kept} != wanted or len(told.kept) != len(wanted):
         raise EvidenceError("the evidence lacks files, or names others", hint=ALTERED_HINT)
+    second = _second_state(told)
     target = request.out / "evidence"
     for run in told.runs:
         edges.files.fresh_folder(target / run.run.label)
-    for kept in told.kept:
+    for kept in (*told.kept, *second):
         try:
             digest = edges.files.copy_file(
                 folder / kept.name, target / kept.name, max_bytes=MAX_STATE_BYTES
@@ -200,21 +199,32 @@ def _kept_here(
     plain = request.settings.model_copy(update={"isolation": IsolationSettings()})
     own = edges.isolate(plain, (reading,))
     reader = FreshReader(edges.files, edges.processes, edges.progress, own.credentials)
-    question = ReadingRequest(task=ReadingTask.STATE, out=str((target / STATE_NAME).absolute()))
-    leaves = reader.ask(question, reading).leaves
+    names = (FIRST_STATE, *(kept.name for kept in second))
+    for run, name in zip(told.labelled("strict"), names, strict=False):
+        question = ReadingRequest(task=ReadingTask.STATE, out=str((target / name).absolute()))
+        _check_state(run, name, reader.ask(question, reading).leaves)
+    apart = None
+    for kept in second:
+        # measured here: what the other job says of it is not taken
+        first = next(one for one in told.kept if one.name == FIRST_STATE)
+        distance = reader.distance((target / first.name, first.sha256), target / kept.name, reading)
+        apart = StatesApart(state=kept, distance=distance)
     edges.clean_up(own)
-    return leaves, replace(isolation, reading=reader.why_own_account)
+    return apart, replace(isolation, reading=reader.why_own_account)
 
 
-def _check_state(told: EvidenceSet, leaves: tuple[ReadLeaf, ...]) -> None:
-    """Is the kept state the one that the first strict run is judged by?"""
-    first = told.labelled("strict-1")[0]
-    claimed = {
-        tensor.name: tensor.sha256
-        for tensor in first.checkpoint.tensors
-        if CAPTURED.match(tensor.name)
-    }
-    if claimed != {leaf.name: leaf.sha256 for leaf in leaves}:
+def _second_state(told: EvidenceSet) -> tuple[KeptFile, ...]:
+    """The second strict run's state, when the folder has it; only one that differs is kept."""
+    if told.apart is None:
+        return ()
+    if told.apart.state.name != SECOND_STATE or not ends_apart(*told.labelled("strict")):
+        raise EvidenceError("the evidence keeps a state that no gate keeps", hint=ALTERED_HINT)
+    return (told.apart.state,)
+
+
+def _check_state(told: RunEvidence, name: str, leaves: tuple[ReadLeaf, ...]) -> None:
+    """Is the kept state the one that its strict run is judged by?"""
+    if captured_digests(told) != {leaf.name: leaf.sha256 for leaf in leaves}:
         raise EvidenceError(
-            f"{STATE_NAME}: is not the state that run strict-1 is judged by", hint=ALTERED_HINT
+            f"{name}: is not the state that run {told.run.label} is judged by", hint=ALTERED_HINT
         )

@@ -22,12 +22,15 @@ from gate.errors import (
     SettingsError,
     StorageError,
 )
+from gate.evidence.saved_state import MAX_STATE_BYTES
 from gate.ports import Files, Processes, Progress
-from gate.records.reading import ReadingAnswer, ReadingRequest
+from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.runs import Credentials, ProcessRequest, ProcessResult
+from gate.records.state_distance import StateDistance
 
 PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 REQUEST_NAME = "request.json"
+FIRST_NAME = "first.safetensors"
 READY: Final = b"repro-gate reader is ready\n"
 # -S: no .pth file of the environment runs; the folders to import from are handed over instead,
 # behind the standard library's, so that none of them can replace a part of that.
@@ -37,6 +40,8 @@ ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     # each thread that hashes would else reserve address space, which is limited
     "MALLOC_ARENA_MAX": "2",
+    # NumPy's own threads would too, and nothing here multiplies matrices
+    "OPENBLAS_NUM_THREADS": "1",
     "PYDANTIC_DISABLE_PLUGINS": "1",
 }
 TIMEOUT_SECONDS = 1800.0
@@ -45,6 +50,7 @@ SHOWN_LINES = 5
 FAULTS: dict[str, type[GateError]] = {
     fault.__name__: fault for fault in (DocumentError, EvidenceError, SettingsError, StorageError)
 }
+ANY_FAULT: tuple[type[GateError], ...] = (RunError, *FAULTS.values())
 CRASH_HINT = (
     "What the run left may be built to break its reader: look at the training's output and at what "
     "it writes. If the code is harmless, please report this as a fault of repro-gate."
@@ -86,6 +92,26 @@ class FreshReader:
         if answer.evidence is not None and answer.evidence.run != request.run:
             raise EvidenceError("the reading process spoke of another run", hint=CRASH_HINT)
         return answer
+
+    def distance(self, first: tuple[Path, str], second: Path, folder: Path) -> StateDistance | None:
+        """How far a second state is from the first; None, said aloud, when that cannot be told.
+
+        Nothing is decided by it: the digests have said already that the two differ. The first is
+        named with its SHA-256 and lies where the process cannot read; `folder` gets a copy of it.
+        """
+        copy = folder / FIRST_NAME
+        path, sha256 = first
+        request = ReadingRequest(
+            task=ReadingTask.DISTANCE, out=str(copy.absolute()), against=str(second.absolute())
+        )
+        try:
+            if self._files.copy_file(path, copy, max_bytes=MAX_STATE_BYTES) == sha256:
+                return self.ask(request, folder).distance
+            why = f"{path.name} is not the file that was kept"
+        except ANY_FAULT as fault:
+            why = fault.message
+        self._progress.step(f"how far the two states are apart is not known: {why}")
+        return None
 
     def _started(self, path: Path) -> ProcessResult:
         """Run it; an account that cannot even start our own program is given up, and said so."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gate.checkpoint.canonical import ALGORITHM
@@ -14,6 +15,7 @@ from gate.checkpoint.file_formats import UnknownContent
 from gate.checkpoint.formats import open_state
 from gate.checkpoint.hashes import DEFAULT_HASH
 from gate.checkpoint.hostile_file import open_hostile
+from gate.checkpoint.leaves import StateContent
 from gate.checkpoint.parts import part_of
 from gate.checkpoint.safetensors_reader import read_safetensors
 from gate.errors import EvidenceError
@@ -24,7 +26,16 @@ from gate.records.settings import TrainSettings
 MAX_STATE_BYTES = 64 * 1024**3
 # what stands before a leaf's own path, by which its part is told
 PREFIX = re.compile(r"^(?:state(?:\.rank\d+)?|checkpoint)(?=[^A-Za-z0-9_.-]|\Z)")
+CAPTURED = "state"
 NUMBERS = frozenset(("int", "float", "bool", "bytes"))
+
+
+@contextmanager
+def open_captured(files: Files, path: Path) -> Iterator[StateContent]:
+    """The leaves of the guest's capture; `CAPTURED` before a path is rank 0's name of it."""
+    with open_hostile(files, path, path.name, max_bytes=MAX_STATE_BYTES) as opened:
+        # the guest's names are paths already
+        yield read_safetensors(opened, "/{}".format)
 
 
 def captured_state(files: Files, path: Path, rank: int) -> list[LeafDigest]:
@@ -32,10 +43,8 @@ def captured_state(files: Files, path: Path, rank: int) -> list[LeafDigest]:
 
     Raises `EvidenceError` for a file that is no such capture, or an empty one.
     """
-    prefix = f"state.rank{rank}" if rank else "state"
-    with open_hostile(files, path, path.name, max_bytes=MAX_STATE_BYTES) as opened:
-        # the guest's names are paths already
-        content = read_safetensors(opened, "/{}".format)
+    prefix = f"state.rank{rank}" if rank else CAPTURED
+    with open_captured(files, path) as content:
         found = digest_state(content, exclusions=(), max_bytes=MAX_STATE_BYTES)
     if all(leaf.shape is None for leaf in found.leaves):
         raise EvidenceError(

@@ -13,11 +13,16 @@ from pathlib import Path
 from gate.checkpoint.hostile_file import plain_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.guest_files import MAX_NAMES
-from gate.evidence.saved_state import MAX_STATE_BYTES
+from gate.evidence.saved_state import CAPTURED, MAX_STATE_BYTES
 from gate.ports import Files
+from gate.records.evidence import RunEvidence
+from gate.records.runs import PlannedRun
 
 STATE_FILE = "state.safetensors"
 GRADIENTS_FILE = "gradients.safetensors"
+# the first's is packed; the second's stays where it is another, to be compared number by number
+FIRST, SECOND = "strict-1", "strict-2"
+FIRST_STATE, SECOND_STATE = f"{FIRST}/{STATE_FILE}", f"{SECOND}/{STATE_FILE}"
 KEPT = {"state": STATE_FILE, "gradients": GRADIENTS_FILE}
 
 
@@ -32,6 +37,24 @@ class TakenFile:
     kept_name: str
     path: Path
     sha256: str
+
+
+def kinds_of(planned: PlannedRun) -> tuple[str, ...]:
+    """Which of rank 0's files are taken (keys of `KEPT`)."""
+    if planned.keep_values:
+        return ("state", "gradients")
+    return ("state",) if planned.label in {FIRST, SECOND} else ()
+
+
+def ends_apart(first: RunEvidence, second: RunEvidence) -> bool:
+    """Whether rank 0 of two runs ended in two captured states."""
+    return captured_digests(first) != captured_digests(second)
+
+
+def captured_digests(run: RunEvidence) -> dict[str, str]:
+    """SHA-256 by name, of what rank 0's capture holds."""
+    tensors = run.checkpoint.tensors
+    return {one.name: one.sha256 for one in tensors if one.name.startswith(f"{CAPTURED}/")}
 
 
 def take_files(

@@ -18,6 +18,7 @@ from gate.records.census import MAX_STEP, OperatorCensus
 from gate.records.children import UnattestedChild
 from gate.records.document import Document, Timestamp
 from gate.records.runs import RunRecord
+from gate.records.state_distance import StateDistance
 from gate.records.tampering import Tampering
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
@@ -214,10 +215,22 @@ class KeptFile(Document):
     sha256: str = Field(pattern=SHA256_PATTERN)
 
 
+class StatesApart(Document):
+    """The second strict run's state, kept because it is another than the first's.
+
+    It lies beside the documents and is not packed. `distance` is None when the two could not be
+    compared number by number.
+    """
+
+    state: KeptFile
+    distance: StateDistance | None = None
+
+
 class EvidenceSet(Document):
     """All runs of one gate call, in the order in which they ran.
 
-    `kept` names what lies beside the documents: outputs, and the state of the first strict run.
+    `kept` names what lies beside the documents and is packed: outputs, and the state of the first
+    strict run. `apart` is there when the second strict run ended in another state.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -230,6 +243,7 @@ class EvidenceSet(Document):
     created_at: Timestamp
     runs: tuple[RunEvidence, ...]
     kept: Annotated[tuple[KeptFile, ...], Field(max_length=1000)] = ()
+    apart: StatesApart | None = None
 
     def labelled(self, prefix: str) -> tuple[RunEvidence, ...]:
         """The runs whose label starts so, in order."""

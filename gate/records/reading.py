@@ -12,6 +12,7 @@ from gate.records.document import Document
 from gate.records.evidence import SHA256_PATTERN, RunEvidence
 from gate.records.runs import RunRecord
 from gate.records.settings import TrainSettings
+from gate.records.state_distance import StateDistance
 
 REQUEST_SCHEMA: Final = "repro-gate.reading-request/1"
 ANSWER_SCHEMA: Final = "repro-gate.reading-answer/1"
@@ -20,24 +21,27 @@ Text = Annotated[str, Field(max_length=MAX_TEXT)]
 
 
 class ReadingTask(StrEnum):
-    """What is to be read: a whole run, why a failed one failed, or a state that was kept."""
+    """What is to be read: a run, why a failed one failed, a kept state, or two, how far apart."""
 
     RUN = "run"
     REFUSALS = "refusals"
     STATE = "state"
+    DISTANCE = "distance"
 
 
 class ReadingRequest(Document):
     """The file that the reading process is started with; all paths are absolute.
 
-    `out` is the guest's folder, or the kept state's own path for the task `state`; `tree` is the
-    training's working directory, `output` the file with what it printed, `taken` the copies that
-    are read in the place of the guest's files of those names.
+    `out` is the guest's folder, or the kept state's own path for the tasks `state` and `distance`;
+    `against` is the other state of the latter. `tree` is the training's working directory, `output`
+    the file with what it printed, `taken` the copies that are read in the place of the guest's
+    files of those names.
     """
 
     schema_version: Literal["repro-gate.reading-request/1"] = REQUEST_SCHEMA
     task: ReadingTask
     out: str
+    against: str = ""
     tree: str = ""
     output: str = ""
     taken: dict[str, str] = Field(default_factory=dict)
@@ -69,3 +73,4 @@ class ReadingAnswer(Document):
     evidence: RunEvidence | None = None
     refused: Annotated[tuple[Refusal, ...], Field(max_length=1000)] = ()
     leaves: tuple[ReadLeaf, ...] = ()
+    distance: StateDistance | None = None

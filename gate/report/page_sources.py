@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.comparison import Comparison
 from gate.records.evidence import EvidenceSet, MetricSeries, RunEvidence
+from gate.records.state_distance import StateDistance
 from gate.records.verdict import Verdict
 
 BASELINE = "baseline"
@@ -16,10 +17,11 @@ LOOKS = (REFERENCE, "strict-2", "default-1", "default-2", BASELINE, "base-1", "b
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageSources:
-    """The runs' evidence and the baseline's entry."""
+    """The runs' evidence, the baseline's entry, and how far the strict runs' states are apart."""
 
     runs: tuple[RunEvidence, ...] = ()
     entry: BaselineEntry | None = None
+    distance: StateDistance | None = None
 
     def side(self, name: str) -> RunEvidence | BaselineEntry | None:
         """A run by its label, or the baseline's entry."""
@@ -49,11 +51,12 @@ class PageSources:
 def page_sources(verdict: Verdict, evidence: EvidenceSet, baseline: Baseline | None) -> PageSources:
     """The sources of a page; the entry is the one that the verdict says it was held against."""
     facts = verdict.baseline_facts
+    distance = evidence.apart.distance if evidence.apart else None
     if facts is None or baseline is None:
-        return PageSources(runs=evidence.runs)
+        return PageSources(runs=evidence.runs, distance=distance)
     wanted = (facts.commit, facts.recorded_at)
     found = (one for one in baseline.entries if (one.commit, one.recorded_at) == wanted)
-    return PageSources(runs=evidence.runs, entry=next(found, None))
+    return PageSources(runs=evidence.runs, entry=next(found, None), distance=distance)
 
 
 def differing(verdict: Verdict) -> tuple[Comparison, ...]:

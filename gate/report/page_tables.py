@@ -12,7 +12,7 @@ from gate.report.escape import NOTHING
 from gate.report.layout import Cell, Limits, Row, Section, table_of
 from gate.report.page_sources import BASELINE, PageSources
 from gate.report.step_times import quantile
-from gate.report.wording import SHA256, count, duration, short
+from gate.report.wording import SHA256, count, duration, magnitude, short
 
 SHOWN_DIGITS = 16
 MEBIBYTE = 2**20
@@ -23,6 +23,7 @@ def page_sections(verdict: Verdict, sources: PageSources, limits: Limits) -> tup
     made = (
         _measured(sources, limits),
         _metrics(sources, limits),
+        _distances(sources, limits),
         _tensors(verdict, sources, limits),
         _environment(sources, limits),
         _knobs(sources, limits),
@@ -119,6 +120,28 @@ def _tensors(verdict: Verdict, sources: PageSources, limits: Limits) -> Section:
     )
     headings = ("Tensor or value", "Type", "Shape", "SHA-256", *others)
     return _section("Training state of strict-1", headings, rows, limits.deltas)
+
+
+def _distances(sources: PageSources, limits: Limits) -> Section:
+    """By how much the numbers of the two strict runs' states differ, worst first."""
+    listed = sources.distance.tensors if sources.distance is not None else ()
+    rows = (
+        (
+            Cell(one.name, code=True),
+            Cell(magnitude(one.relative_l2)),
+            Cell(magnitude(one.max_absolute)),
+            Cell(f"{one.differing:,}"),
+            Cell(f"{one.elements:,}"),
+            Cell("yes" if one.finiteness_moved else "no"),
+        )
+        for one in listed
+    )
+    headings = (
+        "Tensor", "Relative L2", "Largest difference", "Elements that differ", "Elements",
+        "More NaN or ∞ on one side",
+    )  # fmt: skip
+    title = "How far strict-2 is from strict-1, by tensor"
+    return _section(title, headings, rows, limits.deltas, 1, 2, 3, 4)
 
 
 def _environment(sources: PageSources, limits: Limits) -> Section:

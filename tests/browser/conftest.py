@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from page_cases import repeat_apart, sources
+from page_cases import distance_of, repeat_apart, sources
 from report_cases import LINKS
 from report_outcomes import NONDETERMINISTIC, REPRODUCED
 
@@ -39,10 +40,13 @@ def browser() -> Iterator[Any]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A page of runs that differ, one of runs that are equal, one of names that are too long."""
     folder = tmp_path_factory.mktemp("pages")
-    repeat = repeat_apart(3, "state/model/0/loss.weight")
+    heats = {f"h{number}": 10.0**-number for number in range(1, 9)}
+    names = (f"state/model/0/{name}.weight" for name in ("loss", *heats))
+    repeat = repeat_apart(3, *names)
+    measured = replace(sources(24, apart_from=3), distance=distance_of(**heats))
     apart = NONDETERMINISTIC.model_copy(update={"repeat": repeat})
     texts = {
-        "differs": page_html(apart, LINKS, sources=sources(24, apart_from=3)),
+        "differs": page_html(apart, LINKS, sources=measured),
         "equal": page_html(REPRODUCED, LINKS, sources=sources(24)),
         "long": page_html(
             apart.model_copy(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from evidence_cases import evidence_set_of
-from page_cases import baseline_entry, repeat_apart, sources
+from page_cases import baseline_entry, distance_of, repeat_apart, sources
 from report_cases import against_baseline, tensor
 from report_outcomes import CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 
@@ -57,6 +59,48 @@ def test_a_map_shows_what_differs_and_what_does_not() -> None:
         ("loss", "bias"): ("none", ""),
         ("loss", "weight"): ("changed", "≠"),
     }
+
+
+@pytest.mark.parametrize(
+    ("relative_l2", "kind", "text"),
+    [
+        (0.0, "heat0", "0"),
+        (9.9e-8, "heat0", "9.9e-08"),
+        (1e-7, "heat1", "1.0e-07"),
+        (0.0042, "heat5", "4.2e-03"),
+        (1e-2, "heat6", "1.0e-02"),
+        (1.5, "heat6", "1.5e+00"),
+        (None, "changed", "≠ NaN, ∞"),
+    ],
+)
+def test_a_tensor_that_was_measured_says_how_far_it_is(
+    relative_l2: float | None, kind: str, text: str
+) -> None:
+    measured = replace(sources(apart_from=3), distance=distance_of(loss=relative_l2))
+    assert cells(difference_map(apart(WEIGHT), measured))["loss", "weight"] == (kind, text)
+
+
+def test_a_number_for_a_tensor_that_does_not_differ_is_not_shown() -> None:
+    measured = replace(sources(apart_from=3), distance=distance_of(head=0.5))
+    assert cells(difference_map(apart(WEIGHT), measured))["loss", "weight"] == ("changed", "≠")
+    assert cells(difference_map(apart(WEIGHT), measured))["head", "weight"] == ("none", "")
+
+
+def test_the_strict_runs_numbers_are_not_the_baselines() -> None:
+    compared = against_baseline(tensors=(tensor(WEIGHT),))
+    drifted = CODE_DRIFT.model_copy(update={"baseline": compared})
+    found = difference_map(drifted, replace(sources(), distance=distance_of(loss=0.5)))
+    assert found is not None
+    assert (found.heats, cells(found)["loss", "weight"]) == ((), ("changed", "≠"))
+
+
+def test_every_tensor_that_was_measured_stands_in_a_table() -> None:
+    measured = replace(sources(apart_from=3), distance=distance_of(loss=0.0042))
+    found = page_sections(apart(WEIGHT), measured, LIMITS)[2]
+    assert found.title == "How far strict-2 is from strict-1, by tensor (1)"
+    assert [cell.text for cell in found.table.rows[0]] == [
+        WEIGHT, "0.0042", "0.0042", "1,024", "2,048", "no",
+    ]  # fmt: skip
 
 
 def test_a_tensor_that_only_one_side_has_says_so() -> None:

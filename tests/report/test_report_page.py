@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
-from page_cases import baseline_entry, repeat_apart, sources
+from page_cases import baseline_entry, distance_of, repeat_apart, sources
 from page_reader import Page
 from pydantic import ValidationError
 from report_cases import LINKS, SERIES, delta
@@ -115,6 +117,20 @@ def test_runs_that_part_are_shown_where_how_far_and_on_what() -> None:
     assert "only digests are kept, so this shows what differs, not how far" in text
     assert "gradients: differs at 4 of 6 steps observed, first at step 3" in text
     assert "What the script did to the knobs (3)" in text
+
+
+def test_strict_runs_that_were_measured_are_a_map_of_numbers_with_a_legend() -> None:
+    repeat = repeat_apart(3, "state/model/0/loss.weight")
+    verdict = NONDETERMINISTIC.model_copy(update={"repeat": repeat})
+    found = replace(sources(apart_from=3), distance=distance_of(loss=0.0042))
+    page = page_html(verdict, LINKS, sources=found)
+    text = Page(page).text
+    assert "only digests are kept" not in text
+    assert "A number is the relative L2 distance" in text
+    assert "below 1e-7 1e-7 to 1e-6" in " ".join(text.split())
+    assert '<td class="heat5">4.2e-03</td>' in page
+    assert "own checkpoint)." in text
+    assert '<li class="heat6">1e-2 and more</li>' in page
 
 
 def test_a_baselines_curve_stands_beside_the_runs() -> None:

@@ -18,6 +18,7 @@ from gate.records.evidence import (
     StepMemory,
     StepTiming,
 )
+from gate.records.state_distance import StateDistance, TensorDistance
 from gate.records.tampering import Tampering, TamperKind
 from gate.report.page_sources import PageSources
 
@@ -115,3 +116,15 @@ def baseline_entry(steps: int = 6, *, apart_from: int | None = None) -> Baseline
 def repeat_apart(step: int, *names: str) -> Comparison:
     """Two strict runs that part at a step, with these tensors different."""
     return comparison(tensors=tuple(map(tensor, names)), first_step=step)
+
+
+def distance_of(**relative_l2: float | None) -> StateDistance:
+    """Tensors `<name>.weight` of a model, this far apart."""
+    found = tuple(
+        TensorDistance(
+            name=f"state/model/0/{name}.weight", elements=2_048, differing=1_024, relative_l2=size,
+            max_absolute=size, finiteness_moved=size is None,
+        )
+        for name, size in relative_l2.items()
+    )  # fmt: skip
+    return StateDistance(total=len(found), tensors=found)

@@ -1,0 +1,84 @@
+"""How far two kept states are apart, measured by a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from guest_folder import safetensors_bytes
+
+from gate.edges.console import QuietProgress
+from gate.edges.files import LocalFiles
+from gate.edges.processes import LocalProcesses
+from gate.evidence.fresh_process import FreshReader
+from gate.records.state_distance import StateDistance, TensorDistance
+
+
+@dataclass
+class Told(QuietProgress):
+    """Remembers what was said."""
+
+    steps: list[str] = field(default_factory=list)
+
+    def step(self, text: str) -> None:
+        self.steps.append(text)
+
+
+def state(path: Path, *values: float, dtype: str = "F32") -> Path:
+    content = struct.pack(f"<{len(values)}f", *values)
+    shape = [len(content) // (4 if dtype == "F32" else 2)]
+    path.write_bytes(safetensors_bytes({"model/0/head.weight": (dtype, shape, content)}))
+    return path
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def distance(tmp_path: Path, told: Told, second: Path, *, sha256: str = "") -> StateDistance | None:
+    first = state(tmp_path / "one", 3.0, 4.0, 0.0)
+    digest = sha256 or hashlib.sha256(first.read_bytes()).hexdigest()
+    folder = tmp_path / "taken"
+    folder.mkdir()
+    reader = FreshReader(LocalFiles(), LocalProcesses(), told, None)
+    return reader.distance((first, digest), second, folder)
+
+
+def test_a_tensor_that_moved_has_its_numbers(tmp_path: Path, told: Told) -> None:
+    found = distance(tmp_path, told, state(tmp_path / "two", 0.0, 4.0, 0.0))
+    assert found is not None
+    (one,) = found.tensors
+    assert one == TensorDistance(
+        name="state/model/0/head.weight",
+        elements=3,
+        differing=1,
+        relative_l2=3 / 5,
+        max_absolute=3.0,
+    )
+    assert told.steps == []
+
+
+def test_a_tensor_of_another_type_has_none(tmp_path: Path, told: Told) -> None:
+    found = distance(tmp_path, told, state(tmp_path / "two", 3.0, 4.0, 0.0, dtype="BF16"))
+    assert found == StateDistance(total=0, tensors=())
+
+
+def test_a_state_that_cannot_be_read_leaves_the_numbers_out_and_says_so(
+    tmp_path: Path, told: Told
+) -> None:
+    second = tmp_path / "two"
+    second.write_bytes(b"no state")
+    assert distance(tmp_path, told, second) is None
+    assert told.steps[0].startswith("how far the two states are apart is not known: two")
+
+
+def test_a_first_state_that_changed_since_is_not_measured(tmp_path: Path, told: Told) -> None:
+    second = state(tmp_path / "two", 3.0, 4.5, 0.0)
+    assert distance(tmp_path, told, second, sha256="0" * 64) is None
+    assert told.steps == [
+        "how far the two states are apart is not known: one is not the file that was kept"
+    ]
