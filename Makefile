@@ -14,6 +14,9 @@ OUT ?= demo-out
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= pickle archive safetensors json state
 PYTEST := $(BIN)/python -m pytest
+# A process for each core; the tests of one file stay together, since they share trainings.
+WORKERS ?= auto
+PARALLEL := -n $(WORKERS) --dist loadfile
 
 .PHONY: help
 help: ## List the targets
@@ -35,7 +38,7 @@ demo: $(READY) ## Gate an example on this machine and verify the sealed package 
 .PHONY: test
 test: $(READY) ## Run the tests with coverage of gate/ (at least 90 %)
 	$(BIN)/coverage erase
-	$(PYTEST) --cov=gate --cov-branch --cov-report=term --cov-fail-under=90 -m "not gpu and not slow and not docker and not browser"
+	$(PYTEST) $(PARALLEL) --cov=gate --cov-branch --cov-report=term --cov-fail-under=90 -m "not gpu and not slow and not docker and not browser"
 
 .PHONY: test-slow
 test-slow: $(READY) ## Run the rest: ranks, ways to start, compilers, whole measurements
@@ -56,7 +59,7 @@ check: $(READY) ## Formatting, lint, types, floors and the fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(PYTEST) -q -m "not torch and not gpu and not docker and not browser" -x
+	$(PYTEST) -q -m "not torch and not gpu and not slow and not docker and not browser" -x
 
 .PHONY: format
 format: $(READY) ## Let the formatter and the safe fixes of the linter do their work
