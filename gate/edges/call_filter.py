@@ -16,6 +16,7 @@ from gate.errors import RunError
 LOAD_WORD = 0x20  # BPF_LD | BPF_W | BPF_ABS
 IF_EQUAL = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
 IF_AT_LEAST = 0x35  # BPF_JMP | BPF_JGE | BPF_K
+IF_ANY_BIT = 0x45  # BPF_JMP | BPF_JSET | BPF_K
 RETURN = 0x06  # BPF_RET | BPF_K
 # struct seccomp_data: number, architecture, instruction pointer, six arguments of 8 bytes each
 CALL_NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16
@@ -42,22 +43,27 @@ MACHINES = {
         calls={
             "socket": 41,
             "socketpair": 53,
+            "clone": 56,
             "ptrace": 101,
             "mq_open": 240,
             "add_key": 248,
             "request_key": 249,
             "keyctl": 250,
+            "unshare": 272,
+            "setns": 308,
             "process_vm_readv": 310,
             "process_vm_writev": 311,
             "bpf": 321,
             "userfaultfd": 323,
             "io_uring_setup": 425,
+            "clone3": 435,
             "pidfd_getfd": 438,
         },
     ),
     "aarch64": Machine(
         architecture=0xC00000B7,
         calls={
+            "unshare": 97,
             "socket": 198,
             "socketpair": 199,
             "ptrace": 117,
@@ -65,19 +71,27 @@ MACHINES = {
             "add_key": 217,
             "request_key": 218,
             "keyctl": 219,
+            "clone": 220,
+            "setns": 268,
             "process_vm_readv": 270,
             "process_vm_writev": 271,
             "bpf": 280,
             "userfaultfd": 282,
             "io_uring_setup": 425,
+            "clone3": 435,
             "pidfd_getfd": 438,
         },
     ),
 }
 # io_uring makes sockets that no filter sees; libraries fall back when a kernel does not have it.
-# Message queues and keys outlive a run and could carry word from one to the next.
+# Message queues and keys outlive a run and could carry word from one to the next. In a namespace of
+# its own a training would be root, and reach parts of the kernel that are root's. clone3 has its
+# flags where no filter can look; the C library falls back to clone.
 REFUSED = {
     "io_uring_setup": errno.ENOSYS,
+    "clone3": errno.ENOSYS,
+    "unshare": errno.EPERM,
+    "setns": errno.EPERM,
     "mq_open": errno.ENOSYS,
     "ptrace": errno.EPERM,
     "process_vm_readv": errno.EPERM,
@@ -90,6 +104,8 @@ REFUSED = {
     "userfaultfd": errno.EPERM,
 }
 SOCKET_CALLS = ("socket", "socketpair")
+# every CLONE_NEW* of linux/sched.h that clone knows
+NEW_NAMESPACES = 0x7E020000
 
 
 def call_filter(machine: str, *, network: bool) -> bytes:
@@ -121,9 +137,21 @@ def call_filter(machine: str, *, network: bool) -> bytes:
             _instruction(IF_EQUAL, known.calls[call], else_skip=1),
             _instruction(RETURN, FAIL_WITH | answer),
         ]
+    program += _no_namespaces(known.calls["clone"])
     for call in () if network else SOCKET_CALLS:
         program += _local_sockets_only(known.calls[call])
     return b"".join([*program, _instruction(RETURN, ALLOW)])
+
+
+def _no_namespaces(number: int) -> list[bytes]:
+    """Processes and threads may be made, but in the namespaces of their maker."""
+    return [
+        _instruction(IF_EQUAL, number, else_skip=4),
+        _instruction(LOAD_WORD, FIRST_ARGUMENT),
+        _instruction(IF_ANY_BIT, NEW_NAMESPACES, then_skip=1),
+        _instruction(RETURN, ALLOW),
+        _instruction(RETURN, FAIL_WITH | errno.EPERM),
+    ]
 
 
 def _local_sockets_only(number: int) -> list[bytes]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import operator
+import signal
 import socket
 import struct
 
@@ -17,6 +19,7 @@ ALLOWED = 0x7FFF0000
 KILLED = 0x80000000
 OTHER_ARCHITECTURE = 0x40000003  # i386
 NAMES = sorted(MACHINES)
+HOLDS = {0x15: operator.eq, 0x35: operator.ge, 0x45: operator.and_}
 
 
 def answer(program: bytes, architecture: int, number: int, first: int = 0) -> int:
@@ -32,8 +35,7 @@ def answer(program: bytes, architecture: int, number: int, first: int = 0) -> in
         elif code == 0x06:
             return int(operand)
         else:
-            holds = register == operand if code == 0x15 else register >= operand
-            at += then_skip if holds else else_skip
+            at += then_skip if HOLDS[code](register, operand) else else_skip
 
 
 def failing(number: int) -> int:
@@ -64,6 +66,16 @@ def test_ways_into_others_are_refused_with_any_network(
     name: str, call: str, number: int, *, network: bool
 ) -> None:
     assert on(name, call, network=network) == failing(number)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "bit", [0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000]
+)
+def test_no_process_is_made_in_a_namespace_of_its_own(name: str, bit: int) -> None:
+    assert on(name, "clone", bit | signal.SIGCHLD) == failing(errno.EPERM)
+    assert on(name, "clone", 0x003D0F00) == ALLOWED  # a thread, as the C library makes it
+    assert on(name, "clone", signal.SIGCHLD) == ALLOWED
 
 
 @pytest.mark.parametrize("name", NAMES)
