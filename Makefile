@@ -81,6 +81,10 @@ fuzz: $(READY) ## Install the fuzzer and fuzz the readers, FUZZ_SECONDS=60 for e
 	  PYTHONPATH=.:tests/support $(BIN)/python tests/fuzz/drive.py $$target \
 	    --seconds $(FUZZ_SECONDS) --corpus build/fuzz || exit 1; done
 
+.PHONY: security
+security: $(READY) ## Make every hostile attempt, as root, and write docs/security.md (several minutes)
+	PYTHONPATH=.:tests/support:tests/hostile $(BIN)/python tests/hostile/page.py
+
 .PHONY: vectors
 vectors: $(READY) ## Write the test vectors of docs/digest.md anew; review the diff
 	PYTHONPATH=.:tests/support $(BIN)/python tests/vectors/make.py

@@ -103,4 +103,4 @@ if [ -n "${WHEELS:-}" ]; then
     export REPRO_GATE_TORCH_IMAGE
     docker image inspect --format '{{.Size}}' repro-gate:torch | awk '{ printf "image with torch: %d MB\n", $1 / 1e6 }'
 fi
-"${PYTHON:-python3}" -m pytest -m docker tests/container "$@"
+"${PYTHON:-python3}" -m pytest -m "docker and not slow" tests/container tests/hostile "$@"

@@ -1,0 +1,126 @@
+"""What must be true after any attempt, whatever it tried; each fault is a sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from arena import CANARIES, OWNER, Arena
+from attempt import ACCOUNT, GOT, REFUSED, Attempt
+from harmless import log_faults, markdown_faults, page_faults
+
+from gate.edges.isolation import ACCOUNTS
+from gate.errors import ExitCode
+from gate.records.settings import IsolationMode
+
+RUNS = 4
+SHARED = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - looked into
+MAX_LOG_BYTES = 8 * 1024 * 1024
+WRITTEN_BY_THE_GATE = {"file_commands/output", "file_commands/state", "file_commands/summary"}
+
+
+def faults(arena: Arena, attempt: Attempt, tells: int) -> list[str]:
+    """All that is wrong after an attempt that should print `tells` lines in each run."""
+    checks = (_verdict, _secrets, _places, _processes, _texts)
+    found = [fault for check in checks for fault in check(arena, attempt)]
+    return [*found, *_told(arena, attempt, tells)]
+
+
+def told_lines(log: str, word: str) -> list[str]:
+    """The lines of a log in which a script says how its attempt went."""
+    return [line for line in log.splitlines() if word in line]
+
+
+def _told(arena: Arena, attempt: Attempt, tells: int) -> Iterator[str]:
+    yield from told_lines(arena.log, GOT)
+    runs = RUNS if attempt.exit_code is not ExitCode.ERROR else 1
+    refused = len(told_lines(arena.log, REFUSED))
+    if refused != tells * runs:
+        yield f"{refused} refusals were told, not {tells * runs}"
+
+
+def _verdict(arena: Arena, attempt: Attempt) -> Iterator[str]:
+    if arena.exit_code != attempt.exit_code:
+        yield f"exit code {arena.exit_code}, not {int(attempt.exit_code)}"
+    path = arena.out / "verdict.json"
+    if not path.exists():
+        yield "there is no verdict"
+        return
+    verdict = json.loads(path.read_text("utf-8"))
+    if verdict["outcome"] != attempt.outcome.value:
+        yield f"outcome {verdict['outcome']}: {verdict['cause']}"
+    said = "\n".join((verdict["cause"], *verdict.get("fault_details", ())))
+    if not re.search(attempt.cause, said):
+        yield f"the cause does not name it: {said}"
+    sealed = (arena.out / "package.dsse.json").exists()
+    if sealed != (attempt.exit_code is ExitCode.PASS):
+        yield f"sealed: {sealed}"
+
+
+def _secrets(arena: Arena, _: Attempt) -> Iterator[str]:
+    """Canaries in anything that leaves the gate."""
+    outputs = {"the log": arena.log.encode(), "the comment": "".join(arena.comments).encode()}
+    outputs |= {str(path): path.read_bytes() for path in arena.out.rglob("*") if path.is_file()}
+    outputs |= {name: (arena.root / name).read_bytes() for name in WRITTEN_BY_THE_GATE}
+    for name, data in outputs.items():
+        if any(canary in data for canary in CANARIES):
+            yield f"a secret stands in {name}"
+
+
+def _places(arena: Arena, _: Attempt) -> Iterator[str]:
+    after = arena.state()
+    for name in sorted(arena.before.keys() | after.keys()):
+        before, now = arena.before.get(name), after.get(name)
+        written = name in WRITTEN_BY_THE_GATE and before and now and before[:2] == now[:2]
+        if before != now and not written:
+            yield f"{name} is not as it was"
+    if (arena.out / "work").exists():
+        yield "copies of the code are left"
+    owners = {path.lstat().st_uid for path in (arena.out, *arena.out.rglob("*"))}
+    if arena.mode is not IsolationMode.NONE and owners != {OWNER}:
+        yield f"the output belongs to {owners}"
+    if any(
+        path.is_symlink() or stat.S_ISFIFO(path.lstat().st_mode) for path in arena.out.rglob("*")
+    ):
+        yield "a link or a pipe lies in the output"
+
+
+def _processes(arena: Arena, _: Attempt) -> Iterator[str]:
+    mark, uids = str(arena.root).encode(), set(_accounts(arena))
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words, owner = (folder / "cmdline").read_bytes(), folder.stat().st_uid
+        except OSError:
+            continue
+        if mark in words or owner in uids:
+            yield f"process {folder.name} lives on: {words[:100]!a}"
+    for place in SHARED:
+        for path in Path(place).iterdir():
+            if not path.is_relative_to(arena.root) and path.lstat().st_uid in uids:
+                yield f"{path} is left"
+
+
+def _accounts(arena: Arena) -> Iterator[int]:
+    """The accounts that the training had, as it says itself."""
+    for line in told_lines(arena.log, ACCOUNT):
+        uid = int(line.split()[-1])
+        if uid in ACCOUNTS:
+            yield uid
+
+
+def _texts(arena: Arena, _: Attempt) -> Iterator[str]:
+    if len(arena.log) > MAX_LOG_BYTES:
+        yield f"the log has {len(arena.log):,} characters"
+    if arena.mode is IsolationMode.NONE:
+        return
+    yield from (f"the log holds {fault!a}" for fault in log_faults(arena.log.splitlines()))
+    if len(arena.comments) != 1:
+        yield f"{len(arena.comments)} comments"
+    summary = (arena.root / "file_commands/summary").read_text()
+    for text in (*arena.comments, summary):
+        yield from (f"comment or summary holds {fault!a}" for fault in markdown_faults(text))
+    page = (arena.out / "report.html").read_text() if (arena.out / "report.html").exists() else ""
+    yield from (f"the page holds {fault!a}" for fault in page_faults(page))

@@ -1,0 +1,278 @@
+"""A runner's folders with canaries in them, and the whole gate started there as a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from attempt import PRELUDE, Attempt
+from fake_github import FakeGitHub
+from gate_bench import Bench
+from played_training import SCRIPT, Project
+
+from gate.attestation.keys import generate_private_key, private_pem
+from gate.codec.documents import write_document
+from gate.edges.files import LocalFiles
+from gate.pipeline import record_baseline
+from gate.records.settings import IsolationMode
+
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEM_PYTHON = Path("/usr/bin/python3")
+SIBLING_IMAGE = "REPRO_GATE_BASE_IMAGE"
+OWNER = 1001
+STEP_SECONDS = 400
+FILES = LocalFiles()
+TOKEN = "CANARY-of-the-token"
+PASSPHRASE = "CANARY-of-the-pass-phrase"
+PEM = private_pem(generate_private_key(), PASSPHRASE.encode())
+# a line from the middle of the key, and what else nobody may ever see
+CANARIES = (b"CANARY", PEM.splitlines()[2])
+DRIVER = """
+import json, sys
+sys.path[:0] = json.loads(sys.argv.pop(1))
+limits = json.loads(sys.argv.pop(1))
+from gate.edges import fenced_start
+fenced_start.LIMITS.update(limits)
+from gate.cli import main
+main()
+"""
+CHORUS = """
+for path in sorted((here / "tries").iterdir()):
+    print("TRY NEXT", path.stem, flush=True)
+    asked = {**os.environ, "GATE_PROCESS": str(gate)}
+    subprocess.run([sys.executable, str(path)], env=asked, check=False)
+"""
+
+
+def settings_text(mode: IsolationMode, attempt: Attempt | None = None) -> str:
+    """The settings of an attempt, which may ask for more of `train` and for lower limits."""
+    train = attempt.train if attempt else ""
+    asked = f"mode: {mode.value}"
+    if mode is IsolationMode.SIBLING:
+        asked += f", image: '{os.environ[SIBLING_IMAGE]}'"
+        if attempt and "RLIMIT_NPROC" in attempt.limits:
+            asked += f", pids: {attempt.limits['RLIMIT_NPROC']}"
+    return (
+        "version: 1\n"
+        f"train: {{command: python3 train.py, max_steps: 3{train}}}\n"
+        f"isolation: {{{asked}}}\n"
+    )
+
+
+@cache
+def baseline() -> bytes:
+    """What the clean training gives; isolation is no part of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Project(Path(folder) / "project"), Path(folder) / "out")
+        return write_document(record_baseline(bench.request(), bench.edges(), "for the attempts"))
+
+
+def gate_python() -> Path | None:
+    """An interpreter that every account may start and that can run the gate; None without one."""
+    own = Path(os.path.realpath(sys.executable))
+    if all(folder.stat().st_mode & 0o001 for folder in (own, *own.parents)):
+        return Path(sys.executable)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return SYSTEM_PYTHON if os.path.realpath(SYSTEM_PYTHON).endswith(version) else None
+
+
+def why_not(mode: IsolationMode) -> str:
+    """Why a mode cannot be tried on this machine; empty when it can."""
+    if mode is IsolationMode.SIBLING and not os.environ.get(SIBLING_IMAGE):
+        return f"{SIBLING_IMAGE} names no image; `make container` builds and names it"
+    if mode is not IsolationMode.NONE and os.geteuid() != 0:
+        return "needs root"
+    if mode is not IsolationMode.NONE and gate_python() is None:
+        return "needs an interpreter of this version that every account may start"
+    return ""
+
+
+@dataclass
+class Arena:
+    """The places of a runner below `root`; `go` starts the gate once."""
+
+    root: Path
+    mode: IsolationMode
+    log: str = ""
+    exit_code: int = -1
+    base: str = ""
+    head: str = ""
+    comments: list[str] = field(default_factory=list)
+    before: dict[str, tuple[int, int, bytes]] = field(default_factory=dict)
+
+    @property
+    def work(self) -> Path:
+        """The workspace."""
+        return self.root / "work"
+
+    @property
+    def out(self) -> Path:
+        """Where the gate writes."""
+        return self.work / "out"
+
+    def prepare(self, attempt: Attempt, together: tuple[Attempt, ...] = ()) -> None:
+        """Fill the runner's places, commit a clean training, and the hostile one on top of it."""
+        project = Project(self.work)
+        project.write("repro-gate.yml", settings_text(self.mode, attempt))
+        project.write(".repro-gate/baseline.json", baseline())
+        project.write(".github/workflows/gate.yml", "on: pull_request\n")
+        self.base = project.commit()
+        script = CHORUS if together else attempt.script
+        project.write("train.py", PRELUDE + script + SCRIPT + attempt.after)
+        for one in together:
+            project.write(f"tries/{one.name}.py", PRELUDE + one.script)
+        if attempt.name == "weaker-rules-in-the-commit":
+            weaker = settings_text(IsolationMode.NONE)
+            project.write(
+                "repro-gate.yml",
+                f"{weaker}compare: {{tolerances: [{{metric: '*', absolute: 99}}]}}\n",
+            )
+        self.head = project.play(**attempt.play)
+        project.git("config", "http.https://github.com/.extraheader", "CANARY-of-the-checkout")
+        project.write("gha-creds-1.json", "CANARY-of-a-cloud")
+        (self.work / ".git/info/exclude").write_text("gha-creds-*.json\nout/\n")
+        self._plant()
+
+    def _plant(self) -> None:
+        sides = {
+            name: {"sha": sha, "repo": {"full_name": "o/model"}}
+            for name, sha in (("head", self.head), ("base", self.base))
+        }
+        event = {"pull_request": {"number": 7, **sides}, "secret": "CANARY-of-the-event"}
+        planted = {
+            "keys/gate.pem": PEM.decode(),
+            "runner_temp/token": "CANARY-of-newer-checkouts",
+            "workflow/event.json": json.dumps(event),
+            **{
+                f"file_commands/{name}": ""
+                for name in ("output", "env", "path", "state", "summary")
+            },
+        }
+        for name, text in planted.items():
+            (self.root / name).parent.mkdir(exist_ok=True)
+            (self.root / name).write_text(text)
+        (self.root / "keys/gate.pem").chmod(0o600)
+        (self.root / "tools").mkdir()
+        shutil.copy("/usr/bin/id", self.root / "tools/id")
+        if os.geteuid() == 0:
+            for place in (self.work, self.root / "runner_temp", self.root / "file_commands"):
+                FILES.give_to(place, OWNER, OWNER)
+        (self.root / "tools/id").chmod(0o4755)
+        self.before = self.state()
+
+    def state(self) -> dict[str, tuple[int, int, bytes]]:
+        """Mode, owner and content of all but what the gate writes."""
+        paths = [path for path in self.root.rglob("*") if not path.is_relative_to(self.out)]
+        return {
+            str(path.relative_to(self.root)): (
+                path.lstat().st_mode,
+                path.lstat().st_uid,
+                path.read_bytes() if path.is_file() else b"",
+            )
+            for path in paths
+        }
+
+    def go(self, limits: Mapping[str, int]) -> None:
+        """Start the gate as a program, with its secrets in its environment, and wait for it."""
+        with FakeGitHub(token=TOKEN) as server, socket.socket(socket.AF_UNIX) as engine:
+            engine.bind(str(self.root / "docker.sock"))
+            engine.listen()
+            (self.root / "docker.sock").chmod(0o660)
+            done = subprocess.run(
+                self._command(limits),
+                env=self._variables(server.api_url),
+                cwd=self.work,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=STEP_SECONDS,
+                check=False,
+            )
+            self.comments = [comment.body for comment in server.comments]
+        (self.root / "docker.sock").unlink()
+        self.log, self.exit_code = done.stdout.decode("utf-8", "replace"), done.returncode
+
+    def _command(self, limits: Mapping[str, int]) -> list[str]:
+        python = sys.executable if self.mode is IsolationMode.NONE else str(gate_python())
+        folders = [str(ROOT), sysconfig.get_paths()["purelib"]]
+        words = ["action"]
+        if self.mode is IsolationMode.NONE:
+            words = ["gate", "--out", "out", "--verbose", "--base", self.base]
+            words += ["--signing-key", str(self.root / "keys/gate.pem")]
+        return [python, "-I", "-c", DRIVER, json.dumps(folders), json.dumps(dict(limits)), *words]
+
+    def _variables(self, api_url: str) -> dict[str, str]:
+        commands = self.root / "file_commands"
+        inputs = {
+            "INPUT_OUT": "out",
+            "INPUT_TOKEN": TOKEN,
+            "INPUT_SIGNING_KEY": PEM.decode(),
+            "INPUT_SIGNING_KEY_PASSPHRASE": PASSPHRASE,
+            "ACTIONS_RUNTIME_TOKEN": "CANARY-of-the-runtime",
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_API_URL": api_url,
+            "GITHUB_ENV": str(commands / "env"),
+            "GITHUB_EVENT_NAME": "pull_request",
+            "GITHUB_EVENT_PATH": str(self.root / "workflow/event.json"),
+            "GITHUB_OUTPUT": str(commands / "output"),
+            "GITHUB_PATH": str(commands / "path"),
+            "GITHUB_REPOSITORY": "o/model",
+            "GITHUB_SHA": self.head,
+            "GITHUB_STATE": str(commands / "state"),
+            "GITHUB_STEP_SUMMARY": str(commands / "summary"),
+            "GITHUB_WORKSPACE": str(self.work),
+            "RUNNER_DEBUG": "1",
+            "RUNNER_TEMP": str(self.root / "runner_temp"),
+        }
+        own = {"PATH": "/usr/bin:/bin", "DEPLOY_KEY": "CANARY-of-a-person"}
+        if self.mode is IsolationMode.SIBLING and "DOCKER_HOST" in os.environ:
+            own["DOCKER_HOST"] = os.environ["DOCKER_HOST"]
+        if self.mode is IsolationMode.NONE:
+            return {**own, "REPRO_GATE_PASSPHRASE": PASSPHRASE}
+        return {**own, **inputs}
+
+
+@contextmanager
+def arena(
+    mode: IsolationMode, attempt: Attempt, together: tuple[Attempt, ...] = ()
+) -> Iterator[Arena]:
+    """A place after an attempt, which was made in each run of one whole call of the gate."""
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        _disk(Path(folder), attempt) as root,
+    ):
+        root.chmod(0o755)
+        made = Arena(root=root, mode=mode)
+        made.prepare(attempt, together)
+        made.go(attempt.limits)
+        yield made
+
+
+@contextmanager
+def _disk(folder: Path, attempt: Attempt) -> Iterator[Path]:
+    """The folder itself, or a small disk below it."""
+    if not attempt.disk_bytes:
+        yield folder
+        return
+    folder.chmod(0o755)
+    root = folder / "disk"
+    root.mkdir()
+    subprocess.run(
+        ("/usr/bin/mount", "-t", "tmpfs", "-o", f"size={attempt.disk_bytes}", "tmpfs", str(root)),
+        check=True,
+    )
+    try:
+        yield root
+    finally:
+        subprocess.run(("/usr/bin/umount", str(root)), check=True)

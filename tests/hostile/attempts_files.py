@@ -1,0 +1,213 @@
+"""Attempts on the runner's files, on what decides, and to carry word from one run to the next."""
+
+from __future__ import annotations
+
+from attempt import EVERYWHERE, Attempt, Threat, fence_probe, probe
+from attempts_secrets import CLOSED, FILTER, OWNER
+
+from gate.records.verdict import Outcome
+
+SNAPSHOT = "every run is a fresh copy of the exported commit"
+WIPED = "what the account left in shared folders is removed after every run"
+
+COMMANDS: tuple[Attempt, ...] = (
+    probe(
+        "read-command-files",
+        Threat.COMMANDS,
+        "reads the runner's output, variables and state of other steps",
+        CLOSED,
+        'any_of(lambda name: (root / "file_commands" / name).read_text(),'
+        ' ("output", "env", "path", "state", "summary"))',
+        control=True,
+    ),
+    probe(
+        "write-command-files",
+        Threat.COMMANDS,
+        "writes the verdict into the step's output, and a variable for later steps",
+        "the runner's account owns them",
+        """
+def write(name):
+    with open(root / "file_commands" / name, "a") as file: return file.write("verdict=x\\n")
+any_of(write, ("output", "env", "path", "state", "summary"))
+""",
+    ),
+    probe(
+        "replace-the-runners-folders",
+        Threat.COMMANDS,
+        "renames the runner's folders and puts its own in their place",
+        OWNER,
+        'any_of(lambda name: os.rename(root / name, root / (name + "2")),'
+        ' ("runner_temp", "file_commands", "workflow", "work"))',
+    ),
+)
+DECIDERS: tuple[Attempt, ...] = (
+    probe(
+        "write-the-baseline",
+        Threat.DECIDERS,
+        "writes the workspace's baseline, settings and workflow",
+        "the runner's account owns them, and the base commit decides",
+        'any_of(lambda name: (work / name).write_text("forged"), (".repro-gate/baseline.json",'
+        ' "repro-gate.yml", "train.py", ".github/workflows/gate.yml"))',
+        control=True,
+    ),
+    probe(
+        "write-git",
+        Threat.DECIDERS,
+        "plants a hook and an object in the clone",
+        CLOSED,
+        'any_of(lambda name: (work / ".git" / name).write_text("#!/bin/sh"),'
+        ' ("hooks/post-checkout", "config", "HEAD", "objects/planted"))',
+    ),
+    probe(
+        "snapshot-of-the-code",
+        Threat.DECIDERS,
+        "changes the exported code that the next run is copied from",
+        "root's folder, closed; its digest is checked at the end",
+        'any_of(lambda name: (run.parent / "head-snapshot" / name).write_text("forged"),'
+        ' ("train.py", "play.json", "planted.py"))',
+    ),
+    probe(
+        "read-the-snapshots",
+        Threat.DECIDERS,
+        "lists the exported code of the commits",
+        CLOSED,
+        'any_of(lambda name: os.listdir(run.parent / name), ("head-snapshot", "base-snapshot"))',
+        control=True,
+    ),
+    probe(
+        "evidence-of-the-run-before",
+        Threat.DECIDERS,
+        "lists or adds to the evidence that the gate keeps",
+        CLOSED,
+        'any_of(lambda path: (list(os.scandir(path)), (path / "strict-1").mkdir()),'
+        ' (work / "out", work / "out/evidence", work / "out/evidence/strict-1"))',
+    ),
+    probe(
+        "copies-that-are-signed",
+        Threat.DECIDERS,
+        "writes into the folder of copies that are hashed and signed",
+        OWNER,
+        'any_of(lambda name: (run / "taken" / name).write_text("forged"),'
+        ' ("request.json", "output.txt", f"state-r0-{os.getpid()}.safetensors"))',
+    ),
+    probe(
+        "the-guest-itself",
+        Threat.DECIDERS,
+        "rewrites the guest that the next process starts with",
+        OWNER,
+        'any_of(lambda name: (run / "guest" / name).write_text("forged"),'
+        ' ("sitecustomize.py", "repro_gate_guest/start.py", "torch.py"))',
+    ),
+    probe(
+        "folders-of-the-run",
+        Threat.DECIDERS,
+        "puts links in the place of its own folders",
+        OWNER,
+        """
+def swap(name):
+    os.rename(run / name, run / (name + "-2"))
+    os.symlink("/etc", run / name)
+any_of(swap, ("out", "tree", "tmp", "home", "taken", "guest"))
+""",
+    ),
+    Attempt(
+        name="weaker-rules-in-the-commit",
+        threat=Threat.DECIDERS,
+        tries="brings a baseline of its own numbers and settings that allow everything",
+        stopped_by="the base commit decides; what changes is shown",
+        script="",
+        play={"losses": ["2.5", "2.25", "1.0"], "weights": "other"},
+        outcome=Outcome.CODE_DRIFT,
+        fast=True,
+    ),
+)
+RUNS: tuple[Attempt, ...] = (
+    Attempt(
+        name="own-source",
+        threat=Threat.RUNS,
+        tries="edits its own source to help the second run",
+        stopped_by=SNAPSHOT,
+        script="""
+text = pathlib.Path(__file__).read_text()
+told("edited" if text.endswith("# edited") else None)
+pathlib.Path(__file__).write_text(text + "# edited")
+""",
+        modes=EVERYWHERE,
+        tells=1,
+    ),
+    Attempt(
+        name="cache-in-home",
+        threat=Threat.RUNS,
+        tries="leaves numbers in its home and its own packages there",
+        stopped_by="a new home for every run",
+        script='left_before(home / ".cache/numbers")\n'
+        'left_before(home / ".local/lib/python3/site-packages/usercustomize.py")',
+        modes=EVERYWHERE,
+        tells=2,
+    ),
+    Attempt(
+        name="cache-in-tmpdir",
+        threat=Threat.RUNS,
+        tries="leaves numbers in its folder for temporary files",
+        stopped_by="a new folder for every run",
+        script='left_before(pathlib.Path(tempfile.gettempdir()) / "numbers")',
+        modes=EVERYWHERE,
+        tells=1,
+    ),
+    Attempt(
+        name="shared-folders",
+        threat=Threat.RUNS,
+        tries="leaves numbers in /tmp, /var/tmp and /dev/shm",
+        stopped_by=WIPED,
+        script="""
+for folder in ("/tmp", "/var/tmp", "/dev/shm"):
+    try: left_before(pathlib.Path(folder) / f"hostile-{os.getuid()}" / "numbers")
+    except OSError: told(None)
+""",
+        tells=3,
+    ),
+    Attempt(
+        name="system-v-objects",
+        threat=Threat.RUNS,
+        tries="leaves shared memory, semaphores and a message queue of System V",
+        stopped_by="the account's objects are removed after every run",
+        script="""
+IPC_CREAT = 0o1000
+found = [libc.shmget(0x6a7e, 64, 0o600), libc.semget(0x6a7e, 1, 0o600), libc.msgget(0x6a7e, 0o600)]
+told([number for number in found if number >= 0])
+made = libc.shmget(0x6a7e, 64, IPC_CREAT | 0o600), libc.semget(0x6a7e, 1, IPC_CREAT | 0o600)
+assert min(*made, libc.msgget(0x6a7e, IPC_CREAT | 0o600)) >= 0
+""",
+        tells=1,
+    ),
+    fence_probe(
+        "queues-and-keys",
+        Threat.RUNS,
+        "leaves a POSIX message queue, and a key in a keyring",
+        FILTER,
+        """
+any_of(lambda words: call(*words), (
+    (by_machine(240, 180), b"hostile", 0o102, 0o600, 0),
+    (by_machine(248, 217), b"user", b"hostile", b"word", 4, -4)))
+""",
+    ),
+    probe(
+        "site-packages",
+        Threat.RUNS,
+        "plants a module where every Python of the machine imports from",
+        OWNER,
+        """
+import sysconfig
+folders = {*sysconfig.get_paths().values(), *filter(os.path.isdir, sys.path)} - {str(here)}
+any_of(lambda folder: (pathlib.Path(folder) / "planted.pth").write_text("import os"), folders)
+""",
+    ),
+    probe(
+        "scheduled-work",
+        Threat.RUNS,
+        "leaves work for cron and at",
+        OWNER,
+        'any_of(lambda name: (pathlib.Path(name) / "hostile").write_text("* * * * * id"),'
+        ' ("/etc/cron.d", "/var/spool/cron", "/var/spool/cron/crontabs", "/etc/init.d"))',
+    ),
+)

@@ -1,0 +1,255 @@
+"""Attempts on secrets, on the machine, on the runner's files and on what decides."""
+
+from __future__ import annotations
+
+from attempt import Attempt, Threat, fence_probe, probe
+
+ACCOUNT = "an account of its own; the gate lets nobody read its memory"
+CLOSED = "access for others is taken off while a training runs"
+OWNER = "the folder belongs to root"
+EMPTY = "an environment built from nothing"
+FILTER = "the filter of system calls"
+
+SECRETS: tuple[Attempt, ...] = (
+    probe(
+        "environment-of-every-process",
+        Threat.SECRETS,
+        "reads the environment of every process for a secret",
+        ACCOUNT,
+        """
+def secret(folder):
+    if b"CANARY" in (folder / "environ").read_bytes(): return "a secret"
+    raise ValueError
+any_of(secret, pathlib.Path("/proc").glob("[0-9]*"))
+""",
+        control=True,
+    ),
+    probe(
+        "command-line-of-every-process",
+        Threat.SECRETS,
+        "reads every command line, which everybody may, for a secret",
+        "no secret is ever on a command line",
+        """
+def secret(folder):
+    if b"CANARY" in (folder / "cmdline").read_bytes(): return "a secret"
+    raise ValueError
+any_of(secret, pathlib.Path("/proc").glob("[0-9]*"))
+""",
+    ),
+    probe(
+        "own-environment",
+        Threat.SECRETS,
+        "looks for secrets and the runner's variables in its own environment",
+        EMPTY,
+        'told([name for name, text in os.environ.items() if "CANARY" in text'
+        ' or name.startswith(("GITHUB_", "RUNNER_", "INPUT_", "ACTIONS_"))])',
+    ),
+    probe(
+        "memory-of-the-gate",
+        Threat.SECRETS,
+        "opens the memory and the map of the gate's process",
+        ACCOUNT,
+        'any_of(lambda name: open(f"/proc/{gate}/{name}", "rb").read(1), ("mem", "maps", "auxv"))',
+        control=True,
+    ),
+    probe(
+        "memory-by-system-call",
+        Threat.SECRETS,
+        "reads the gate's memory with process_vm_readv",
+        FILTER,
+        """
+held = ctypes.create_string_buffer(16)
+vector = struct.pack("PN", ctypes.addressof(held), 16)
+trying(call, by_machine(310, 270), gate, vector, 1, vector, 1, 0)
+""",
+    ),
+    probe(
+        "trace-the-gate",
+        Threat.SECRETS,
+        "attaches to the gate with ptrace",
+        FILTER,
+        "trying(call, by_machine(101, 117), 16, gate, 0, 0)",
+    ),
+    probe(
+        "descriptors-of-the-gate",
+        Threat.SECRETS,
+        "opens the gate's descriptors, or takes one with pidfd_getfd",
+        ACCOUNT,
+        """
+any_of(lambda number: (call(438, call(434, gate, 0), number, 0) if number > 2 else
+                       open(f"/proc/{gate}/fd/{number}", "rb").close()), range(8))
+""",
+        control=True,
+    ),
+    probe(
+        "inherited-descriptors",
+        Threat.SECRETS,
+        "looks for descriptors that the gate left open",
+        "none is inherited but /dev/null and one pipe",
+        """
+own = (__file__, f"/proc/{os.getpid()}/fd")
+def opened(number):
+    found = os.readlink(f"/proc/self/fd/{number}")
+    if found in own: raise ValueError
+    return found
+any_of(opened, range(3, 1024))
+""",
+    ),
+    probe(
+        "key-file",
+        Threat.SECRETS,
+        "reads the file of the signing key",
+        "another account",
+        'trying((root / "keys/gate.pem").read_text)',
+        control=True,
+    ),
+    probe(
+        "token-in-the-runners-folder",
+        Threat.SECRETS,
+        "reads the checkout's token in the runner's temporary folder",
+        CLOSED,
+        'trying((root / "runner_temp/token").read_text)',
+        control=True,
+    ),
+    probe(
+        "token-in-git-config",
+        Threat.SECRETS,
+        "reads the token that a checkout left in .git/config",
+        CLOSED,
+        'any_of(lambda place: (place / ".git/config").read_text(), (work, here))',
+        control=True,
+    ),
+    probe(
+        "credential-file",
+        Threat.SECRETS,
+        "reads a cloud credential in the workspace",
+        CLOSED,
+        'any_of(lambda place: (place / "gha-creds-1.json").read_text(), (work, here))',
+        control=True,
+    ),
+    probe(
+        "event-file",
+        Threat.SECRETS,
+        "reads the runner's event",
+        CLOSED,
+        'trying((root / "workflow/event.json").read_text)',
+        control=True,
+    ),
+    probe(
+        "core-dump",
+        Threat.SECRETS,
+        "allows core dumps again and leaves one",
+        "the limit is 0, and cannot be raised",
+        """
+import resource
+trying(resource.setrlimit, resource.RLIMIT_CORE, (2**30, 2**30))
+""",
+        control=True,
+    ),
+)
+HOST: tuple[Attempt, ...] = (
+    probe(
+        "engine-socket",
+        Threat.HOST,
+        "connects to the container engine",
+        "another account without groups; no socket in a sibling",
+        """
+def connect(path):
+    with socket.socket(socket.AF_UNIX) as one: one.connect(str(path))
+any_of(connect, (root / "docker.sock", "/var/run/docker.sock", "/run/containerd/containerd.sock"))
+""",
+        control=True,
+    ),
+    probe(
+        "become-root",
+        Threat.HOST,
+        "asks for root's account and root's groups",
+        "root is left for good, with all capabilities",
+        "any_of(lambda ask: ask(), (lambda: os.setuid(0), lambda: os.setresuid(0, 0, 0),"
+        " lambda: os.setgroups([0]), lambda: os.setgid(0)))",
+    ),
+    probe(
+        "setuid-program",
+        Threat.HOST,
+        "starts a program that is root's and setuid",
+        "no_new_privs",
+        """
+def start(path):
+    answer = subprocess.run([path, "-u"], capture_output=True, text=True).stdout.strip()
+    if answer != "0": raise ValueError
+    return answer
+any_of(start, (root / "tools/id",))
+""",
+        control=True,
+    ),
+    probe(
+        "namespaces-of-its-own",
+        Threat.HOST,
+        "makes a user namespace, in which it is root",
+        FILTER,
+        """
+def make(flags):
+    if os.fork() == 0: os._exit(libc.unshare(flags) and 1)
+    if os.wait()[1]: raise ValueError
+    return flags
+any_of(make, (0x10000000, 0x10020000, 0x50000000))
+""",
+    ),
+    probe(
+        "namespace-by-clone",
+        Threat.HOST,
+        "makes a user namespace with clone and clone3",
+        FILTER,
+        """
+def child(number, *words):
+    pid = call(number, *words)
+    if pid == 0: os._exit(0)
+    return os.waitpid(pid, 0)
+plan = struct.pack("QQQQQQQQ", 0x10000000, 0, 0, 0, signal.SIGCHLD, 0, 0, 0)
+any_of(lambda words: child(*words), (
+    (by_machine(56, 220), 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0), (435, plan, len(plan))))
+""",
+    ),
+    probe(
+        "mount-and-chroot",
+        Threat.HOST,
+        "mounts over the guest and changes its root",
+        "no capability",
+        "any_of(lambda ask: ask(), (lambda: os.chroot('/'),"
+        " lambda: call(by_machine(165, 40), b'none', str(run).encode(), b'tmpfs', 0, 0)))",
+    ),
+    probe(
+        "kernel-doors",
+        Threat.HOST,
+        "uses bpf, userfaultfd, open_by_handle_at and the keyrings",
+        FILTER,
+        """
+empty = ctypes.create_string_buffer(128)
+any_of(lambda words: call(*words), (
+    (by_machine(321, 280), 0, empty, 128), (by_machine(323, 282), 0),
+    (by_machine(304, 265), -100, empty, 0), (by_machine(250, 219), 0, -3, 1)))
+""",
+    ),
+    fence_probe(
+        "another-architecture",
+        Threat.HOST,
+        "makes a socket with numbers of 32-bit calls, past the filter",
+        "the filter ends the process",
+        """
+import mmap
+# mov eax, 359 (socket); mov ebx, 2; mov ecx, 1; xor edx, edx; int 0x80; ret
+code = bytes.fromhex("b867010000bb02000000b90100000031d2cd80c3")
+def jump():
+    page = mmap.mmap(-1, 4096, prot=7)
+    page.write(code)
+    return ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
+def child(_):
+    if os.uname().machine != "x86_64": raise ValueError
+    if os.fork() == 0: os._exit(0 if jump() >= 0 else 1)
+    status = os.wait()[1]
+    if status != 0: raise ValueError
+    return "a socket"
+any_of(child, (1,))
+""",
+    ),
+)

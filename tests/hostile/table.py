@@ -1,0 +1,26 @@
+"""All attempts, in the order of the threat table."""
+
+from __future__ import annotations
+
+from attempt import Attempt
+from attempts_evidence import CHECKPOINTS, FORGERY
+from attempts_files import COMMANDS, DECIDERS, RUNS
+from attempts_floods import BOMBS
+from attempts_processes import NETWORK, PROCESSES
+from attempts_secrets import HOST, SECRETS
+from attempts_texts import LINKS, TEXT
+
+ATTEMPTS: tuple[Attempt, ...] = (
+    *SECRETS,
+    *HOST,
+    *COMMANDS,
+    *DECIDERS,
+    *RUNS,
+    *PROCESSES,
+    *NETWORK,
+    *FORGERY,
+    *CHECKPOINTS,
+    *BOMBS,
+    *LINKS,
+    *TEXT,
+)

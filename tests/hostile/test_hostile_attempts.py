@@ -1,0 +1,62 @@
+"""A training that tries, run through the whole gate as a program, in every isolation.
+
+`table.py` has the attempts; `make test` makes some, `make test-slow` and `make security` all.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from arena import why_not
+from attempt import MODES, Attempt
+from table import ATTEMPTS
+from trials import CONTROLS, TOGETHER, try_controls, try_one, try_together
+
+from gate.records.settings import IsolationMode
+
+
+def _case(mode: IsolationMode, attempt: Attempt) -> object:
+    marks = [] if attempt.fast else [pytest.mark.slow]
+    if mode is IsolationMode.SIBLING:
+        marks.append(pytest.mark.docker)
+    return pytest.param(mode, attempt, id=f"{attempt.name}-{mode.value}", marks=marks)
+
+
+CASES = [
+    _case(mode, attempt) for attempt in ATTEMPTS if not attempt.together for mode in attempt.modes
+]
+
+
+@pytest.mark.parametrize(("mode", "attempt"), CASES)
+def test_the_attempt_fails_and_the_verdict_is_right(mode: IsolationMode, attempt: Attempt) -> None:
+    if reason := why_not(mode):
+        pytest.skip(reason)
+    assert try_one(mode, attempt) == []
+
+
+@pytest.mark.parametrize(
+    "mode", [IsolationMode.UID, pytest.param(IsolationMode.SIBLING, marks=pytest.mark.docker)]
+)
+def test_looking_around_finds_nothing(mode: IsolationMode) -> None:
+    if reason := why_not(mode):
+        pytest.skip(reason)
+    assert try_together(mode) == {one.name: [] for one in TOGETHER if mode in one.modes}
+
+
+@pytest.mark.slow
+def test_the_attempts_and_the_checks_are_real() -> None:
+    """With root's account and no fence the same scripts get what they want, and it is noticed."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, which has nothing in its way")
+    got, faults = try_controls()
+    assert got == {one.name: True for one in CONTROLS}
+    assert "a secret stands in the log" in faults
+
+
+def test_the_table_is_sound() -> None:
+    names = [attempt.name for attempt in ATTEMPTS]
+    assert len(set(names)) == len(names) >= 40
+    assert all(attempt.tells == 1 for attempt in TOGETHER)
+    assert all(set(attempt.modes) <= set(MODES) for attempt in ATTEMPTS)
+    assert all(IsolationMode.NONE not in attempt.modes for attempt in TOGETHER)
