@@ -162,7 +162,7 @@ pathlib.Path(__file__).write_text(text + "# edited")
         script="""
 for folder in ("/tmp", "/var/tmp", "/dev/shm"):
     try: left_before(pathlib.Path(folder) / f"hostile-{os.getuid()}" / "numbers")
-    except OSError: told(None)
+    except OSError: pass
 """,
         tells=3,
     ),
