@@ -12,6 +12,7 @@ from gate.attestation.package import pack
 from gate.attestation.seal import seal, seal_paths, write_seals
 from gate.codec.documents import write_document
 from gate.evidence.folder import evidence_documents
+from gate.evidence.taking import FIRST_STATE
 from gate.ports import Files, Secrets
 from gate.records.attestation import Package, PackageMember, SealContext
 from gate.records.baseline import Baseline
@@ -26,7 +27,6 @@ from gate.report.page_sources import PageSources
 from gate.report.summary import summary_text
 
 PACKAGE = "package.tar"
-TRAINED_STATE = "strict-1/state.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +87,7 @@ def _evidence_members(evidence: EvidenceSet, request: GateRequest) -> list[Packa
         for name, data in evidence_documents(evidence)
     ]
     for kept in evidence.kept:
-        name = STATE_MEMBER if kept.name == TRAINED_STATE else f"evidence/{kept.name}"
+        name = STATE_MEMBER if kept.name == FIRST_STATE else f"evidence/{kept.name}"
         path = request.out / "evidence" / kept.name
         members.append(PackageMember(name=name, path=path, sha256=kept.sha256))
     return members

@@ -17,7 +17,10 @@ from gate.entry import build_edges, run_and_deliver
 from gate.options import (
     OUT,
     AllowDirty,
+    AllowPlainKey,
     AsJson,
+    BaseToRun,
+    CommitToTrain,
     Config,
     Out,
     Quiet,
@@ -33,10 +36,8 @@ from gate.program import FILES, INTERRUPTS
 def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
     config: Config = "",
     out: Out = OUT,
-    base: Annotated[
-        str, typer.Option(help="Commit to run here as well when the environment moved.")
-    ] = "",
-    commit: Annotated[str, typer.Option(help="Commit to train; default: HEAD, clean.")] = "",
+    base: BaseToRun = "",
+    commit: CommitToTrain = "",
     signing_key: Annotated[
         Path | None,
         typer.Option(
@@ -47,9 +48,7 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
         str, typer.Option(help="Trust file to name in the verify command.")
     ] = ".repro-gate/trusted-keys.json",
     *,
-    allow_plain_key: Annotated[
-        bool, typer.Option("--allow-plain-key", help="Accept a key without pass phrase.")
-    ] = False,
+    allow_plain_key: AllowPlainKey = False,
     allow_dirty: AllowDirty = False,
     quiet: Quiet = False,
     verbose: Verbose = False,

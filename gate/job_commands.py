@@ -17,7 +17,10 @@ from gate.edges.secrets import FileSecrets
 from gate.entry import judging, run_and_deliver, run_only
 from gate.options import (
     OUT,
+    AllowPlainKey,
     AsJson,
+    BaseToRun,
+    CommitToTrain,
     Config,
     Out,
     Quiet,
@@ -33,10 +36,8 @@ from gate.program import FILES
 def run_command(
     config: Config = "",
     out: Out = OUT,
-    base: Annotated[
-        str, typer.Option(help="Commit to run here as well when the environment moved.")
-    ] = "",
-    commit: Annotated[str, typer.Option(help="Commit to train; default: HEAD, clean.")] = "",
+    base: BaseToRun = "",
+    commit: CommitToTrain = "",
     *,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -62,9 +63,7 @@ def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
         Path | None, typer.Option(help="Private key (PEM) to seal a pass.")
     ] = None,
     *,
-    allow_plain_key: Annotated[
-        bool, typer.Option("--allow-plain-key", help="Accept a key without pass phrase.")
-    ] = False,
+    allow_plain_key: AllowPlainKey = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:

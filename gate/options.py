@@ -31,6 +31,15 @@ Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for everything th
 AllowDirty = Annotated[
     bool, typer.Option("--allow-dirty", help="Train the work tree as it is; never sealed.")
 ]
+BaseToRun = Annotated[
+    str, typer.Option("--base", help="Commit to run here as well when the environment moved.")
+]
+CommitToTrain = Annotated[
+    str, typer.Option("--commit", help="Commit to train; default: HEAD, clean.")
+]
+AllowPlainKey = Annotated[
+    bool, typer.Option("--allow-plain-key", help="Accept a key without pass phrase.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what the training prints.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the document as JSON on stdout.")]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from typing import Protocol
+
+from gate.records.runs import ProcessResult
 
 LINE_LIMIT_BYTES = 4096
 LINES_PER_SECOND = 50
@@ -93,3 +96,46 @@ class LineFeed:
         if self._left_out:
             self._on_line(b"[... %d lines not shown ...]" % self._left_out)
             self._left_out = 0
+
+
+class Ended(Protocol):
+    """A process or container after its end."""
+
+    @property
+    def exit_code(self) -> int:
+        """Negative for a signal."""
+        ...
+
+    @property
+    def wall_seconds(self) -> float:
+        """From its start to its end."""
+        ...
+
+
+class RunOutput:
+    """All that a run prints: kept within a limit, and shown line by line."""
+
+    def __init__(self, limit_bytes: int, on_line: Callable[[bytes], None]) -> None:
+        self._capture = OutputCapture(limit_bytes)
+        self._lines = LineFeed(on_line)
+
+    def take(self, data: bytes) -> None:
+        """Keep and show the next piece."""
+        self._capture.feed(data)
+        self._lines.feed(data)
+
+    def keep(self, data: bytes) -> None:
+        """Keep it only: after a fault, for showing may be what failed."""
+        self._capture.feed(data)
+
+    def result(self, ended: Ended, *, in_time: bool, out_of_memory: bool = False) -> ProcessResult:
+        """Show the last line, and close the account."""
+        self._lines.finish()
+        return ProcessResult(
+            exit_code=ended.exit_code,
+            timed_out=not in_time,
+            wall_seconds=ended.wall_seconds,
+            output=self._capture.content(),
+            output_bytes=self._capture.total_bytes,
+            out_of_memory=out_of_memory,
+        )

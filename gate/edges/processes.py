@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gate.edges.fenced_start import start_fenced
 from gate.edges.interrupts import Interrupts
-from gate.edges.output_capture import LineFeed, OutputCapture
+from gate.edges.output_capture import RunOutput
 from gate.edges.process_table import adopt_orphans, closed_memory, descendants
 from gate.edges.running_process import RunningProcess
 from gate.edges.safe_text import safe_line
@@ -32,12 +32,7 @@ class LocalProcesses:
         on stands in the result. Raises `RunError` when the process could not be started, or when
         something that it started could not be ended.
         """
-        capture, lines = OutputCapture(request.output_limit_bytes), LineFeed(on_line)
-
-        def take(data: bytes) -> None:
-            capture.feed(data)
-            lines.feed(data)
-
+        output = RunOutput(request.output_limit_bytes, on_line)
         adopt_orphans()
         family_before = descendants(os.getpid())
         with self._interrupts.deferred(), closed_memory():
@@ -45,18 +40,10 @@ class LocalProcesses:
             with self._interrupts.last_resort(running.kill):
                 try:
                     with self._interrupts.allowed():
-                        in_time = running.follow(take, request.timeout_seconds)
+                        in_time = running.follow(output.take, request.timeout_seconds)
                 finally:
-                    # without `on_line`: it may be what failed
-                    running.end(capture.feed)
-        lines.finish()
-        return ProcessResult(
-            exit_code=running.exit_code,
-            timed_out=not in_time,
-            wall_seconds=running.wall_seconds,
-            output=capture.content(),
-            output_bytes=capture.total_bytes,
-        )
+                    running.end(output.keep)
+        return output.result(running, in_time=in_time)
 
 
 def start(request: ProcessRequest) -> subprocess.Popen[bytes]:

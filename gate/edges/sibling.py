@@ -14,7 +14,7 @@ from typing import Any
 from gate.edges.container_config import container_config
 from gate.edges.engine import Engine
 from gate.edges.interrupts import Interrupts
-from gate.edges.output_capture import LineFeed, OutputCapture
+from gate.edges.output_capture import RunOutput
 from gate.edges.own_container import Mount, own_mounts, seen_by_engine
 from gate.edges.running_container import RunningContainer
 from gate.edges.safe_text import safe_line
@@ -43,12 +43,7 @@ class SiblingProcesses:
         cannot do what is asked.
         """
         sibling = _sibling(request)
-        capture, lines = OutputCapture(request.output_limit_bytes), LineFeed(on_line)
-
-        def take(data: bytes) -> None:
-            capture.feed(data)
-            lines.feed(data)
-
+        output = RunOutput(request.output_limit_bytes, on_line)
         config = container_config(request, sibling, self._source)
         with (
             self._interrupts.deferred(),
@@ -58,19 +53,10 @@ class SiblingProcesses:
             try:
                 running.start()
                 with self._interrupts.allowed():
-                    in_time = running.follow(take, request.timeout_seconds)
+                    in_time = running.follow(output.take, request.timeout_seconds)
             finally:
-                # without `on_line`: it may be what failed
-                running.end(capture.feed)
-        lines.finish()
-        return ProcessResult(
-            exit_code=running.exit_code,
-            timed_out=not in_time,
-            wall_seconds=running.wall_seconds,
-            output=capture.content(),
-            output_bytes=capture.total_bytes,
-            out_of_memory=running.out_of_memory,
-        )
+                running.end(output.keep)
+        return output.result(running, in_time=in_time, out_of_memory=running.out_of_memory)
 
     @contextmanager
     def _made(self, config: Mapping[str, Any]) -> Iterator[RunningContainer]:

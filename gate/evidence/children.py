@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gate.checkpoint.hostile_file import plain_text
-from gate.errors import EvidenceError
 from gate.evidence.commands import PythonCommand, python_commands
-from gate.evidence.guest_files import GuestFile, ProcessFiles, read_guest_lines
+from gate.evidence.guest_files import GuestFile, ProcessFiles, told_lines
 from gate.evidence.shut_out import REASONS
 from gate.ports import Files
 from gate.records.children import ChildLine, UnattestedChild
@@ -26,18 +25,8 @@ def read_children(
 
     Raises `EvidenceError` for a malformed file, and for one longer than the guest's own limit.
     """
-    told: list[UnattestedChild] = []
-    for process in found:
-        if GuestFile.CHILDREN in process.kinds:
-            name = process.name(GuestFile.CHILDREN)
-            lines = read_guest_lines(files, out, name, ChildLine)
-            if len(lines) > MAX_LINES:
-                raise EvidenceError(
-                    f"{name}: {len(lines):,} lines, the guest writes {MAX_LINES} at most",
-                    hint="Only the guest may write into its output folder.",
-                )
-            told += (child for line in lines for child in _shut_out(line, process))
-    return tuple(told)
+    told = told_lines(files, out, found, GuestFile.CHILDREN, ChildLine, max_lines=MAX_LINES)
+    return tuple(child for line, process in told for child in _shut_out(line, process))
 
 
 def _shut_out(line: ChildLine, process: ProcessFiles) -> Iterator[UnattestedChild]:

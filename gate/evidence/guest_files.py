@@ -126,6 +126,32 @@ def read_guest_lines(files: Files, out: Path, name: str, model: type[Record]) ->
         )
 
 
+def told_lines(
+    files: Files,
+    out: Path,
+    found: tuple[ProcessFiles, ...],
+    kind: GuestFile,
+    model: type[Record],
+    *,
+    max_lines: int,
+) -> Iterator[tuple[Record, ProcessFiles]]:
+    """The lines of one kind of file of every process, in the order of ranks and processes.
+
+    Raises `EvidenceError` for a malformed file, and for one longer than the guest's own limit.
+    """
+    for process in found:
+        if kind not in process.kinds:
+            continue
+        name = process.name(kind)
+        lines = read_guest_lines(files, out, name, model)
+        if len(lines) > max_lines:
+            raise EvidenceError(
+                f"{name}: {len(lines):,} lines, the guest writes {max_lines} at most",
+                hint="Only the guest may write into its output folder.",
+            )
+        yield from ((line, process) for line in lines)
+
+
 def numbered_lines(opened: HostileFile) -> Iterator[tuple[int, bytes]]:
     """The lines of a file, counted from 1, without their ends; empty ones are passed over."""
     lines = iter(lambda: opened.stream.readline(MAX_LINE_BYTES + 1), b"")

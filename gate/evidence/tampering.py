@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gate.checkpoint.hostile_file import plain_text
 from gate.errors import EvidenceError
-from gate.evidence.guest_files import GuestFile, ProcessFiles, read_guest_lines
+from gate.evidence.guest_files import GuestFile, ProcessFiles, told_lines
 from gate.ports import Files
 from gate.records.determinism_settings import Tamper
 from gate.records.evidence import RunEvidence
@@ -25,18 +25,8 @@ def read_tampering(
 
     Raises `EvidenceError` for a malformed log, and for one longer than the guest's own limit.
     """
-    told: list[Tampering] = []
-    for process in found:
-        if GuestFile.TAMPER in process.kinds:
-            name = process.name(GuestFile.TAMPER)
-            lines = read_guest_lines(files, out, name, TamperLine)
-            if len(lines) > MAX_LINES:
-                raise EvidenceError(
-                    f"{name}: {len(lines):,} lines, the guest writes {MAX_LINES} at most",
-                    hint="Only the guest may write into its output folder.",
-                )
-            told += (_of_process(line, process) for line in lines)
-    return tuple(told)
+    told = told_lines(files, out, found, GuestFile.TAMPER, TamperLine, max_lines=MAX_LINES)
+    return tuple(_of_process(line, process) for line, process in told)
 
 
 def _of_process(line: TamperLine, process: ProcessFiles) -> Tampering:

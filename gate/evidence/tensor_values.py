@@ -10,10 +10,10 @@ from pathlib import Path
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.hostile_file import CHUNK_BYTES, HostileFile, open_hostile
 from gate.checkpoint.safetensors_reader import TensorEntry, read_layout
+from gate.evidence.saved_state import MAX_STATE_BYTES
 from gate.ports import Files
 from gate.records.values import FLOAT_NAMES, FloatPair, FloatTensor
 
-MAX_STATE_BYTES = 64 * 1024**3
 MAX_GRADIENT_BYTES = 16 * 1024**3
 MAX_TENSOR_ELEMENTS = 1024 * 1024
 MAX_ELEMENTS = 4 * 1024 * 1024

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from played_training import SCRIPT, Project
-from runner_commands import commands
+from runner_rules import commands
 
 from gate.action import Runner, github_comments, github_pull_request, run_action
 from gate.commit_status import github_status

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from report_hostile import HOSTILE
-from runner_commands import commands
+from runner_rules import commands
 
 from gate.edges.job_log import MAX_LINES, JobLog, quoted
 from gate.edges.output_capture import LineFeed

@@ -7,7 +7,7 @@ import unicodedata
 from html.parser import HTMLParser
 
 from markdown_it import MarkdownIt
-from runner_commands import commands
+from runner_rules import commands
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 OWN_TAGS = re.compile(r"</?(details|summary|sub|code)>|<!-- repro-gate:default -->")

@@ -7,6 +7,7 @@ on the summary.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 KNOWN = {
@@ -14,6 +15,8 @@ KNOWN = {
     *("notice", "remove-matcher", "save-state", "set-env", "set-output", "stop-commands"),
     *("internal-set-repo-path", "warning"),
 }
+# What a culture-aware comparison passes over.
+SKIPPED = re.compile("[\u00ad\u034f\u200b-\u200f\u2060-\u206f\ufe00-\ufe0f\ufeff]")
 LEVELS = ("error", "warning", "notice")
 ANNOTATIONS_PER_LEVEL = 10
 MESSAGE_CHARACTERS = 4096
@@ -81,8 +84,8 @@ def _plain(text: str, escapes: tuple[tuple[str, str], ...]) -> str:
 def obeyed(log: str) -> list[Command]:
     """Every command of a log that takes effect: none between `stop-commands` and its token."""
     found, token = [], ""
-    for line in log.splitlines():
-        command = read_command(line, KNOWN | ({token} if token else set()))
+    for line in re.split(r"\r\n|\r|\n", log):
+        command = read_command(SKIPPED.sub("", line), KNOWN | ({token} if token else set()))
         if command is None:
             continue
         if token:
@@ -94,14 +97,19 @@ def obeyed(log: str) -> list[Command]:
     return found
 
 
+def commands(log: str) -> list[str]:
+    """The names of the commands that take effect, in order."""
+    return [command.name for command in obeyed(log)]
+
+
 def shown_annotations(log: str) -> list[Command]:
     """What is shown on the pull request: ten of each level, cut at 4,096 characters."""
     kept: list[Command] = []
     for level in LEVELS:
-        commands = [command for command in obeyed(log) if command.name == level]
+        of_level = [command for command in obeyed(log) if command.name == level]
         kept.extend(
             Command(level, command.data[:MESSAGE_CHARACTERS], command.properties)
-            for command in commands[:ANNOTATIONS_PER_LEVEL]
+            for command in of_level[:ANNOTATIONS_PER_LEVEL]
         )
     return kept
 
