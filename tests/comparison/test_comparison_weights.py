@@ -43,6 +43,21 @@ def test_bfloat16_is_the_upper_half_of_a_float32() -> None:
     assert list(ulp_distances("BF16", one, next_one)) == [1]
 
 
+@pytest.mark.parametrize("dtype", ["F64", "F32", "F16", "BF16"])
+@given(data=st.binary(min_size=16, max_size=64))
+def test_any_bytes_are_counted_without_a_warning(dtype: FloatName, data: bytes) -> None:
+    whole = data[: len(data) // 8 * 8]
+    zeros = bytes(len(whole))
+    sums = pair_sums([FloatPair(dtype=dtype, left=whole, right=zeros)])
+    assert sums.elements + sums.not_finite == len(numbers(dtype, whole))
+
+
+def test_a_signaling_nan_is_not_finite_and_nothing_else() -> None:
+    signaling = bytes.fromhex("074da1ff")
+    sums = pair_sums([FloatPair(dtype="F32", left=signaling, right=signaling)])
+    assert (sums.elements, sums.not_finite, sums.differing) == (0, 1, 0)
+
+
 def test_the_widest_distance_of_float64_does_not_overflow() -> None:
     widest = ulp_distances("F64", _pack([-1.7e308], "F64"), _pack([1.7e308], "F64"))
     assert int(widest[0]) == ulp_distance(-1.7e308, 1.7e308, "float64")
