@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from gate.edges.safe_text import safe_block
+from gate.edges.watched import become_watched
 from gate.errors import GateError
 from gate.program import INTERRUPTS
 
@@ -23,13 +24,26 @@ QUICK_VERBS: Final = {"digest": "gate.digest_command", "diff": "gate.diff_comman
 
 
 def main() -> None:
-    """Run a command; every fault of ours becomes its text and its exit code."""
-    with INTERRUPTS.installed():
-        try:
-            _run(sys.argv[1:])
-        except GateError as error:
-            sys.stderr.write(f"error: {safe_block(str(error))}\n")
-            raise SystemExit(int(error.exit_code)) from error
+    """Run the command that the program was called with."""
+    answer(sys.argv[1:], watched=True)
+
+
+def answer(words: Sequence[str], *, watched: bool = False) -> None:
+    """Run a command; every fault of ours becomes its text and its exit code.
+
+    `watched` gives the verbs that map files a process of their own.
+    """
+    try:
+        if words and words[0] in QUICK_VERBS:
+            if watched:
+                become_watched()
+            _run(words)
+            return
+        with INTERRUPTS.installed():
+            _run(words)
+    except GateError as error:
+        sys.stderr.write(f"error: {safe_block(str(error))}\n")
+        raise SystemExit(int(error.exit_code)) from error
 
 
 def _run(words: Sequence[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gate.checkpoint.hostile_file import HostileFile
@@ -23,6 +25,13 @@ class FilePart(HostileFile):
         """As in `HostileFile`."""
         self.check_range(offset, len(view))
         self.whole.read_into(self.start + offset, view)
+
+    @contextmanager
+    def mapped(self, offset: int, length: int) -> Iterator[memoryview]:
+        """As in `HostileFile`."""
+        self.check_range(offset, length)
+        with self.whole.mapped(self.start + offset, length) as view:
+            yield view
 
 
 def file_part(whole: HostileFile, start: int, size_bytes: int, shown: str) -> FilePart:

@@ -29,7 +29,7 @@ class Hasher(Protocol):
         ...
 
 
-NewHasher = Callable[[bytes], Hasher]
+NewHasher = Callable[["Buffer"], Hasher]
 
 
 def named_hash(name: str) -> NewHasher:

@@ -86,7 +86,7 @@ def _digest_tensors(
         digests = [b""] * len(starts)
         chunked.append((index, leaf, digests))
         tasks += [
-            partial(_one_chunk, span, start, number, digests, new, buffers)
+            partial(_one_chunk, span, start, number, digests, new)
             for number, start in enumerate(starts)
         ]
     small.sort()
@@ -104,15 +104,11 @@ class _Buffers(threading.local):
 
 
 def _one_chunk(
-    span: FileSpan, start: int, number: int, digests: list[bytes], new: NewHasher, buffers: _Buffers
+    span: FileSpan, start: int, number: int, digests: list[bytes], new: NewHasher
 ) -> None:
-    hasher = new(b"")
-    end = min(start + CHUNK_BYTES, span.size_bytes)
-    for position in range(start, end, PIECE_BYTES):
-        view = buffers.view[: min(PIECE_BYTES, end - position)]
-        span.opened.read_into(span.start + position, view)
-        hasher.update(view)
-    digests[number] = hasher.digest()
+    length = min(CHUNK_BYTES, span.size_bytes - start)
+    with span.opened.mapped(span.start + start, length) as data:
+        digests[number] = new(data).digest()
 
 
 def _one_odd(index: int, leaf: TensorLeaf, new: NewHasher, found: list[bytes]) -> None:

@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gate.checkpoint.hostile_file import HostileFile, short_text
+from gate.errors import EvidenceError
 
 ENCRYPTED_FLAG = 0x1
 STORED, DEFLATED = 0, 8
 # Magic, flags, method, and the lengths of name and extra fields.
 LOCAL = struct.Struct("<4s2x2H16x2H")
 LOCAL_MAGIC = b"PK\x03\x04"
-WINDOW_BYTES = 1024 * 1024
-# To read over so many bytes costs less than to ask once more.
-MAX_GAP_BYTES = 16 * 1024
+WINDOW_BYTES = 16 * 1024 * 1024
+# To skip so many bytes costs less than to ask once more.
+MAX_GAP_BYTES = 64 * 1024
+# Below, reading costs less than mapping.
+READ_BYTES = 64 * 1024
 
 
 class Entry(NamedTuple):
@@ -52,29 +56,66 @@ def located(opened: HostileFile, entries: Iterable[Entry]) -> Iterator[ZipRecord
 
     Raises `EvidenceError` for a header that contradicts its entry.
     """
-    buffer = memoryview(bytearray(WINDOW_BYTES + LOCAL.size + 0xFFFF))
     for window in _windows(sorted(entries, key=attrgetter("header_start"))):
         first, last = window[0].header_start, window[-1]
-        end = last.header_start + LOCAL.size + len(last.name)
-        data = buffer[: end - first]
-        opened.read_into(first, data)
-        for header_start, name, wanted, stored_bytes, size_bytes in window:
-            position = header_start - first
-            magic, flags, method, name_bytes, extra_bytes = LOCAL.unpack_from(data, position)
-            position += LOCAL.size
-            text = name.decode("utf-8", "replace")
-            if (
-                magic != LOCAL_MAGIC
-                or method != wanted
-                or flags & ENCRYPTED_FLAG
-                or name_bytes != len(name)
-                or data[position : position + name_bytes] != name
-            ):
-                raise opened.fault(
-                    f"zip entry {short_text(text)}: its two headers contradict each other"
-                )
-            start = first + position + name_bytes + extra_bytes
-            yield ZipRecord(text, start, stored_bytes, size_bytes, method == DEFLATED)
+        length = last.header_start + LOCAL.size + len(last.name) - first
+        if length < READ_BYTES:
+            yield from _located(opened, window, memoryview(opened.read_at(first, length)))
+            continue
+        # between the headers lies what is not looked at here
+        with opened.mapped(first, length) as data:
+            yield from _located(opened, window, data)
+
+
+def _located(opened: HostileFile, window: list[Entry], data: memoryview) -> list[ZipRecord]:
+    """The same for entries whose headers all lie in `data`; all are checked at once."""
+    starts, names, methods, stored, sizes = zip(*window, strict=True)
+    first = starts[0]
+    headers = [
+        _local(len(name)).unpack_from(data, start - first)
+        for start, name in zip(starts, names, strict=True)
+    ]
+    magics, flags, there, lengths, extras, named = zip(*headers, strict=True)
+    if (
+        set(magics) != {LOCAL_MAGIC}
+        or there != methods
+        or named != names
+        or lengths != tuple(map(len, names))
+        or any(flag & ENCRYPTED_FLAG for flag in set(flags))
+    ):
+        raise _contradiction(opened, window, headers)
+    return [
+        ZipRecord(
+            name.decode("utf-8", "replace"),
+            start + LOCAL.size + length + extra,
+            stored_bytes,
+            size_bytes,
+            method == DEFLATED,
+        )
+        for start, name, length, extra, stored_bytes, size_bytes, method in zip(
+            starts, names, lengths, extras, stored, sizes, methods, strict=True
+        )
+    ]
+
+
+@lru_cache(maxsize=1024)
+def _local(name_bytes: int) -> struct.Struct:
+    """A header and the name behind it."""
+    return struct.Struct(f"{LOCAL.format}{name_bytes}s")
+
+
+def _contradiction(
+    opened: HostileFile, window: list[Entry], headers: list[tuple[Any, ...]]
+) -> EvidenceError:
+    """The error that names the first entry whose header is wrong."""
+    name = next(
+        entry.name
+        for entry, (magic, flags, method, length, _, name) in zip(window, headers, strict=True)
+        if (magic, method, length, name) != (LOCAL_MAGIC, entry.method, len(entry.name), entry.name)
+        or flags & ENCRYPTED_FLAG
+    )
+    text = short_text(shown_name(name))
+    return opened.fault(f"zip entry {text}: its two headers contradict each other")
 
 
 def _windows(entries: list[Entry]) -> Iterator[list[Entry]]:

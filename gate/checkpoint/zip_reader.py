@@ -12,7 +12,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any
 
 from gate.checkpoint.hostile_file import HostileFile, short_text
@@ -31,6 +31,8 @@ MAX_ENTRIES = 200_000
 MAX_DIRECTORY_BYTES = 64 * 1024 * 1024
 UNKNOWN_32 = 0xFFFFFFFF
 UNKNOWN_16 = 0xFFFF
+# Rows of the directory that are taken apart before it is known whether they have one length.
+ROWS_AT_ONCE = 512
 ZIP64_FIELD = 1
 # Deflate cannot do better than 1,032 to 1 (RFC 1951: 258 bytes for two bits).
 MAX_RATIO = 1032
@@ -125,19 +127,32 @@ def _central_entries(opened: HostileFile, directory: _Directory) -> Iterator[Ent
         lengths = CENTRAL.unpack_from(data, position)[5:8]
         row = struct.Struct(CENTRAL.format + "{}s{}s{}x".format(*lengths))
         # names of the same length follow each other: such rows are taken apart together
-        rows = min((len(data) - position) // row.size, directory.entries - number)
-        same = row.iter_unpack(data[position : position + rows * row.size])
-        before = number
-        for fields in same:
-            if fields[5:8] != lengths or fields[0] != CENTRAL_MAGIC:
-                break
-            number += 1
-            yield _entry(opened, fields)
-        if number == before:
+        rows = min((len(data) - position) // row.size, directory.entries - number, ROWS_AT_ONCE)
+        found = list(row.iter_unpack(data[position : position + rows * row.size]))
+        same = next(
+            (
+                index
+                for index, fields in enumerate(found)
+                if fields[5:8] != lengths or fields[0] != CENTRAL_MAGIC
+            ),
+            len(found),
+        )
+        if not same:
             raise opened.fault(f"zip directory is broken at entry {number + 1}")
-        position += (number - before) * row.size
+        yield from _entries(opened, found[:same])
+        number += same
+        position += same * row.size
     if position != len(data):
         raise opened.fault("zip directory holds bytes behind its last entry")
+
+
+def _entries(opened: HostileFile, rows: list[tuple[Any, ...]]) -> Iterator[Entry]:
+    """Rows as entries; as torch writes them they need no look at each."""
+    _, flags, methods, stored, sizes, *_, starts, names, _ = zip(*rows, strict=True)
+    plain = set(methods) == {STORED} and not any(flag & ENCRYPTED_FLAG for flag in set(flags))
+    if plain and stored == sizes and max(stored) < UNKNOWN_32 and max(starts) < UNKNOWN_32:
+        return map(Entry, starts, names, methods, stored, sizes)
+    return (_entry(opened, fields) for fields in rows)
 
 
 def _entry(opened: HostileFile, fields: tuple[Any, ...]) -> Entry:
@@ -192,8 +207,7 @@ def _extra_field(extra: bytes, wanted: int) -> bytes:
 def _check_apart(opened: HostileFile, records: Iterable[ZipRecord], limit: int) -> None:
     """No record may reach into the next one or into the directory."""
     end = 0
-    for record in sorted(records, key=attrgetter("start", "stored_bytes")):
-        name, start, stored_bytes = record[:3]
+    for name, start, stored_bytes, _, _ in sorted(records, key=itemgetter(1, 2)):
         if start < end or start + stored_bytes > limit:
             raise opened.fault(f"zip entry {short_text(name)} lies over other data")
         end = start + stored_bytes

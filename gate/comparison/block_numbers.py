@@ -73,6 +73,7 @@ class _Scratch(threading.local):
     def __init__(self) -> None:
         self.one = np.empty(BLOCK, dtype=np.float64)
         self.other = np.empty(BLOCK, dtype=np.float64)
+        self.classes = np.empty(BLOCK, dtype=np.intp)
 
 
 _scratch = _Scratch()
@@ -87,11 +88,11 @@ def add_block(
     """
     left, right = raw
     changed = left != right
-    differing = int(np.count_nonzero(changed))
-    if differing:
+    differing = _elements(kind, changed)
+    sums.differing += differing
+    if differing and (sums.first is None or first < sums.first):
         index = first + int(np.argmax(changed))
         sums.first = index if sums.first is None else min(sums.first, index)
-        sums.differing += _elements(kind, changed)
     one, other = kind.numbers(left), kind.numbers(right)
     squares = _all_squares(one, other, differ=differing > 0)
     if not math.isfinite(squares[0] + squares[1]):
@@ -154,8 +155,11 @@ def _add_distances(
     sums.largest_distance = max(sums.largest_distance, int(distances.max()))
     if not kind.is_float:
         return
-    classes = distances.astype(np.float32).view(np.int32)
-    classes >>= CLASS_BITS
+    rounded = _scratch.other.view(np.float32)[: len(distances)]
+    np.copyto(rounded, distances, casting="unsafe")
+    classes = np.right_shift(
+        rounded.view(np.int32), CLASS_BITS, out=_scratch.classes[: len(distances)]
+    )
     np.maximum(classes, LOWEST_CLASS, out=classes)
     classes -= LOWEST_CLASS
     found = np.bincount(classes)
@@ -164,12 +168,14 @@ def _add_distances(
 
 def _float_distances(kind: ElementType, left: Raw, right: Raw) -> Raw:
     """Where signs agree, which is nearly everywhere, patterns are as far apart as numbers are."""
-    gaps = left - right
+    crossed = np.bitwise_xor(left, right, out=_scratch.other.view(left.dtype)[: len(left)])
+    crossed_anywhere = crossed.min() < 0
+    gaps = np.subtract(left, right, out=_scratch.one.view(left.dtype)[: len(left)])
     np.abs(gaps, out=gaps)
     distances = gaps.view(np.dtype(f"<u{gaps.dtype.itemsize}"))
-    crossed = (left ^ right) < 0
-    if crossed.any():
-        distances[crossed] = kind.distances(left[crossed], right[crossed])
+    if crossed_anywhere:
+        apart = crossed < 0
+        distances[apart] = kind.distances(left[apart], right[apart])
     return distances
 
 

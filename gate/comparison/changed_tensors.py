@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from gate.checkpoint.hashing import run_all
+from gate.checkpoint.hashing import SMALL_BYTES, WINDOW_BYTES, run_all
 from gate.checkpoint.leaves import FileSpan, TensorLeaf
 from gate.comparison.equal_bytes import (
     STRETCH_BYTES,
-    Buffers,
+    Stretch,
     equal_sources,
     in_file,
+    mapped_stretches,
     stretches,
 )
 from gate.records.state_difference import NumberDifference
 
 if TYPE_CHECKING:
     from gate.comparison.tensor_numbers import TensorNumbers
-
-TASK_BYTES: Final = 8 * STRETCH_BYTES
-TASK_TENSORS: Final = 256
 
 
 class TensorPair(NamedTuple):
@@ -44,60 +42,108 @@ class TensorPair(NamedTuple):
 
 def changed_tensors(pairs: Sequence[TensorPair], threads: int) -> list[TensorPair]:
     """Those whose bytes differ, in the order given."""
-    buffers = Buffers()
-    differing: set[tuple[Hashable, ...]] = set()
-    firsts = {pair.identity: pair for pair in pairs}
-    whole = [pair for pair in firsts.values() if not pair.splits]
+    differing: set[Hashable] = set()
+    small: list[_SmallPair] = []
+    large: dict[Hashable, TensorPair] = {}
+    names: list[Hashable] = []
+    for number, pair in enumerate(pairs):
+        left, right = pair.left.source, pair.right.source
+        if (
+            isinstance(left, FileSpan)
+            and isinstance(right, FileSpan)
+            and left.size_bytes <= SMALL_BYTES
+        ):
+            small.append(_SmallPair(id(left.opened), left.start, number, left, right))
+            names.append(number)
+        else:
+            names.append(pair.identity)
+            large[pair.identity] = pair
+    small.sort()
     tasks: list[Callable[[], object]] = [
-        partial(_compare_span, pair, start, differing, buffers)
-        for pair in firsts.values()
-        if pair.splits
-        for start in range(0, pair.left.source.size_bytes, TASK_BYTES)
+        *(task for name, pair in large.items() for task in _tasks(name, pair, differing)),
+        *(partial(_compare_window, window, differing) for window in _windows(small)),
     ]
-    tasks += [partial(_compare_whole, batch, differing, buffers) for batch in _batches(whole)]
     run_all(tasks, threads)
-    return [pair for pair in pairs if pair.identity in differing]
+    return [pair for pair, name in zip(pairs, names, strict=True) if name in differing]
 
 
-def _batches(pairs: Sequence[TensorPair]) -> Iterator[list[TensorPair]]:
-    """Small tensors together, so that handing out work costs little."""
-    batch: list[TensorPair] = []
-    size = 0
-    for pair in pairs:
-        batch.append(pair)
-        size += pair.left.source.size_bytes
-        if size >= TASK_BYTES or len(batch) == TASK_TENSORS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+def _tasks(
+    name: Hashable, pair: TensorPair, differing: set[Hashable]
+) -> Iterator[Callable[[], object]]:
+    """What is to be done for one tensor that is not small."""
+    if not pair.splits:
+        yield partial(_compare_whole, name, pair, differing)
+        return
+    for start in range(0, pair.left.source.size_bytes, STRETCH_BYTES):
+        yield partial(_compare_stretch, name, pair, start, differing)
 
 
-def _compare_whole(
-    batch: Sequence[TensorPair], differing: set[tuple[Hashable, ...]], buffers: Buffers
-) -> None:
-    for pair in batch:
-        if not equal_sources(pair.left.source, pair.right.source, buffers):
-            differing.add(pair.identity)
+class _SmallPair(NamedTuple):
+    """Two small tensors in files; sorted, neighbours in the left file follow each other."""
+
+    file: int
+    place: int
+    number: int
+    left: FileSpan
+    right: FileSpan
 
 
-def _compare_span(
-    pair: TensorPair, first: int, differing: set[tuple[Hashable, ...]], buffers: Buffers
+def _windows(small: Sequence[_SmallPair]) -> Iterator[list[_SmallPair]]:
+    """Neighbours in both files that fit into one read of each."""
+    window: list[_SmallPair] = []
+    low = high = 0
+    for pair in small:
+        start, end = pair.right.start, pair.right.start + pair.right.size_bytes
+        if window:
+            low, high = min(low, start), max(high, end)
+            first = window[0]
+            near = pair.left.start + pair.left.size_bytes - first.left.start <= WINDOW_BYTES
+            same = pair.file == first.file and pair.right.opened is first.right.opened
+            if not near or not same or high - low > WINDOW_BYTES:
+                yield window
+                window = []
+        if not window:
+            low, high = start, end
+        window.append(pair)
+    if window:
+        yield window
+
+
+def _compare_window(window: Sequence[_SmallPair], differing: set[Hashable]) -> None:
+    left, left_first = _read([pair.left for pair in window])
+    right, right_first = _read([pair.right for pair in window])
+    for pair in window:
+        one, other = pair.left.start - left_first, pair.right.start - right_first
+        size_bytes = pair.left.size_bytes
+        if left[one : one + size_bytes] != right[other : other + size_bytes]:
+            differing.add(pair.number)
+
+
+def _read(spans: Sequence[FileSpan]) -> tuple[bytes, int]:
+    """The bytes around all spans of one file, and where they begin."""
+    first = min(span.start for span in spans)
+    end = max(span.start + span.size_bytes for span in spans)
+    return spans[0].opened.read_at(first, end - first), first
+
+
+def _compare_whole(name: Hashable, pair: TensorPair, differing: set[Hashable]) -> None:
+    if not equal_sources(pair.left.source, pair.right.source):
+        differing.add(name)
+
+
+def _compare_stretch(
+    name: Hashable, pair: TensorPair, first: int, differing: set[Hashable]
 ) -> None:
     """One part of a large tensor; nothing is read of one that is known to differ."""
-    identity = pair.identity
-    for start, left, right in _spans(pair, first):
-        if identity in differing:
-            return
-        if not buffers.equal(buffers.load(left, right, start)):
-            differing.add(identity)
+    if name not in differing and not all(stretch.equal for stretch in _stretch(pair, first)):
+        differing.add(name)
 
 
-def _spans(pair: TensorPair, first: int) -> Iterator[tuple[int, FileSpan, FileSpan]]:
+def _stretch(pair: TensorPair, first: int) -> Iterator[Stretch]:
     left, right = pair.left.source, pair.right.source
     if isinstance(left, FileSpan) and isinstance(right, FileSpan):
-        for start in range(first, min(first + TASK_BYTES, left.size_bytes), STRETCH_BYTES):
-            yield start, left, right
+        end = min(first + STRETCH_BYTES, left.size_bytes)
+        yield from mapped_stretches(left, right, first, end)
 
 
 def number_differences(pairs: Sequence[TensorPair], threads: int) -> list[NumberDifference | None]:
@@ -107,33 +153,25 @@ def number_differences(pairs: Sequence[TensorPair], threads: int) -> list[Number
     # slow to import, and most comparisons find nothing that differs
     from gate.comparison.tensor_numbers import TensorNumbers, has_numbers  # noqa: PLC0415
 
-    buffers = Buffers()
     found: list[NumberDifference | None] = [None] * len(pairs)
     known = [(index, pair) for index, pair in enumerate(pairs) if has_numbers(pair.left.dtype)]
 
     def work(index: int, pair: TensorPair) -> None:
         numbers = TensorNumbers(pair.left.dtype, pair.left.shape)
-        _add_all(pair, numbers, buffers)
+        for stretch in stretches(pair.left.source, pair.right.source):
+            numbers.add(*stretch)
         found[index] = numbers.result()
 
     run_all([partial(work, *item) for item in known if not item[1].splits], threads)
     for index, pair in known:
         if pair.splits:
             numbers = TensorNumbers(pair.left.dtype, pair.left.shape)
-            starts = range(0, pair.left.source.size_bytes, TASK_BYTES)
-            run_all(
-                [partial(_add_span, pair, start, numbers, buffers) for start in starts], threads
-            )
+            starts = range(0, pair.left.source.size_bytes, STRETCH_BYTES)
+            run_all([partial(_add_stretch, pair, start, numbers) for start in starts], threads)
             found[index] = numbers.result()
     return found
 
 
-def _add_all(pair: TensorPair, numbers: TensorNumbers, buffers: Buffers) -> None:
-    for start, length in stretches(pair.left.source, pair.right.source, buffers):
-        numbers.add(start, buffers.left.view[:length], buffers.right.view[:length])
-
-
-def _add_span(pair: TensorPair, first: int, numbers: TensorNumbers, buffers: Buffers) -> None:
-    for start, left, right in _spans(pair, first):
-        length = buffers.load(left, right, start)
-        numbers.add(start, buffers.left.view[:length], buffers.right.view[:length])
+def _add_stretch(pair: TensorPair, first: int, numbers: TensorNumbers) -> None:
+    for stretch in _stretch(pair, first):
+        numbers.add(*stretch)

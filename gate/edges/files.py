@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import compileall
 import hashlib
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from py_compile import PycInvalidationMode
 from typing import IO, BinaryIO, cast
 
 from gate.edges import trees
@@ -85,6 +82,9 @@ class LocalFiles:
     @contextmanager
     def replacing(self, path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
         """A new file that takes the place of `path` when the body ends well, and else is gone."""
+        # slow to import, and some programs only read
+        import tempfile  # noqa: PLC0415
+
         with storage_faults("writing", path):
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.")
@@ -149,6 +149,10 @@ class LocalFiles:
 
         It is valid for the bytes that are there now, whatever the times of the files say.
         """
+        # slow to import, and needed once in a gate
+        import compileall  # noqa: PLC0415
+        from py_compile import PycInvalidationMode  # noqa: PLC0415
+
         with storage_faults("compiling", folder):
             compileall.compile_dir(
                 folder, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH

@@ -172,6 +172,8 @@ def _how_it_ended(result: ProcessResult) -> str:
         return f"did not end within {TIMEOUT_SECONDS:g} s"
     if result.exit_code in {-signal.SIGXCPU, -signal.SIGKILL}:
         return "was ended for what it used of the machine"
+    if result.exit_code == -signal.SIGBUS:
+        return "was ended: a file became shorter, or its disk failed, while it was read"
     if result.exit_code < 0:
         return f"crashed (signal {-result.exit_code})"
     return f"ended with exit code {result.exit_code} and no answer"

@@ -146,7 +146,7 @@ def shape_changed(tensor: torch.Tensor, _: int) -> tuple[object, object]:
 
 
 def dtype_changed(tensor: torch.Tensor, _: int) -> tuple[object, object]:
-    bits = tensor.contiguous().reshape(-1).view(torch.uint8)
+    bits = tensor.reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.uint8)
     other = torch.int8 if tensor.dtype is torch.uint8 else torch.uint8
     same_shape = bits.view(other).reshape(-1)
     return tensor.reshape(-1), same_shape

@@ -7,7 +7,7 @@ import pytest
 from command_line import Ended, Run
 from played_training import Project
 
-from gate.cli import main
+from gate.cli import answer
 
 PASSPHRASE = "a pass phrase of some length"
 
@@ -28,7 +28,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def call(*words: str | Path) -> Ended:
         monkeypatch.setattr(sys, "argv", ["repro-gate", *map(str, words)])
         try:
-            main()
+            answer([*map(str, words)])
             code = 0
         except SystemExit as ended:
             code = int(ended.code or 0)

@@ -144,6 +144,10 @@ LIMITED = (
         ("bytearray(5 * 1024**3)", "MemoryError"),
         ("open('/tmp/x-repro-gate', 'wb', 0).write(b'x')", "File too large"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "crashed (signal 11)"),
+        (
+            "import os, signal; os.kill(os.getpid(), signal.SIGBUS)",
+            "was ended: a file became shorter, or its disk failed, while it was read",
+        ),
         ("import os, signal; os.kill(os.getpid(), signal.SIGXCPU)", "was ended for what it used"),
         ("import os; os._exit(7)", "ended with exit code 7 and no answer"),
     ],
