@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from gate.checkpoint.canonical import ALGORITHM, part_root, state_root
 from gate.checkpoint.collector import collector_at_rest
+from gate.checkpoint.dtypes import RAW_DTYPE
 from gate.checkpoint.exclusions import (
     DEFAULT_EXCLUSIONS,
     Excluded,
@@ -18,7 +19,7 @@ from gate.checkpoint.exclusions import (
 from gate.checkpoint.hashes import DEFAULT_HASH, named_hash
 from gate.checkpoint.hashing import available_threads, digest_leaves
 from gate.checkpoint.hostile_file import short_text
-from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf, is_tensor, kind_of
+from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf
 from gate.checkpoint.parts import PARTS, part_of
 from gate.errors import EvidenceError
 
@@ -123,7 +124,9 @@ def check_leaves(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> N
 
 
 def _digested(leaf: Leaf, digest: bytes) -> LeafDigest:
-    part = part_of(leaf.path, kind_of(leaf), tensor=is_tensor(leaf))
     if isinstance(leaf, TensorLeaf):
-        return LeafDigest(leaf.path, part, leaf.dtype, leaf.shape, leaf.source.size_bytes, digest)
+        path, dtype, shape, source = leaf
+        part = part_of(path, dtype, tensor=dtype != RAW_DTYPE)
+        return LeafDigest(path, part, dtype, shape, source.size_bytes, digest)
+    part = part_of(leaf.path, leaf.kind, tensor=False)
     return LeafDigest(leaf.path, part, leaf.kind, None, len(leaf.data), digest)

@@ -17,6 +17,8 @@ WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 # `state_dict()` of every torch optimizer has these two, whatever the script calls it.
 INSIDE_AN_OPTIMIZER = re.compile(r"/param_groups(?:$|\[)|/state\{")
 
+OPTIMIZER_NAMES = ("optim.", "optimizer.")
+
 # In the order in which they are asked.
 SETTINGS_WORDS: Final = frozenset({
     "args", "arguments", "cfg", "config", "configs", "hparams", "hyper", "kwargs", "settings",
@@ -46,6 +48,10 @@ def part_of(path: str, kind: str, *, tensor: bool) -> str:
     seldom = "/param_groups" in path or "/state{" in path
     if seldom and INSIDE_AN_OPTIMIZER.search(path):
         return OPTIMIZER
+    above, _, last = path.rpartition("/")
+    if _is_plain_dotted(last) and not _tells(above):
+        # most leaves: a parameter in a dictionary that has many of them
+        return MODEL if tensor else OTHER
     for match in KEYS.finditer(path):
         part = _part_of_dotted(match[1]) if "." in match[1] else _part_of_key(match[1])
         if part is None:
@@ -54,6 +60,13 @@ def part_of(path: str, kind: str, *, tensor: bool) -> str:
             return OTHER if match[1] == "opt" and _holds_options(path, match.end()) else part
         return _part_of_leaf(match[1], part, plain=not tensor and kind != "object")
     return MODEL if tensor else OTHER
+
+
+def _is_plain_dotted(last: str) -> bool:
+    """Whether the last part of a path is a key with a dot, and one that tells nothing."""
+    if "." not in last or last.startswith(OPTIMIZER_NAMES):
+        return False
+    return "[" not in last and "{" not in last and "<" not in last
 
 
 def _holds_options(path: str, end: int) -> bool:
@@ -72,7 +85,14 @@ def _part_of_leaf(key: str, part: str, *, plain: bool) -> str:
 
 def _part_of_dotted(key: str) -> str | None:
     """A key with a dot is a parameter's name and tells nothing, but for two."""
-    return OPTIMIZER if key.startswith(("optim.", "optimizer.")) else None
+    return OPTIMIZER if key.startswith(OPTIMIZER_NAMES) else None
+
+
+@lru_cache(maxsize=4096)
+def _tells(above: str) -> bool:
+    """Whether any key of a path tells a part."""
+    keys = KEYS.findall(above)
+    return any(_part_of_dotted(key) if "." in key else _part_of_key(key) for key in keys)
 
 
 @lru_cache(maxsize=4096)

@@ -5,6 +5,11 @@ import pytest
 from gate.checkpoint.parts import MODEL, OPTIMIZER, OTHER, RANDOM, part_of
 
 TENSORS = {
+    "/optimizer{0.5}": OPTIMIZER,
+    "/rng<0>/x.y": RANDOM,
+    "/a.b{0.5}": MODEL,
+    "/optimizer/a.b": OPTIMIZER,
+    "/optim.a[0]": OPTIMIZER,
     # PyTorch's examples, and bare state dictionaries
     "/state_dict/layer1.0.conv1.weight": MODEL,
     "/best_acc1": OTHER,
