@@ -119,13 +119,15 @@ READ = _CHUNKS.replace(
     "hasher.update(buffer[: os.preadv(file.fileno(), [buffer], position)])",
 )
 
-# Arguments: a file, where to write its tensors moved by a little, and whether "one" or "all".
+# Arguments: a file, where to write its tensors moved by a little, and which: "first", "last", "all"
+# or "none".
 MAKE_MOVED = """
 import sys, torch
 state = torch.load(sys.argv[1], weights_only=True)
-for number, tensor in enumerate(state.values()):
-    if sys.argv[3] == "all" or number == 0:
-        tensor.mul_(1.0001)
+tensors = list(state.values())
+moved = {"first": tensors[:1], "last": tensors[-1:], "all": tensors, "none": []}
+for tensor in moved[sys.argv[3]]:
+    tensor.mul_(1.0001)
 torch.save(state, sys.argv[2])
 """
 
@@ -135,4 +137,31 @@ left, right = (torch.load(path, weights_only=True) for path in sys.argv[1:3])
 for name, tensor in left.items():
     gap = (tensor - right[name]).abs()
     print(name, gap.max().item(), int((gap != 0).sum()), file=sys.stderr)
+"""
+
+# What docs/diff.md lists, of float32, with the operations that torch has for it.
+SAME_FIGURES = """
+import sys, torch
+left, right = (torch.load(path, weights_only=True) for path in sys.argv[1:3])
+def ordered(tensor):
+    bits = tensor.view(torch.int32).long()
+    return torch.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+for name, one in left.items():
+    other = right[name]
+    if torch.equal(one, other):
+        continue
+    one, other = one.flatten(), other.flatten()
+    changed = one.view(torch.int32) != other.view(torch.int32)
+    distances = (ordered(one) - ordered(other)).abs()
+    wide = one.double(), other.double()
+    gap, scale = (wide[0] - wide[1]).abs(), torch.maximum(wide[0].abs(), wide[1].abs())
+    print(
+        name, int(changed.sum()), int(changed.int().argmax()), gap.max().item(),
+        (gap / scale).nan_to_num().max().item(),
+        (gap.norm() / torch.maximum(wide[0].norm(), wide[1].norm())).item(),
+        [distances.kthvalue(max(1, round(len(one) * share))).values.item()
+         for share in (0.5, 0.9, 0.99, 1.0)],
+        int(one.isnan().sum()), int(other.isnan().sum()),
+        int(one.isinf().sum()), int(other.isinf().sum()), file=sys.stderr,
+    )
 """
