@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
-from gate.baseline.record import read_baseline
+from gate.baseline.record import read_baseline, with_knob_costs
 from gate.codec.documents import write_document
 from gate.edges.console import QuietProgress
 from gate.entry import local_request
 from gate.errors import BaselineError, SettingsError
+from gate.measurement import measure_cost
 from gate.options import (
     OUT,
     AsJson,
@@ -29,6 +31,8 @@ from gate.records.baseline import Baseline
 from gate.records.request import GateRequest
 from gate.report.baseline_view import baseline_view
 
+ATTRIBUTE_HELP = "Also price each knob alone, for reports to tell which one costs what."
+
 baseline_app = typer.Typer(
     help="Record, accept and show the committed baseline.",
     no_args_is_help=True,
@@ -39,14 +43,22 @@ baseline_app = typer.Typer(
 
 @baseline_app.command("record")
 def record_command(
-    config: Config = "", out: Out = OUT, reason: Reason = "", *, quiet: Quiet = False
+    config: Config = "",
+    out: Out = OUT,
+    reason: Reason = "",
+    *,
+    attribute: Annotated[bool, typer.Option("--attribute", help=ATTRIBUTE_HELP)] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train twice under strict settings and write the result to the baseline file.
 
     Example: repro-gate baseline record --reason "first baseline"
     """
     request, edges = prepare(local_call(config, out), progress_for(quiet=quiet, verbose=False))
-    _write_baseline(request, record_baseline(request, edges, reason))
+    baseline = record_baseline(request, edges, reason)
+    if attribute:
+        baseline = with_knob_costs(baseline, measure_cost(request, edges, attribute=True))
+    _write_baseline(request, baseline)
 
 
 @baseline_app.command("accept")

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 from gate.codec.documents import read_document
 from gate.errors import BaselineError
-from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.comparison import Comparison
+from gate.records.baseline import Baseline, BaselineEntry, KnobCost, KnobCosts
+from gate.records.comparison import Comparison, CostState
 from gate.records.evidence import EvidenceSet, MetricSeries, RunEvidence
+from gate.records.measurement import CostDocument, KnobState
 
 MAX_BASELINE_BYTES = 16 * 1024 * 1024
 
@@ -78,10 +79,49 @@ def with_entry(baseline: Baseline | None, entry: BaselineEntry) -> Baseline:
     Entries of another training are dropped: `repro-gate.yml` has moved on and nothing can be
     compared with them any more.
     """
-    others = [
+    same_training = [
         other
         for other in (baseline.entries if baseline else ())
-        if other.training_digest == entry.training_digest and other.environment != entry.environment
+        if other.training_digest == entry.training_digest
     ]
+    others = [other for other in same_training if other.environment != entry.environment]
+    replaced = next((one for one in same_training if one.environment == entry.environment), None)
+    if replaced is not None and entry.knob_costs is None:
+        # with their own date: nothing that a new result moves
+        entry = entry.model_copy(update={"knob_costs": replaced.knob_costs})
     ordered = sorted((*others, entry), key=lambda each: sorted(each.environment.parts.items()))
     return Baseline(entries=tuple(ordered))
+
+
+def with_knob_costs(baseline: Baseline, cost: CostDocument) -> Baseline:
+    """The baseline with what was measured noted in the entry of the environment it was measured in.
+
+    Raises `BaselineError` when there is no such entry.
+    """
+    provenance = cost.provenance
+    costs = KnobCosts(
+        measured_at=provenance.created_at,
+        knobs=tuple(
+            KnobCost(knob=row.knob, ratio=row.price.ratio, low=row.price.low, high=row.price.high)
+            for row in cost.attribution
+            if row.state is not KnobState.OFF
+            and row.price is not None
+            and row.price.state is CostState.MEASURED
+            and row.price.ratio is not None
+            and row.price.low is not None
+            and row.price.high is not None
+        ),
+    )
+    entries = tuple(
+        entry.model_copy(update={"knob_costs": costs})
+        if entry.environment == provenance.environment
+        and entry.training_digest == provenance.training_digest
+        else entry
+        for entry in baseline.entries
+    )
+    if entries == baseline.entries:
+        raise BaselineError(
+            "the knobs were priced in another environment than the entry was recorded in",
+            hint="Record again: something about the machine changed between the runs.",
+        )
+    return Baseline(entries=entries)

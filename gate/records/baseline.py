@@ -18,11 +18,28 @@ from gate.records.evidence import (
 BASELINE_SCHEMA: Final = "repro-gate.baseline/1"
 
 
+class KnobCost(Document):
+    """Step time in strict mode over strict mode without this knob, and its 95 % interval."""
+
+    knob: str
+    ratio: float
+    low: float
+    high: float
+
+
+class KnobCosts(Document):
+    """The knobs whose price could be told from this machine's noise; none may be among them."""
+
+    measured_at: Timestamp
+    knobs: tuple[KnobCost, ...]
+
+
 class BaselineEntry(Document):
     """What the training gave in one environment, and what that was made from.
 
     `training_digest` covers the settings that change the result (command, steps, seed, threads):
-    an entry recorded under others cannot be compared.
+    an entry recorded under others cannot be compared. `knob_costs` is for reports and decides
+    nothing.
     """
 
     commit: str = Field(max_length=64)
@@ -33,6 +50,7 @@ class BaselineEntry(Document):
     metrics: tuple[MetricSeries, ...]
     steps: tuple[StepDigest, ...]
     checkpoint: CheckpointManifest
+    knob_costs: KnobCosts | None = None
 
 
 class Baseline(Document):

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from gate.errors import ExitCode
+from gate.records.baseline import KnobCosts
 from gate.records.census import CensusReport
 from gate.records.comparison import Comparison, DeterminismCost
 from gate.records.deciders import DeciderChange
@@ -76,6 +77,7 @@ class BaselineFacts(Document):
     stale: bool
     checkpoint_root: str
     from_base: bool
+    knob_costs: KnobCosts | None = None
 
 
 class SeriesSummary(Document):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gate.records.comparison import CostState, DeterminismCost
 from gate.records.runs import RunRecord
-from gate.records.verdict import Severity, Verdict
+from gate.records.verdict import BaselineFacts, Severity, Verdict
 from gate.report.layout import Cell, Limits, Row, Section, Table, facts_table, table_of
 from gate.report.wording import count, duration, interval, percent, short
+
+SHOWN_KNOBS: Final = 3
 
 
 def fault_section(verdict: Verdict, limits: Limits) -> Section | None:
@@ -87,11 +91,19 @@ def observing_words(verdict: Verdict) -> str:
     return f"{recorder.share:.1%} of a step{thinned}"
 
 
-def _knob_words(cost: DeterminismCost) -> str:
-    """Where the price comes from: a gate call turns all knobs together, so it cannot tell."""
+def _knob_words(cost: DeterminismCost, facts: BaselineFacts | None) -> str:
+    """Where the price comes from: a gate call turns all knobs together, so the baseline tells."""
     if cost.state is not CostState.MEASURED:
         return ""
-    return "not told apart by a gate call; repro-gate cost --attribute prices each one"
+    costs = facts.knob_costs if facts is not None else None
+    if costs is None:
+        return "not noted in the baseline; repro-gate baseline record --attribute prices each one"
+    when = f"measured {costs.measured_at[:10]}, noted in the baseline"
+    if not costs.knobs:
+        return f"none by itself more than this machine's noise ({when})"
+    dearest = sorted(costs.knobs, key=lambda one: one.ratio, reverse=True)[:SHOWN_KNOBS]
+    words = (f"{one.knob} {percent(one.ratio)} {interval(one.low, one.high)}" for one in dearest)
+    return f"{', '.join(words)} ({when})"
 
 
 def cost_section(verdict: Verdict, limits: Limits) -> Section | None:
@@ -108,7 +120,7 @@ def cost_section(verdict: Verdict, limits: Limits) -> Section | None:
         ("95 % interval", Cell(interval(cost.low, cost.high))),
         ("Noise: default against default", Cell(interval(cost.control_low, cost.control_high))),
         ("Peak memory", Cell(memory)),
-        ("Which knob costs it", Cell(_knob_words(cost))),
+        ("Which knob costs it", Cell(_knob_words(cost, verdict.baseline_facts))),
         ("Steady steps used", Cell(f"{cost.steps_used:,}")),
         ("Observing, outside these times", Cell(observing_words(verdict))),
     )

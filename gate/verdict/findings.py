@@ -231,6 +231,7 @@ def baseline_facts(
         stale=age_days > stale_after_days,
         checkpoint_root=entry.checkpoint.root,
         from_base=from_base,
+        knob_costs=entry.knob_costs,
     )
 
 

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import pytest
-from evidence_cases import COMMIT, PARTS, evidence_of, evidence_set_of, settings_of
+from evidence_cases import COMMIT, CREATED_AT, PARTS, evidence_of, evidence_set_of, settings_of
 
-from gate.baseline.record import propose_entry, read_baseline, with_entry
+from gate.baseline.record import propose_entry, read_baseline, with_entry, with_knob_costs
 from gate.baseline.select import Relation, select_entry
 from gate.codec.documents import write_document
 from gate.comparison.compare import compare_results
 from gate.errors import BaselineError, DocumentError
-from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.baseline import Baseline, BaselineEntry, KnobCost, KnobCosts
+from gate.records.comparison import CostState
 from gate.records.evidence import Environment, RunEvidence
+from gate.records.measurement import CostDocument, KnobPrice, KnobState, Price, Provenance
 
 COMPARE = settings_of().compare
 TRAINING = "3" * 64
@@ -67,6 +69,61 @@ def test_an_entry_replaces_its_environments_and_keeps_others() -> None:
     again = _entry().model_copy(update={"reason": "newer"})
     entries = with_entry(first, again).entries
     assert sorted(entry.reason for entry in entries) == ["because", "newer"]
+
+
+def _price(ratio: float, state: CostState = CostState.MEASURED) -> Price:
+    return Price(arm="strict", over="less", state=state, ratio=ratio, low=ratio, high=ratio)
+
+
+def _knob(name: str, price: Price | None, state: KnobState = KnobState.NEEDED) -> KnobPrice:
+    return KnobPrice(knob=name, price=price, state=state, reason="why")
+
+
+def _cost(*knobs: KnobPrice, training: str = TRAINING) -> CostDocument:
+    return CostDocument(
+        provenance=Provenance(
+            commit=COMMIT,
+            created_at=CREATED_AT,
+            settings_digest="1" * 64,
+            training_digest=training,
+            isolation="none",
+            environment=Environment(parts=PARTS),
+        ),
+        rounds=3,
+        warmup_steps=1,
+        steps_used=20,
+        order=(),
+        arms=(),
+        control=_price(1.0),
+        prices=(),
+        judged_arm="strict",
+        attribution=knobs,
+    )
+
+
+def test_what_knobs_cost_is_noted_and_outlives_a_new_result() -> None:
+    other = _entry(evidence_of(parts={**PARTS, "device": "gpu"}))
+    baseline = with_entry(with_entry(None, _entry()), other)
+    cost = _cost(
+        _knob("threads", _price(1.2)),
+        _knob("too small to tell", _price(1.001, CostState.INCONCLUSIVE)),
+        _knob("not applied here", None),
+        _knob("off", _price(1.4), KnobState.OFF),
+    )
+    entries = with_knob_costs(baseline, cost).entries
+    noted = {entry.environment.parts["device"]: entry for entry in entries}
+    assert noted["gpu"].knob_costs is None
+    assert noted["cpu"].knob_costs == KnobCosts(
+        measured_at=CREATED_AT, knobs=(KnobCost(knob="threads", ratio=1.2, low=1.2, high=1.2),)
+    )
+    again = with_entry(Baseline(entries=(noted["cpu"],)), _entry(evidence_of(weights=b"other")))
+    assert again.entries[0].knob_costs == noted["cpu"].knob_costs
+    assert again.entries[0].checkpoint != noted["cpu"].checkpoint
+
+
+def test_prices_of_another_training_are_noted_nowhere() -> None:
+    with pytest.raises(BaselineError, match="the knobs were priced in another environment"):
+        with_knob_costs(with_entry(None, _entry()), _cost(training="5" * 64))
 
 
 def test_an_entry_of_another_training_is_dropped() -> None:

@@ -15,6 +15,20 @@ def test_record_writes_the_file_and_says_what_to_do_with_it(project: Project, ru
     assert json.loads(text)["entries"][0]["reason"] == "first"
 
 
+@pytest.mark.slow
+def test_record_prices_the_knobs_and_the_comment_tells_them(project: Project, run: Run) -> None:
+    project.play(
+        losses=[str(2.5 - step / 64) for step in range(8)],
+        knob_seconds={"deterministic_algorithms": 0.01},
+    )
+    project.settings("cost: {rounds: 3, warmup_steps: 1, min_steps: 4}")
+    assert run("baseline", "record", "--attribute", "-q").code == 0
+    project.commit()
+    assert run("gate", "-q", "--out", "first").code == 0
+    said = (project.path / "first" / "summary.md").read_text()
+    assert r"| Which knob costs it | deterministic\_algorithms +10.0 % \[" in said
+
+
 def test_record_refuses_a_run_that_does_not_repeat(project: Project, run: Run) -> None:
     project.play(random=True)
     ended = run("baseline", "record")

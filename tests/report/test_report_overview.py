@@ -14,6 +14,7 @@ from report_outcomes import (
     WITHIN_TOLERANCE,
 )
 
+from gate.records.baseline import KnobCost, KnobCosts
 from gate.records.comparison import EnvironmentChange
 from gate.records.evidence import Environment
 from gate.records.report import ReportLinks
@@ -117,6 +118,35 @@ def test_a_cost_says_what_it_means() -> None:
 def test_a_cost_without_memory_leaves_it_out() -> None:
     said = answers(REPRODUCED, cost=COST.model_copy(update={"memory_ratio": None}))
     assert said["Determinism costs"] == "time +4.2 % [+1.0 %, +7.5 %]"
+
+
+def _knobs_said(knob_costs: KnobCosts | None) -> str:
+    assert REPRODUCED.baseline_facts is not None
+    facts = REPRODUCED.baseline_facts.model_copy(update={"knob_costs": knob_costs})
+    verdict = REPRODUCED.model_copy(update={"baseline_facts": facts})
+    report = assemble(verdict, ReportLinks(), Limits(deltas=10, rows=20))
+    (table,) = (one.table for one in report.sections if one.title == "Price of determinism")
+    return next(row[1].text for row in table.rows if row[0].text == "Which knob costs it")
+
+
+def test_the_dearest_knobs_are_told_with_the_date_of_their_price() -> None:
+    costs = KnobCosts(
+        measured_at="2026-08-01T10:15:00+00:00",
+        knobs=tuple(
+            KnobCost(knob=f"knob_{each}", ratio=1 + each / 100, low=1.0, high=1.1)
+            for each in range(1, 5)
+        ),
+    )
+    assert _knobs_said(costs) == (
+        "knob_4 +4.0 % [+0.0 %, +10.0 %], knob_3 +3.0 % [+0.0 %, +10.0 %], "
+        "knob_2 +2.0 % [+0.0 %, +10.0 %] (measured 2026-08-01, noted in the baseline)"
+    )
+    assert _knobs_said(costs.model_copy(update={"knobs": ()})) == (
+        "none by itself more than this machine's noise (measured 2026-08-01, noted in the baseline)"
+    )
+    assert _knobs_said(None) == (
+        "not noted in the baseline; repro-gate baseline record --attribute prices each one"
+    )
 
 
 def test_a_fault_shows_its_last_lines() -> None:

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 
+from gate.records.baseline import KnobCost, KnobCosts
 from gate.records.comparison import (
     Comparison,
     CostState,
@@ -129,6 +130,13 @@ FACTS = BaselineFacts(
     stale=False,
     checkpoint_root=digest("checkpoint"),
     from_base=True,
+    knob_costs=KnobCosts(
+        measured_at="2026-08-01T10:15:00+00:00",
+        knobs=(
+            KnobCost(knob="threads", ratio=1.012, low=1.004, high=1.021),
+            KnobCost(knob="deterministic_algorithms", ratio=1.031, low=1.02, high=1.044),
+        ),
+    ),
 )
 COST = DeterminismCost(
     state=CostState.MEASURED,

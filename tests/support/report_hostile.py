@@ -23,9 +23,10 @@ PLAIN = st.characters(codec="utf-8")
 HOSTILE = st.lists(st.sampled_from(FRAGMENTS) | st.text(PLAIN, max_size=8), max_size=12).map(
     "".join
 )
-KEPT_KEYS = frozenset(
-    {"schema_version", "outcome", "severity", "kind", "state", "mode", "created_at", "recorded_at"}
-)
+KEPT_KEYS = frozenset((
+    "schema_version", "outcome", "severity", "kind", "state", "mode", "created_at", "recorded_at",
+    "measured_at",
+))  # fmt: skip
 
 
 def poisoned(verdict: Verdict, text: str) -> Verdict:
