@@ -91,8 +91,10 @@ vectors: $(READY) ## Write the test vectors of docs/digest.md anew; review the d
 	PYTHONPATH=.:tests/support $(BIN)/python tests/vectors/make.py
 
 .PHONY: container
-container: $(READY) ## Build the action's image, run it as GitHub's runner does (WHEELS=folder adds torch)
-	PYTHON=$(BIN)/python scripts/container.sh -q
+container: $(READY) ## Build the action's image, run it as GitHub's runner does and through act (WHEELS=folder adds torch)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r requirements/act.txt \
+		|| echo "act cannot be had here: what needs it is skipped"
+	PYTHON=$(BIN)/python scripts/container.sh -q -rs
 
 .PHONY: lint-action
 lint-action: $(READY) ## Check action, workflows, Dockerfile and shell scripts (brings its linters along)

@@ -34,18 +34,11 @@ print(*os.environ.items())
 """
 
 
-class CheckedOut(Project):
-    """A workspace that the runner's account owns, and that the tests, as root, commit to."""
-
-    def git(self, *arguments: str, stdin: bytes = b"") -> str:
-        return super().git("-c", f"safe.directory={self.path}", *arguments, stdin=stdin)
-
-
 class Scene:
     """A pull request on a fake GitHub, and a job that gates it."""
 
     def __init__(self, folder: Path, image: str, server: FakeGitHub, *, image_of: str) -> None:
-        self.project = CheckedOut(folder / "workspace")
+        self.project = Project(folder / "workspace")
         self.server = server
         isolation = f"isolation: {{image: '{image_of}'}}\n" if image_of else ""
         self.project.write("repro-gate.yml", ISOLATED + isolation)

@@ -31,8 +31,10 @@ class Repository:
         self.git("init", "-q", "-b", "main")
 
     def git(self, *arguments: str, stdin: bytes = b"") -> str:
+        # it may belong to the runner's account, as a checkout leaves it
+        here = ("-C", str(self.path), "-c", f"safe.directory={self.path}")
         done = subprocess.run(
-            ("git", "-C", str(self.path), *arguments),  # noqa: S607 - the PATH of the tests
+            ("git", *here, *arguments),  # noqa: S607 - the PATH of the tests
             env=IDENTITY,
             input=stdin,
             capture_output=True,

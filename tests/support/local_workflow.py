@@ -1,0 +1,120 @@
+"""act, a program that reads a workflow file as GitHub does and runs its jobs in local containers.
+
+It is a second opinion on the runner: another reader of action.yml and of what a step writes. What
+it does otherwise than GitHub's runner, seen with act 0.2.89:
+
+- `actions/checkout` of the workflow's own repository is left out: the work tree is there already.
+  So nothing here says whether a fetch brings the base commit.
+- An image is built by the engine's old builder, which knows no `RUN --mount`. So the image that was
+  built from the Dockerfile gets the name that act would give to its own, and is taken as it is.
+- The workspace is at the path that it has on this machine. There is no /github: the command files
+  are in /var/run/act/workflow, open to every account, `RUNNER_TEMP` is /tmp, `HOME` is /root.
+- No runtime token and no identity token are given; inputs come a second time as plain variables.
+- `GITHUB_API_URL` is GitHub's own whatever a test sets, so no token is given and nothing comments.
+- `permissions`, `concurrency`, and labels after the first that has an image decide nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+ACTION = "org/repro-gate@v1"
+# what act calls the image that it builds for the action; `--rebuild=false` takes one that is there
+ACTION_IMAGE = f"act-{re.sub('[^a-z0-9]', '-', ACTION)}-dockeraction:latest"
+WORKFLOW_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class WorkflowRun:
+    """What act tells of one call: a record a line."""
+
+    exit_code: int
+    records: list[dict[str, Any]]
+    complaints: str
+
+    @property
+    def log(self) -> str:
+        """All of it, as a person reads it."""
+        told = "\n".join(record["msg"].rstrip() for record in self.records)
+        return f"{told}\n{self.complaints}"
+
+    @property
+    def said(self) -> str:
+        """What the steps printed and act did not obey."""
+        return "".join(record["msg"] for record in self.records if record.get("raw_output"))
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        return {record["name"]: record["arg"] for record in self._commands if "name" in record}
+
+    @property
+    def obeyed(self) -> list[tuple[str, str]]:
+        """Workflow commands that took effect, and what they were told."""
+        return [(record["command"], record["arg"]) for record in self._commands]
+
+    @property
+    def summary(self) -> str:
+        told = [record for record in self.records if record.get("command") == "summary"]
+        return "".join(record["content"] for record in told)
+
+    @property
+    def results(self) -> dict[str, str]:
+        """How each step ended, under its stage and what it uses; the whole job under `job`."""
+        ended = {
+            f"{record['stage']} {record['step']}": record["stepResult"]
+            for record in self.records
+            if "stepResult" in record and "stage" in record
+        }
+        jobs = [record["jobResult"] for record in self.records if "jobResult" in record]
+        return {**ended, "job": " ".join(jobs)}
+
+    @property
+    def _commands(self) -> list[dict[str, Any]]:
+        return [record for record in self.records if "command" in record and "arg" in record]
+
+
+@dataclass(frozen=True)
+class Act:
+    """The program, the image that its jobs run in, the engine, and a folder for what it keeps."""
+
+    program: str
+    job_image: str
+    engine: str
+    home: Path
+
+    def pull_request(self, workspace: Path, event: Path) -> WorkflowRun:
+        """Run what the workflows of the workspace have for a pull request."""
+        options = {
+            "eventpath": event,
+            "platform": f"self-hosted={self.job_image}",
+            "local-repository": f"{ACTION}={ROOT}",
+            "container-daemon-socket": self.engine,
+            # the machine's own network, which act takes otherwise, is not what a runner gives
+            "network": "bridge",
+        }
+        # nothing is fetched: neither an image nor an action
+        flags = ("--pull=false", "--rebuild=false", "--action-offline-mode", "--no-cache-server")
+        words = [f"--{name}={value}" for name, value in options.items()]
+        done = subprocess.run(
+            [self.program, "pull_request", *words, *flags, "--bind", "--rm", "--json"],
+            cwd=workspace,
+            # its settings, caches and secrets are files below a home: this one has none
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(self.home),
+                "DOCKER_HOST": self.engine,
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=WORKFLOW_SECONDS,
+        )
+        records = [json.loads(line) for line in done.stdout.splitlines()]
+        return WorkflowRun(done.returncode, records, done.stderr.decode("utf-8", "replace"))
