@@ -132,7 +132,7 @@ def seal_package(
 
 def verify_command(verdict: Verdict, request: GateRequest, trusted_keys: str) -> str:
     """The command that verifies the seal, as the reader can paste it."""
-    package = request.out / PACKAGE
+    package = request.shown_out / PACKAGE
     return f"repro-gate verify {package} --trusted-keys {trusted_keys} --commit {verdict.commit}"
 
 

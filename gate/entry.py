@@ -221,9 +221,8 @@ def _deliver(
         path = request.out / "proposed-baseline.json"
         edges.files.write_bytes(path, write_document(gated.proposed))
     command = verify_command(gated.verdict, request, keys[0]) if sealing.seals else ""
-    links = ReportLinks(
-        run_url=request.run_url, package_path=str(package.path), verify_command=command
-    )
+    shown = request.shown_out / package.path.name
+    links = ReportLinks(run_url=request.run_url, package_path=str(shown), verify_command=command)
     drawn = page_sources(gated.verdict, gated.evidence, gated.baseline)
     return Outcome(
         verdict=gated.verdict,

@@ -51,6 +51,7 @@ def event_request(context: ActionContext, inputs: ActionInputs, git: Git) -> Gat
         run_url=context.run_url,
         credentials_left=git.credentials_left(),
         baseline_reason=inputs.baseline_reason,
+        on_runner=True,
     )
     if trusted_base is None or base is None:
         return request

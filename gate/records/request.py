@@ -18,7 +18,8 @@ class GateRequest:
     something to protect against: then settings and baseline come from there. `settings_text` holds
     the bytes of the settings file as read, for the package. `credentials_left` names the keys of
     the clone's configuration that hold a credential. `told_runs`: another job made the runs.
-    `baseline_reason` goes into the entry that this call proposes.
+    `baseline_reason` goes into the entry that this call proposes. `on_runner`: `top` is a path that
+    means nothing to who reads the reports.
     """
 
     top: Path
@@ -39,6 +40,12 @@ class GateRequest:
     repository: str = ""
     run_url: str = ""
     baseline_reason: str = ""
+    on_runner: bool = False
+
+    @property
+    def shown_out(self) -> Path:
+        """The output folder as a reader can use it: in their own clone, or where it is here."""
+        return self.out.relative_to(self.top) if self.on_runner else self.out
 
     def repository_path(self, relative: str) -> str:
         """A path of the settings as the repository sees it."""

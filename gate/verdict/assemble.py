@@ -60,7 +60,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
             decision.outcome,
             passes=decision.passes,
             config=config,
-            out=str(request.out),
+            out=str(request.shown_out),
             over_budget=decision.over_budget,
         ),
         commit=evidence.commit,

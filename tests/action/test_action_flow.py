@@ -41,6 +41,17 @@ def test_outputs_and_summary_reach_the_runners_files(scene: Scene) -> None:
     assert any(line.startswith("::notice title=repro-gate passed") for line in scene.said)
 
 
+def test_what_a_reader_is_told_names_no_path_of_the_runner(scene: Scene) -> None:
+    scene.run()
+    out = scene.project.path / "repro-gate-out"
+    assert "repro-gate baseline accept --config repro-gate.yml --out repro-gate-out --reason" in (
+        scene.comment
+    )
+    assert "package `repro-gate-out/package.tar`" in scene.comment
+    names = ("comment.md", "summary.md", "report.html", "verdict.json")
+    assert not [name for name in names if str(scene.project.path) in (out / name).read_text()]
+
+
 def test_post_step_is_told_what_to_look_for(scene: Scene) -> None:
     scene.run({"GITHUB_STATE": str(scene.folder / "state")})
     run, container = (scene.folder / "state").read_text().splitlines()

@@ -152,6 +152,7 @@ def test_from_no_baseline_through_a_pass_to_a_drift(played: PullRequest, project
     passed = played.check()
     assert answer(passed) == (0, "success", "reproduced"), passed.log
     assert "repro-gate passed: reproduced" in passed.summary
+    assert str(project.path) not in passed.summary
     project.play(losses=["2.5", "2.25", "9.0"])
     drifted = played.check()
     assert answer(drifted) == (1, "failure", "code-drift"), drifted.log
