@@ -4,6 +4,7 @@
 #                      else one made by mmdebstrap
 #   WHEELS=FOLDER      also build the image with torch from a folder of wheels, and train with it
 #   ROOT_FILES=FILE    keep the root file system that mmdebstrap makes there, or take it from there
+# act, where it lies beside the interpreter or on PATH, runs workflows of the documentation with that image.
 # An engine that answers is used; where none does, one is installed, started and removed again. Where
 # that cannot be done, everything here is skipped, and the reason is the last line.
 set -euo pipefail
