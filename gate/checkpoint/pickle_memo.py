@@ -53,5 +53,8 @@ def _recall(machine: Machine, key: int, position: int) -> int:
         taken = machine.tensors.take(value, position)
         if taken is not None:
             value, position = taken
+            items, position = machine.tensors.take_items(key, position)
+            machine.stack += (value, *items)
+            return position
     machine.stack.append(value)
     return position

@@ -36,14 +36,18 @@ _SIZES = (
     + rb")"
 )  # fmt: skip
 _PUT = rb"r(....)"
-_FORM: Final = re.compile(
+_FORM: Final = (
     rb"(\(\(" + _GET + _GET + rb"X.\0\0\0)([0-9]{1,9})" + _PUT
     + rb"(" + _GET + _INTEGER + rb")t" + _PUT + rb"Q(" + _INTEGER + rb")"
     # a tensor without dimensions has two empty tuples, which are not remembered
     + rb"(?:\)\)|(" + _SIZES + rb")" + _PUT + rb"(" + _SIZES + rb")" + _PUT + rb")"
-    + rb"([\x88\x89]" + _GET + rb")\)R" + _PUT + rb"t" + _PUT + rb"R" + _PUT,
-    re.DOTALL,
-).match  # fmt: skip
+    + rb"([\x88\x89]" + _GET + rb")\)R" + _PUT + rb"t" + _PUT + rb"R" + _PUT
+)  # fmt: skip
+_TENSOR: Final = re.compile(_FORM, re.DOTALL).match
+# A tensor in a dictionary: its key, which is remembered, and the name of what builds it.
+_ITEM: Final = re.compile(
+    rb"X(...\0)(.{1,200}?)" + _PUT + rb"(" + _GET + rb")" + _FORM, re.DOTALL
+).match
 _FORM_GROUPS: Final = (1, 4, 6, 7, 9, 11)
 _SHAPE_GROUP: Final = 3
 _PLACES_GROUPS: Final = (3, 5, 8, 10, 12, 13, 14)
@@ -51,6 +55,10 @@ _SCALAR_PLACES_GROUPS: Final = (3, 5, 12, 13, 14)
 _PLACES: Final = struct.Struct("<7I").unpack
 _SCALAR_PLACES: Final = struct.Struct("<5I").unpack
 _NUMBERS: Final = re.compile(_GET + rb"|" + _INTEGER, re.DOTALL).findall
+
+# In the memo, of a tensor in a dictionary that has dimensions, its key among them.
+ITEM_PLACES: Final = 8
+SHORT_PLACES: Final = 256
 
 Raw = tuple[bytes | None, ...]
 
@@ -76,7 +84,8 @@ class TensorForms:
         self._memo = memo
         self._storages = storages
         self._known: dict[Raw, Form | None] = {}
-        self._late: list[tuple[Form, TensorNode, tuple[int, ...]]] = []
+        # with the first place in the memo, and the key that is remembered there, if any
+        self._late: list[tuple[Form, TensorNode, int, str | None]] = []
         self._newest = -1
 
     def take(self, builder: GlobalNode, position: int) -> tuple[TensorNode, int] | None:
@@ -84,7 +93,7 @@ class TensorForms:
 
         None, and nothing has changed, when anything else stands there, or something faulty.
         """
-        match = _FORM(self._data, position)
+        match = _TENSOR(self._data, position)
         if match is None:
             return None
         raw, key = match.group(*_FORM_GROUPS), match[2]
@@ -100,16 +109,69 @@ class TensorForms:
             places = _PLACES(b"".join(match.group(*_PLACES_GROUPS)))
         if form.recall(self._memo) != form.recalled or not self._are_new(places):
             return None
+        self._newest = places[-1]
+        return self._made(form, key, places[0], None), match.end()
+
+    def take_items(self, builder_key: int, position: int) -> tuple[list[object], int]:
+        """Keys and tensors of a dictionary that follow each other from `position` on.
+
+        And where they end. Only those of forms that are known, all built by what is remembered
+        under `builder_key`. Anything else ends them, or leaves them all to the opcodes.
+        """
+        rows, places, end = self._items(_gets(builder_key), position)
+        numbers = struct.unpack(f"<{len(places)}I", b"".join(places))
+        forms = {id(form): form for form, _, _ in rows}.values()
+        if (
+            not rows
+            or not self._are_new(numbers)
+            or any(form.recall(self._memo) != form.recalled for form in forms)
+        ):
+            return [], position
+        self._newest = numbers[-1]
+        items: list[object] = []
+        for (form, name, key), first in zip(rows, numbers[::ITEM_PLACES], strict=True):
+            items += (name, self._made(form, key, first, name))
+        return items, end
+
+    def _items(
+        self, gets: tuple[bytes, ...], position: int
+    ) -> tuple[list[tuple[Form, str, bytes]], list[bytes], int]:
+        """Form, name and storage of each, where they want to be remembered, and where they end."""
+        rows: list[tuple[Form, str, bytes]] = []
+        places: list[bytes] = []
+        while (match := _ITEM(self._data, position)) is not None:
+            (
+                length, name, put, get, head, key, put_key, reference, put_reference, offset,
+                shape, put_shape, strides, put_strides, tail, put_hooks, put_arguments, put_tensor,
+            ) = match.groups()  # fmt: skip
+            form = self._known.get((head, reference, offset, shape, strides, tail))
+            if (
+                form is None
+                or shape is None
+                or get not in gets
+                or len(key) != form.key_length
+                or len(name) != int.from_bytes(length, "little")
+            ):
+                break
+            places += (
+                put, put_key, put_reference, put_shape, put_strides, put_hooks, put_arguments,
+                put_tensor,
+            )  # fmt: skip
+            rows.append((form, name.decode("utf-8", "surrogatepass"), key))
+            position = match.end()
+        return rows, places, position
+
+    def _made(self, form: Form, key: bytes, first: int, name: str | None) -> TensorNode:
+        """A tensor of a form, to be remembered from the place `first` on, behind its name."""
         sample = form.sample
         like = sample.storage
         source = StorageNode(
             key.decode("ascii"), like.dtype, like.elements, like.first, like.length, like.quantized
         )
         tensor = TensorNode(source, sample.dtype, sample.offset, sample.shape, sample.strides)
-        self._newest = places[-1]
         self._storages.append(source)
-        self._late.append((form, tensor, places))
-        return tensor, match.end()
+        self._late.append((form, tensor, first, name))
+        return tensor
 
     def _are_new(self, places: tuple[int, ...]) -> bool:
         """Whether they follow each other, and nothing was remembered there before."""
@@ -123,20 +185,26 @@ class TensorForms:
     def remember_all(self) -> None:
         """Bring the memo up to date; what was remembered later in a place stays there."""
         remember = self._memo.setdefault
-        for form, tensor, places in self._late:
+        for form, tensor, first, name in self._late:
+            place = first
+            if name is not None:
+                remember(place, name)
+                place += 1
             word, kind, _, location = form.recalled
             source, offset, shape, strides = (
                 tensor.storage, tensor.offset, tensor.shape, tensor.strides,
             )  # fmt: skip
             hooks = MapNode()
-            remember(places[0], source.key)
-            remember(places[1], (word, kind, source.key, location, source.elements))
+            remember(place, source.key)
+            remember(place + 1, (word, kind, source.key, location, source.elements))
+            place += 2
             if shape:
-                remember(places[2], shape)
-                remember(places[3], strides)
-            remember(places[-3], hooks)
-            remember(places[-2], (source, offset, shape, strides, form.gradient, hooks))
-            remember(places[-1], tensor)
+                remember(place, shape)
+                remember(place + 1, strides)
+                place += 2
+            remember(place, hooks)
+            remember(place + 1, (source, offset, shape, strides, form.gradient, hooks))
+            remember(place + 2, tensor)
         self._late.clear()
 
     def _learned(self, builder: GlobalNode, raw: Raw) -> Form | None:
@@ -164,3 +232,9 @@ class TensorForms:
 def _numbers(opcodes: bytes) -> tuple[int, ...]:
     """What stands behind the opcodes of numbers and of remembered values; none has a sign here."""
     return tuple(int.from_bytes(token[1:], "little") for token in _NUMBERS(opcodes))
+
+
+def _gets(key: int) -> tuple[bytes, ...]:
+    """The opcodes that push what is remembered under a number."""
+    long = b"j" + key.to_bytes(4, "little")
+    return (b"h" + key.to_bytes(1, "little"), long) if key < SHORT_PLACES else (long,)

@@ -26,7 +26,7 @@ from gate.checkpoint.pickle_tensors import TensorForms
 NODES = (GlobalNode, MapNode, OpaqueNode, SetNode, StorageNode, TensorNode)
 # What stands first fills the memo to where the short cut begins.
 FILLER = {f"first.{index}": torch.zeros(2) for index in range(33)}
-LAST = {f"last.{index}": torch.zeros(2) for index in range(3)}
+LAST = {f"last.{index}": torch.zeros(2 + (index == 3)) for index in range(7)}
 
 
 class NoForms(TensorForms):
@@ -76,13 +76,18 @@ def both(data: bytes) -> tuple[object, object]:
 
 def takes(data: bytes) -> int:
     """How many tensors the short cut takes."""
-    taken = []
+    taken: list[object] = []
 
     class Counting(TensorForms):
         def take(self, builder: GlobalNode, position: int) -> tuple[TensorNode, int] | None:
             found = super().take(builder, position)
             taken.extend([found] if found else [])
             return found
+
+        def take_items(self, builder_key: int, position: int) -> tuple[list[object], int]:
+            items, end = super().take_items(builder_key, position)
+            taken.extend(items[1::2])
+            return items, end
 
     machine = Machine(data)
     machine.tensors = Counting(data, machine.memo, machine.storages)
