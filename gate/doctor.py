@@ -140,7 +140,10 @@ def _clone(asked: Examination, git: Git, senses: Senses) -> tuple[Examined, ...]
 
 @contextmanager
 def _work_folder(out: Path, edges: Edges) -> Iterator[Path]:
-    """A folder below the output folder, as a gate call has one; it is gone afterwards."""
+    """A folder below the output folder, as a gate call has one; it is gone afterwards.
+
+    So is the hold on the training's account: what that owns lies in the folder.
+    """
     new = not edges.files.exists(out)
     if new:
         edges.files.fresh_folder(out)
@@ -150,6 +153,7 @@ def _work_folder(out: Path, edges: Edges) -> Iterator[Path]:
         yield work
     finally:
         edges.files.remove_tree(out if new else work)
+        edges.release()
 
 
 def _isolation(

@@ -75,6 +75,7 @@ def build_edges(
         isolate=isolating.choose,
         closed=closed,
         clean_up=isolating.clean_up,
+        release=isolating.release,
         host={**variables, "PATH": path},
         run=isolating.run,
     )

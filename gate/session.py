@@ -35,8 +35,8 @@ class Edges:
     """Every effect that the story has, handed in by the entry points.
 
     `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
-    `clean_up` leaves no process and no file of the training's account outside that folder.
-    `run` marks the containers of this call, so that they can be found when it was cut off.
+    `clean_up` leaves no process and no file of the training's account outside that folder;
+    `release` lets another gate have that account. `run` marks the containers of this call.
     """
 
     files: Files
@@ -47,6 +47,7 @@ class Edges:
     isolate: Callable[[GateSettings, tuple[Path, ...]], Isolation]
     closed: Callable[[tuple[Path, ...], Path], AbstractContextManager[None]]
     clean_up: Callable[[Isolation], None]
+    release: Callable[[], None]
     host: Mapping[str, str]
     run: str
 
@@ -81,6 +82,7 @@ class Session:
     def _prepare(self, ends: ExitStack) -> None:
         edges, settings = self.edges, self.request.settings
         prepare_out(self.request.out, edges.files)
+        ends.callback(edges.release)  # last of all: the account owns files in the work folder
         ends.callback(edges.files.remove_tree, self._work)
         edges.files.fresh_folder(self._work)
         self._export_all()

@@ -67,6 +67,7 @@ def take_over(request: GateRequest, edges: Edges, folder: Path) -> ToldRuns:
         apart, isolation = _kept_here(told, request, edges, folder, isolation)
     finally:
         edges.files.remove_tree(work)
+        edges.release()
     evidence = told.model_copy(
         update={
             "base_commit": request.base_commit,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from gate.edges.account_lock import let_go
 from gate.edges.engine import Engine
 from gate.edges.interrupts import Interrupts
 from gate.edges.isolation import choose_isolation
@@ -30,13 +31,21 @@ class Isolating:
         self.processes = RoutedProcesses(LocalProcesses(interrupts), beside)
         self._engine = engine
         self._interpreter = interpreter
+        self._accounts: list[int] = []
         self._chooser = SiblingChooser(engine=engine, processes=beside, run=self.run)
 
     def choose(self, settings: GateSettings, folders: Sequence[Path]) -> Isolation:
         """The isolation that the settings ask for, tried; `auto` takes the strongest there is.
 
-        Raises `RunError` when what was asked for cannot be had.
+        No other gate of this machine has its account before `release`. Raises `RunError` when what
+        was asked for cannot be had.
         """
+        found = self._found(settings, folders)
+        if found.credentials is not None:
+            self._accounts.append(found.credentials.uid)
+        return found
+
+    def _found(self, settings: GateSettings, folders: Sequence[Path]) -> Isolation:
         asked = settings.isolation
         why_no_sibling = no_sibling(asked, self._engine)
         if not why_no_sibling:
@@ -52,6 +61,11 @@ class Isolating:
             self._engine.remove_run(isolation.sibling.run)
         else:
             end_account(isolation)
+
+    def release(self) -> None:
+        """Let other gates have the accounts; only when nothing of the trainings is left."""
+        while self._accounts:
+            let_go(self._accounts.pop())
 
 
 def end_account(isolation: Isolation) -> None:

@@ -8,6 +8,7 @@ import pwd
 from collections.abc import Sequence
 from pathlib import Path
 
+from gate.edges.account_lock import hold_account, let_go
 from gate.edges.process_table import processes
 from gate.edges.safe_text import safe_line
 from gate.errors import RunError
@@ -42,8 +43,8 @@ def choose_isolation(
     """The strongest isolation that was asked for and can be had, with the reason.
 
     `interpreter` is the Python that trains, `folders` is what it must be able to list: both are
-    tried under the other account. Raises `RunError` when `uid` was asked for and cannot be had,
-    and when this machine cannot do `isolation.minimum`.
+    tried under the other account, which this process then holds. Raises `RunError` when `uid` was
+    asked for and cannot be had, and when this machine cannot do `isolation.minimum`.
     """
     found = _strongest(asked, processes, interpreter, folders)
     if found.mode.strength < asked.minimum.strength:
@@ -68,6 +69,8 @@ def _strongest(
             reason=f"{APART} {NETWORK_OPEN if asked.network else NO_NETWORK}",
             network=asked.network,
         )
+    if account is not None:
+        let_go(account.uid)
     if asked.mode is IsolationMode.UID:
         raise RunError(
             f"isolation.mode is uid, but {obstacle}",
@@ -77,16 +80,21 @@ def _strongest(
 
 
 def unused_account(accounts: range = ACCOUNTS) -> Credentials | None:
-    """An account without a name or a process; where the search starts depends on the gate's id.
+    """An account without a name or a process, held from now on: see `let_go`.
 
-    Two gates on one machine should not meet: each ends every process of its account.
+    No two gates have one at the same time: each ends every process of its account. Where the search
+    starts depends on the gate's id, so that they seldom ask for the same.
     """
-    taken = {uid for row in processes() for uid in row.uids}
-    taken |= {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
+    named = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
     offset = os.getpid() % len(accounts)
-    order = (*accounts[offset:], *accounts[:offset])
-    free = next((uid for uid in order if uid not in taken), None)
-    return None if free is None else Credentials(uid=free, gid=free)
+    for uid in (*accounts[offset:], *accounts[:offset]):
+        if uid in named or not hold_account(uid):
+            continue
+        # only now: what a gate left that was killed lives on without a lock
+        if not any(uid in row.uids for row in processes()):
+            return Credentials(uid=uid, gid=uid)
+        let_go(uid)
+    return None
 
 
 def _not_isolated(reason: str) -> Isolation:

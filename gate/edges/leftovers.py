@@ -15,11 +15,13 @@ from gate.edges.storage_faults import storage_faults
 from gate.errors import RunError
 from gate.records.runs import Credentials
 
-# where every account may write, in an image of Debian's or on a host; the last is message queues
-SHARED_FOLDERS = tuple(
+# where every account may write files, in an image of Debian's or on a host
+FILE_FOLDERS = tuple(
     Path(name)
-    for name in ("/tmp", "/var/tmp", "/dev/shm", "/run/lock", "/dev/mqueue")  # noqa: S108 - wiped, not used
+    for name in ("/tmp", "/var/tmp", "/dev/shm", "/run/lock")  # noqa: S108 - wiped, not used
 )
+# the last holds message queues
+SHARED_FOLDERS = (*FILE_FOLDERS, Path("/dev/mqueue"))
 # ipcrm(1)'s switches for the three kinds of System V objects, by the name of their table
 SYSTEM_V = {"shm": "--shmem-id", "sem": "--semaphore-id", "msg": "--queue-id"}
 IPCRM = "/usr/bin/ipcrm"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gate.edges.account_lock import let_go
 from gate.edges.engine import Engine
 from gate.edges.isolation import unused_account
 from gate.edges.safe_text import safe_line
@@ -80,6 +81,7 @@ class SiblingChooser:
         )
         obstacle = self._obstacle(probe, _arguments(account, folders, network=asked.network))
         if obstacle:
+            let_go(account.uid)
             raise RunError(
                 f"the training's container is not what it must be: {obstacle}",
                 hint="The image must hold Python, and the engine must run without user namespaces "

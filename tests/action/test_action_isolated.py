@@ -16,14 +16,15 @@ from runner_rules import commands
 
 from gate.action import Runner, github_comments, github_pull_request, run_action
 from gate.commit_status import github_status
+from gate.edges import account_lock
 from gate.edges.console import QuietProgress
+from gate.edges.docker_api import connect_docker
+from gate.edges.engine import Engine
 from gate.edges.files import LocalFiles
 from gate.edges.interrupts import Interrupts
-from gate.edges.isolation import choose_isolation
+from gate.edges.isolating import Isolating
 from gate.entry import build_edges
 from gate.errors import ExitCode
-from gate.records.runs import Isolation
-from gate.records.settings import GateSettings
 from gate.session import Edges
 
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -45,7 +46,7 @@ for name in ("runner_temp/token", "file_commands/output", "workflow/event.json",
     attempt(name + " write", lambda: (root / name).write_text("forged"))
 attempt("connect", lambda: socket.create_connection(("127.0.0.1", 9)))
 attempt("environ", lambda: b"CANARY" in open(f"/proc/{os.getppid()}/environ", "rb").read())
-left = pathlib.Path("/dev/shm/repro-gate-left")
+left = pathlib.Path("/dev/shm", "left-by-" + root.name)
 attempt("leftover of the run before", lambda: "found" if left.exists() else "none")
 left.write_text("word for the next run")
 print("::error::obeyed", flush=True)
@@ -94,10 +95,13 @@ class Place:
     def _edges(self, top: Path) -> Edges:
         edges = build_edges(FILES, top, QuietProgress(), Interrupts(), self.variables)
 
-        def isolate(settings: GateSettings, folders: tuple[Path, ...]) -> Isolation:
-            return choose_isolation(settings.isolation, edges.processes, SYSTEM_PYTHON, folders)
-
-        return replace(edges, isolate=isolate, host={"PATH": "/usr/bin:/bin"})
+        isolating = Isolating(Engine(connect_docker("")), Interrupts(), SYSTEM_PYTHON)
+        return replace(
+            edges,
+            isolate=isolating.choose,
+            release=isolating.release,
+            host={"PATH": "/usr/bin:/bin"},
+        )
 
     def modes(self) -> dict[str, int]:
         """The permissions of all but what the gate writes."""
@@ -142,7 +146,8 @@ def test_a_training_that_tries_reaches_nothing(place: Place) -> None:
 
 def test_nothing_of_it_stays_and_all_belongs_to_the_owner(place: Place) -> None:
     place.run()
-    assert not Path("/dev/shm/repro-gate-left").exists()  # noqa: S108 - as above
+    assert not Path("/dev/shm", f"left-by-{place.root.name}").exists()  # noqa: S108 - as above
+    assert account_lock._held == {}
     out = place.project.path / "out"
     assert {path.lstat().st_uid for path in (out, *out.rglob("*"))} == {OWNER}
     assert not (out / "work").exists()

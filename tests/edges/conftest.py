@@ -14,8 +14,11 @@ from fake_github import FakeGitHub
 from git_workshop import Repository
 from github_client import connect
 
+from gate.edges.account_lock import let_go
 from gate.edges.files import LocalFiles
 from gate.edges.github import GitHubComments
+from gate.edges.isolation import unused_account
+from gate.records.runs import Credentials
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 
@@ -67,6 +70,18 @@ def system_python() -> str:
 def root() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can change to another account")
+
+
+@pytest.fixture
+def account(root: None) -> Iterator[Credentials]:  # noqa: ARG001 - skips where it cannot be had
+    """An account that no gate, no training and no other test has meanwhile; its group is another.
+
+    A test that only needs somebody else takes 60900: of those nobody ends processes.
+    """
+    taken = unused_account()
+    assert taken is not None
+    yield Credentials(uid=taken.uid, gid=60900)
+    let_go(taken.uid)
 
 
 @pytest.fixture

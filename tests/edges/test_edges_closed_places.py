@@ -15,7 +15,7 @@ from gate.edges.closed_places import closed_to_others, private_places
 from gate.edges.interrupts import Interrupts
 from gate.errors import CancelledError, RunError, StorageError
 
-OTHER = 61094
+OTHER = 60900
 CANARY = "CANARY-secret"
 
 

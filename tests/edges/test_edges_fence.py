@@ -16,7 +16,6 @@ from gate.edges.processes import LocalProcesses
 from gate.errors import RunError
 from gate.records.runs import Credentials, ProcessRequest, ProcessResult
 
-ACCOUNT = Credentials(uid=61092, gid=61093)
 TRY = """
 import ctypes, errno, os, resource, socket, struct
 libc = ctypes.CDLL(None, use_errno=True)
@@ -33,7 +32,7 @@ Fenced = Callable[..., ProcessResult]
 
 
 @pytest.fixture
-def fenced(system_python: str) -> Fenced:
+def fenced(system_python: str, account: Credentials) -> Fenced:
     """Run a Python program behind the fence; what it prints is the answer."""
 
     def run(
@@ -45,7 +44,7 @@ def fenced(system_python: str) -> Fenced:
             workdir=workdir,
             timeout_seconds=20,
             output_limit_bytes=65536,
-            credentials=ACCOUNT,
+            credentials=account,
             network=network,
         )
         return LocalProcesses().run(request, lambda _: None)
@@ -109,7 +108,7 @@ def test_limits_hold_and_cannot_be_raised(fenced: Fenced) -> None:
 
 
 def test_a_fork_bomb_ends_at_the_limit_and_leaves_nothing(
-    fenced: Fenced, monkeypatch: pytest.MonkeyPatch
+    fenced: Fenced, account: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(LIMITS, "RLIMIT_NPROC", 30)
     program = (
@@ -122,7 +121,7 @@ def test_a_fork_bomb_ends_at_the_limit_and_leaves_nothing(
         "except BlockingIOError: print(made)\n"
     )
     assert fenced(program).output == b"29\n"
-    assert owned_by(ACCOUNT.uid) == frozenset()
+    assert owned_by(account.uid) == frozenset()
 
 
 def test_a_file_that_grows_beyond_the_limit_ends_its_writer(

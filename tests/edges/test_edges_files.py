@@ -21,7 +21,7 @@ from gate.edges.reading import CappedReader
 from gate.edges.storage_faults import storage_fault, storage_faults
 from gate.errors import StorageError
 
-OTHER = 61100
+OTHER = 60900
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def test_a_work_tree_of_another_account_is_read(repository: Repository) -> None:
     commit = repository.commit()
     if os.geteuid() == 0:
         for path in (repository.path, repository.path / ".git"):
-            os.chown(path, 61100, 61100)
+            os.chown(path, 60900, 60900)
     assert GitRepository(repository.path).resolve("main") == commit
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gate.edges import isolation
+from gate.edges.account_lock import hold_account, let_go
 from gate.edges.isolation import ACCOUNTS, choose_isolation, unused_account
 from gate.edges.processes import LocalProcesses
 from gate.errors import RunError
@@ -26,9 +27,11 @@ class Answering:
     def __init__(self, exit_code: int, output: bytes) -> None:
         self._exit_code = exit_code
         self._output = output
+        self.accounts: list[Credentials] = []
 
     def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
         assert request.credentials is not None
+        self.accounts.append(request.credentials)
         on_line(self._output)
         return ProcessResult(
             exit_code=self._exit_code,
@@ -43,7 +46,10 @@ def choose(
     mode: IsolationMode, interpreter: str, *folders: Path, network: bool = False
 ) -> Isolation:
     asked = IsolationSettings(mode=mode, network=network)
-    return choose_isolation(asked, LocalProcesses(), interpreter, folders)
+    chosen = choose_isolation(asked, LocalProcesses(), interpreter, folders)
+    if chosen.credentials is not None:
+        let_go(chosen.credentials.uid)
+    return chosen
 
 
 def test_none_is_taken_at_its_word() -> None:
@@ -141,20 +147,19 @@ def test_an_ordinary_account_cannot_isolate(python: Python) -> None:
         "import os\n"
         "from gate.edges.isolation import choose_isolation\n"
         "from gate.records.settings import IsolationSettings\n"
-        "if os.geteuid() == 0: os.setuid(61100)\n"
+        "if os.geteuid() == 0: os.setuid(60900)\n"
         "print(choose_isolation(IsolationSettings(), None, 'python', ()).reason)\n"
     )
     assert python("-c", program).stdout == b"the gate does not run as root\n"
 
 
 @pytest.mark.usefixtures("root")
-def test_an_account_in_use_is_not_taken() -> None:
-    pid = os.getpid()
-    first, second = ACCOUNTS[pid % len(ACCOUNTS)], ACCOUNTS[(pid + 1) % len(ACCOUNTS)]
-    with subprocess.Popen(("/bin/sleep", "30"), user=first, group=first) as sleeper:
-        assert unused_account() == Credentials(uid=second, gid=second)
-        assert unused_account(range(first, first + 1)) is None
-        sleeper.kill()
+def test_an_account_that_does_not_do_is_given_back() -> None:
+    tried = Answering(1, b"")
+    choose_isolation(IsolationSettings(), tried, "p", ())
+    (account,) = tried.accounts
+    assert hold_account(account.uid)
+    let_go(account.uid)
 
 
 def test_an_account_with_a_name_is_not_taken() -> None:

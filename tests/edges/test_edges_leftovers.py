@@ -13,15 +13,13 @@ from gate.edges.leftovers import remove_leftovers
 from gate.errors import RunError
 from gate.records.runs import Credentials
 
-ACCOUNT = Credentials(uid=61095, gid=61095)
 
-
-def as_the_account(command: str, folder: Path) -> str:
+def as_the(account: Credentials, command: str, folder: Path) -> str:
     done = subprocess.run(
         ("/bin/sh", "-c", command),
         cwd=folder,
-        user=ACCOUNT.uid,
-        group=ACCOUNT.gid,
+        user=account.uid,
+        group=account.gid,
         extra_groups=(),
         capture_output=True,
         check=True,
@@ -41,50 +39,51 @@ def shared(open_folder_for_all: Path) -> Path:
     return open_folder_for_all
 
 
-@pytest.mark.usefixtures("root")
-def test_files_folders_and_links_of_the_account_are_removed(shared: Path) -> None:
-    as_the_account(
+def test_files_folders_and_links_of_the_account_are_removed(
+    shared: Path, account: Credentials
+) -> None:
+    as_the(
+        account,
         "mkdir -p deep/er; echo x >deep/er/file; chmod 0 deep; ln -s $PWD/roots link; "
         "mkfifo pipe; touch .X11-unix/hidden; ln -s / .X11-unix/root",
         shared,
     )
-    remove_leftovers(ACCOUNT, (shared, Path("/no/such/folder")))
+    remove_leftovers(account, (shared, Path("/no/such/folder")))
     left = sorted(str(path.relative_to(shared)) for path in shared.rglob("*"))
     assert left == [".X11-unix", "roots", "roots/file"]
 
 
-@pytest.mark.usefixtures("root")
-def test_a_folder_of_a_third_account_is_not_entered(shared: Path) -> None:
+def test_a_folder_of_a_third_account_is_not_entered(shared: Path, account: Credentials) -> None:
     """Its owner could put a link in its place between the look and the removal."""
     (shared / "third").mkdir()
     (shared / "third").chmod(0o777)
-    as_the_account("touch third/file", shared)
-    os.chown(shared / "third", 61096, 61096)
-    remove_leftovers(ACCOUNT, (shared,))
+    as_the(account, "touch third/file", shared)
+    os.chown(shared / "third", 60900, 60900)
+    remove_leftovers(account, (shared,))
     assert (shared / "third" / "file").exists()
 
 
-@pytest.mark.usefixtures("root")
-def test_system_v_objects_are_removed(shared: Path) -> None:
+def test_system_v_objects_are_removed(shared: Path, account: Credentials) -> None:
     if not Path(leftovers.IPCRM).exists():
         pytest.skip("ipcmk and ipcrm are not installed")
-    as_the_account("ipcmk -M 64 && ipcmk -S 1 && ipcmk -Q", shared)
-    assert {kind for kind, _ in leftovers._system_v_of(ACCOUNT.uid)} == {"shm", "sem", "msg"}
-    remove_leftovers(ACCOUNT, ())
-    assert list(leftovers._system_v_of(ACCOUNT.uid)) == []
+    as_the(account, "ipcmk -M 64 && ipcmk -S 1 && ipcmk -Q", shared)
+    assert {kind for kind, _ in leftovers._system_v_of(account.uid)} == {"shm", "sem", "msg"}
+    remove_leftovers(account, ())
+    assert list(leftovers._system_v_of(account.uid)) == []
 
 
-@pytest.mark.usefixtures("root")
-def test_objects_that_stay_are_an_error(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_that_stay_are_an_error(
+    shared: Path, account: Credentials, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not Path(leftovers.IPCRM).exists():
         pytest.skip("ipcmk and ipcrm are not installed")
-    as_the_account("ipcmk -Q", shared)
+    as_the(account, "ipcmk -Q", shared)
     with monkeypatch.context() as patched:
         patched.setattr(leftovers, "IPCRM", "/no/such/ipcrm")
         with pytest.raises(RunError, match=r"System V objects that cannot be removed") as caught:
-            remove_leftovers(ACCOUNT, ())
+            remove_leftovers(account, ())
     assert "Install ipcrm" in caught.value.hint
-    remove_leftovers(ACCOUNT, ())
+    remove_leftovers(account, ())
 
 
 def test_nothing_of_root_or_of_the_gate_is_ever_wiped(tmp_path: Path) -> None:

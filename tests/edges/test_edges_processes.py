@@ -20,7 +20,6 @@ from gate.errors import RunError
 from gate.records.runs import Credentials, ProcessRequest, ProcessResult
 
 PYTHON = sys.executable
-ACCOUNT = Credentials(uid=61090, gid=61091)
 
 Run = Callable[..., ProcessResult]
 
@@ -227,26 +226,31 @@ def test_binary_output_comes_through(run: Run) -> None:
     assert run(PYTHON, "-c", program).output == bytes(range(256)) * 16
 
 
-def test_an_account_of_its_own_has_no_way_back(run: Run, system_python: str) -> None:
+def test_an_account_of_its_own_has_no_way_back(
+    run: Run, system_python: str, account: Credentials
+) -> None:
     program = (
         "import os; print(os.getresuid(), os.getresgid(), os.getgroups());"
         "print([l for l in open('/proc/self/status') if l.startswith(('NoNewPrivs', 'CapEff'))])"
     )
-    ids, status = run(system_python, "-c", program, account=ACCOUNT).output.splitlines()
-    assert ids == b"(61090, 61090, 61090) (61091, 61091, 61091) []"
+    ids, status = run(system_python, "-c", program, account=account).output.splitlines()
+    assert ids == f"{(account.uid,) * 3} (60900, 60900, 60900) []".encode()
     assert status == b"['CapEff:\\t0000000000000000\\n', 'NoNewPrivs:\\t1\\n']"
     assert "NoNewPrivs:\t0" in Path("/proc/self/status").read_text()
 
 
-@pytest.mark.usefixtures("root")
-def test_a_command_that_the_account_may_not_start_is_explained(run: Run, tmp_path: Path) -> None:
+def test_a_command_that_the_account_may_not_start_is_explained(
+    run: Run, tmp_path: Path, account: Credentials
+) -> None:
     (tmp_path / "tool").touch(mode=0o700)
     with pytest.raises(RunError) as caught:
-        run(str(tmp_path / "tool"), account=ACCOUNT)
-    assert caught.value.hint.startswith("The account 61090 that the training runs under")
+        run(str(tmp_path / "tool"), account=account)
+    assert caught.value.hint.startswith(f"The account {account.uid} that the training runs under")
 
 
-def test_every_process_of_the_account_is_ended(run: Run, system_python: str) -> None:
+def test_every_process_of_the_account_is_ended(
+    run: Run, system_python: str, account: Credentials
+) -> None:
     """A chain that forks for ever and hides its owner: no list of ids can keep up with it."""
     program = (
         "import os, ctypes\n"
@@ -256,9 +260,9 @@ def test_every_process_of_the_account_is_ended(run: Run, system_python: str) -> 
         "while True:\n"
         "    if os.fork(): os._exit(0)\n"
     )
-    assert run(system_python, "-c", program, account=ACCOUNT).exit_code == 0
+    assert run(system_python, "-c", program, account=account).exit_code == 0
     time.sleep(0.2)
-    assert owned_by(ACCOUNT.uid) == frozenset()
+    assert owned_by(account.uid) == frozenset()
 
 
 def test_the_gates_memory_is_closed_while_a_training_runs(tmp_path: Path) -> None:
@@ -281,7 +285,7 @@ def test_closed_memory_is_closed_to_the_same_account() -> None:
     program = (
         "import os, subprocess\n"
         "from gate.edges.process_table import PR_SET_DUMPABLE, closed_memory, process_control\n"
-        "os.setgroups([]); os.setresgid(61100, 61100, 61100); os.setresuid(61100, 61100, 61100)\n"
+        "os.setgroups([]); os.setresgid(60900, 60900, 60900); os.setresuid(60900, 60900, 60900)\n"
         "process_control(PR_SET_DUMPABLE, 1)\n"
         f"def look(): return subprocess.run(('/bin/sh', '-c', {look!r}), capture_output=True)\n"
         "print(b'CANARY' in look().stdout)\n"

@@ -11,6 +11,7 @@ import pytest
 from fake_docker import IMAGE, REFERENCE, EngineRefusalError, FakeDocker
 from pydantic import ValidationError
 
+from gate.edges.account_lock import let_go
 from gate.edges.docker_api import connect_docker
 from gate.edges.engine import Engine
 from gate.edges.interrupts import Interrupts
@@ -64,7 +65,10 @@ def settings(device: Device = Device.AUTO, **isolation: object) -> GateSettings:
 
 def choose(docker: FakeDocker, runner: Answering, asked: GateSettings, folder: Path) -> Isolation:
     chooser = SiblingChooser(engine=Engine(docker.connect), processes=runner, run="ab")
-    return chooser.choose(asked, (folder,))
+    chosen = chooser.choose(asked, (folder,))
+    if chosen.credentials is not None:
+        let_go(chosen.credentials.uid)
+    return chosen
 
 
 def test_a_container_that_was_found_closed_is_taken(tmp_path: Path) -> None:
@@ -169,6 +173,7 @@ def test_auto_says_why_it_takes_less_than_the_image(
     docker = FakeDocker(refuses={"info": EngineRefusalError(500, "starting up")})
     isolating = Isolating(Engine(docker.connect), Interrupts(), system_python)
     chosen = isolating.choose(settings(), (open_folder_for_all,))
+    isolating.release()
     assert chosen.mode is IsolationMode.UID
     assert chosen.reason == (
         "the training runs under an account of its own and makes no connection; not in "
@@ -212,7 +217,7 @@ def test_a_socket_of_another_account_is_told_apart(
         "import os, sys\n"
         "from gate.edges.docker_api import connect_docker\n"
         "from gate.errors import RunError\n"
-        "os.setuid(61100)\n"
+        "os.setuid(60900)\n"
         "try: connect_docker(sys.argv[1])(1)\n"
         "except RunError as error: print(error)\n"
     )

@@ -13,7 +13,7 @@ import pytest
 from gate.edges.files import LocalFiles
 from gate.errors import StorageError
 
-OTHER = 61100
+OTHER = 60900
 Python = Callable[..., subprocess.CompletedProcess[bytes]]
 
 

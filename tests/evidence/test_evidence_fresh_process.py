@@ -15,6 +15,7 @@ import pytest
 from evidence_cases import evidence_of, record_of, settings_of
 from guest_folder import GuestFolder
 
+from gate.edges.account_lock import let_go
 from gate.edges.console import QuietProgress
 from gate.edges.files import LocalFiles
 from gate.edges.isolation import unused_account
@@ -217,5 +218,6 @@ def test_it_reads_under_the_trainings_account(open_folder_for_all: Path) -> None
     guest.path.chmod(0o700)
     asked = reader(LocalProcesses(), account)
     answer = asked.ask(question(guest, taken), taken)
+    let_go(account.uid)
     assert answer.evidence is not None
     assert asked.why_own_account == "" or "ermission" in asked.why_own_account

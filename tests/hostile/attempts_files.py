@@ -172,11 +172,11 @@ for folder in ("/tmp", "/var/tmp", "/dev/shm"):
         tries="leaves shared memory, semaphores and a message queue of System V",
         stopped_by="the account's objects are removed after every run",
         script="""
-IPC_CREAT = 0o1000
-found = [libc.shmget(0x6a7e, 64, 0o600), libc.semget(0x6a7e, 1, 0o600), libc.msgget(0x6a7e, 0o600)]
+IPC_CREAT, key = 0o1000, 0x6a7e0000 + os.getuid()
+found = [libc.shmget(key, 64, 0o600), libc.semget(key, 1, 0o600), libc.msgget(key, 0o600)]
 told([number for number in found if number >= 0])
-made = libc.shmget(0x6a7e, 64, IPC_CREAT | 0o600), libc.semget(0x6a7e, 1, IPC_CREAT | 0o600)
-assert min(*made, libc.msgget(0x6a7e, IPC_CREAT | 0o600)) >= 0
+made = libc.shmget(key, 64, IPC_CREAT | 0o600), libc.semget(key, 1, IPC_CREAT | 0o600)
+assert min(*made, libc.msgget(key, IPC_CREAT | 0o600)) >= 0
 """,
         tells=1,
     ),
