@@ -14,9 +14,9 @@ OUT ?= demo-out
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= pickle archive safetensors json state
 PYTEST := $(BIN)/python -m pytest
-# WORKERS=auto takes every core and is faster, but two gates that start in one moment may choose the
-# same account, and then end each other. The tests of one file stay together: they share trainings.
-WORKERS ?= 0
+# A process for each core; the tests of one file stay together, since they share trainings.
+# WORKERS=0 runs them one after the other in one process, as a debugger wants it.
+WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .PHONY: help
@@ -43,7 +43,7 @@ test: $(READY) ## Run the tests with coverage of gate/ (at least 90 %)
 
 .PHONY: test-slow
 test-slow: $(READY) ## Run the rest: ranks, ways to start, compilers, whole measurements
-	$(PYTEST) -m "slow and not gpu and not docker and not browser"
+	$(PYTEST) $(PARALLEL) -m "slow and not gpu and not docker and not browser"
 
 .PHONY: test-frameworks
 test-frameworks: $(READY) ## Install Lightning, transformers, accelerate and TensorBoard; run their tests
@@ -60,7 +60,7 @@ check: $(READY) ## Formatting, lint, types, floors and the fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(PYTEST) -q -m "not torch and not gpu and not slow and not docker and not browser" -x
+	$(PYTEST) -q $(PARALLEL) -m "not torch and not gpu and not slow and not docker and not browser" -x
 
 .PHONY: format
 format: $(READY) ## Let the formatter and the safe fixes of the linter do their work

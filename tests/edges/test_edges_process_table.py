@@ -54,13 +54,15 @@ def test_a_missing_switch_is_told() -> None:
 
 
 def test_relatives_are_found_over_generations() -> None:
-    program = "import os,time; os.fork() or (os.fork() or time.sleep(0.3)); time.sleep(0.3)"
+    program = "import os, signal; os.fork() or os.fork(); signal.pause()"
     pid = os.posix_spawn(PYTHON, [PYTHON, "-c", program], dict(os.environ))
     deadline = time.monotonic() + 5
     while len(descendants(pid)) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert len(descendants(pid)) == 2
+    family = descendants(pid) | {pid}
+    kill(family)
     os.waitpid(pid, 0)
+    assert len(family) == 3
 
 
 def test_without_a_shell_nothing_was_sent() -> None:

@@ -143,7 +143,10 @@ LIMITED = (
     ("attempt", "told"),
     [
         ("bytearray(5 * 1024**3)", "MemoryError"),
-        ("open('/tmp/x-repro-gate', 'wb', 0).write(b'x')", "File too large"),
+        (
+            "import tempfile; tempfile.TemporaryFile(buffering=0, dir='/tmp').write(b'x')",
+            "File too large",
+        ),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "crashed (signal 11)"),
         (
             "import os, signal; os.kill(os.getpid(), signal.SIGBUS)",

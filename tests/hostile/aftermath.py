@@ -6,12 +6,14 @@ import json
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from arena import CANARIES, OWNER, Arena
 from attempt import ACCOUNT, GOT, REFUSED, Attempt
 from harmless import log_faults, markdown_faults, page_faults
 
+from gate.edges.account_lock import hold_account, let_go
 from gate.edges.isolation import ACCOUNTS
 from gate.errors import ExitCode
 from gate.records.settings import IsolationMode
@@ -89,7 +91,13 @@ def _places(arena: Arena, _: Attempt) -> Iterator[str]:
 
 
 def _processes(arena: Arena, _: Attempt) -> Iterator[str]:
-    mark, uids = str(arena.root).encode(), set(_accounts(arena))
+    mark = str(arena.root).encode()
+    with ExitStack() as ends:
+        uids = set(_accounts(arena, ends))
+        yield from _left(arena, mark, uids)
+
+
+def _left(arena: Arena, mark: bytes, uids: set[int]) -> Iterator[str]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words, owner = (folder / "cmdline").read_bytes(), folder.stat().st_uid
@@ -99,15 +107,18 @@ def _processes(arena: Arena, _: Attempt) -> Iterator[str]:
             yield f"process {folder.name} lives on: {words[:100]!a}"
     for place in SHARED:
         for path in Path(place).iterdir():
-            if not path.is_relative_to(arena.root) and path.lstat().st_uid in uids:
-                yield f"{path} is left"
+            # one of another test's may go meanwhile
+            with suppress(FileNotFoundError):
+                if not path.is_relative_to(arena.root) and path.lstat().st_uid in uids:
+                    yield f"{path} is left"
 
 
-def _accounts(arena: Arena) -> Iterator[int]:
-    """The accounts that the training had, as it says itself."""
+def _accounts(arena: Arena, ends: ExitStack) -> Iterator[int]:
+    """The accounts that the training had, as it says itself, held: they are nobody else's now."""
     for line in told_lines(arena.log, ACCOUNT):
         uid = int(line.split()[-1])
-        if uid in ACCOUNTS:
+        if uid in ACCOUNTS and hold_account(uid):
+            ends.callback(let_go, uid)
             yield uid
 
 
