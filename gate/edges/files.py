@@ -19,7 +19,7 @@ from gate.edges.reading import (
     require_regular,
 )
 from gate.edges.safe_text import safe_line
-from gate.edges.storage_faults import storage_faults
+from gate.edges.storage_faults import require_room, storage_faults
 from gate.edges.tree_check import digest_on_disk
 from gate.errors import StorageError
 
@@ -136,6 +136,7 @@ class LocalFiles:
                 yield chunk
 
         with open_regular(source, max_bytes) as file, storage_faults("writing", target):
+            require_room(target, os.fstat(file.fileno()).st_size)
             trees.write_new(target, hashed(file), 0o644)
         return hasher.hexdigest()
 

@@ -72,7 +72,7 @@ def take_files(
     except StorageError as error:
         raise EvidenceError(
             f"what the run left cannot be taken over: {plain_text(error.message)}",
-            hint="It must be regular files: no link, no pipe, no folder, and not too large.",
+            hint=error.hint,
         ) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -82,6 +83,19 @@ def account(root: None) -> Iterator[Credentials]:  # noqa: ARG001 - skips where 
     assert taken is not None
     yield Credentials(uid=taken.uid, gid=60900)
     let_go(taken.uid)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = shutil.which("mount")
+    command = (str(mount), "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk))
+    if mount is None or subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("this machine does not let a test mount a small disk")
+    yield disk
+    subprocess.run((str(shutil.which("umount")), "-l", str(disk)), check=True)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -153,6 +154,16 @@ def test_without_a_place_there_is_no_lock(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no place for a lock on the training's account") as caught:
         hold_account(UID, (tmp_path / "missing",))
     assert caught.value.hint.startswith("Give the machine or container of the gate a /tmp")
+
+
+@pytest.mark.usefixtures("held")
+def test_where_nobody_can_write_no_lock_is_needed(tmp_path: Path, small_disk: Path) -> None:
+    mount = str(shutil.which("mount"))
+    subprocess.run((mount, "-o", "remount,ro", str(small_disk)), check=True)
+    assert hold_account(UID, (tmp_path, small_disk))
+    assert list(small_disk.iterdir()) == []
+    with pytest.raises(RunError, match="are missing or read-only"):
+        hold_account(UID, (small_disk,))
 
 
 @pytest.mark.usefixtures("root")
