@@ -25,7 +25,7 @@ from typing import Final
 
 from gate.edges import trees
 from gate.edges.leftovers import FILE_FOLDERS
-from gate.edges.storage_faults import storage_fault
+from gate.edges.storage_faults import storage_fault, storage_faults
 from gate.errors import RunError
 
 LOCKS = "repro-gate-accounts"
@@ -49,12 +49,13 @@ def hold_account(uid: int, places: tuple[Path, ...] = FILE_FOLDERS) -> bool:
                 continue
             found += 1
             taken.callback(os.close, lock)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            # what tidies /tmp by age leaves a young file alone
-            os.utime(lock)
+            with storage_faults("locking", place / LOCKS):
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return False
+                # what tidies /tmp by age leaves a young file alone
+                os.utime(lock)
         if not found:
             raise RunError(
                 "no place for a lock on the training's account: "
