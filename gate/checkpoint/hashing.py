@@ -22,6 +22,7 @@ from gate.checkpoint.canonical import (
 from gate.checkpoint.hashes import NewHasher
 from gate.checkpoint.hostile_file import HostileFile
 from gate.checkpoint.leaves import PIECE_BYTES, FileSpan, Leaf, TensorLeaf, ValueLeaf
+from gate.checkpoint.neighbours import grouped
 
 SMALL_BYTES = 64 * 1024
 WINDOW_BYTES = PIECE_BYTES
@@ -90,7 +91,9 @@ def _digest_tensors(
             for number, start in enumerate(starts)
         ]
     small.sort()
-    tasks += [partial(_one_window, window, new, buffers, found) for window in _windows(small)]
+    tasks += [
+        partial(_one_window, window, new, buffers, found) for window in grouped(small, _are_near)
+    ]
     run_all(tasks, threads)
     for index, leaf, digests in chunked:
         found[index] = chunked_digest(new, leaf.dtype, leaf.shape, digests)
@@ -135,22 +138,14 @@ def _whole_chunks(leaf: TensorLeaf) -> Iterator[bytes]:
         yield bytes(held)
 
 
-def _windows(small: list[SmallTensor]) -> Iterator[list[SmallTensor]]:
-    """Neighbours in a file that fit into one read; gaps between them are read as well."""
-    window: list[SmallTensor] = []
-    file = first = end = 0
-    for item in small:
-        place, start, size_bytes = item[:3]
-        far = start - end > MAX_GAP_BYTES or start + size_bytes - first > WINDOW_BYTES
-        if window and (far or place != file):
-            yield window
-            window = []
-        if not window:
-            file, first = place, start
-        end = start + size_bytes
-        window.append(item)
-    if window:
-        yield window
+def _are_near(first: SmallTensor, before: SmallTensor, item: SmallTensor) -> bool:
+    """Whether one read may serve them; the gap between the last two is read as well."""
+    file, start, size_bytes = item[:3]
+    return (
+        file == first[0]
+        and start - (before[1] + before[2]) <= MAX_GAP_BYTES
+        and start + size_bytes - first[1] <= WINDOW_BYTES
+    )
 
 
 def _one_window(

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from gate.checkpoint.hostile_file import HostileFile, short_text
+from gate.checkpoint.neighbours import grouped
 from gate.errors import EvidenceError
 
 ENCRYPTED_FLAG = 0x1
@@ -56,7 +57,7 @@ def located(opened: HostileFile, entries: Iterable[Entry]) -> Iterator[ZipRecord
 
     Raises `EvidenceError` for a header that contradicts its entry.
     """
-    for window in _windows(sorted(entries, key=attrgetter("header_start"))):
+    for window in grouped(sorted(entries, key=attrgetter("header_start")), _are_near):
         first, last = window[0].header_start, window[-1]
         length = last.header_start + LOCAL.size + len(last.name) - first
         if length < READ_BYTES:
@@ -118,18 +119,7 @@ def _contradiction(
     return opened.fault(f"zip entry {text}: its two headers contradict each other")
 
 
-def _windows(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """Neighbours whose headers fit into one read."""
-    window: list[Entry] = []
-    first = before = 0
-    for entry in entries:
-        start = entry.header_start
-        if window and (start - before > MAX_GAP_BYTES or start - first > WINDOW_BYTES):
-            yield window
-            window = []
-        if not window:
-            first = start
-        before = start
-        window.append(entry)
-    if window:
-        yield window
+def _are_near(first: Entry, before: Entry, entry: Entry) -> bool:
+    start = entry.header_start
+    near = start - before.header_start <= MAX_GAP_BYTES
+    return near and start - first.header_start <= WINDOW_BYTES

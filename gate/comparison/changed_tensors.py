@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gate.checkpoint.hashing import SMALL_BYTES, WINDOW_BYTES, run_all
 from gate.checkpoint.leaves import FileSpan, TensorLeaf
+from gate.checkpoint.neighbours import grouped
 from gate.comparison.equal_bytes import (
     STRETCH_BYTES,
     Stretch,
@@ -61,7 +62,7 @@ def changed_tensors(pairs: Sequence[TensorPair], threads: int) -> list[TensorPai
     small.sort()
     tasks: list[Callable[[], object]] = [
         *(task for name, pair in large.items() for task in _tasks(name, pair, differing)),
-        *(partial(_compare_window, window, differing) for window in _windows(small)),
+        *(partial(_compare_window, window, differing) for window in grouped(small, _are_near)),
     ]
     run_all(tasks, threads)
     return [pair for pair, name in zip(pairs, names, strict=True) if name in differing]
@@ -88,25 +89,14 @@ class _SmallPair(NamedTuple):
     right: FileSpan
 
 
-def _windows(small: Sequence[_SmallPair]) -> Iterator[list[_SmallPair]]:
-    """Neighbours in both files that fit into one read of each."""
-    window: list[_SmallPair] = []
-    low = high = 0
-    for pair in small:
-        start, end = pair.right.start, pair.right.start + pair.right.size_bytes
-        if window:
-            low, high = min(low, start), max(high, end)
-            first = window[0]
-            near = pair.left.start + pair.left.size_bytes - first.left.start <= WINDOW_BYTES
-            same = pair.file == first.file and pair.right.opened is first.right.opened
-            if not near or not same or high - low > WINDOW_BYTES:
-                yield window
-                window = []
-        if not window:
-            low, high = start, end
-        window.append(pair)
-    if window:
-        yield window
+def _are_near(first: _SmallPair, _: _SmallPair, pair: _SmallPair) -> bool:
+    """Whether one read of each file may serve them."""
+    return (
+        pair.file == first.file
+        and pair.right.opened is first.right.opened
+        and pair.left.start - first.left.start <= WINDOW_BYTES
+        and abs(pair.right.start - first.right.start) <= WINDOW_BYTES
+    )
 
 
 def _compare_window(window: Sequence[_SmallPair], differing: set[Hashable]) -> None:
