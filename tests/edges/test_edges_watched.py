@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,9 @@ BEGIN = """
 import mmap, os, signal, sys, time
 from gate.edges.watched import become_watched
 from gate.errors import GateError
+# a shell starts what runs behind it with SIGINT ignored, which a program then keeps
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)
 try:
     become_watched()
 except GateError as error:
@@ -46,6 +50,13 @@ def test_the_exit_code_is_that_of_the_child(code: int) -> None:
         _program(f"print('read'); sys.exit({code})"), capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (code, "read\n", "")
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    program = _program("print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)")
+    shell = f"trap '' HUP; exec {shlex.join(program)}"
+    done = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "True\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
