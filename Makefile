@@ -13,7 +13,8 @@ EXAMPLE ?= digits
 OUT ?= demo-out
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= pickle archive safetensors json state
-PYTEST := $(BIN)/python -m pytest
+# A test that hangs is named after so many seconds, instead of holding up everything.
+PYTEST := $(BIN)/python -m pytest --timeout 900
 # A process for each core; the tests of one file stay together, since they share trainings.
 # WORKERS=0 runs them one after the other in one process, as a debugger wants it.
 WORKERS ?= auto
