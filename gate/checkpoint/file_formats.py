@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-from gate.checkpoint.collector import collector_at_rest
 from gate.checkpoint.dtypes import RAW_DTYPE
 from gate.checkpoint.hostile_file import HostileFile
 from gate.checkpoint.json_reader import is_json, read_json
@@ -68,8 +67,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _read_zip(opened: HostileFile, unknown: UnknownContent) -> StateContent:
-    with collector_at_rest():
-        records = read_zip_records(opened)
+    records = read_zip_records(opened)
     if not is_torch_archive(records):
         if is_npz(opened, records):
             return read_npz(opened, records)

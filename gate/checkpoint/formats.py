@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gate.checkpoint.collector import collector_at_rest
 from gate.checkpoint.file_formats import UnknownContent, read_file
 from gate.checkpoint.folder_reader import read_folder
 from gate.checkpoint.hostile_file import HINT, plain_text
@@ -38,7 +39,10 @@ def open_state(
     where = path if is_folder else path.parent
     with open_folder(files, where, shown, max_bytes=max_bytes) as folder:
         try:
-            content = read_folder(folder, unknown) if is_folder else _read(folder, path, unknown)
+            with collector_at_rest():
+                content = (
+                    read_folder(folder, unknown) if is_folder else _read(folder, path, unknown)
+                )
         except DocumentError as error:
             details = tuple(map(plain_text, error.details))
             raise EvidenceError(plain_text(error.message), hint=HINT, details=details) from error

@@ -6,7 +6,6 @@ keys, file name and times do not count: they are no part of any leaf.
 
 from __future__ import annotations
 
-from gate.checkpoint.collector import collector_at_rest
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.hostile_file import HostileFile, short_text
 from gate.checkpoint.leaves import Leaf, StateContent, TensorSource
@@ -40,8 +39,7 @@ def read_torch_archive(opened: HostileFile, records: dict[str, ZipRecord]) -> St
     """
     archive = _TorchArchive(opened, records)
     try:
-        with collector_at_rest():
-            leaves = tuple(archive.leaves())
+        leaves = tuple(archive.leaves())
     except StateError as error:
         raise opened.fault(error.message, hint=error.hint) from error
     return StateContent(shown=opened.shown, format=FORMAT, leaves=leaves)
