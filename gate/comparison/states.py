@@ -112,12 +112,8 @@ def _retyped(ours: Leaves, theirs: Leaves) -> Iterator[LeafDifference]:
                 yield _difference(path, LeafChange.RETYPED, one, other, math.inf)
             elif one.shape != other.shape:
                 yield _difference(path, LeafChange.RESHAPED, one, other, math.inf)
-        elif type(one) is not type(other) or _kind(one) != _kind(other):
+        elif type(one) is not type(other) or kind_of(one) != kind_of(other):
             yield _difference(path, LeafChange.RETYPED, one, other, math.inf)
-
-
-def _kind(leaf: Leaf) -> str:
-    return leaf.dtype if isinstance(leaf, TensorLeaf) else leaf.kind
 
 
 def _value_differences(ours: Leaves, theirs: Leaves) -> tuple[list[LeafDifference], int]:
