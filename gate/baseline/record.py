@@ -112,16 +112,20 @@ def with_knob_costs(baseline: Baseline, cost: CostDocument) -> Baseline:
             and row.price.high is not None
         ),
     )
-    entries = tuple(
-        entry.model_copy(update={"knob_costs": costs})
+    priced = [
+        entry
+        for entry in baseline.entries
         if entry.environment == provenance.environment
         and entry.training_digest == provenance.training_digest
-        else entry
-        for entry in baseline.entries
-    )
-    if entries == baseline.entries:
+    ]
+    if not priced:
         raise BaselineError(
             "the knobs were priced in another environment than the entry was recorded in",
             hint="Record again: something about the machine changed between the runs.",
         )
-    return Baseline(entries=entries)
+    return Baseline(
+        entries=tuple(
+            entry.model_copy(update={"knob_costs": costs}) if entry in priced else entry
+            for entry in baseline.entries
+        )
+    )
