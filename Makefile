@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 EXAMPLE ?= digits
 OUT ?= demo-out
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= pickle archive safetensors json state
+FUZZ_TARGETS ?= pickle archive safetensors json state settings baseline keys
 # A test that hangs is named after so many seconds, instead of holding up everything.
 PYTEST := $(BIN)/python -m pytest --timeout 900
 # A process for each core; the tests of one file stay together, since they share trainings.

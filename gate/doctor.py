@@ -47,7 +47,7 @@ from gate.records.settings import GateSettings
 from gate.records.version import VERSION
 from gate.session import Edges
 from gate.settings.event import ActionContext
-from gate.settings.load import MINIMAL_FILE, parse_settings, training_digest
+from gate.settings.load import MINIMAL_FILE, parse_settings, training_settings
 
 MAX_BASELINE_BYTES = 16 * 1024 * 1024
 NOT_LOOKED_AT = "not looked at: see the rows above"
@@ -204,7 +204,7 @@ def _baseline(edges: Edges, settings: GateSettings, path: Path, training: Traini
     chosen = select_entry(
         baseline,
         Environment(parts=dict(parts)),
-        training_digest(settings),
+        training_settings(settings),
         settings.compare.comparable_environment,
     )
     return examined_baseline(baseline, name, chosen.entry if chosen.same_training else None, parts)

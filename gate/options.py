@@ -18,7 +18,7 @@ from gate.ports import Progress
 from gate.program import FILES, INTERRUPTS
 from gate.records.document import Document
 from gate.records.request import GateRequest
-from gate.report.terminal import verdict_view
+from gate.report.terminal import next_text, verdict_view
 from gate.session import Edges
 
 OUT = Path("repro-gate-out")
@@ -89,6 +89,9 @@ def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
         return
     out = console()
     out.print(verdict_view(outcome.verdict, outcome.reports.links))
+    steps = next_text(outcome.verdict, outcome.reports.links)
+    if steps:
+        out.print(steps, soft_wrap=True)
     names = ", ".join(FILES.list_names(outcome.out, max_names=1000))
     out.print(f"\nWritten to {outcome.out}: {names}", style="dim", soft_wrap=True)
     if outcome.sealing.why_not:

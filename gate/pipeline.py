@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gate.baseline.record import first_not_finite, propose_entry, read_baseline, with_entry
+from gate.baseline.record import propose_entry, read_baseline, with_entry
 from gate.baseline.select import Selection, select_entry
 from gate.comparison.canary import run_canary
 from gate.comparison.compare import compare_results
 from gate.comparison.cost import determinism_cost
-from gate.diagnosis.first_divergence import diagnose
+from gate.comparison.finiteness import first_not_finite
+from gate.comparison.same_work import missed_share, on_one_cpu_thread, runs_of_the_same_work
+from gate.comparison.tolerances import tolerance_uses
+from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.errors import EvidenceError, RunError, SettingsError
 from gate.execution.plan import plan_base, plan_census, plan_gate, plan_record
-from gate.records.baseline import Baseline
+from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.census import CensusReport
 from gate.records.comparison import Comparison
 from gate.records.evidence import EvidenceSet, RunEvidence
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation
-from gate.records.verdict import Outcome, Verdict
+from gate.records.verdict import Diagnosis, Outcome, Verdict
 from gate.session import Edges, Session
-from gate.settings.load import settings_digest, training_digest
+from gate.settings.load import settings_digest, training_settings
 from gate.verdict.assemble import Assessment, assemble
-from gate.verdict.lattice import Facts, decide
+from gate.verdict.blind_spots import rare_faults
+from gate.verdict.lattice import Decision, Facts, decide, needs_base_run
 from gate.verdict.operators import census_report
 
 MAX_BASELINE_BYTES = 16 * 1024 * 1024
+STRICT_RUNS = 2
+RARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,46 +105,86 @@ def judge(
     census_failure: str = "",
 ) -> Gated:
     """Compare what was run with itself, with the baseline and with the base; decide."""
-    compare = request.settings.compare
+    settings = request.settings
+    compare = settings.compare
     first, second = evidence.labelled("strict")[:2]
     default, base = evidence.labelled("default"), evidence.labelled("base")
     trusted = baselines.trusted
     selection = _select(request, first, trusted)
     entry = selection.entry
     repeat = _repeat((first, second), request)
-    not_finite = first_not_finite(first.metrics)
+    not_finite = first_not_finite((first, second, *base), compare.allow_not_finite)
     facts = Facts(
-        settings=request.settings,
+        settings=settings,
         repeat=repeat,
         canary=() if not_finite else run_canary(first, compare),
         not_finite=not_finite,
-        baseline=compare_results(entry, first, compare, ("baseline", "strict-1"))
-        if entry
-        else None,
+        like_strict=runs_of_the_same_work(first, default, compare),
+        baseline=_against_entry(entry, first, request),
         same_training=selection.same_training,
+        other_settings=selection.other_settings,
         proposed=_proposed(request, first, baselines.brought),
         base_run=compare_results(base[0], first, compare, ("base-1", "strict-1")) if base else None,
         base_repeat=_repeat(base, request) if base else None,
-        cost=determinism_cost((first, second), default, request.settings.cost),
+        cost=determinism_cost((first, second), default, settings.cost),
+    )
+    decision = decide(facts)
+    unfit = not_finite or evidence.changed_files or decision.outcome is Outcome.NONDETERMINISTIC
+    proposed = (
+        with_entry(trusted, _entry(request, evidence, repeat, request.baseline_reason))
+        if repeat.numerically_equal and not unfit
+        else None
     )
     assessment = Assessment(
         evidence=evidence,
         facts=facts,
+        decision=decision,
         entry=entry,
-        diagnosis=diagnose(repeat),
+        diagnosis=_diagnosis(decision, evidence),
         default_repeat=_repeat(default, request) if default else None,
         isolation=isolation,
-        settings_digest=settings_digest(request.settings),
+        settings_digest=settings_digest(settings),
+        proposed=proposed is not None,
+        tolerances=tolerance_uses(first, compare.tolerances),
+        rare_faults=_rare_faults(facts),
         census=census_report(evidence, census_failure),
     )
     verdict = assemble(assessment, request)
-    recordable = repeat.numerically_equal and not not_finite and not evidence.changed_files
-    proposed = (
-        with_entry(trusted, propose_entry(evidence, first, repeat, reason=request.baseline_reason))
-        if recordable
-        else None
-    )
     return Gated(verdict=verdict, evidence=evidence, baseline=trusted, proposed=proposed)
+
+
+def _rare_faults(facts: Facts) -> tuple[str, ...]:
+    """What the equal runs leave open, where they are equal at all."""
+    if not facts.repeat.numerically_equal:
+        return ()
+    runs = STRICT_RUNS + len(facts.like_strict)
+    every = missed_share(runs, RARE) if facts.like_strict else None
+    return rare_faults(runs, missed_share(STRICT_RUNS, RARE), every)
+
+
+def _diagnosis(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
+    """Why the comparison that decided came out as it did, where that is not a pass."""
+    if decision.decided is None or decision.passes:
+        return None
+    if decision.outcome is not Outcome.NONDETERMINISTIC:
+        return diagnose_drift(decision.decided)
+    strict = evidence.labelled("strict")
+    alone = all(map(on_one_cpu_thread, strict))
+    return diagnose_repeat(decision.decided, strict, one_cpu_thread=alone)
+
+
+def _entry(
+    request: GateRequest, evidence: EvidenceSet, repeat: Comparison, reason: str
+) -> BaselineEntry:
+    """The first strict run as an entry of the baseline; `BaselineError` where it is unfit."""
+    strict = evidence.labelled("strict")
+    return propose_entry(
+        evidence,
+        repeat,
+        training=training_settings(request.settings),
+        not_finite=first_not_finite(strict, request.settings.compare.allow_not_finite),
+        reason=reason,
+    )
 
 
 def record_baseline(request: GateRequest, edges: Edges, reason: str) -> Baseline:
@@ -148,8 +194,7 @@ def record_baseline(request: GateRequest, edges: Edges, reason: str) -> Baseline
     with Session(request, edges) as session:
         evidence = session.evidence(tuple(session.run(planned) for planned in plan_record()))
     repeat = _repeat(evidence.runs, request)
-    entry = propose_entry(evidence, evidence.runs[0], repeat, reason=reason)
-    return with_entry(known, entry)
+    return with_entry(known, _entry(request, evidence, repeat, reason))
 
 
 def accept_baseline(request: GateRequest, edges: Edges, proposed: bytes, reason: str) -> Baseline:
@@ -198,7 +243,8 @@ def _work_tree_baseline(request: GateRequest, edges: Edges) -> Baseline | None:
 
 def _select(request: GateRequest, run: RunEvidence, baseline: Baseline | None) -> Selection:
     comparable = request.settings.compare.comparable_environment
-    return select_entry(baseline, run.environment, training_digest(request.settings), comparable)
+    training = training_settings(request.settings)
+    return select_entry(baseline, run.environment, training, comparable)
 
 
 def _proposed(
@@ -212,21 +258,22 @@ def _proposed(
     return compare_results(selection.entry, run, request.settings.compare, names)
 
 
+def _against_entry(
+    entry: BaselineEntry | None, run: RunEvidence, request: GateRequest
+) -> Comparison | None:
+    if entry is None:
+        return None
+    return compare_results(entry, run, request.settings.compare, ("baseline", "strict-1"))
+
+
 def _needs_base_run(request: GateRequest, run: RunEvidence, trusted: Baseline | None) -> bool:
-    """Whether the environment moved so that only the base commit, run here, can decide."""
+    """Whether the environment moved so that the base commit, run here, has something to say."""
     if request.base_commit is None or not request.settings.policy.run_base_on_drift:
         return False
     selection = _select(request, run, trusted)
-    if selection.entry is None or not selection.same_training:
-        return False
-    compare = request.settings.compare
-    against = compare_results(selection.entry, run, compare, ("baseline", "strict-1"))
-    if against.same_environment:
-        return False
-    facts = Facts(
-        settings=request.settings,
-        repeat=compare_results(run, run, compare, ("strict-1", "strict-1")),
-        canary=run_canary(run, compare) if not first_not_finite(run.metrics) else (),
-        baseline=against,
+    against = _against_entry(selection.entry, run, request)
+    return (
+        against is not None
+        and selection.same_training
+        and needs_base_run(against, request.settings)
     )
-    return decide(facts).outcome is Outcome.ENVIRONMENT_DRIFT

@@ -27,6 +27,7 @@ from gate.evidence.saved_state import (
     captured_state,
     open_captured,
 )
+from gate.records.evidence import MAX_NOT_FINITE
 from gate.records.reading import (
     MAX_TEXT,
     ReadingAnswer,
@@ -88,9 +89,12 @@ def _found(request: ReadingRequest) -> ReadingAnswer:
     if request.task is ReadingTask.REFUSALS:
         return ReadingAnswer(refused=read_census(FILES, out, find_processes(FILES, out)).refused)
     if request.task is ReadingTask.STATE:
-        leaves = captured_state(FILES, out, rank=0)
+        state = captured_state(FILES, out, rank=0)
         return ReadingAnswer(
-            leaves=tuple(ReadLeaf(name=leaf.path, sha256=leaf.digest.hex()) for leaf in leaves)
+            leaves=tuple(
+                ReadLeaf(name=leaf.path, sha256=leaf.digest.hex()) for leaf in state.leaves
+            ),
+            not_finite=tuple(leaf.path for leaf in state.not_finite[:MAX_NOT_FINITE]),
         )
     if request.task is ReadingTask.DISTANCE:
         return ReadingAnswer(distance=_distance(out, Path(request.against)))

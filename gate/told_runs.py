@@ -18,7 +18,7 @@ from gate.evidence.saved_state import MAX_STATE_BYTES, roots_fit
 from gate.evidence.taking import FIRST_STATE, SECOND_STATE, captured_digests, ends_apart
 from gate.execution.plan import plan_base, plan_census, plan_gate
 from gate.records.evidence import EvidenceSet, KeptFile, RunEvidence, StatesApart
-from gate.records.reading import ReadingRequest, ReadingTask, ReadLeaf
+from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, PlannedRun
 from gate.records.settings import IsolationMode, IsolationSettings
@@ -203,7 +203,7 @@ def _kept_here(
     names = (FIRST_STATE, *(kept.name for kept in second))
     for run, name in zip(told.labelled("strict"), names, strict=False):
         question = ReadingRequest(task=ReadingTask.STATE, out=str((target / name).absolute()))
-        _check_state(run, name, reader.ask(question, reading).leaves)
+        _check_state(run, name, reader.ask(question, reading))
     apart = None
     for kept in second:
         # measured here: what the other job says of it is not taken
@@ -223,9 +223,13 @@ def _second_state(told: EvidenceSet) -> tuple[KeptFile, ...]:
     return (told.apart.state,)
 
 
-def _check_state(told: RunEvidence, name: str, leaves: tuple[ReadLeaf, ...]) -> None:
-    """Is the kept state the one that its strict run is judged by?"""
-    if captured_digests(told) != {leaf.name: leaf.sha256 for leaf in leaves}:
+def _check_state(told: RunEvidence, name: str, found: ReadingAnswer) -> None:
+    """Is the kept state the one that its strict run is judged by, NaN and infinity included?"""
+    digests = captured_digests(told)
+    not_finite = {leaf.name for leaf in told.not_finite if leaf.name in digests}
+    if digests != {leaf.name: leaf.sha256 for leaf in found.leaves} or not_finite != set(
+        found.not_finite
+    ):
         raise EvidenceError(
             f"{name}: is not the state that run {told.run.label} is judged by", hint=ALTERED_HINT
         )

@@ -15,7 +15,7 @@ from gate.errors import AttestationError
 from gate.ports import Files
 from gate.records.attestation import Package, SealContext, SealFile
 from gate.records.statement import Property, StatementFacts
-from gate.records.verdict import Verdict
+from gate.records.verdict import Outcome, Verdict
 
 VERDICT_MEMBER = "verdict.json"
 BARE_SUFFIX = ".dsse.json"
@@ -86,7 +86,9 @@ def _properties(verdict: Verdict) -> tuple[Property, ...]:
     claims = {
         Property.GATE_PASSED: True,
         Property.TWO_RUNS_IDENTICAL: repeat is not None and repeat.numerically_equal,
-        Property.METRICS_WITHIN_BASELINE: baseline is not None and baseline.within_tolerance,
+        Property.METRICS_WITHIN_BASELINE: baseline is not None
+        and verdict.outcome is not Outcome.BASELINE_CHANGE
+        and verdict.answers.baseline.good,
         Property.CHECKPOINT_MATCHES_BASELINE: baseline is not None
         and baseline.comparable
         and not baseline.tensors,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 
+from gate.codec.digests import sha256_hex
 from gate.codec.documents import read_document
+from gate.codec.json_text import canonical_json
 from gate.errors import BaselineError
 from gate.records.baseline import Baseline, BaselineEntry, KnobCost, KnobCosts
 from gate.records.comparison import Comparison, CostState
-from gate.records.evidence import EvidenceSet, MetricSeries, RunEvidence
+from gate.records.evidence import EvidenceSet, StepDigest
 from gate.records.measurement import CostDocument, KnobState
+from gate.records.verdict import NotFinite
 
+FINGERPRINTED_STEPS = 20
 MAX_BASELINE_BYTES = 16 * 1024 * 1024
 
 
@@ -26,24 +29,29 @@ def read_baseline(data: bytes | None, source: str) -> Baseline | None:
 
 
 def propose_entry(
-    evidence: EvidenceSet, run: RunEvidence, repeat: Comparison, *, reason: str
+    evidence: EvidenceSet,
+    repeat: Comparison,
+    *,
+    training: Mapping[str, str],
+    not_finite: NotFinite | None,
+    reason: str,
 ) -> BaselineEntry:
-    """The entry that this run would become.
+    """The entry that the first strict run would become.
 
-    Raises `BaselineError` when the run may not become one: it was not repeatable, compared
-    nothing, or holds NaN or infinity.
+    Raises `BaselineError` when it may not become one: it was not repeatable, compared nothing,
+    holds a NaN or infinity that the settings do not allow (`not_finite`), or belongs to no commit.
     """
     if not repeat.numerically_equal:
         raise BaselineError(
             "not recorded: the two strict runs are not equal, so there is no one result to record",
             hint="Run `repro-gate gate` and follow its diagnosis first.",
         )
-    bad = first_not_finite(run.metrics)
-    if bad is not None:
-        name, step, value = bad
+    if not_finite is not None:
+        where = f"at step {not_finite.step}" if not_finite.step is not None else "at the end"
         raise BaselineError(
-            f"not recorded: metric {name} is {value} at step {step}",
-            hint="A baseline of NaN or infinity would pass every later failure.",
+            f"not recorded: {not_finite.name} holds {not_finite.value} {where}",
+            hint="A baseline of NaN or infinity would pass every later failure. A tensor that is "
+            "meant to hold it, such as a mask, belongs into compare.allow_not_finite.",
         )
     if evidence.changed_files:
         raise BaselineError(
@@ -51,26 +59,29 @@ def propose_entry(
             hint="Commit the changes, then record.",
             details=evidence.changed_files[:20],
         )
+    run = evidence.runs[0]
     return BaselineEntry(
         commit=evidence.commit,
         recorded_at=evidence.created_at,
         reason=reason,
-        training_digest=evidence.training_digest,
+        training=dict(training),
         environment=run.environment,
         metrics=run.metrics,
-        # the digests that decide; streams are for a diagnosis of two runs of one call
-        steps=tuple(step.model_copy(update={"streams": {}}) for step in run.steps),
+        steps=tuple(map(_kept_of, run.steps)),
         checkpoint=run.checkpoint,
     )
 
 
-def first_not_finite(series: Iterable[MetricSeries]) -> tuple[str, int, str] | None:
-    """Name, step and text of the first value that is NaN or infinite."""
-    for one in series:
-        for point in one.points:
-            if not math.isfinite(point.value):
-                return one.name, point.step, point.decimal
-    return None
+def _kept_of(step: StepDigest) -> StepDigest:
+    """The digests that decide at every step; fingerprints, which only explain, of some steps.
+
+    The first ones, where most changes show, and then fewer and fewer: so a drift of a long training
+    has a cause as well, and the file stays short enough to review.
+    """
+    power_of_two = step.step & (step.step - 1) == 0
+    if step.step <= FINGERPRINTED_STEPS or power_of_two:
+        return step
+    return step.model_copy(update={"streams": {}})
 
 
 def with_entry(baseline: Baseline | None, entry: BaselineEntry) -> Baseline:
@@ -82,7 +93,7 @@ def with_entry(baseline: Baseline | None, entry: BaselineEntry) -> Baseline:
     same_training = [
         other
         for other in (baseline.entries if baseline else ())
-        if other.training_digest == entry.training_digest
+        if other.training == entry.training
     ]
     others = [other for other in same_training if other.environment != entry.environment]
     replaced = next((one for one in same_training if one.environment == entry.environment), None)
@@ -116,7 +127,7 @@ def with_knob_costs(baseline: Baseline, cost: CostDocument) -> Baseline:
         entry
         for entry in baseline.entries
         if entry.environment == provenance.environment
-        and entry.training_digest == provenance.training_digest
+        and sha256_hex(canonical_json(entry.training)) == provenance.training_digest
     ]
     if not priced:
         raise BaselineError(

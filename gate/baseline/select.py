@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -24,27 +25,38 @@ class Selection:
     entry: BaselineEntry | None
     relation: Relation
     same_training: bool
+    other_settings: tuple[str, ...] = ()
 
 
 def select_entry(
     baseline: Baseline | None,
     environment: Environment,
-    training_digest: str,
+    training: Mapping[str, str],
     comparable: tuple[str, ...],
 ) -> Selection:
     """Choose by training first (another experiment is never compared), environment second.
 
-    Among equally near entries the one with the fewest moved parts wins, then the newest.
+    Among equally near entries the one with the fewest moved parts wins, then the newest. Where no
+    entry is of this training, `other_settings` names what the chosen one was recorded with another
+    value of.
     """
     entries = baseline.entries if baseline else ()
     if not entries:
         return Selection(entry=None, relation=Relation.DIFFERENT, same_training=True)
-    fitting = [entry for entry in entries if entry.training_digest == training_digest]
+    fitting = [entry for entry in entries if entry.training == training]
     candidates = fitting or list(entries)
     newest_first = sorted(candidates, key=lambda entry: entry.recorded_at, reverse=True)
     chosen = min(newest_first, key=lambda entry: _distance(entry, environment, comparable))
     relation, _ = _distance(chosen, environment, comparable)
-    return Selection(entry=chosen, relation=relation, same_training=bool(fitting))
+    others = () if fitting else _differing_keys(chosen.training, training)
+    return Selection(
+        entry=chosen, relation=relation, same_training=bool(fitting), other_settings=others
+    )
+
+
+def _differing_keys(recorded: Mapping[str, str], here: Mapping[str, str]) -> tuple[str, ...]:
+    names = sorted(recorded.keys() | here.keys())
+    return tuple(name for name in names if recorded.get(name) != here.get(name))
 
 
 def _distance(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -11,22 +12,48 @@ from gate.errors import SettingsError
 KeyPath = tuple[str | int, ...]
 MAX_BYTES = 256 * 1024
 MAX_ALIASES = 20
+MAX_DEPTH = 40
+MAX_NODES = 20_000
+MAX_NUMBER = 40
+SHOWN = 80
+NUMBERS = frozenset(("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"))
+# YAML 1.1 wants `1.0e-3`; everybody writes `1e-3`
+FLOAT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+\Z")
+# what PyYAML lets through: its scanner and constructors were not made for hostile text
+RAISED = (
+    yaml.YAMLError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+)
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader with the floats of everybody else."""
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+0123456789"))
 
 
 def parse_yaml(data: bytes, source: str) -> tuple[object, dict[KeyPath, int]]:
     """Read one YAML document of plain values; the second part maps key paths to line numbers.
 
-    Raises `SettingsError` for what is too large, not UTF-8, not YAML, uses a key twice, a key that
-    is no text, or a tag.
+    Raises `SettingsError` for what is too large or too deep, not UTF-8, not YAML, has a tag, uses a
+    key twice, a key that is no text, or a number of more than 40 signs.
     """
     if len(data) > MAX_BYTES:
         raise SettingsError(f"{source}: {len(data):,} bytes, the limit is {MAX_BYTES:,}")
     try:
         text = data.decode("utf-8")
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
     except UnicodeDecodeError as error:
         raise SettingsError(f"{source}: not UTF-8 at byte {error.start}") from error
-    except yaml.YAMLError as error:
+    try:
+        _check_events(text, source)
+        node = yaml.compose(text, Loader=_Loader)
+    except RAISED as error:
         raise SettingsError(
             f"{source}: not valid YAML: {_one_line(error)}",
             hint="Check the indentation and the quotes on that line.",
@@ -38,10 +65,42 @@ def parse_yaml(data: bytes, source: str) -> tuple[object, dict[KeyPath, int]]:
     return value, walker.lines
 
 
-def _one_line(error: yaml.YAMLError) -> str:
+def _check_events(text: str, source: str) -> None:
+    """Refuse depth and tags before anything is built: building recurses, and obeys tags."""
+    depth = nodes = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        nodes += isinstance(event, yaml.NodeEvent)
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        line = f"{source}: line {event.start_mark.line + 1 if event.start_mark else 0}"
+        if depth > MAX_DEPTH:
+            raise SettingsError(f"{line}: nested deeper than {MAX_DEPTH} levels")
+        if nodes > MAX_NODES:
+            raise SettingsError(f"{line}: more than {MAX_NODES:,} values")
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            raise SettingsError(
+                f"{line}: a tag ({_shown(tag)}) is not allowed",
+                hint="Write the plain value, without an exclamation mark before it.",
+            )
+
+
+def _shown(text: str) -> str:
+    """Text of the file in a message: cut, and nothing in it that a terminal or runner obeys."""
+    return ascii(text[:SHOWN])[1:-1]
+
+
+def _one_line(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else str(problem)
+    problem = _problem(error)
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem
+
+
+def _problem(error: Exception) -> str:
+    if not isinstance(error, yaml.YAMLError):
+        return "an escape that stands for no character, or a value that cannot be read"
+    lines = str(getattr(error, "problem", None) or error).splitlines()
+    return _shown(lines[0]) if lines else type(error).__name__
 
 
 class _Walker:
@@ -75,19 +134,30 @@ class _Walker:
             if not isinstance(key, str):
                 raise self._fault(key_node, "a key must be text (put it in quotes)")
             if key in found:
-                raise self._fault(key_node, f"key {key!r} is given twice")
+                raise self._fault(key_node, f"key {_shown(key)!r} is given twice")
             found[key] = self.value(value_node, (*path, key))
             self.lines[(*path, key)] = key_node.start_mark.line + 1
         return found
 
     def _scalar(self, node: yaml.Node) -> object:
+        if node.tag in NUMBERS and len(node.value) > MAX_NUMBER:
+            raise self._fault(node, f"a number of more than {MAX_NUMBER} signs: quote it")
         try:
             value: Any = self._constructor.construct_object(node)
-        except (yaml.YAMLError, ValueError) as error:
-            raise self._fault(node, f"unsupported value: {str(error).splitlines()[0]}") from error
+        except RAISED as error:
+            raise self._fault(node, f"unsupported value: {_problem(error)}") from error
         if value is not None and not isinstance(value, str | int | float | bool):
             raise self._fault(node, f"unsupported value of type {type(value).__name__}: quote it")
+        if isinstance(value, str):
+            return self._joined(node, value)
         return value
+
+    def _joined(self, node: yaml.Node, text: str) -> str:
+        """Two escapes that stand for one character become that character, as in JSON."""
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError as error:
+            raise self._fault(node, "half of a surrogate pair, which is no text") from error
 
     def _fault(self, node: yaml.Node, problem: str) -> SettingsError:
         return SettingsError(f"{self.source}: line {node.start_mark.line + 1}: {problem}")

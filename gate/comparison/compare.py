@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from gate.comparison.metrics import MetricDifferences, compare_metrics
+from gate.comparison.first import Numbering, first_events
+from gate.comparison.metrics import compare_metrics
 from gate.comparison.streams import compare_streams
 from gate.records.comparison import (
     Comparison,
     EnvironmentChange,
+    StepFault,
+    StepFaultKind,
     TensorChange,
     TensorDelta,
 )
@@ -58,45 +61,48 @@ def compare_results(
 ) -> Comparison:
     """Compare everything that two results hold; `names` says what they are, for the reader."""
     metrics = compare_metrics(expected.metrics, observed.metrics, settings.tolerances)
-    steps, compared_steps, first_differing = compare_steps(expected.steps, observed.steps)
+    step_faults, compared_steps = compare_steps(expected.steps, observed.steps)
     streams, compared_streams = compare_streams(expected.steps, observed.steps)
     tensors = compare_tensors(expected.checkpoint, observed.checkpoint)
     compared_tensors = len(
         {tensor.name for tensor in expected.checkpoint.tensors}
         & {tensor.name for tensor in observed.checkpoint.tensors}
     )
+    counts = (len(expected.steps), len(observed.steps))
     return Comparison(
         expected=names[0],
         observed=names[1],
         metrics=metrics.deltas,
         series=metrics.faults,
         tensors=tensors,
-        step_faults=steps,
+        step_faults=step_faults,
         environment=compare_environments(
             expected.environment, observed.environment, settings.comparable_environment
         ),
         compared_points=metrics.compared,
         compared_steps=compared_steps,
         compared_tensors=compared_tensors,
-        first_step=_first_step(metrics, first_differing),
+        steps_expected=counts[0],
+        steps_observed=counts[1],
+        events=first_events(
+            Numbering((*expected.metrics, *observed.metrics), max(counts)),
+            steps=counts,
+            streams=streams,
+            deltas=metrics.deltas,
+            faults=metrics.faults,
+            tensors=tensors,
+        ),
         streams=streams,
         compared_streams=compared_streams,
     )
 
 
-def _first_step(metrics: MetricDifferences, step_digest: int | None) -> int | None:
-    steps = [delta.step for delta in metrics.deltas]
-    if step_digest is not None:
-        steps.append(step_digest)
-    return min(steps, default=None)
-
-
 def compare_steps(
     expected: tuple[StepDigest, ...], observed: tuple[StepDigest, ...]
-) -> tuple[tuple[str, ...], int, int | None]:
-    """Compare per-step digests: sentences, how many were compared, the first that differs.
+) -> tuple[tuple[StepFault, ...], int]:
+    """Compare per-step digests of the parameters: what is not the same, how many were compared.
 
-    After the first difference every later digest differs too, so one sentence says it. Digests of
+    After the first difference every later digest differs too, so one fault says it. Digests of
     two algorithms (one run on a GPU, one on a CPU) are not compared and say so. A step that one
     side did not observe is there and has no digest: it is not compared.
     """
@@ -104,17 +110,18 @@ def compare_steps(
     right = {digest.step: digest.parameters for digest in observed}
     faults = []
     if left.keys() != right.keys():
-        faults.append(f"{len(left)} optimizer steps expected, {len(right)} found")
+        message = f"{len(left)} optimizer steps expected, {len(right)} found"
+        faults.append(StepFault(kind=StepFaultKind.COUNT, message=message))
     common = sorted(step for step in left.keys() & right.keys() if left[step] and right[step])
     if common and _algorithm(left[common[0]]) != _algorithm(right[common[0]]):
-        faults.append("per-step digests were made by two algorithms and cannot be compared")
-        return tuple(faults), 0, None
+        message = "per-step digests were made by two algorithms and cannot be compared"
+        return (*faults, StepFault(kind=StepFaultKind.ALGORITHM, message=message)), 0
     differing = [step for step in common if left[step] != right[step]]
-    first = differing[0] if differing else None
-    if first is not None:
-        count = len(differing)
-        faults.append(f"parameters differ from step {first} on ({count} of {len(common)} steps)")
-    return tuple(faults), len(common), first
+    if differing:
+        counted = f"{len(differing)} of {len(common)} steps"
+        message = f"parameters differ from step {differing[0]} on ({counted})"
+        faults.append(StepFault(kind=StepFaultKind.PARAMETERS, message=message))
+    return tuple(faults), len(common)
 
 
 def _algorithm(digest: str) -> str:
@@ -147,6 +154,8 @@ def _tensor_deltas(
             kind = TensorChange.EXTRA
         elif observed is None:
             kind = TensorChange.MISSING
+        elif (expected.dtype, expected.shape) != (observed.dtype, observed.shape):
+            kind = TensorChange.RETYPED
         elif expected != observed:
             kind = TensorChange.CHANGED
         else:

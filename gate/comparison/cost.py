@@ -1,12 +1,15 @@
 """What determinism costs here: strict over default, with an interval and a noise control.
 
-Method: each run gives the durations of its steady steps (warm-up left out, observers outside the
-durations). The estimate is the ratio of the pooled medians. The interval is a two-level bootstrap:
-runs are drawn with replacement, then steps within them, so that differences between whole
-processes count (B. Efron and R. Tibshirani, An Introduction to the Bootstrap, 1993, chapter 8.3:
-data with structure are resampled by their structure). The control is the same figure for one half
-of the default runs over the other: where machines are noisy, default over default is not one
-either, and a cost inside that band is no finding.
+Method: each run gives the durations of its steady steps (warm-up left out, twice that of the first
+run of a call, which starts on a cold machine; observers outside the durations). The estimate is the
+ratio of the pooled medians. The interval is a two-level bootstrap: runs are drawn with replacement,
+then steps within them, so that differences between whole processes count (B. Efron and
+R. Tibshirani, An Introduction to the Bootstrap, 1993, chapter 8.3: data with structure are
+resampled by their structure). The control is one run over another of its own kind, default over
+default and strict over strict, either way round: where machines are noisy, that is not one either,
+and a cost inside that band is no finding. Runs go strict, default, default, strict, so that a speed
+that drifts favours no side, and a cost counts as measured only when each strict run with the
+default run beside it lies outside the band, on one side.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from numpy.typing import NDArray
 from gate.records.comparison import CostState, DeterminismCost
 from gate.records.evidence import RunEvidence
 from gate.records.measure_settings import CostSettings
+from gate.records.runs import RunMode
 
 DRAWS = 2000
 INTERVAL = (2.5, 97.5)
@@ -26,23 +30,26 @@ Seconds = NDArray[np.float64]
 def determinism_cost(
     strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...], settings: CostSettings
 ) -> DeterminismCost:
-    """Price strict mode on this workload, or say why it cannot be priced."""
+    """Price strict mode on this workload, or say why it cannot be priced.
+
+    `strict[i]` ran beside `default[i]`; `strict[0]` was the first run of all.
+    """
     memory = memory_ratio(strict, default)
-    if not strict or len(default) < 2:  # noqa: PLR2004 - the control needs two halves
+    if not strict or len(default) < 2:  # noqa: PLR2004 - the control needs two runs
         return _not_measurable("too few runs in default mode", memory, 0)
-    arms = [[steady(run, settings.warmup_steps) for run in runs] for runs in (strict, default)]
+    arms = [_steady_runs(strict, settings), _steady_runs(default, settings)]
     shortest = min(len(run) for arm in arms for run in arm)
     if shortest < settings.min_steps:
-        reason = f"{settings.min_steps - shortest} steps too short"
+        needed = settings.warmup_steps + settings.min_steps
+        reason = f"{shortest} steady steps are too few, a run takes {needed} at least"
         return _not_measurable(reason, memory, shortest)
     strict_seconds, default_seconds = (float(np.median(np.concatenate(arm))) for arm in arms)
-    if default_seconds <= 0:
+    if min(strict_seconds, default_seconds) <= 0:
         return _not_measurable("steps too fast for this clock", memory, shortest)
     generator = np.random.default_rng(0)
     low, high = _interval(arms[0], arms[1], generator)
-    half = len(arms[1]) // 2
-    control_low, control_high = _interval(arms[1][:half], arms[1][half:], generator)
-    apart = low > max(control_high, 1.0) or high < min(control_low, 1.0)
+    band = _noise(arms, generator)
+    apart = _apart(arms, band, generator) and (low > band[1] or high < band[0])
     return DeterminismCost(
         state=CostState.MEASURED if apart else CostState.INCONCLUSIVE,
         reason="" if apart else "not outside the noise of this machine",
@@ -51,11 +58,39 @@ def determinism_cost(
         time_ratio=strict_seconds / default_seconds,
         low=low,
         high=high,
-        control_low=control_low,
-        control_high=control_high,
+        control_low=band[0],
+        control_high=band[1],
         memory_ratio=memory,
         steps_used=shortest,
     )
+
+
+def _steady_runs(runs: tuple[RunEvidence, ...], settings: CostSettings) -> list[Seconds]:
+    """The steady steps of each run; the very first run warms up twice as long, where it can."""
+    found = [steady(run, settings.warmup_steps) for run in runs]
+    if runs[0].run.mode is RunMode.STRICT:
+        warmer = steady(runs[0], 2 * settings.warmup_steps)
+        found[0] = warmer if len(warmer) >= settings.min_steps else found[0]
+    return found
+
+
+def _noise(arms: list[list[Seconds]], generator: np.random.Generator) -> tuple[float, float]:
+    """The band in which a run lies over another of its own kind, symmetric about one."""
+    ratios: list[float] = []
+    for arm in arms:
+        half = len(arm) // 2
+        if half:
+            ratios += _interval(arm[:half], arm[half:], generator)
+    widest = max(max(ratio, 1 / ratio) for ratio in ratios)
+    return 1 / widest, widest
+
+
+def _apart(
+    arms: list[list[Seconds]], band: tuple[float, float], generator: np.random.Generator
+) -> bool:
+    """Whether each strict run, with the default run beside it, lies outside, all on one side."""
+    pairs = [_interval([one], [other], generator) for one, other in zip(*arms, strict=False)]
+    return all(low > band[1] for low, _ in pairs) or all(high < band[0] for _, high in pairs)
 
 
 def _not_measurable(reason: str, memory: float | None, steps: int) -> DeterminismCost:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from gate.comparison.ulp import ulp_distance
-from gate.records.comparison import MetricDelta, SeriesFault
+from gate.records.comparison import MetricDelta, SeriesFault, SeriesFaultKind
 from gate.records.evidence import FloatType, MetricSeries, Point
 from gate.records.settings import Tolerance
 
@@ -32,17 +33,17 @@ def compare_metrics(
     faults: list[SeriesFault] = []
     compared = 0
     for name in sorted(left.keys() | right.keys()):
-        if name not in left or name not in right:
-            reason = "not in the expected result" if name not in left else "missing"
-            faults.append(SeriesFault(metric=name, reason=reason))
+        one, other = left.get(name), right.get(name)
+        fault = _fault(name, one, other)
+        if fault is not None:
+            faults.append(fault)
+        # of two series with other steps the common ones are compared: where they first differ
+        # may lie well before the step that one of them lacks
+        if one is None or other is None or one.dtype != other.dtype:
             continue
-        fault = _unlike(left[name], right[name])
-        if fault:
-            faults.append(SeriesFault(metric=name, reason=fault))
-            continue
-        tolerance = tolerance_for(name, tolerances)
-        deltas += _series_deltas(left[name], right[name], tolerance)
-        compared += len(left[name].points)
+        found, common = _series_deltas(one, other, tolerance_for(name, tolerances))
+        deltas += found
+        compared += common
     return MetricDifferences(deltas=tuple(deltas), faults=tuple(faults), compared=compared)
 
 
@@ -51,32 +52,61 @@ def tolerance_for(name: str, tolerances: tuple[Tolerance, ...]) -> Tolerance | N
     return next((rule for rule in tolerances if fnmatchcase(name, rule.metric)), None)
 
 
-def _unlike(expected: MetricSeries, observed: MetricSeries) -> str:
-    """Why two series of one name cannot be compared point by point, or the empty text."""
+def _fault(
+    name: str, expected: MetricSeries | None, observed: MetricSeries | None
+) -> SeriesFault | None:
+    """Why two series of one name cannot be compared at every point, or None."""
+    if expected is None:
+        steps = observed.points if observed is not None else ()
+        return _alone(name, SeriesFaultKind.EXTRA, steps, "not in the expected result")
+    if observed is None:
+        return _alone(name, SeriesFaultKind.MISSING, expected.points, "missing")
     if expected.dtype != observed.dtype:
-        return f"type {expected.dtype} became {observed.dtype}"
+        return SeriesFault(
+            metric=name,
+            kind=SeriesFaultKind.DTYPE,
+            first_step=None,
+            reason=f"type {expected.dtype} became {observed.dtype}",
+        )
+    return _other_steps(expected, observed)
+
+
+def _alone(name: str, kind: SeriesFaultKind, points: tuple[Point, ...], reason: str) -> SeriesFault:
+    first = min((point.step for point in points), default=None)
+    return SeriesFault(metric=name, kind=kind, first_step=first, reason=reason)
+
+
+def _other_steps(expected: MetricSeries, observed: MetricSeries) -> SeriesFault | None:
     left = [point.step for point in expected.points]
     right = [point.step for point in observed.points]
     if left == right:
-        return ""
+        return None
     missing, extra = sorted(set(left) - set(right)), sorted(set(right) - set(left))
-    parts = [f"step {missing[0]} is missing" if missing else ""]
-    parts += [f"step {extra[0]} is not expected" if extra else ""]
-    parts += [f"{len(left)} points expected, {len(right)} found"]
-    return ", ".join(part for part in parts if part)
+    parts = [f"step {missing[0]} is missing"] if missing else []
+    parts += [f"step {extra[0]} is not expected"] if extra else []
+    parts.append(f"{len(left)} points expected, {len(right)} found")
+    return SeriesFault(
+        metric=expected.name,
+        kind=SeriesFaultKind.STEPS,
+        first_step=min((*missing[:1], *extra[:1]), default=None),
+        reason=", ".join(parts),
+    )
 
 
 def _series_deltas(
     expected: MetricSeries, observed: MetricSeries, tolerance: Tolerance | None
-) -> list[MetricDelta]:
+) -> tuple[list[MetricDelta], int]:
+    """The points that are not the same bits, and how many steps both sides have."""
     last = expected.points[-1].step if expected.points else 0
+    right = {point.step: point for point in observed.points}
+    pairs = [(point, right[point.step]) for point in expected.points if point.step in right]
     found = []
-    for left, right in zip(expected.points, observed.points, strict=True):
-        if left.hex != right.hex:
-            judged = tolerance is None or tolerance.steps == "every" or left.step == last
-            delta = metric_delta(expected.name, left, right, expected.dtype, tolerance)
+    for one, other in pairs:
+        if one.hex != other.hex:
+            judged = tolerance is None or tolerance.steps == "every" or one.step == last
+            delta = metric_delta(expected.name, one, other, expected.dtype, tolerance)
             found.append(delta if judged else delta.model_copy(update={"within": True}))
-    return found
+    return found, len(pairs)
 
 
 def metric_delta(
@@ -85,18 +115,23 @@ def metric_delta(
     """The difference of two points that are not the same bits."""
     left, right = expected.value, observed.value
     distance = ulp_distance(left, right, dtype)
-    finite = distance is not None
-    absolute = abs(right - left) if finite else None
+    absolute = _finite(abs(right - left)) if distance is not None else None
+    # a ratio to a number near zero, and a difference of two huge ones, may be beyond float64
+    ratio = _finite(absolute / abs(left)) if absolute is not None and left else None
     return MetricDelta(
         metric=name,
         step=expected.step,
         expected=expected.decimal,
         observed=observed.decimal,
         absolute=absolute,
-        relative=absolute / abs(left) if absolute is not None and left else None,
+        relative=ratio,
         ulp=distance,
         within=_within(left, absolute, distance, tolerance),
     )
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def _within(

@@ -1,46 +1,30 @@
-"""What the first stream that differs points to, as a class of cause, and where to look.
+"""What the first divergence points to, as a class of cause, and where to look.
 
-The classes were validated with planted faults, one for each stream (tests/streams).
+Each class has two forms. Two runs of one commit that differ were struck by something that the gate
+does not pin; a commit that differs from its baseline was most likely changed on purpose, so there
+the words say what the change did. The classes were validated with planted faults (tests/streams).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-LOSS_PREFIX = "guest.loss"
-ORDER = (
-    "structure",
-    "initial",
-    "random",
-    "batch",
-    "loss",
-    "gradients",
-    "parameters",
-    "optimizer",
-    "metric",
-)
+from gate.records.comparison import Comparison, Event, EventKind, TensorChange
+
+MODEL = "model/"
+BUFFERS_SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Event:
-    """The first step at which a stream differs; `equal_until` is when it was last seen equal."""
+class Question:
+    """What is asked: why two runs of one commit differ, or why a commit leaves its baseline.
 
-    name: str
-    step: int
-    equal_until: int | None = None
+    `one_cpu_thread` says that the runs used one CPU thread in strict mode, where hardly any
+    operator of torch leaves an order open.
+    """
 
-    @property
-    def kind(self) -> str:
-        """The class of the stream: `random` for each generator, `metric` for what no guest made."""
-        if self.name.startswith(LOSS_PREFIX):
-            return "loss"
-        kind = self.name.partition(".")[0]
-        return kind if kind in ORDER else "metric"
-
-    @property
-    def place(self) -> int:
-        """The place in the order of causes."""
-        return ORDER.index(self.kind)
+    drift: bool
+    one_cpu_thread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,101 +35,249 @@ class Cause:
     remedy: str
 
 
-KNOWN = {
-    "structure": Cause(
+REPEAT = {
+    EventKind.STEPS: Cause(
+        "the runs did not take the same number of optimizer steps",
+        "Look for a stopping rule that depends on time, or on a metric that differs.",
+    ),
+    EventKind.STRUCTURE: Cause(
         "the optimizer was given other parameters, or the same ones in another order",
         "Sort what parameters are collected from: sets, id(), hash order, directory listings.",
     ),
-    "initial": Cause(
+    EventKind.INITIAL: Cause(
         "the model is the same and its weights differ before the first step, so they come from a "
         "random source that the seeds do not reach, or from another file",
         "Look for a generator seeded from the time, torch.seed(), np.random.default_rng() without "
         "a seed, and for a checkpoint that is loaded.",
     ),
-    "random": Cause(
+    EventKind.RANDOM: Cause(
         "a random generator stands elsewhere: one run drew from it, or seeded it, and the other "
         "did not",
         "Look for seeds from the time, and for draws that depend on time, on threads, on files or "
         "on the order of a set.",
     ),
-    "batch": Cause(
+    EventKind.BATCH: Cause(
         "weights and global random states are equal and the data loader gives another batch: other "
         "samples, another order, or an augmentation with a generator of its own",
         "Look for np.random.default_rng() without a seed, os.urandom, unsorted directories and "
         "sets in datasets, samplers and transforms.",
     ),
-    "gradients": Cause(
-        "the loss is equal and the gradients are not: a nondeterministic operator in the backward "
-        "pass, or one in the forward pass that the rounded loss hides",
-        "Look for scatter, index_add or interpolation in the model, and for custom kernels that "
-        "torch cannot see.",
-    ),
-    "optimizer": Cause(
+    EventKind.OPTIMIZER: Cause(
         "the updated parameters are equal and the optimizer's state is not, so the next update "
         "will differ",
         "Look for hooks and callbacks that write into optimizer.state, and for a state that is "
         "loaded.",
     ),
-    "metric": Cause(
-        "losses and weights are equal, but a metric that the script writes is not",
+    EventKind.METRIC: Cause(
+        "losses and weights are equal so far, but a metric that the script writes is not",
         "Look at how this metric is computed: time, memory and speed differ in every run; leave "
         "such a metric out of the file.",
     ),
+    EventKind.METRIC_MISSING: Cause(
+        "a metric was written in one run and not in the other, or at other steps",
+        "Look for logging that depends on time or chance. What is compared must be written in "
+        "every run.",
+    ),
+    EventKind.STATE: Cause(
+        "every observed step is equal, but the state at the end is not",
+        "Look at what runs after the last step: averaging, evaluation, writing the file.",
+    ),
 }
+DRIFT = {
+    EventKind.STEPS: Cause(
+        "the training takes another number of optimizer steps than the baseline's",
+        "Look at changes to the number of samples, the batch size, the epochs and stopping rules.",
+    ),
+    EventKind.STRUCTURE: Cause(
+        "the optimizer is given other parameters than the baseline's, or in another order",
+        "Look at changes to the model's layers, to what is frozen, and to parameter groups.",
+    ),
+    EventKind.INITIAL: Cause(
+        "the training starts from other weights than the baseline's",
+        "Look at changes to the initialisation, to seeds, to the order in which layers are made "
+        "(each draws random numbers), and to a checkpoint that is loaded.",
+    ),
+    EventKind.RANDOM: Cause(
+        "a random generator stands elsewhere than in the baseline: more or fewer numbers are drawn "
+        "from it, or it is seeded anew",
+        "Look at changes to dropout, augmentation, shuffling and seeds, and at anything new that "
+        "draws.",
+    ),
+    EventKind.BATCH: Cause(
+        "weights and random states are the baseline's, and the data loader gives another batch",
+        "Look at changes to data, their order, their preprocessing and the batch size.",
+    ),
+    EventKind.LOSS: Cause(
+        "the forward pass computes another loss from what was equal to the baseline before it",
+        "Look at changes to the model, the loss function, its precision, and to input that does "
+        "not come from a data loader.",
+    ),
+    EventKind.GRADIENTS: Cause(
+        "the loss is the baseline's and the gradients are not",
+        "Look at changes to the backward pass, to clipping, scaling and accumulation, and to where "
+        "gradients are set to zero.",
+    ),
+    EventKind.PARAMETERS: Cause(
+        "the gradients are the baseline's and the updated parameters are not: the update itself, "
+        "such as another learning rate or weight decay",
+        "Look at changes to the optimizer, its settings and its schedule.",
+    ),
+    EventKind.OPTIMIZER: Cause(
+        "the updated parameters are the baseline's and the optimizer's state is not",
+        "Look at changes to the optimizer, its settings and its schedule.",
+    ),
+    EventKind.METRIC: Cause(
+        "losses and weights are the baseline's so far, but a metric that the script writes is not",
+        "Look at changes to how this metric is computed, and to what an evaluation uses beside the "
+        "weights, such as buffers.",
+    ),
+    EventKind.METRIC_MISSING: Cause(
+        "another set of metrics is written than in the baseline, or at other steps",
+        "Look at changes to logging.",
+    ),
+    EventKind.STATE: Cause(
+        "every observed step is the baseline's, but the state at the end is not",
+        "Look at changes to buffers, to settings of the optimizer, and to what runs after the last "
+        "step.",
+    ),
+}
+UPDATE = Cause(
+    "the gradients are equal and the updated parameters are not: the update itself, such as "
+    "another learning rate or weight decay, or code that writes into the weights",
+    "Look at learning-rate schedules that depend on time or on a metric, and at averaging and "
+    "clipping of weights.",
+)
+OPERATOR_REMEDY = (
+    "Look for scatter, index_add or interpolation in the model, and for custom kernels that torch "
+    "cannot see."
+)
+# strict mode on one CPU thread: torch leaves no order open there, so it is named last
+OWN_SOURCE_REMEDY = (
+    "Look for generators of the script's own, the time, hash order, files, threads and memory that "
+    "is read before it is written. On one CPU thread torch's own operators repeat; custom kernels "
+    "need not."
+)
 
 
-def cause_of(first: Event, events: tuple[Event, ...], compared: tuple[str, ...]) -> Cause:
-    """What it means that `first` is the first of all `events`.
+def cause_of(first: Event, comparison: Comparison, question: Question) -> Cause:
+    """What it means that `first` is the first divergence of a comparison.
 
-    `compared` names the streams that were observed on both sides: what was not cannot be excluded.
+    What was not observed on both sides cannot be excluded, and is not claimed.
     """
-    if first.kind == "loss":
-        return _loss(first, events, compared)
-    if first.kind == "parameters":
-        return _parameters(compared)
-    return KNOWN[first.kind]
+    if question.drift:
+        return _drift(first, comparison)
+    if first.kind is EventKind.LOSS:
+        return _loss(first, comparison, question)
+    if first.kind is EventKind.GRADIENTS:
+        return _gradients(question)
+    if first.kind is EventKind.PARAMETERS:
+        return _parameters(comparison, question)
+    return REPEAT[first.kind]
 
 
-def _loss(first: Event, events: tuple[Event, ...], compared: tuple[str, ...]) -> Cause:
-    batch_seen, initial_seen = "batch" in compared, "initial" in compared
-    if first.step == 1 and not initial_seen:
+def _drift(first: Event, comparison: Comparison) -> Cause:
+    if first.kind is EventKind.STATE:
+        buffers = _buffers(comparison)
+        if buffers:
+            return Cause(
+                f"every observed step is the baseline's; only buffers differ: {buffers}",
+                "Look at changes to what updates them, such as the momentum of a normalisation.",
+            )
+    unseen = {"gradients", "batch"} - set(comparison.compared_streams)
+    if first.kind is EventKind.PARAMETERS and "gradients" in unseen:
+        return Cause(
+            "the loss is the baseline's and the updated parameters are not: the backward pass, or "
+            "the update itself, such as another learning rate",
+            DRIFT[EventKind.PARAMETERS].remedy,
+        )
+    if first.kind is EventKind.LOSS and not comparison.compared_streams:
+        return Cause(
+            "the loss is another, and the baseline holds nothing that was recorded before it",
+            DRIFT[EventKind.LOSS].remedy,
+        )
+    return DRIFT[first.kind]
+
+
+def _buffers(comparison: Comparison) -> str:
+    """The model's leaves, when nothing else differs at the end and all parameters are equal."""
+    changed = [delta.name for delta in comparison.tensors if delta.kind is TensorChange.CHANGED]
+    if not changed or not all(MODEL in name for name in changed):
+        return ""
+    rest = len(changed) - BUFFERS_SHOWN
+    return ", ".join(changed[:BUFFERS_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _loss(first: Event, comparison: Comparison, question: Question) -> Cause:
+    compared = comparison.compared_streams
+    if first.step == 1 and "initial" not in compared:
         return Cause(
             "the very first loss differs: other initial weights or another first batch, so a "
             "random source that the seeds do not reach",
             "Look for np.random.default_rng() without a seed, a generator seeded from the time, "
             "os.urandom, or an order taken from a set or an unsorted directory.",
         )
-    weights = [event.equal_until for event in events if event.name == "parameters"]
-    until = first.step - 1 if not weights or weights[0] is None else weights[0]
-    before = (
-        f"the weights were equal up to step {until}" if until else "the first weights are equal"
+    before = _equal_before(first, comparison)
+    batch_seen = "batch" in compared
+    before += (
+        ", so was the batch, then the loss differs" if batch_seen else ", then the loss differs"
     )
+    if question.one_cpu_thread:
+        taken = (
+            "something that the forward pass takes in besides" if batch_seen else "the batch, or"
+        )
+        what = f"{taken} a random draw or input of the script's own"
+        return Cause(f"{before}: {what}", OWN_SOURCE_REMEDY)
+    later = first.step is not None and first.step > 1
+    operator = "a nondeterministic operator in the forward pass"
+    operator += ", or in the backward pass of a step before" if later else ""
     if batch_seen:
         return Cause(
-            f"{before}, so was the batch, then the loss differs: a nondeterministic operator in "
-            "the forward pass, or in the backward pass of a step before",
-            "Run the strict mode if this was the default one; then look for custom kernels and "
-            "for input that does not come from the data loader.",
+            f"{before}: {operator}",
+            "Look for custom kernels and for input that does not come from the data loader.",
         )
     return Cause(
-        f"{before}, then the loss differs: another batch, another random draw, or a "
-        "nondeterministic operator in the forward pass",
+        f"{before}: another batch, another random draw, or {operator}",
         "Look at data loading and augmentation first, then at custom kernels. A torch DataLoader "
-        "would let the guest tell batches apart.",
+        "would let the gate tell batches apart.",
     )
 
 
-def _parameters(compared: tuple[str, ...]) -> Cause:
-    if "gradients" in compared:
+def _equal_before(first: Event, comparison: Comparison) -> str:
+    """Up to when the weights were equal, as far as that was seen, and never past the loss."""
+    seen = next(
+        (event.equal_until for event in comparison.events if event.kind is EventKind.PARAMETERS),
+        None,
+    )
+    last = (first.step or 1) - 1
+    until = last if seen is None else min(seen, last)
+    return f"the weights were equal up to step {until}" if until else "the first weights are equal"
+
+
+def _gradients(question: Question) -> Cause:
+    if question.one_cpu_thread:
         return Cause(
-            "the gradients are equal and the updated parameters are not: the update itself, such "
-            "as another learning rate or weight decay, or code that writes into the weights",
-            "Look at learning-rate schedules that depend on time or on a metric, and at averaging "
-            "and clipping of weights.",
+            "the loss is equal and the gradients are not: something of the script's own goes into "
+            "them after the loss, such as noise or clipping, or into the backward pass",
+            OWN_SOURCE_REMEDY,
+        )
+    return Cause(
+        "the loss is equal and the gradients are not: a nondeterministic operator in the backward "
+        "pass, or one in the forward pass that the rounded loss hides",
+        OPERATOR_REMEDY,
+    )
+
+
+def _parameters(comparison: Comparison, question: Question) -> Cause:
+    if "gradients" in comparison.compared_streams:
+        return UPDATE
+    if question.one_cpu_thread:
+        return Cause(
+            "the loss is equal and the updated parameters are not: what is done to gradients or "
+            "weights between the loss and the end of the step",
+            OWN_SOURCE_REMEDY,
         )
     return Cause(
         "the loss is equal and the updated parameters are not: a nondeterministic operator in the "
         "backward pass, or the optimizer",
-        "Look for scatter, index_add or interpolation in the model, and for custom kernels that "
-        "torch cannot see.",
+        OPERATOR_REMEDY,
     )

@@ -1,108 +1,156 @@
-"""Where two runs part first, and what class of cause that order of events points to.
+"""Where two results first differ, and what class of cause that points to.
 
-Each observed stream has a first step at which it differs. The earliest step counts, and within it
-the order in which one stream causes the next: structure, initial weights, random states, batch,
-loss, gradients, parameters, the optimizer's state. `causes.py` says what each of them points to.
+The comparison has put everything that differs into one order: the earliest optimizer step counts,
+and within it the order in which one thing causes the next. `causes.py` says what each points to,
+for two runs of one commit and for a commit against a baseline. What is known of seeds is joined to
+it: a generator without a seed is a better answer than a class.
 """
 
 from __future__ import annotations
 
-from gate.diagnosis.causes import Event, cause_of
-from gate.records.comparison import Comparison
-from gate.records.verdict import Diagnosis
+from gate.diagnosis.causes import Cause, Question, cause_of
+from gate.records.comparison import Comparison, EventKind
+from gate.records.evidence import RunEvidence
+from gate.records.tampering import Tampering, TamperKind
+from gate.records.verdict import Diagnosis, Suspect
 
 SHOWN_EVENTS = 6
+SHOWN_SUSPECTS = 3
+OPTIMIZER_SETTING = "/group/"
+SHOWN_SETTINGS = 4
+# of the optimizer's own bookkeeping, not of what anyone sets
+NO_SETTINGS = frozenset(("initial_lr", "params"))
 
 
-def diagnose(comparison: Comparison) -> Diagnosis | None:
-    """The first divergence of two strict runs, or None when they are equal."""
+def diagnose_repeat(
+    comparison: Comparison, strict: tuple[RunEvidence, ...], *, one_cpu_thread: bool
+) -> Diagnosis | None:
+    """The first divergence of two runs of one commit, or None when they are equal.
+
+    `strict` are the strict runs: what they tell of seeds may name the line.
+    """
     if not comparison.differs:
         return None
     if comparison.environment:
-        return _environment(comparison)
-    if any("optimizer steps" in fault for fault in comparison.step_faults):
-        return _step_count(comparison)
-    events = _events(comparison)
-    return _at_step(comparison, events) if events else _end_state(comparison)
+        return _environment(comparison, "between the runs")
+    question = Question(drift=False, one_cpu_thread=one_cpu_thread)
+    return _diagnosis(comparison, question, _suspects(comparison, strict))
 
 
-def _environment(comparison: Comparison) -> Diagnosis:
+def diagnose_drift(comparison: Comparison) -> Diagnosis | None:
+    """The first divergence of a commit from what it is judged by, or None when they are equal."""
+    if not comparison.differs:
+        return None
+    if comparison.environment:
+        return _environment(comparison, "since the baseline was recorded")
+    return _diagnosis(comparison, Question(drift=True), ())
+
+
+def _environment(comparison: Comparison, when: str) -> Diagnosis:
     change = comparison.environment[0]
     return Diagnosis(
         first_step=comparison.first_step,
-        stream="environment",
+        kind=EventKind.ENVIRONMENT,
         subject=change.part,
-        cause=f"the environment moved between the runs: {change.part} {change.expected} became "
+        cause=f"the environment moved {when}: {change.part} {change.expected} became "
         f"{change.observed}",
         remedy="Keep the machine to itself while the gate runs, and check what the script sets.",
     )
 
 
-def _step_count(comparison: Comparison) -> Diagnosis:
-    return Diagnosis(
-        first_step=comparison.first_step,
-        stream="steps",
-        subject=comparison.step_faults[0],
-        cause="the runs did not take the same number of optimizer steps",
-        remedy="Look for a stopping rule that depends on time, or on a metric that differs.",
-    )
-
-
-def _end_state(comparison: Comparison) -> Diagnosis:
-    names = [delta.name for delta in comparison.tensors]
-    names += [fault.metric for fault in comparison.series]
-    subject = names[0]
-    return Diagnosis(
-        first_step=None,
-        stream="state",
-        subject=subject,
-        cause="every observed step is equal, but the state at the end is not",
-        remedy="Look at what runs after the last step: averaging, evaluation, writing the file.",
-    )
-
-
-def _at_step(comparison: Comparison, events: tuple[Event, ...]) -> Diagnosis:
-    first = min(events, key=lambda event: (event.step, event.place))
-    cause = cause_of(first, events, comparison.compared_streams)
+def _diagnosis(
+    comparison: Comparison, question: Question, suspects: tuple[Suspect, ...]
+) -> Diagnosis | None:
+    first = comparison.first
+    if first is None:
+        return None
+    cause = cause_of(first, comparison, question)
+    settings = _other_optimizer_settings(comparison) if question.drift else ()
     return Diagnosis(
         first_step=first.step,
-        stream=first.kind,
+        kind=first.kind,
         subject=first.name,
-        cause=cause.sentence + _afterwards(first, events) + _unobserved(first, events),
-        remedy=cause.remedy,
+        cause=cause.sentence
+        + _told_settings(settings)
+        + _afterwards(comparison)
+        + _gap(comparison),
+        remedy=_remedy(cause, suspects),
+        suspects=suspects,
+        optimizer_settings=settings,
     )
 
 
-def _afterwards(first: Event, events: tuple[Event, ...]) -> str:
+def _remedy(cause: Cause, suspects: tuple[Suspect, ...]) -> str:
+    """A known line goes before a list of what to look for."""
+    if not suspects:
+        return cause.remedy
+    return f"Give {suspects[0].place} a constant seed. If that is not it: {cause.remedy}"
+
+
+def _other_optimizer_settings(comparison: Comparison) -> tuple[str, ...]:
+    """Learning rate, weight decay and their like that are others at the end, by name."""
+    names = (
+        delta.name.rpartition("/")[2]
+        for delta in comparison.tensors
+        if OPTIMIZER_SETTING in delta.name
+    )
+    # a pair such as betas has a name for each member
+    plain = (name.partition("[")[0] for name in names)
+    return tuple(dict.fromkeys(name for name in plain if name not in NO_SETTINGS))[:SHOWN_SETTINGS]
+
+
+def _told_settings(settings: tuple[str, ...]) -> str:
+    return f". The optimizer's settings are others: {', '.join(settings)}" if settings else ""
+
+
+def _afterwards(comparison: Comparison) -> str:
     """What followed, in causal order: a cause explains what comes after it."""
-    later = sorted(events, key=lambda event: (event.step, event.place))
-    told = [f"{event.name} at step {event.step}" for event in later if event != first]
-    return f". After it: {', '.join(told[:SHOWN_EVENTS])}" if told else ""
+    later = [event for event in comparison.events[1:] if event.kind is not EventKind.STATE]
+    told = [f"{event.name} {event.where}" for event in later[:SHOWN_EVENTS]]
+    return f". After it: {', '.join(told)}" if told else ""
 
 
-def _unobserved(first: Event, events: tuple[Event, ...]) -> str:
-    """Whether thinning leaves room for an earlier divergence of a stream that came before."""
+def _gap(comparison: Comparison) -> str:
+    """Whether thinning leaves room for an earlier divergence of what came before."""
+    first = comparison.first
+    step = None if first is None else first.step
     seen = [
         event.equal_until
-        for event in events
-        if event.equal_until is not None and event.equal_until < first.step - 1
+        for event in comparison.events
+        if event.equal_until is not None and step is not None and event.equal_until < step - 1
     ]
     if not seen:
         return ""
     return (
-        f". Some streams were last observed at step {min(seen)}; a higher record.overhead_budget "
-        "observes more steps"
+        f". Some fingerprints were last taken at step {min(seen)}; a higher record.overhead_budget "
+        "takes more"
     )
 
 
-def _events(comparison: Comparison) -> tuple[Event, ...]:
-    """Where each stream first differs; losses and other metrics are streams too."""
-    found = [
-        Event(name=stream.stream, step=stream.first_step, equal_until=stream.equal_until)
-        for stream in comparison.streams
+def _suspects(comparison: Comparison, strict: tuple[RunEvidence, ...]) -> tuple[Suspect, ...]:
+    """Generators that had no seed, or another one in each run, up to the first divergence."""
+    first = comparison.first
+    if first is None or first.kind is EventKind.STEPS:
+        return ()
+    found = [*_without_seed(strict[:1]), *_with_other_seeds(strict)]
+    told = dict.fromkeys(
+        Suspect(place=deed.place, call=deed.name, step=deed.step)
+        for deed in found
+        if deed.file and (first.step is None or deed.step <= first.step)
+    )
+    return tuple(told)[:SHOWN_SUSPECTS]
+
+
+def _without_seed(strict: tuple[RunEvidence, ...]) -> list[Tampering]:
+    return [deed for run in strict for deed in run.tampering if deed.kind is TamperKind.ENTROPY]
+
+
+def _with_other_seeds(strict: tuple[RunEvidence, ...]) -> list[Tampering]:
+    if len(strict) < 2:  # noqa: PLR2004 - a difference takes two
+        return []
+    seeds = [[deed for deed in run.tampering if deed.kind is TamperKind.RESEED] for run in strict]
+    return [
+        one
+        for one, other in zip(seeds[0], seeds[1], strict=False)
+        if (one.place, one.name) == (other.place, other.name) and one.after != other.after
     ]
-    steps: dict[str, int] = {}
-    for delta in comparison.metrics:
-        steps[delta.metric] = min(delta.step, steps.get(delta.metric, delta.step))
-    found += [Event(name=name, step=step) for name, step in steps.items()]
-    return tuple(found)

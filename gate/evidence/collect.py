@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from gate.checkpoint.digest import LeafDigest
 from gate.checkpoint.hostile_file import plain_text
 from gate.errors import EvidenceError
 from gate.evidence.census import read_census
@@ -21,13 +20,21 @@ from gate.evidence.ranks import (
     refuse_idle_ranks,
     refuse_problems,
 )
-from gate.evidence.saved_state import captured_state, manifest, saved_checkpoint
+from gate.evidence.saved_state import ReadState, captured_state, manifest, saved_checkpoint
 from gate.evidence.step_series import step_series
 from gate.evidence.steps import recorder_cost, step_digests, step_memory, step_timings
 from gate.evidence.tampering import read_tampering
 from gate.evidence.tensorboard import tensorboard_series
 from gate.ports import Files
-from gate.records.evidence import Environment, MetricSeries, RunEvidence
+from gate.records.evidence import (
+    MAX_NOT_FINITE,
+    Environment,
+    MetricSeries,
+    MetricSource,
+    NotFiniteTensor,
+    RunEvidence,
+    UnusedSetting,
+)
 from gate.records.runs import RunMode, RunRecord
 from gate.records.settings import TrainSettings
 
@@ -62,17 +69,18 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     ]
     if run.mode is RunMode.STRICT:
         refuse_problems("the guest could not observe everything", problems)
-    saved, saved_notes = saved_checkpoint(files, workdir_tree, train)
-    captured = [leaf for rank in ranks for leaf in _captured(files, out, rank, taken)]
+    states = (
+        *(_captured(files, out, rank, taken) for rank in ranks),
+        saved_checkpoint(files, workdir_tree, train),
+    )
+    script = _script_metrics(files, run, workdir_tree, output, train)
     return RunEvidence(
         run=run,
-        metrics=_metrics(
-            guest=_guest_metrics(files, out, ranks[0]),
-            script=_script_metrics(files, run, workdir_tree, output, train),
-        ),
+        metrics=_metrics(guest=_guest_metrics(files, out, ranks[0]), script=script),
         steps=step_digests(ranks),
         timings=step_timings(ranks[0]),
-        checkpoint=manifest([*captured, *saved]),
+        checkpoint=manifest(leaf for state in states for leaf in state.leaves),
+        not_finite=_not_finite(states),
         environment=Environment(parts=ranks[0].summary.environment),
         processes=processes,
         peak_memory_bytes=max(rank.summary.peak_memory_bytes for rank in ranks),
@@ -80,19 +88,40 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         memory=step_memory(ranks[0]),
         recorder=recorder_cost(ranks),
         first_step_seconds=ranks[0].summary.first_step_seconds,
-        notes=(*problems, *saved_notes),
+        notes=(*problems, *(note for state in states for note in state.notes)),
         census=read_census(files, out, found),
         tampering=read_tampering(files, out, found),
         children=children,
+        unused_settings=tuple(_unused(script, states, train)),
         tampered=sum(rank.summary.tampered for rank in ranks),
     )
 
 
-def _captured(
-    files: Files, out: Path, rank: TrainedRank, taken: Mapping[str, Path]
-) -> list[LeafDigest]:
+def _captured(files: Files, out: Path, rank: TrainedRank, taken: Mapping[str, Path]) -> ReadState:
     name = rank.files.name(GuestFile.STATE)
     return captured_state(files, taken.get(name, out / name), rank.files.rank)
+
+
+def _not_finite(states: tuple[ReadState, ...]) -> tuple[NotFiniteTensor, ...]:
+    """The first leaves that hold NaN or infinity: one is enough to refuse, many show where."""
+    found = [
+        NotFiniteTensor(name=leaf.path, nan=leaf.nan, infinite=leaf.infinite)
+        for state in states
+        for leaf in state.not_finite
+    ]
+    return tuple(found[:MAX_NOT_FINITE])
+
+
+def _unused(
+    script: tuple[MetricSeries, ...], states: tuple[ReadState, ...], train: TrainSettings
+) -> Iterator[UnusedSetting]:
+    """Settings that name something to compare, or to leave out, of which there was nothing."""
+    from_file = any(series.source is MetricSource.FILE for series in script)
+    if train.metrics.file is not None and not from_file:
+        yield UnusedSetting(key="train.metrics.file", value=train.metrics.file)
+    for rule in train.checkpoint_exclude:
+        if not any(rule.pattern in state.excluded for state in states):
+            yield UnusedSetting(key="train.checkpoint_exclude", value=rule.pattern)
 
 
 def _guest_metrics(files: Files, out: Path, rank: TrainedRank) -> tuple[MetricSeries, ...]:

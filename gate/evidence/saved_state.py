@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gate.checkpoint.canonical import ALGORITHM
 from gate.checkpoint.digest import LeafDigest, StateDigest, digest_state, roots_of
 from gate.checkpoint.dtypes import RAW_DTYPE
-from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Exclusion
+from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Exclusion, without_excluded
 from gate.checkpoint.file_formats import UnknownContent
+from gate.checkpoint.finiteness import NotFiniteLeaf, not_finite_leaves
 from gate.checkpoint.formats import open_state
 from gate.checkpoint.hashes import DEFAULT_HASH
+from gate.checkpoint.hashing import available_threads
 from gate.checkpoint.hostile_file import open_hostile
 from gate.checkpoint.leaves import StateContent
 from gate.checkpoint.parts import part_of
@@ -38,7 +41,20 @@ def open_captured(files: Files, path: Path) -> Iterator[StateContent]:
         yield read_safetensors(opened, "/{}".format)
 
 
-def captured_state(files: Files, path: Path, rank: int) -> list[LeafDigest]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadState:
+    """Digests of all leaves of a state, and which of them hold NaN or infinity.
+
+    `excluded` are the patterns that left something out.
+    """
+
+    leaves: tuple[LeafDigest, ...] = ()
+    not_finite: tuple[NotFiniteLeaf, ...] = ()
+    notes: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+
+def captured_state(files: Files, path: Path, rank: int) -> ReadState:
     """The guest's capture: `state/<name>` for rank 0, `state.rank<r>/<name>` for the others.
 
     Raises `EvidenceError` for a file that is no such capture, or an empty one.
@@ -46,24 +62,23 @@ def captured_state(files: Files, path: Path, rank: int) -> list[LeafDigest]:
     prefix = f"state.rank{rank}" if rank else CAPTURED
     with open_captured(files, path) as content:
         found = digest_state(content, exclusions=(), max_bytes=MAX_STATE_BYTES)
+        not_finite = not_finite_leaves(content.leaves, available_threads())
     if all(leaf.shape is None for leaf in found.leaves):
         raise EvidenceError(
             f"{path.name}: holds no tensor, so no training state could be compared",
             hint="The optimizer must own parameters of the model.",
         )
-    return _below(prefix, found)
+    return _below(prefix, found, not_finite)
 
 
-def saved_checkpoint(
-    files: Files, workdir_tree: Path, train: TrainSettings
-) -> tuple[list[LeafDigest], tuple[str, ...]]:
+def saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> ReadState:
     """What the script saved itself, when the settings name a file or folder, and notes about it.
 
     In a folder a file whose content is not understood counts by its bytes. Raises
     `EvidenceError` for a checkpoint that is missing, unreadable or empty.
     """
     if train.checkpoint is None:
-        return [], ()
+        return ReadState()
     path, shown = workdir_tree / train.checkpoint, train.checkpoint
     if not files.exists(path):
         raise EvidenceError(
@@ -75,13 +90,19 @@ def saved_checkpoint(
     unknown = UnknownContent.BYTES if files.is_folder(path) else UnknownContent.REFUSE
     with open_state(files, path, shown, max_bytes=MAX_STATE_BYTES, unknown=unknown) as content:
         found = digest_state(content, exclusions=exclusions, max_bytes=MAX_STATE_BYTES)
+        counted, _ = without_excluded(content.leaves, exclusions)
+        not_finite = not_finite_leaves(counted, available_threads(), sentinels=True)
     if not any(leaf.shape is not None or leaf.kind in NUMBERS for leaf in found.leaves):
         raise EvidenceError(
             f"{shown}: holds no tensor and no number to compare",
             hint="Save the model's state_dict there, or leave train.checkpoint out: the guest "
             "captures the state by itself.",
         )
-    return _below("checkpoint", found), _notes(shown, found)
+    return replace(
+        _below("checkpoint", found, not_finite),
+        notes=_notes(shown, found),
+        excluded=tuple(rule.pattern for rule in found.excluded),
+    )
 
 
 def manifest(leaves: Iterable[LeafDigest]) -> CheckpointManifest:
@@ -128,8 +149,11 @@ def _own_exclusions(train: TrainSettings) -> tuple[Exclusion, ...]:
     )
 
 
-def _below(prefix: str, found: StateDigest) -> list[LeafDigest]:
-    return [leaf._replace(path=prefix + leaf.path) for leaf in found.leaves]
+def _below(prefix: str, found: StateDigest, not_finite: tuple[NotFiniteLeaf, ...]) -> ReadState:
+    return ReadState(
+        leaves=tuple(leaf._replace(path=prefix + leaf.path) for leaf in found.leaves),
+        not_finite=tuple(leaf._replace(path=prefix + leaf.path) for leaf in not_finite),
+    )
 
 
 def _notes(shown: str, found: StateDigest) -> tuple[str, ...]:

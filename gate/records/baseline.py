@@ -8,7 +8,6 @@ from pydantic import Field
 
 from gate.records.document import Document, Timestamp
 from gate.records.evidence import (
-    SHA256_PATTERN,
     CheckpointManifest,
     Environment,
     MetricSeries,
@@ -37,15 +36,15 @@ class KnobCosts(Document):
 class BaselineEntry(Document):
     """What the training gave in one environment, and what that was made from.
 
-    `training_digest` covers the settings that change the result (command, steps, seed, threads):
-    an entry recorded under others cannot be compared. `knob_costs` is for reports and decides
-    nothing.
+    `training` holds the settings that change the result (command, steps, seed, threads), each as
+    JSON: an entry recorded under others cannot be compared. `steps` keeps the fingerprints of the
+    first steps, so that a drift has a cause. `knob_costs` is for reports and decides nothing.
     """
 
     commit: str = Field(max_length=64)
     recorded_at: Timestamp
     reason: str = Field(default="", max_length=500)
-    training_digest: str = Field(pattern=SHA256_PATTERN)
+    training: dict[str, str]
     environment: Environment
     metrics: tuple[MetricSeries, ...]
     steps: tuple[StepDigest, ...]

@@ -6,9 +6,15 @@ from enum import StrEnum
 
 from gate.records.document import Document
 
+# Parts of the environment that come with what is installed, and not with the machine.
+SOFTWARE_PARTS = frozenset(("packages", "python", "torch", "numpy", "cuda", "cudnn"))
+
 
 class MetricDelta(Document):
-    """One metric at one step, expected and observed; `kind` says how they differ."""
+    """One metric at one step, expected and observed.
+
+    `absolute` and `relative` are None where float64 has no finite number for them.
+    """
 
     metric: str
     step: int
@@ -20,17 +26,47 @@ class MetricDelta(Document):
     within: bool
 
 
+class SeriesFaultKind(StrEnum):
+    """Why a metric cannot be compared at every point."""
+
+    MISSING = "missing"
+    EXTRA = "extra"
+    DTYPE = "dtype"
+    STEPS = "steps"
+
+
 class SeriesFault(Document):
-    """A metric that cannot be compared point by point: missing, extra, or other steps."""
+    """A metric that only one side has, has in another type, or has at other steps.
+
+    `first_step` is the first of its own steps that has no partner; None for another type.
+    """
 
     metric: str
+    kind: SeriesFaultKind
+    first_step: int | None
     reason: str
 
 
+class StepFaultKind(StrEnum):
+    """What is not the same about the optimizer steps."""
+
+    COUNT = "count"
+    ALGORITHM = "algorithm"
+    PARAMETERS = "parameters"
+
+
+class StepFault(Document):
+    """Something about the optimizer steps that is not the same; `message` is for a reader."""
+
+    kind: StepFaultKind
+    message: str
+
+
 class TensorChange(StrEnum):
-    """How a tensor differs."""
+    """How a tensor differs: `retyped` is another type or shape, `changed` other values."""
 
     CHANGED = "changed"
+    RETYPED = "retyped"
     MISSING = "missing"
     EXTRA = "extra"
 
@@ -65,14 +101,69 @@ class StreamDifference(Document):
     equal_until: int | None
 
 
+class ToleranceUse(Document):
+    """What a tolerance of the settings does for the metrics of a run.
+
+    `least_share` is the smallest part of a value that it lets any judged point move by, over all
+    metrics that it decides: a change below that is not seen. None where it decides none, or every
+    value is zero.
+    """
+
+    pattern: str
+    metrics: tuple[str, ...]
+    shadowed: bool
+    least_share: float | None
+
+
+class EventKind(StrEnum):
+    """What differs first, in the order in which one causes the next within a step."""
+
+    ENVIRONMENT = "environment"
+    STEPS = "steps"
+    STRUCTURE = "structure"
+    INITIAL = "initial"
+    RANDOM = "random"
+    BATCH = "batch"
+    LOSS = "loss"
+    GRADIENTS = "gradients"
+    PARAMETERS = "parameters"
+    OPTIMIZER = "optimizer"
+    METRIC = "metric"
+    METRIC_MISSING = "metric-missing"
+    STATE = "state"
+
+
+class Event(Document):
+    """Where one thing first differs.
+
+    `step` is the optimizer step; None for the end state, and for a metric that counts something
+    else, whose own number is `own_step`. `equal_until` is the last optimizer step at which it was
+    seen and still equal.
+    """
+
+    kind: EventKind
+    name: str
+    step: int | None
+    own_step: int | None = None
+    equal_until: int | None = None
+
+    @property
+    def where(self) -> str:
+        """When, for a reader: the number that stands beside it in its own source."""
+        if self.own_step is not None and self.own_step != self.step:
+            return f"at its step {self.own_step}"
+        return "at the end" if self.step is None else f"at step {self.step}"
+
+
 class Comparison(Document):
     """All differences between two results.
 
-    `streams` tells where they first differ, for a diagnosis; it decides nothing: a random state
-    may move without any number following. `compared_streams` names those that both sides observed.
+    `events` says where each thing first differs, earliest first, causes before what they cause; it
+    decides nothing: a random state may move without any number following. `streams` holds the same
+    for the fingerprints, `compared_streams` names those that both sides observed.
 
     `compared_points` and `compared_tensors` count what was looked at: nothing compared is never
-    equal. `first_step` is the first step at which anything differs.
+    equal.
     """
 
     expected: str
@@ -80,12 +171,14 @@ class Comparison(Document):
     metrics: tuple[MetricDelta, ...]
     series: tuple[SeriesFault, ...]
     tensors: tuple[TensorDelta, ...]
-    step_faults: tuple[str, ...]
+    step_faults: tuple[StepFault, ...]
     environment: tuple[EnvironmentChange, ...]
     compared_points: int
     compared_steps: int
     compared_tensors: int
-    first_step: int | None
+    steps_expected: int
+    steps_observed: int
+    events: tuple[Event, ...] = ()
     streams: tuple[StreamDifference, ...] = ()
     compared_streams: tuple[str, ...] = ()
 
@@ -93,6 +186,16 @@ class Comparison(Document):
     def something_compared(self) -> bool:
         """Whether there was anything to compare at all."""
         return self.compared_points > 0 and self.compared_tensors > 0
+
+    @property
+    def first(self) -> Event | None:
+        """The first divergence, or None where nothing differs."""
+        return next(iter(self.events), None)
+
+    @property
+    def first_step(self) -> int | None:
+        """The optimizer step of the first divergence, where it has one."""
+        return self.first.step if self.first is not None else None
 
     @property
     def differs(self) -> bool:
@@ -105,20 +208,35 @@ class Comparison(Document):
         return self.something_compared and not self.differs
 
     @property
-    def comparable(self) -> bool:
-        """Whether the same metrics and tensors exist at the same steps on both sides."""
-        shapes = all(delta.kind is TensorChange.CHANGED for delta in self.tensors)
-        return self.something_compared and not self.series and shapes
+    def retyped(self) -> tuple[TensorDelta, ...]:
+        """Tensors of another type or shape: outside, whatever the tolerance."""
+        return tuple(delta for delta in self.tensors if delta.kind is TensorChange.RETYPED)
 
     @property
-    def within_tolerance(self) -> bool:
-        """Whether every metric is inside its tolerance; tensors are the policy's business."""
+    def comparable(self) -> bool:
+        """Whether the same metrics and tensors exist at the same steps on both sides."""
+        one_sided = {TensorChange.MISSING, TensorChange.EXTRA}
+        return (
+            self.something_compared
+            and not self.series
+            and self.steps_expected == self.steps_observed
+            and not any(delta.kind in one_sided for delta in self.tensors)
+        )
+
+    @property
+    def metrics_within(self) -> bool:
+        """Whether every metric is inside its tolerance; whether that is enough is decided later."""
         return self.comparable and all(delta.within for delta in self.metrics)
 
     @property
     def same_environment(self) -> bool:
         """Whether no part of the environment moved."""
         return not self.environment
+
+    @property
+    def software_moved(self) -> bool:
+        """Whether a part moved that a pull request can bring, and that its base then runs with."""
+        return any(change.part in SOFTWARE_PARTS for change in self.environment)
 
     @property
     def comparable_environment(self) -> bool:

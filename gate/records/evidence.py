@@ -24,6 +24,7 @@ from gate.records.tampering import Tampering
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
 # numbers that a float can hold: evidence may come from another job
 MAX_BYTES = 2**63
+MAX_NOT_FINITE = 1000
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 KEPT_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}/(output\.txt|state\.safetensors|gradients\.safetensors)$"
 FloatType = Literal["float64", "float32", "float16", "bfloat16"]
@@ -160,6 +161,14 @@ class CheckpointManifest(Document):
         return value
 
 
+class NotFiniteTensor(Document):
+    """A leaf of a training state that holds NaN or infinity, and how many of each."""
+
+    name: str = Field(min_length=1, max_length=1000)
+    nan: int = Field(ge=0, le=MAX_BYTES)
+    infinite: int = Field(ge=0, le=MAX_BYTES)
+
+
 class Environment(Document):
     """Named parts of the machine and software that a result depends on, as observed inside."""
 
@@ -182,6 +191,13 @@ class GuestProcess(Document):
     problems: tuple[str, ...] = ()
 
 
+class UnusedSetting(Document):
+    """A setting that had nothing to act on in a run: its key and what it says."""
+
+    key: str = Field(max_length=100)
+    value: str = Field(max_length=400)
+
+
 class RunEvidence(Document):
     """Everything that a run is judged by; `notes` are sentences about what was left out.
 
@@ -194,6 +210,7 @@ class RunEvidence(Document):
     steps: tuple[StepDigest, ...]
     timings: tuple[StepTiming, ...]
     checkpoint: CheckpointManifest
+    not_finite: Annotated[tuple[NotFiniteTensor, ...], Field(max_length=MAX_NOT_FINITE)] = ()
     environment: Environment
     processes: tuple[GuestProcess, ...]
     peak_memory_bytes: int = Field(ge=0, le=MAX_BYTES)
@@ -206,6 +223,7 @@ class RunEvidence(Document):
     tampering: tuple[Tampering, ...] = ()
     tampered: int = Field(default=0, ge=0)
     children: tuple[UnattestedChild, ...] = ()
+    unused_settings: Annotated[tuple[UnusedSetting, ...], Field(max_length=100)] = ()
 
 
 class KeptFile(Document):

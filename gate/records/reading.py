@@ -9,7 +9,7 @@ from pydantic import Field
 
 from gate.records.census import Refusal
 from gate.records.document import Document
-from gate.records.evidence import SHA256_PATTERN, RunEvidence
+from gate.records.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence
 from gate.records.runs import RunRecord
 from gate.records.settings import TrainSettings
 from gate.records.state_distance import StateDistance
@@ -73,4 +73,5 @@ class ReadingAnswer(Document):
     evidence: RunEvidence | None = None
     refused: Annotated[tuple[Refusal, ...], Field(max_length=1000)] = ()
     leaves: tuple[ReadLeaf, ...] = ()
+    not_finite: Annotated[tuple[str, ...], Field(max_length=MAX_NOT_FINITE)] = ()
     distance: StateDistance | None = None

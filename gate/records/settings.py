@@ -140,6 +140,18 @@ class Tolerance(Document):
     )
 
 
+class NotFiniteAllowed(Document):
+    """Tensors of the state that may hold NaN or infinity."""
+
+    pattern: str = Field(
+        min_length=1,
+        max_length=300,
+        description="Name of the tensors, for example `state/model/*/mask`: * is anything but a "
+        "slash, ** anything at all.",
+    )
+    reason: str = Field(min_length=1, max_length=200, description="Why that is meant.")
+
+
 class ComparisonSettings(Document):
     """What counts as the same."""
 
@@ -151,6 +163,12 @@ class ComparisonSettings(Document):
         default=True,
         description="Where a tolerance is given, tensors and step digests may differ as long as "
         "every metric is inside its own. Without any tolerance they must be equal.",
+    )
+    allow_not_finite: tuple[NotFiniteAllowed, ...] = Field(
+        default=(),
+        max_length=50,
+        description="Tensors that may hold NaN or infinity, such as a mask of minus infinity. In "
+        "any other one such a number is an error, and so it is in every metric.",
     )
     comparable_environment: tuple[str, ...] = Field(
         default=("cpu", "cpu_capability", "os", "packages", "python"),

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from gate.errors import ExitCode
 from gate.records.baseline import KnobCosts
 from gate.records.census import CensusReport
-from gate.records.comparison import Comparison, DeterminismCost
+from gate.records.comparison import Comparison, DeterminismCost, EventKind
 from gate.records.deciders import DeciderChange
 from gate.records.document import Document, Timestamp
 from gate.records.evidence import Environment, RecorderCost
@@ -48,6 +48,45 @@ class Finding(Document):
     remedy: str = ""
 
 
+class Answer(StrEnum):
+    """What a comparison came to, by the rules that decide.
+
+    `refused` lies inside the tolerance where the policy wants equal bits.
+    """
+
+    EQUAL = "equal"
+    INSIDE = "inside"
+    REFUSED = "refused"
+    OUTSIDE = "outside"
+    NOT_COMPARABLE = "not-comparable"
+    NOT_COMPARED = "not-compared"
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing speaks against a pass here."""
+        return self in {Answer.EQUAL, Answer.INSIDE}
+
+
+class Answers(Document):
+    """The answer to each question, as the decision has it; a report shows these and no others."""
+
+    repeat: Answer = Answer.NOT_COMPARED
+    baseline: Answer = Answer.NOT_COMPARED
+    base_run: Answer = Answer.NOT_COMPARED
+
+
+class NotFinite(Document):
+    """A number that is NaN or infinite: a metric at a step, or elements of a saved tensor.
+
+    `run` is the label of the run; `step` is None for a tensor, whose `value` says how many.
+    """
+
+    run: str
+    name: str
+    step: int | None
+    value: str
+
+
 class CanaryProbe(Document):
     """A planted fault and whether the comparators caught it."""
 
@@ -55,17 +94,39 @@ class CanaryProbe(Document):
     caught: bool
 
 
-class Diagnosis(Document):
-    """Where two runs part first and what class of cause that points to.
+class Suspect(Document):
+    """A line of the training's that may be the cause: it made or seeded a generator."""
 
-    `stream` is the first stream that differs: environment, steps, loss, parameters, state, metric.
+    place: str
+    call: str
+    step: int
+
+
+class Diagnosis(Document):
+    """Where two results first differ and what class of cause that points to.
+
+    `kind` is what differs first and `subject` its name. `optimizer_settings` are those that are
+    others at the end, such as `lr`; `suspects` are lines that would explain it, likeliest first.
     """
 
     first_step: int | None
-    stream: str
+    kind: EventKind
     subject: str
     cause: str
     remedy: str
+    suspects: tuple[Suspect, ...] = ()
+    optimizer_settings: tuple[str, ...] = ()
+
+
+class NextStep(Document):
+    """Something to do next, and the command for it where there is one.
+
+    `accepts`: it takes the new result over as the baseline.
+    """
+
+    text: str
+    command: str = ""
+    accepts: bool = False
 
 
 class BaselineFacts(Document):
@@ -100,13 +161,14 @@ class Verdict(Document):
     outcome: Outcome
     passes: bool
     cause: str
-    next_command: str
+    next_steps: tuple[NextStep, ...] = ()
     commit: str
     base_commit: str | None = None
     created_at: Timestamp
     changed_files: tuple[str, ...] = ()
     settings_from: str = "head"
     isolation: str = "none"
+    answers: Answers = Answers()
     findings: tuple[Finding, ...] = ()
     repeat: Comparison | None = None
     baseline: Comparison | None = None

@@ -8,7 +8,7 @@ from gate.report import context, differences
 from gate.report.layout import Alert, Cell, Limits, Report, Row, Section
 from gate.report.operators import operators_section
 from gate.report.overview import overview
-from gate.report.wording import WORDS, headline, icon, sentences, short
+from gate.report.wording import WORDS, headline, icon, sentences, short, why_words
 
 MAX_ALERTS = 5
 
@@ -27,10 +27,12 @@ def assemble(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
         headline=headline(verdict),
         meaning=words.meaning,
         cause=verdict.cause,
+        why=why_words(verdict.diagnosis),
         alerts=alerts[:MAX_ALERTS],
         alerts_total=len(alerts),
         overview=overview(verdict),
-        next_command=verdict.next_command or links.verify_command,
+        next_steps=verdict.next_steps,
+        verify_command=links.verify_command,
         facts=_facts(verdict, links),
         run_url=links.run_url,
         sections=_sections(verdict, limits),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.records.report import ReportLinks
-from gate.records.verdict import Verdict
+from gate.records.verdict import NextStep, Verdict
 from gate.report.assembly import assemble
 from gate.report.escape import code_block, prose, safe_url
 from gate.report.layout import Limits, Report
@@ -13,6 +13,7 @@ from gate.report.markdown import (
     facts_line,
     fit,
     folded,
+    folded_command,
     folded_together,
     table_markdown,
 )
@@ -37,9 +38,11 @@ def comment_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "defaul
 def _parts(report: Report) -> tuple[Part, ...]:
     """What differs, each under its own title; the rest together under one."""
     rest = tuple(section for section in report.sections if not section.leading)
+    verify = folded_command("Verify the sealed package", report.verify_command)
     return (
         *(folded(section) for section in report.sections if section.leading),
         folded_together("More", rest),
+        *((verify,) if report.verify_command else ()),
     )
 
 
@@ -48,7 +51,7 @@ def head_markdown(report: Report, gate_id: str) -> str:
     name = "" if gate_id == "default" else f" ({prose(gate_id)})"
     parts = (
         f"### {report.icon} repro-gate{name} {prose(report.headline)}",
-        f"**{prose(report.cause) or prose(report.meaning)}**",
+        *_cause_lines(report),
         alert_markdown(report.alerts, report.alerts_total),
         table_markdown(report.overview),
         next_markdown(report),
@@ -57,10 +60,27 @@ def head_markdown(report: Report, gate_id: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def _cause_lines(report: Report) -> tuple[str, ...]:
+    """Why, where that is known, before what was seen of it."""
+    cause = prose(report.cause) or prose(report.meaning)
+    if not report.why:
+        return (f"**{cause}**",)
+    return f"**Cause: {prose(report.why)}**", cause
+
+
 def next_markdown(report: Report) -> str:
-    """The command to run next, ready to be copied."""
-    block = code_block(report.next_command)
-    return f"**Next:**\n\n{block}" if block else ""
+    """What to do next, each step with its command ready to be copied."""
+    if not report.next_steps:
+        return ""
+    return "\n\n".join(("**Next:**", *map(_step_markdown, report.next_steps)))
+
+
+def _step_markdown(step: NextStep) -> str:
+    text = f"- {prose(step.text)}"
+    block = code_block(step.command)
+    # two more columns: the block belongs to its item
+    indented = "\n".join(f"  {line}" for line in block.splitlines())
+    return f"{text}\n\n{indented}" if block else text
 
 
 def _footer(report: Report) -> str:

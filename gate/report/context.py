@@ -8,7 +8,15 @@ from gate.records.comparison import CostState, DeterminismCost
 from gate.records.runs import RunRecord
 from gate.records.verdict import BaselineFacts, Severity, Verdict
 from gate.report.layout import Cell, Limits, Row, Section, Table, facts_table, table_of
-from gate.report.wording import count, duration, interval, percent, short
+from gate.report.wording import (
+    CAUSE_TITLES,
+    count,
+    duration,
+    interval,
+    percent,
+    short,
+    suspect_words,
+)
 
 SHOWN_KNOBS: Final = 3
 
@@ -46,19 +54,20 @@ def deciders_section(verdict: Verdict, limits: Limits) -> Section | None:
 
 
 def diagnosis_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """Where two runs part first, and what that points to."""
+    """Where two results first differ, and what that points to."""
     found = verdict.diagnosis
     if found is None:
         return None
     facts = (
         ("First step", Cell("" if found.first_step is None else str(found.first_step))),
-        ("Stream", Cell(found.stream)),
-        ("Subject", Cell(found.subject, code=True)),
+        ("What differs first", Cell(CAUSE_TITLES[found.kind])),
+        ("Its name", Cell(found.subject, code=True)),
         ("Cause", Cell(found.cause)),
+        ("Suspects", Cell("; ".join(map(suspect_words, found.suspects)))),
         ("Remedy", Cell(found.remedy)),
     )
     table = facts_table(facts, limits.rows)
-    return Section(title="Diagnosis: where they part", table=table, leading=True)
+    return Section(title="Diagnosis: the first divergence", table=table, leading=True)
 
 
 def notices_section(verdict: Verdict, limits: Limits) -> Section | None:
@@ -76,9 +85,10 @@ def cost_words(cost: DeterminismCost) -> str:
     memory = "" if cost.memory_ratio is None else f", memory {percent(cost.memory_ratio)}"
     if cost.state is CostState.NOT_MEASURABLE or cost.time_ratio is None:
         return f"time not measurable: {cost.reason}{memory}"
-    words = f"time {percent(cost.time_ratio)} {interval(cost.low, cost.high)}".rstrip()
-    noise = " (within this machine's noise)" if cost.state is CostState.INCONCLUSIVE else ""
-    return f"{words}{noise}{memory}"
+    if cost.state is CostState.INCONCLUSIVE:
+        # a figure that the noise could have made is no answer; it stands among the details
+        return f"time not measurable here: the noise is larger than the effect{memory}"
+    return f"time {percent(cost.time_ratio)} {interval(cost.low, cost.high)}".rstrip() + memory
 
 
 def observing_words(verdict: Verdict) -> str:

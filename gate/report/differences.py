@@ -76,7 +76,7 @@ def _faults(name: str, comparison: Comparison, limits: Limits) -> Section | None
     rows: list[Row] = [
         (Cell(fault.metric, code=True), Cell(fault.reason)) for fault in comparison.series
     ]
-    rows += [(Cell("steps"), Cell(fault)) for fault in comparison.step_faults]
+    rows += [(Cell("steps"), Cell(fault.message)) for fault in comparison.step_faults]
     if not rows:
         return None
     table = table_of(("What", "Why"), rows, limits.deltas)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gate.records.verdict import NextStep
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
@@ -72,10 +74,12 @@ class Report:
     headline: str
     meaning: str
     cause: str
+    why: str
     alerts: tuple[Alert, ...]
     alerts_total: int
     overview: Table
-    next_command: str
+    next_steps: tuple[NextStep, ...]
+    verify_command: str
     facts: tuple[Row, ...]
     run_url: str
     sections: tuple[Section, ...]

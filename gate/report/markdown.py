@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gate.report.escape import code, prose
+from gate.report.escape import code, code_block, prose
 from gate.report.layout import Alert, Cell, Row, Section, Table
 
 CUT_NOTE = "*Cut here: the rest is in the report of the run.*"
@@ -59,6 +59,11 @@ def folded_together(title: str, sections: tuple[Section, ...]) -> Part:
     """Several sections that open on one click; the title lists them."""
     names = ", ".join(prose(section.title) for section in sections)
     return _fold(f"{prose(title)}: {names}", "\n\n".join(opened(one).text for one in sections))
+
+
+def folded_command(title: str, command: str) -> Part:
+    """A command that opens on a click."""
+    return _fold(prose(title), code_block(command))
 
 
 def _fold(summary: str, body: str) -> Part:

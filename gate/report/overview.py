@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gate.records.comparison import Comparison
+from gate.records.comparison import Comparison, EventKind
 from gate.records.evidence import MetricSource
-from gate.records.verdict import BaselineFacts, Outcome, SeriesSummary, Verdict
+from gate.records.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
 from gate.report.context import cost_words
 from gate.report.differences import worst_first
 from gate.report.layout import Cell, Row, Table, table_of
@@ -18,11 +18,12 @@ HEADLINE_PARTS = ("device", "torch", "cuda", "python")
 def overview(verdict: Verdict) -> Table:
     """One row a question; a question that was not asked says so."""
     rows: list[Row] = [
-        (Cell("Repeatable"), Cell(_repeat(verdict.repeat))),
+        (Cell("Repeatable"), Cell(_repeat(verdict))),
         (Cell(_baseline_question(verdict)), Cell(_baseline(verdict))),
     ]
     if verdict.base_run is not None:
-        rows.append((Cell("Same as base commit, run here"), Cell(_judged(verdict.base_run))))
+        answer = _answered(verdict.answers.base_run, verdict.base_run)
+        rows.append((Cell("Same as base commit, run here"), Cell(answer)))
     if verdict.baseline is not None or verdict.environment is not None:
         rows.append((Cell("Environment"), Cell(_environment(verdict))))
     if verdict.cost is not None:
@@ -42,11 +43,14 @@ def main_series(verdict: Verdict) -> SeriesSummary | None:
     return next(iter((*seen, *losses, *verdict.series)), None)
 
 
-def _repeat(repeat: Comparison | None) -> str:
+def _repeat(verdict: Verdict) -> str:
+    repeat = verdict.repeat
     if repeat is None:
         return f"{NEUTRAL} not compared"
-    if repeat.numerically_equal:
+    if verdict.answers.repeat is Answer.EQUAL:
         return f"{GOOD} yes, bit for bit: {_compared(repeat)}"
+    if repeat.numerically_equal:
+        return f"{BAD} no: the strict runs are equal, a default run is not"
     return f"{BAD} no: {_differing(repeat)}"
 
 
@@ -56,41 +60,72 @@ def _baseline_question(verdict: Verdict) -> str:
 
 
 def _baseline(verdict: Verdict) -> str:
+    answer = verdict.answers.baseline
+    if verdict.outcome is Outcome.BASELINE_CHANGE:
+        return _answered(answer, verdict.repeat)
     if verdict.baseline is not None:
-        # once the base commit was run here too, that decides and not the baseline
-        return _judged(verdict.baseline, outside=BAD if verdict.base_run is None else WATCH)
+        # once the base commit was run here too, a pass rests on that and not on the baseline
+        outside = WATCH if verdict.passes else BAD
+        return _answered(answer, verdict.baseline, outside=outside)
     missing = verdict.outcome is Outcome.NO_BASELINE
     return f"{NEUTRAL} {'none for this environment' if missing else 'not compared'}"
 
 
-def _judged(comparison: Comparison, *, outside: str = BAD) -> str:
-    if comparison.numerically_equal:
+def _answered(answer: Answer, comparison: Comparison | None, *, outside: str = BAD) -> str:
+    """The decision's own answer, and what was compared."""
+    if comparison is None or answer is Answer.NOT_COMPARED:
+        return f"{NEUTRAL} not compared"
+    if answer is Answer.EQUAL:
         return f"{GOOD} yes, bit for bit: {_compared(comparison)}"
-    if comparison.within_tolerance:
+    if answer is Answer.INSIDE:
         return f"{GOOD} within tolerance: {_differing(comparison)}"
-    return f"{outside} no: {_differing(comparison)}"
+    words = {
+        Answer.REFUSED: "within tolerance, but the policy wants equal bits",
+        Answer.NOT_COMPARABLE: "not comparable",
+    }
+    return f"{outside} {words.get(answer, 'no')}: {_differing(comparison)}"
 
 
 def _compared(comparison: Comparison) -> str:
     return ", ".join(
         (
             count(comparison.compared_points, "number"),
-            count(comparison.compared_steps, "step"),
+            _steps(comparison),
             count(comparison.compared_tensors, "tensor"),
         )
     )
 
 
+def _steps(comparison: Comparison) -> str:
+    """Steps whose parameters were compared, of all that were taken."""
+    taken = min(comparison.steps_expected, comparison.steps_observed)
+    if comparison.compared_steps == taken:
+        return count(taken, "step")
+    return f"{comparison.compared_steps:,} of {count(taken, 'step')} fingerprinted"
+
+
 def _differing(comparison: Comparison) -> str:
     if not comparison.something_compared:
         return "nothing could be compared"
+    where = _where(comparison)
     points, tensors = comparison.compared_points, comparison.compared_tensors
     words = f"{len(comparison.metrics):,} of {count(points, 'number')}{_worst(comparison)}"
     words += f", {len(comparison.tensors):,} of {count(tensors, 'tensor')} differ"
-    faults = len(comparison.series) + len(comparison.step_faults)
-    if faults:
-        words += f", {count(faults, 'series or step')} not matching"
-    return words if comparison.first_step is None else f"{words}, from step {comparison.first_step}"
+    return f"{where}; {words}" if where else words
+
+
+def _where(comparison: Comparison) -> str:
+    """The first divergence, and the first metric that shows it when that is another."""
+    first = comparison.first
+    if first is None:
+        return ""
+    if comparison.steps_expected != comparison.steps_observed and first.kind is EventKind.STEPS:
+        return f"{comparison.steps_observed:,} steps instead of {comparison.steps_expected:,}"
+    told = [first]
+    shown = {EventKind.LOSS, EventKind.METRIC, EventKind.METRIC_MISSING}
+    if first.kind not in shown:
+        told += [event for event in comparison.events if event.kind in shown][:1]
+    return ", ".join(f"{event.name} {event.where}" for event in told)
 
 
 def _worst(comparison: Comparison) -> str:

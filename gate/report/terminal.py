@@ -26,16 +26,28 @@ def verdict_view(verdict: Verdict, links: ReportLinks) -> RenderableType:
     report = assemble(verdict, links, TERMINAL_LIMITS)
     parts: list[RenderableType] = [
         Text(f"{report.icon} repro-gate {report.headline}", style=f"bold {_colour(verdict)}"),
+        *([Text(f"Cause: {clean(report.why)}")] if report.why else []),
         Text(clean(report.cause or report.meaning)),
         *map(_alert, report.alerts),
         _overview(report),
     ]
     parts += [section_view(section) for section in report.sections if section.leading]
     parts += _facts(report)
-    command = _next_lines(report.next_command)
-    if command:
-        parts += [Text("\nNext:", style="bold"), *map(Text, command)]
     return Group(*parts)
+
+
+def next_text(verdict: Verdict, links: ReportLinks) -> str:
+    """What to do next; print it unwrapped, since a line end inside quotes changes a command."""
+    report = assemble(verdict, links, TERMINAL_LIMITS)
+    lines: list[str] = []
+    for step in report.next_steps:
+        lines += textwrap.wrap(
+            clean(step.text), COMMAND_WIDTH, initial_indent="- ", subsequent_indent="  "
+        )
+        lines += _command_lines(step.command)
+    verify = _command_lines(report.verify_command)
+    told = ["\nNext:", *lines] if lines else []
+    return "\n".join([*told, *(["\nVerify:", *verify] if verify else [])])
 
 
 def _colour(verdict: Verdict) -> str:
@@ -62,7 +74,7 @@ def _facts(report: Report) -> list[RenderableType]:
     return [Text(""), *(Text(line, style="dim", overflow="fold") for line in lines)]
 
 
-def _next_lines(command: str) -> list[str]:
+def _command_lines(command: str) -> list[str]:
     """The command in lines that fit and can be copied together.
 
     A command with quotes stays as it is: a line end inside them would change it.

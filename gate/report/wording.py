@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from gate.records.verdict import Outcome, Verdict
+from gate.records.comparison import EventKind
+from gate.records.verdict import Diagnosis, Outcome, Suspect, Verdict
 from gate.report.escape import NOTHING
 
 SHORT_DIGEST = 12
@@ -62,6 +63,25 @@ WORDS: Mapping[Outcome, OutcomeWords] = MappingProxyType(
 )
 
 
+CAUSE_TITLES: Mapping[EventKind, str] = MappingProxyType(
+    {
+        EventKind.ENVIRONMENT: "environment",
+        EventKind.STEPS: "number of steps",
+        EventKind.STRUCTURE: "parameters of the optimizer",
+        EventKind.INITIAL: "initial weights",
+        EventKind.RANDOM: "random state",
+        EventKind.BATCH: "data",
+        EventKind.LOSS: "forward pass",
+        EventKind.GRADIENTS: "backward pass",
+        EventKind.PARAMETERS: "update of the weights",
+        EventKind.OPTIMIZER: "state of the optimizer",
+        EventKind.METRIC: "metric",
+        EventKind.METRIC_MISSING: "metric that one side lacks",
+        EventKind.STATE: "state at the end",
+    }
+)
+
+
 def icon(verdict: Verdict) -> str:
     """One character for the outcome; a new baseline passes, but wants to be looked at."""
     if verdict.outcome is Outcome.ERROR:
@@ -76,6 +96,26 @@ def headline(verdict: Verdict) -> str:
     if verdict.outcome is Outcome.ERROR:
         return "could not check"
     return f"{'passed' if verdict.passes else 'failed'}: {WORDS[verdict.outcome].title}"
+
+
+def why_words(diagnosis: Diagnosis | None) -> str:
+    """The cause in one line: what differs first, at which step, by which line, or nothing."""
+    if diagnosis is None:
+        return ""
+    step = "at the end" if diagnosis.first_step is None else f"at step {diagnosis.first_step}"
+    told = f"{CAUSE_TITLES[diagnosis.kind]}, {step}"
+    if diagnosis.subject != diagnosis.kind:
+        told += f" ({diagnosis.subject})"
+    if diagnosis.optimizer_settings:
+        told += f"; the optimizer's {', '.join(diagnosis.optimizer_settings)} changed"
+    if diagnosis.suspects:
+        told += f"; {suspect_words(diagnosis.suspects[0])}"
+    return f"{told}: {diagnosis.cause.partition('. ')[0]}"
+
+
+def suspect_words(suspect: Suspect) -> str:
+    """A line that would explain a difference."""
+    return f"{suspect.place} draws or seeds {suspect.call} (step {suspect.step})"
 
 
 def percent(ratio: float) -> str:

@@ -108,7 +108,7 @@ def _entry_name(entry: BaselineEntry) -> str:
     """An entry by its environment and training; the digest tells those apart that look alike."""
     parts = entry.environment.parts
     shown = ", ".join(parts.get(name, "none")[:40] for name in NAMED_PARTS)
-    identity = {"parts": parts, "training": entry.training_digest}
+    identity = {"parts": parts, "training": entry.training}
     return f"{shown} ({sha256_hex(canonical_json(identity))[:8]})"
 
 

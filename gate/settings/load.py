@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from pydantic import ValidationError
 
@@ -57,14 +58,28 @@ def settings_digest(settings: GateSettings) -> str:
 
 
 def training_digest(settings: GateSettings) -> str:
-    """SHA-256 over what changes the numbers of a training, and nothing else.
+    """SHA-256 over `training_settings`: equal for settings whose results may be compared."""
+    return sha256_hex(canonical_json(training_settings(settings)))
 
-    Results made under two different digests are not comparable: another command, step count,
-    seed, thread count or variable is another experiment. Settings at their default are left out,
-    so that a new key in a later version leaves every committed baseline comparable.
+
+def training_settings(settings: GateSettings) -> dict[str, str]:
+    """What changes the numbers of a training, and nothing else: each key with its value as JSON.
+
+    Results made under others are not comparable: another command, step count, seed, thread count
+    or variable is another experiment. Settings at their default are left out, so that a new key in
+    a later version leaves every committed baseline comparable.
     """
     train = settings.train.model_dump(
         mode="json", exclude_defaults=True, exclude={"timeout_seconds", "output_limit_bytes"}
     )
     determinism = settings.determinism.parts_of_the_experiment()
-    return sha256_hex(canonical_json({"train": train, "determinism": determinism}))
+    return dict(_flat({"train": train, "determinism": determinism}, ""))
+
+
+def _flat(value: object, path: str) -> Iterator[tuple[str, str]]:
+    """Keys with dots between them; a list is one value, since its order matters."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _flat(item, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, json.dumps(value, sort_keys=True)

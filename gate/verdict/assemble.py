@@ -9,7 +9,7 @@ from datetime import datetime
 from gate.errors import GateError
 from gate.records.baseline import BaselineEntry
 from gate.records.census import CensusReport
-from gate.records.comparison import Comparison
+from gate.records.comparison import Comparison, ToleranceUse
 from gate.records.evidence import EvidenceSet, MetricSeries
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation
@@ -22,9 +22,9 @@ from gate.records.verdict import (
     Severity,
     Verdict,
 )
-from gate.verdict import findings, operators
-from gate.verdict.lattice import Decision, Facts, decide
-from gate.verdict.next_step import next_command
+from gate.verdict import blind_spots, findings, operators
+from gate.verdict.lattice import Decision, Facts
+from gate.verdict.next_step import after_fault, next_steps, place_of
 from gate.verdict.tampering import tampering
 
 MAX_SERIES = 20
@@ -37,31 +37,34 @@ class Assessment:
 
     evidence: EvidenceSet
     facts: Facts
+    decision: Decision
     entry: BaselineEntry | None
     diagnosis: Diagnosis | None
     default_repeat: Comparison | None
     isolation: Isolation
     settings_digest: str
+    proposed: bool = True
+    tolerances: tuple[ToleranceUse, ...] = ()
+    rare_faults: tuple[str, ...] = ()
     census: CensusReport | None = None
 
 
 def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
-    """Decide, collect the findings, and close the verdict."""
-    evidence, facts = assessment.evidence, assessment.facts
-    decision = decide(facts)
+    """Collect the findings and close the verdict."""
+    evidence, facts, decision = assessment.evidence, assessment.facts, assessment.decision
     run = evidence.labelled("strict")[0]
     about_baseline = _about_baseline(assessment, request)
-    config = request.repository_path(request.config_name)
     return Verdict(
         outcome=decision.outcome,
         passes=decision.passes,
         cause=decision.cause,
-        next_command=next_command(
+        next_steps=next_steps(
             decision.outcome,
+            place_of(request),
             passes=decision.passes,
-            config=config,
-            out=str(request.shown_out),
             over_budget=decision.over_budget,
+            proposed=assessment.proposed,
+            diagnosis=assessment.diagnosis,
         ),
         commit=evidence.commit,
         base_commit=evidence.base_commit,
@@ -69,6 +72,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         changed_files=evidence.changed_files,
         settings_from=request.settings_from,
         isolation=assessment.isolation.described,
+        answers=decision.answers,
         findings=_findings(assessment, request, decision, about_baseline),
         repeat=facts.repeat,
         baseline=facts.baseline,
@@ -86,6 +90,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         runs=tuple(each.run for each in evidence.runs),
         not_exercised=(
             *findings.not_exercised(run),
+            *assessment.rare_faults,
             *operators.beyond_the_flag(assessment.census),
         ),
         census=assessment.census,
@@ -123,6 +128,8 @@ def _findings(
     )
     return (
         *findings.dirty_tree(evidence),
+        *blind_spots.tolerances(assessment.tolerances, run),
+        *blind_spots.unused_settings(run, facts.settings.compare.allow_not_finite),
         *findings.changed_by_pull_request(changed_files, new_baseline),
         *findings.told_runs(told=request.told_runs, from_fork=request.from_fork),
         *findings.settings_origin(request.settings_from, pull_request=request.pull_request),
@@ -160,12 +167,11 @@ def _summary(series: MetricSeries) -> SeriesSummary:
 
 def error_verdict(request: GateRequest, commit: str, created_at: str, fault: GateError) -> Verdict:
     """The verdict when a fault kept the gate from looking: never a pass, never a divergence."""
-    config = request.repository_path(request.config_name)
     return Verdict(
         outcome=Outcome.ERROR,
         passes=False,
         cause=fault.message,
-        next_command=next_command(Outcome.ERROR, passes=False, config=config, out=""),
+        next_steps=after_fault(fault, place_of(request)),
         commit=commit,
         base_commit=request.base_commit,
         created_at=created_at,

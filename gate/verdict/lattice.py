@@ -6,28 +6,33 @@ still see, is the training repeatable, and only then what it is compared with.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from gate.records.comparison import Comparison, CostState, DeterminismCost, TensorChange
+from gate.records.comparison import Comparison, CostState, DeterminismCost
 from gate.records.settings import GateSettings
-from gate.records.verdict import CanaryProbe, Outcome
+from gate.records.verdict import Answer, Answers, CanaryProbe, NotFinite, Outcome
+from gate.verdict import causes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
     """All that an outcome depends on.
 
-    `baseline` compares the first strict run with the chosen entry; `proposed` compares it with the
-    entry that the pull request itself brings; `base_run` and `base_repeat` compare head with base
-    and base with base on this machine.
+    `repeat` compares the two strict runs, `like_strict` the first of them with every other run that
+    does the same work. `baseline` compares the first strict run
+    with the chosen entry; `other_settings` names the settings that the entry was recorded with
+    another value of. `proposed` compares it with the entry that the pull request itself brings;
+    `base_run` and `base_repeat` compare head with base and base with base on this machine.
     """
 
     settings: GateSettings
     repeat: Comparison
     canary: tuple[CanaryProbe, ...]
-    not_finite: tuple[str, int, str] | None = None
+    not_finite: NotFinite | None = None
+    like_strict: tuple[Comparison, ...] = ()
     baseline: Comparison | None = None
     same_training: bool = True
+    other_settings: tuple[str, ...] = ()
     proposed: Comparison | None = None
     base_run: Comparison | None = None
     base_repeat: Comparison | None = None
@@ -36,14 +41,17 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """An outcome, whether it passes, and the one sentence that says why.
+    """An outcome, whether it passes, the one sentence that says why, and each question's answer.
 
-    `over_budget` tells that nothing but the price of determinism keeps it from passing.
+    `over_budget` tells that nothing but the price of determinism keeps it from passing. `decided`
+    is the comparison that the outcome rests on: what a diagnosis is made of.
     """
 
     outcome: Outcome
     passes: bool
     cause: str
+    answers: Answers = field(default_factory=Answers)
+    decided: Comparison | None = None
     over_budget: bool = False
 
 
@@ -52,7 +60,7 @@ def decide(facts: Facts) -> Decision:
 
     What determinism costs is asked last: it can stop a pass, and never turns into one.
     """
-    decision = _judge(facts)
+    decision = replace(_judge(facts), answers=_answers(facts))
     return _priced(decision, facts) if decision.passes else decision
 
 
@@ -66,15 +74,16 @@ def _priced(decision: Decision, facts: Facts) -> Decision:
         f"{decision.cause}; but determinism costs at least {(cost.low - 1) * 100:.1f} % step "
         f"time, and cost.budget_percent allows {settings.budget_percent:g} %"
     )
-    return Decision(outcome=decision.outcome, passes=False, cause=cause, over_budget=True)
+    return replace(decision, passes=False, cause=cause, over_budget=True)
 
 
 def _judge(facts: Facts) -> Decision:
     blocked = _error(facts)
     if blocked:
         return _fail(Outcome.ERROR, blocked)
-    if not facts.repeat.numerically_equal:
-        return _fail(Outcome.NONDETERMINISTIC, _where_runs_differ(facts.repeat))
+    apart = _not_repeatable(facts)
+    if apart is not None:
+        return apart
     if facts.proposed is not None and facts.proposed.numerically_equal:
         return _baseline_change(facts)
     if facts.baseline is None:
@@ -83,26 +92,31 @@ def _judge(facts: Facts) -> Decision:
             "two strict runs are equal, but there is no baseline to compare them with",
         )
     if not facts.same_training:
-        return _fail(
-            Outcome.NOT_COMPARABLE,
-            "the baseline was recorded with another command, seed, step or thread count",
-        )
+        return _fail(Outcome.NOT_COMPARABLE, causes.other_settings(facts.other_settings))
     return _against_baseline(facts, facts.baseline)
 
 
-def _fail(outcome: Outcome, cause: str) -> Decision:
-    return Decision(outcome=outcome, passes=False, cause=cause)
+def _not_repeatable(facts: Facts) -> Decision | None:
+    if not facts.repeat.numerically_equal:
+        return _fail(Outcome.NONDETERMINISTIC, causes.runs_differ(facts.repeat), facts.repeat)
+    for other in facts.like_strict:
+        if not other.numerically_equal:
+            return _fail(Outcome.NONDETERMINISTIC, causes.one_run_differs(other), other)
+    return None
 
 
-def _pass(outcome: Outcome, cause: str) -> Decision:
-    return Decision(outcome=outcome, passes=True, cause=cause)
+def _fail(outcome: Outcome, cause: str, decided: Comparison | None = None) -> Decision:
+    return Decision(outcome=outcome, passes=False, cause=cause, decided=decided)
+
+
+def _pass(outcome: Outcome, cause: str, decided: Comparison | None = None) -> Decision:
+    return Decision(outcome=outcome, passes=True, cause=cause, decided=decided)
 
 
 def _error(facts: Facts) -> str:
     """Why nothing can be said, or the empty text."""
     if facts.not_finite is not None:
-        name, step, value = facts.not_finite
-        return f"metric {name} is {value} at step {step}: such a number can never pass"
+        return causes.not_finite(facts.not_finite)
     if not facts.repeat.something_compared and not facts.repeat.differs:
         return "nothing was compared: the runs have no metric or no tensor in common"
     if not facts.canary:
@@ -116,99 +130,122 @@ def _error(facts: Facts) -> str:
     return ""
 
 
-def _where_runs_differ(repeat: Comparison) -> str:
-    if repeat.first_step is not None:
-        return f"two strict runs of the same commit differ from step {repeat.first_step} on"
-    return "two strict runs of the same commit end in different states"
-
-
 def _baseline_change(facts: Facts) -> Decision:
     cause = "the pull request brings a new baseline, and this run reproduces it bit for bit"
     passes = facts.settings.policy.allow_baseline_change
     if not passes:
         cause += "; the policy does not let that pass"
-    return Decision(outcome=Outcome.BASELINE_CHANGE, passes=passes, cause=cause)
+    return Decision(
+        outcome=Outcome.BASELINE_CHANGE, passes=passes, cause=cause, decided=facts.proposed
+    )
 
 
 def _against_baseline(facts: Facts, baseline: Comparison) -> Decision:
     if baseline.numerically_equal:
-        return _pass(Outcome.REPRODUCED, "equal to the baseline, bit for bit")
-    if baseline.comparable_environment and not _same_things(baseline):
-        return _fail(Outcome.NOT_COMPARABLE, _what_is_not_common(baseline))
+        return _pass(Outcome.REPRODUCED, "equal to the baseline, bit for bit", baseline)
+    if baseline.comparable_environment and not baseline.comparable:
+        return _fail(Outcome.NOT_COMPARABLE, causes.not_common(baseline), baseline)
     if baseline.comparable_environment and _inside(baseline, facts.settings):
-        return _within(facts, "inside the tolerance of the baseline")
+        return _within(facts, f"inside the tolerance of the baseline{causes.worst(baseline)}")
     if baseline.same_environment:
-        return _fail(Outcome.CODE_DRIFT, _drift(baseline, "the baseline of this environment"))
+        cause = causes.drift(baseline, "the baseline of this environment")
+        return _fail(Outcome.CODE_DRIFT, cause, baseline)
     return _environment_moved(facts, baseline)
 
 
 def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
-    """The baseline cannot decide; the base commit on this very machine can."""
+    """The baseline cannot decide; the base commit on this very machine can, as far as it goes.
+
+    It cannot where software moved that a pull request may bring: the base ran with the same new
+    packages here, so that it agrees with the head says nothing of what they did.
+    """
     moved = ", ".join(change.part for change in baseline.environment)
-    if facts.base_run is None:
-        return _fail(
-            Outcome.ENVIRONMENT_DRIFT,
+    base = facts.base_run
+    if base is None:
+        return _environment_drift(
             f"differs from the baseline, and so does the environment ({moved}): without a run of "
             "the base commit here nobody can tell which of the two did it",
+            baseline,
         )
     if facts.base_repeat is None or not facts.base_repeat.numerically_equal:
-        return _fail(
-            Outcome.ENVIRONMENT_DRIFT,
+        return _environment_drift(
             f"the environment moved ({moved}) and the base commit does not repeat itself here",
+            baseline,
         )
-    if facts.base_run.numerically_equal:
-        return _within(
-            facts, f"the environment moved ({moved}); equal to the base commit run on this machine"
-        )
-    if _same_things(facts.base_run) and _inside(facts.base_run, facts.settings):
-        return _within(
-            facts,
-            f"the environment moved ({moved}); inside tolerance of the base commit run here",
-        )
-    return _fail(Outcome.CODE_DRIFT, _drift(facts.base_run, "the base commit run on this machine"))
+    agrees = base.numerically_equal
+    if not agrees and not (base.comparable and _inside(base, facts.settings)):
+        cause = causes.drift(base, "the base commit run on this machine")
+        return _fail(Outcome.CODE_DRIFT, cause, base)
+    if baseline.software_moved:
+        return _environment_drift(causes.software_moved(baseline, moved), baseline)
+    how = "equal to" if agrees else "inside tolerance of"
+    return _within(
+        facts, f"the environment moved ({moved}); {how} the base commit run on this machine"
+    )
+
+
+def needs_base_run(baseline: Comparison, settings: GateSettings) -> bool:
+    """Whether the outcome hangs on a run of the base commit: the environment moved, and more."""
+    if baseline.numerically_equal or baseline.same_environment:
+        return False
+    settled = not baseline.comparable or _inside(baseline, settings)
+    return not (baseline.comparable_environment and settled)
+
+
+def _environment_drift(cause: str, baseline: Comparison) -> Decision:
+    return _fail(Outcome.ENVIRONMENT_DRIFT, cause, baseline)
 
 
 def _within(facts: Facts, cause: str) -> Decision:
+    decided = facts.base_run or facts.baseline
     if facts.settings.policy.require_bitwise:
-        return _fail(Outcome.WITHIN_TOLERANCE, f"{cause}, but the policy wants equal bits")
-    return _pass(Outcome.WITHIN_TOLERANCE, cause)
-
-
-def _same_things(comparison: Comparison) -> bool:
-    steps_alike = not any("expected" in fault for fault in comparison.step_faults)
-    return comparison.comparable and steps_alike
+        cause = f"{cause}, but the policy wants equal bits"
+        return _fail(Outcome.WITHIN_TOLERANCE, cause, decided)
+    return _pass(Outcome.WITHIN_TOLERANCE, cause, decided)
 
 
 def _inside(comparison: Comparison, settings: GateSettings) -> bool:
     """Metrics within tolerance; tensors too, unless a tolerance was given and the settings agree.
 
     Weights cannot stay equal where metrics may move, but a gate without any tolerance is exact.
+    What has another type or shape is another model, however near its numbers are.
     """
     compare = settings.compare
     tensors_may_differ = bool(compare.tolerances) and compare.tensors_within_tolerance
     tensors_differ = bool(comparison.tensors or comparison.step_faults)
-    return comparison.within_tolerance and (tensors_may_differ or not tensors_differ)
+    return (
+        comparison.metrics_within
+        and not comparison.retyped
+        and (tensors_may_differ or not tensors_differ)
+    )
 
 
-def _what_is_not_common(comparison: Comparison) -> str:
-    if comparison.series:
-        fault = comparison.series[0]
-        return f"metric {fault.metric}: {fault.reason}"
-    for delta in comparison.tensors:
-        if delta.kind is not TensorChange.CHANGED:
-            word = "missing" if delta.kind is TensorChange.MISSING else "not in the baseline"
-            return f"tensor {delta.name} is {word}"
-    return next(iter(comparison.step_faults), "nothing in common")
+def _answers(facts: Facts) -> Answers:
+    """What each question came to, by the rules of this page: what a report shows."""
+    settings = facts.settings
+    repeats = facts.repeat.numerically_equal and all(
+        one.numerically_equal for one in facts.like_strict
+    )
+    against = facts.baseline
+    if facts.proposed is not None and facts.proposed.numerically_equal:
+        against = facts.proposed
+    baseline = _answer(against, settings)
+    if against is facts.baseline and not facts.same_training and against is not None:
+        baseline = Answer.NOT_COMPARABLE
+    return Answers(
+        repeat=Answer.EQUAL if repeats else Answer.OUTSIDE,
+        baseline=baseline,
+        base_run=_answer(facts.base_run, settings),
+    )
 
 
-def _drift(comparison: Comparison, against: str) -> str:
-    outside = [delta for delta in comparison.metrics if not delta.within]
-    if outside:
-        first = min(outside, key=lambda delta: delta.step)
-        return (
-            f"differs from {against}: {first.metric} at step {first.step} is {first.observed}, "
-            f"expected {first.expected}"
-        )
-    if comparison.tensors:
-        return f"differs from {against} in {len(comparison.tensors)} tensor(s)"
-    return f"differs from {against}: {next(iter(comparison.step_faults), '')}"
+def _answer(comparison: Comparison | None, settings: GateSettings) -> Answer:
+    if comparison is None:
+        return Answer.NOT_COMPARED
+    if comparison.numerically_equal:
+        return Answer.EQUAL
+    if not comparison.comparable:
+        return Answer.NOT_COMPARABLE
+    if not _inside(comparison, settings):
+        return Answer.OUTSIDE
+    return Answer.REFUSED if settings.policy.require_bitwise else Answer.INSIDE

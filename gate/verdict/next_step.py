@@ -1,26 +1,173 @@
-"""The exact next command for each outcome."""
+"""What a person should do next, for each outcome: the cause first, then what may be accepted."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from gate.records.verdict import Outcome
+from gate.errors import GateError
+from gate.records.request import GateRequest
+from gate.records.verdict import Diagnosis, NextStep, Outcome
 
-ACCEPT = (Outcome.NO_BASELINE, Outcome.CODE_DRIFT, Outcome.NOT_COMPARABLE)
+PROPOSAL = "proposed-baseline.json"
+LOOK = "Look at what this change does to the training, and undo it."
 
 
-def next_command(
-    outcome: Outcome, *, passes: bool, config: str, out: str, over_budget: bool = False
-) -> str:
-    """What to type next, or the empty text after a pass."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where the reader stands: files and commits as they can be named there.
+
+    `baseline` is the baseline's path in the repository. `on_runner`: the output folder is gone
+    when the job has ended, but for what the workflow uploads.
+    """
+
+    config: str
+    out: str
+    baseline: str
+    base_commit: str
+    on_runner: bool
+
+
+def place_of(request: GateRequest) -> Place:
+    """The place that a request's reports are read at."""
+    return Place(
+        config=request.repository_path(request.config_name),
+        out=str(request.shown_out),
+        baseline=request.repository_path(request.settings.baseline.path),
+        base_commit=request.base_commit or "",
+        on_runner=request.on_runner,
+    )
+
+
+def next_steps(
+    outcome: Outcome,
+    place: Place,
+    *,
+    passes: bool,
+    over_budget: bool = False,
+    proposed: bool = True,
+    diagnosis: Diagnosis | None = None,
+) -> tuple[NextStep, ...]:
+    """The steps, in the order in which they should be tried; nothing after a pass.
+
+    `proposed` says whether this call proposed a baseline that could be accepted.
+    """
     if passes:
-        return ""
-    settings = f"--config {shlex.quote(config)}"
+        return ()
     if over_budget:
-        return f"repro-gate cost --attribute {settings}"
-    if outcome in ACCEPT or outcome is Outcome.ENVIRONMENT_DRIFT:
-        return (
-            f"repro-gate baseline accept {settings} --out {shlex.quote(out)} "
-            "--reason 'why the result moved'"
+        return (_step("See which setting costs it:", f"repro-gate cost --attribute {_at(place)}"),)
+    steps = _STEPS[outcome](place, diagnosis)
+    return tuple(step for step in steps if proposed or not step.accepts)
+
+
+def _step(text: str, command: str = "", *, accepts: bool = False) -> NextStep:
+    return NextStep(text=text, command=command, accepts=accepts)
+
+
+def _at(place: Place) -> str:
+    return f"--config {shlex.quote(place.config)}"
+
+
+def _accept(place: Place, when: str, reason: str = "") -> NextStep:
+    """How to take the new result over: from the artifact on a pull request, else by command."""
+    if place.on_runner:
+        text = (
+            f"{when}: download {PROPOSAL} from this run's artifacts, and commit it as "
+            f"{place.baseline} in this pull request."
         )
-    return f"repro-gate gate {settings} --verbose"
+        return _step(text, accepts=True)
+    command = (
+        f"repro-gate baseline accept {_at(place)} --out {shlex.quote(place.out)} "
+        f"--reason {shlex.quote(reason)}"
+    )
+    gap = "" if reason else " (say why it moves as the reason)"
+    return _step(
+        f"{when}: accept it as the new baseline{gap}, and commit that.", command, accepts=True
+    )
+
+
+def _look(diagnosis: Diagnosis | None) -> str:
+    return f"Not meant: {diagnosis.remedy if diagnosis is not None else LOOK}"
+
+
+def _no_baseline(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+    return (_accept(place, "If this result is the one to keep", "first baseline"),)
+
+
+def _code_drift(place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
+    return (_step(_look(diagnosis)), _accept(place, "Meant"))
+
+
+def _environment_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+    found = []
+    if not place.base_commit:
+        how = "check out with fetch-depth: 0" if place.on_runner else "name the base with --base"
+        found.append(
+            _step(f"To tell code from environment: {how}, so that it can be run here too.")
+        )
+    found.append(
+        _step(
+            "Not meant: go back to the packages, driver or image that the baseline was made with."
+        )
+    )
+    return (*found, _accept(place, "Meant"))
+
+
+def _not_comparable(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+    return (
+        _step("Not meant: take back what changed the settings, steps, metrics or tensors."),
+        _accept(place, "Meant"),
+    )
+
+
+def _nondeterministic(place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
+    found = [_step(diagnosis.remedy if diagnosis is not None else LOOK)]
+    if place.base_commit:
+        found.append(
+            _step(
+                "Was it so before this change? Gate the base commit:",
+                f"repro-gate gate {_at(place)} --commit {place.base_commit[:12]}",
+            )
+        )
+    return tuple(found)
+
+
+def _within(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+    return (_step(f"Not meant: {LOOK}"), _accept(place, "Meant"))
+
+
+def _baseline_change(_place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+    return (
+        _step(
+            "The policy wants new baselines apart from other changes: policy.allow_baseline_change."
+        ),
+    )
+
+
+def _error(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+    return (_step("To see what is missing on this machine:", f"repro-gate doctor {_at(place)}"),)
+
+
+def after_fault(fault: GateError, place: Place) -> tuple[NextStep, ...]:
+    """What to do when the check itself failed: the fault's own hint first."""
+    hint = (_step(fault.hint),) if fault.hint else ()
+    return (*hint, *_error(place, None))
+
+
+def _reproduced(_place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+    return ()
+
+
+Steps = Callable[[Place, Diagnosis | None], tuple[NextStep, ...]]
+_STEPS: dict[Outcome, Steps] = {
+    Outcome.REPRODUCED: _reproduced,
+    Outcome.WITHIN_TOLERANCE: _within,
+    Outcome.CODE_DRIFT: _code_drift,
+    Outcome.ENVIRONMENT_DRIFT: _environment_drift,
+    Outcome.BASELINE_CHANGE: _baseline_change,
+    Outcome.NO_BASELINE: _no_baseline,
+    Outcome.NOT_COMPARABLE: _not_comparable,
+    Outcome.NONDETERMINISTIC: _nondeterministic,
+    Outcome.ERROR: _error,
+}

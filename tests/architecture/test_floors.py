@@ -117,8 +117,8 @@ def test_package_file_holds_a_docstring_and_nothing_else(path: Path) -> None:
     sorted([*MODULES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]),
     ids=lambda path: str(path.relative_to(ROOT)),
 )
-def test_no_file_is_above_300_lines(path: Path) -> None:
-    assert len(path.read_text("utf-8").splitlines()) <= 300
+def test_no_file_is_above_400_lines(path: Path) -> None:
+    assert len(path.read_text("utf-8").splitlines()) <= 400
 
 
 def test_every_room_has_a_floor() -> None:

@@ -5,8 +5,11 @@ from evidence_cases import COMMIT, CREATED_AT, PARTS, evidence_of, evidence_set_
 
 from gate.baseline.record import propose_entry, read_baseline, with_entry, with_knob_costs
 from gate.baseline.select import Relation, select_entry
+from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
+from gate.codec.json_text import canonical_json
 from gate.comparison.compare import compare_results
+from gate.comparison.finiteness import first_not_finite
 from gate.errors import BaselineError, DocumentError
 from gate.records.baseline import Baseline, BaselineEntry, KnobCost, KnobCosts
 from gate.records.comparison import CostState
@@ -14,7 +17,8 @@ from gate.records.evidence import Environment, RunEvidence
 from gate.records.measurement import CostDocument, KnobPrice, KnobState, Price, Provenance
 
 COMPARE = settings_of().compare
-TRAINING = "3" * 64
+TRAINING = {"train.max_steps": "3", "train.seed": "1"}
+DIGEST = sha256_hex(canonical_json(TRAINING))
 
 
 def _entry(
@@ -25,23 +29,29 @@ def _entry(
     run = run or evidence_of()
     repeat = compare_results(run, again or run, COMPARE, ("strict-1", "strict-2"))
     evidence = evidence_set_of(run, changed_files=changed_files)
-    return propose_entry(evidence, run, repeat, reason="because")
+    return propose_entry(
+        evidence,
+        repeat,
+        training=TRAINING,
+        not_finite=first_not_finite((run,), COMPARE.allow_not_finite),
+        reason="because",
+    )
 
 
 def test_an_entry_says_what_it_was_made_from() -> None:
     entry = _entry()
-    assert (entry.commit, entry.reason, entry.training_digest) == (COMMIT, "because", TRAINING)
+    assert (entry.commit, entry.reason, entry.training) == (COMMIT, "because", TRAINING)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_number_that_is_not_finite_enters_no_baseline(value: float) -> None:
-    with pytest.raises(BaselineError, match=r"metric guest.loss is (nan|inf) at step 2"):
+    with pytest.raises(BaselineError, match=r"guest.loss holds (nan|inf) at step 2"):
         _entry(evidence_of(values=(1.0, value)))
 
 
 def test_a_run_that_does_not_repeat_enters_no_baseline() -> None:
     with pytest.raises(BaselineError, match="the two strict runs are not equal"):
-        _entry(evidence_of(), evidence_of(weights=b"other"))
+        _entry(evidence_of(), evidence_of(weights=b"WEIGHTS"))
 
 
 def test_a_dirty_tree_enters_no_baseline() -> None:
@@ -79,7 +89,7 @@ def _knob(name: str, price: Price | None, state: KnobState = KnobState.NEEDED) -
     return KnobPrice(knob=name, price=price, state=state, reason="why")
 
 
-def _cost(*knobs: KnobPrice, training: str = TRAINING) -> CostDocument:
+def _cost(*knobs: KnobPrice, training: str = DIGEST) -> CostDocument:
     return CostDocument(
         provenance=Provenance(
             commit=COMMIT,
@@ -116,7 +126,7 @@ def test_what_knobs_cost_is_noted_and_outlives_a_new_result() -> None:
     assert noted["cpu"].knob_costs == KnobCosts(
         measured_at=CREATED_AT, knobs=(KnobCost(knob="threads", ratio=1.2, low=1.2, high=1.2),)
     )
-    again = with_entry(Baseline(entries=(noted["cpu"],)), _entry(evidence_of(weights=b"other")))
+    again = with_entry(Baseline(entries=(noted["cpu"],)), _entry(evidence_of(weights=b"WEIGHTS")))
     assert again.entries[0].knob_costs == noted["cpu"].knob_costs
     assert again.entries[0].checkpoint != noted["cpu"].checkpoint
 
@@ -127,7 +137,7 @@ def test_prices_of_another_training_are_noted_nowhere() -> None:
 
 
 def test_an_entry_of_another_training_is_dropped() -> None:
-    old = _entry().model_copy(update={"training_digest": "4" * 64})
+    old = _entry().model_copy(update={"training": {"train.max_steps": "4"}})
     assert with_entry(Baseline(entries=(old,)), _entry()).entries == (_entry(),)
 
 
@@ -161,8 +171,9 @@ def test_no_entries_choose_nothing() -> None:
 
 
 def test_an_entry_of_another_training_is_chosen_only_to_say_so() -> None:
-    old = _entry().model_copy(update={"training_digest": "4" * 64})
+    old = _entry().model_copy(update={"training": {"train.max_steps": "4"}})
     found = select_entry(Baseline(entries=(old,)), Environment(parts=PARTS), TRAINING, ())
     assert not found.same_training
+    assert found.other_settings == ("train.max_steps", "train.seed")
     both = Baseline(entries=(old, _entry()))
     assert select_entry(both, Environment(parts=PARTS), TRAINING, ()).same_training

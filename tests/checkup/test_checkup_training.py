@@ -97,7 +97,7 @@ def _entry(**parts: str) -> BaselineEntry:
     return BaselineEntry(
         commit="a" * 40,
         recorded_at="2026-11-21T12:00:00+00:00",
-        training_digest="0" * 64,
+        training={},
         environment=Environment(parts=parts),
         metrics=(),
         steps=(),

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import json
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gate.codec.strict_yaml import parse_yaml
 from gate.errors import SettingsError
@@ -24,7 +28,14 @@ def test_an_empty_file_is_an_empty_mapping() -> None:
         (b"\xff\xfe\xfa", "f: not "),
         (b"1: x\n", "f: line 1: a key must be text (put it in quotes)"),
         (b"a: 2026-01-01\n", "f: line 1: unsupported value of type date: quote it"),
-        (b"a: !!python/object:os.system x\n", "f: line 1: unsupported value: "),
+        (b"a: !!python/object:os.system x\n", "f: line 1: a tag (tag:yaml.org,2002:python/obj"),
+        (b'a: !!bool "##[add-mask]e"\n', "f: line 1: a tag (tag:yaml.org,2002:bool) is not"),
+        (b'a: !!int ""\n', "f: line 1: a tag (tag:yaml.org,2002:int) is not allowed"),
+        (b"a: ! x\n", "f: line 1: a tag (!) is not allowed"),
+        (b"x: " + b"[" * 2000, "f: line 1: nested deeper than 40 levels"),
+        (b"a: 0x" + b"f" * 20_000, "f: line 1: a number of more than 40 signs: quote it"),
+        (b'a: "\\UFFFFFFFF"\n', "f: not valid YAML: an escape that stands for no character"),
+        (b'a: "\\uD800"\n', "f: line 1: half of a surrogate pair, which is no text"),
         (b"[1]: x\n", "f: line 1: a key must be text (put it in quotes)"),
         (b"a: 2026-99-99\n", "f: line 1: unsupported value: "),
     ],
@@ -45,3 +56,31 @@ def test_a_billion_laughs_are_refused() -> None:
 def test_a_huge_file_is_refused() -> None:
     with pytest.raises(SettingsError, match="the limit is 262,144"):
         parse_yaml(b"#" * 300_000, "f")
+
+
+def test_a_number_may_be_written_as_everybody_writes_it() -> None:
+    value, _ = parse_yaml(b"[1e-3, 1E5, -2.e+1, 1.0e-3, 1e3x, e3]", "f")
+    assert value == [1e-3, 1e5, -20.0, 1e-3, "1e3x", "e3"]
+
+
+def test_two_escapes_of_one_character_are_that_character() -> None:
+    assert parse_yaml(b'a: "\\ud83d\\ude00"', "f")[0] == {"a": "\N{GRINNING FACE}"}
+
+
+YAML_PIECES = st.lists(
+    st.sampled_from(("{", "}", "[", "]", ": ", "- ", "\n", "&a ", "*a", "!", "!!int ", "<<", "? ",
+                     '"', "'", "|", ">", "%", "@", "0x", "1e9", ".inf", "\\U", "a", "#", "  "))
+    | st.text(max_size=4),
+    max_size=40,
+).map("".join)  # fmt: skip
+
+
+@given(YAML_PIECES)
+def test_any_text_is_plain_values_or_one_fault_that_can_be_printed(text: str) -> None:
+    told = "f"
+    try:
+        value, _ = parse_yaml(text.encode("utf-8", "replace"), "f")
+        assert len(json.dumps(value)) < 1_000_000
+    except SettingsError as fault:
+        told = fault.message
+    assert told.isprintable()

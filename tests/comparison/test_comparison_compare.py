@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gate.comparison.canary import run_canary
 from gate.comparison.compare import compare_results, compare_steps
-from gate.records.comparison import Comparison, TensorChange
+from gate.records.comparison import Comparison, StepFaultKind, TensorChange
 from gate.records.evidence import CheckpointManifest, RunEvidence, StepDigest
 
 COMPARE = settings_of().compare
@@ -27,7 +27,11 @@ def test_equal_runs_are_equal_and_say_how_much_was_compared() -> None:
 def test_the_first_differing_step_is_the_earliest_of_all_streams() -> None:
     found = _compare(evidence_of(), evidence_of(values=(2.5, 9.0, 9.5)))
     assert found.first_step == 2
-    assert found.step_faults == ("parameters differ from step 2 on (2 of 3 steps)",)
+    (fault,) = found.step_faults
+    assert (fault.kind, fault.message) == (
+        StepFaultKind.PARAMETERS,
+        "parameters differ from step 2 on (2 of 3 steps)",
+    )
 
 
 def test_a_changed_tensor_shows_both_sides() -> None:
@@ -68,14 +72,17 @@ def test_manifests_of_two_algorithms_are_never_equal() -> None:
 
 def test_steps_of_two_algorithms_are_not_compared() -> None:
     left, right = (StepDigest(step=1, parameters=f"{name}:00") for name in ("sha256", "poly64"))
-    faults, compared, first = compare_steps((left,), (right,))
-    assert faults == ("per-step digests were made by two algorithms and cannot be compared",)
-    assert (compared, first) == (0, None)
+    (fault,), compared = compare_steps((left,), (right,))
+    assert (fault.kind, compared) == (StepFaultKind.ALGORITHM, 0)
+    assert fault.message == "per-step digests were made by two algorithms and cannot be compared"
 
 
 def test_another_step_count_is_told() -> None:
-    faults, _, _ = compare_steps(evidence_of().steps, evidence_of().steps[:-1])
-    assert faults == ("3 optimizer steps expected, 2 found",)
+    (fault,), _ = compare_steps(evidence_of().steps, evidence_of().steps[:-1])
+    assert (fault.kind, fault.message) == (
+        StepFaultKind.COUNT,
+        "3 optimizer steps expected, 2 found",
+    )
 
 
 def test_environment_parts_are_compared_one_by_one() -> None:

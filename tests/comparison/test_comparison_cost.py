@@ -36,7 +36,7 @@ def test_a_clear_cost_is_measured_with_its_interval() -> None:
     assert cost.time_ratio == pytest.approx(1.2, rel=0.02)
     assert 1.1 < cost.low <= cost.time_ratio <= cost.high < 1.3
     assert cost.memory_ratio == 1.5
-    assert cost.steps_used == 35
+    assert cost.steps_used == 30
 
 
 def test_a_gain_is_measured_too() -> None:
@@ -54,7 +54,10 @@ def test_inside_the_noise_of_the_machine_nothing_is_claimed() -> None:
 
 def test_too_few_steps_give_a_reason_and_no_number() -> None:
     cost = _cost(_runs("strict", 1.0, 1.0, steps=12), _runs("default", 1.0, 1.0))
-    assert (cost.state, cost.reason) == (CostState.NOT_MEASURABLE, "3 steps too short")
+    assert (cost.state, cost.reason) == (
+        CostState.NOT_MEASURABLE,
+        "7 steady steps are too few, a run takes 15 at least",
+    )
     assert cost.time_ratio is None
 
 
@@ -76,3 +79,26 @@ def test_without_a_memory_figure_there_is_no_memory_ratio() -> None:
 def test_the_same_evidence_gives_the_same_interval() -> None:
     runs = _runs("strict", 1.1, 1.2), _runs("default", 1.0, 1.05)
     assert _cost(*runs) == _cost(*runs)
+
+
+def test_a_cold_first_run_is_no_cost_of_determinism() -> None:
+    cost = _cost(_runs("strict", 1.5, 1.0), _runs("default", 1.0, 1.0))
+    assert cost.state is CostState.INCONCLUSIVE
+
+
+def test_pairs_that_point_both_ways_measure_nothing() -> None:
+    cost = _cost(_runs("strict", 1.2, 0.9), _runs("default", 1.0, 1.0))
+    assert cost.state is CostState.INCONCLUSIVE
+    assert cost.control_low is not None
+    assert cost.control_high == pytest.approx(1 / cost.control_low)
+
+
+def test_the_first_run_warms_up_twice_as_long() -> None:
+    (run,) = _runs("strict", 1.0)
+    slow = tuple(
+        timing.model_copy(update={"seconds": 9.0 if timing.step <= 10 else 1.0})
+        for timing in run.timings
+    )
+    first = run.model_copy(update={"timings": slow})
+    cost = _cost((first, *_runs("strict", 1.0)), _runs("default", 1.0, 1.0))
+    assert cost.strict_step_seconds == pytest.approx(1.0, rel=0.05)

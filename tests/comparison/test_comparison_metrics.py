@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import math
+
 from evidence_cases import series_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.comparison.metrics import compare_metrics
-from gate.records.comparison import MetricDelta
+from gate.records.comparison import MetricDelta, SeriesFaultKind
 from gate.records.settings import Tolerance
 
 NUMBERS = st.floats(min_value=-1e6, max_value=1e6)
@@ -71,12 +73,13 @@ def test_missing_extra_and_retyped_series_are_faults() -> None:
     assert fault.reason == "type float64 became float32"
 
 
-def test_other_steps_are_a_fault_and_compare_nothing() -> None:
+def test_other_steps_are_a_fault_and_the_common_ones_are_compared() -> None:
     found = compare_metrics((series_of((1.0, 2.0)),), (series_of((1.0,)),), ())
     assert found.faults[0].reason == "step 2 is missing, 2 points expected, 1 found"
     extra = compare_metrics((series_of((1.0,)),), (series_of((1.0, 2.0)),), ())
     assert extra.faults[0].reason == "step 2 is not expected, 1 points expected, 2 found"
-    assert found.compared == extra.compared == 0
+    assert found.compared == extra.compared == 1
+    assert (found.faults[0].kind, found.faults[0].first_step) == (SeriesFaultKind.STEPS, 2)
 
 
 @given(NUMBERS, NUMBERS, LIMITS, LIMITS)
@@ -88,3 +91,23 @@ def test_a_wider_tolerance_never_refuses_what_a_narrower_one_takes(
     if _delta(expected, observed, Tolerance(metric="*", absolute=narrow)).within:
         wide = Tolerance(metric="*", absolute=narrow + more)
         assert _delta(expected, observed, wide).within
+
+
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4),
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4),
+)
+def test_what_is_beyond_float64_has_no_size_instead_of_an_infinite_one(
+    left: list[float], right: list[float]
+) -> None:
+    rule = Tolerance(metric="*", relative=1e9)
+    found = compare_metrics((series_of(tuple(left)),), (series_of(tuple(right)),), (rule,))
+    for delta in found.deltas:
+        assert delta.absolute is None or math.isfinite(delta.absolute)
+        assert delta.relative is None or math.isfinite(delta.relative)
+        assert delta.absolute is not None or not delta.within
+
+
+def test_two_huge_numbers_of_other_signs_are_outside_any_tolerance() -> None:
+    delta = _delta(1.7e308, -1.7e308, Tolerance(metric="*", relative=1e9))
+    assert (delta.absolute, delta.relative, delta.within) == (None, None, False)

@@ -1,42 +1,48 @@
 from __future__ import annotations
 
 import pytest
-from evidence_cases import PARTS, evidence_of, settings_of
+from evidence_cases import PARTS, evidence_of, manifest_of, settings_of
 
 from gate.comparison.compare import compare_results
-from gate.diagnosis.first_divergence import diagnose
+from gate.diagnosis.causes import DRIFT
+from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
+from gate.records.comparison import EventKind
 from gate.records.evidence import RunEvidence, StepDigest
+from gate.records.tampering import Tampering, TamperKind
 from gate.records.verdict import Diagnosis
 
 
 def _diagnose(observed: RunEvidence, expected: RunEvidence | None = None) -> Diagnosis:
     settings = settings_of().compare
-    found = diagnose(
-        compare_results(expected or evidence_of(), observed, settings, ("strict-1", "strict-2"))
+    compared = compare_results(
+        expected or evidence_of(), observed, settings, ("strict-1", "strict-2")
     )
+    found = diagnose_repeat(compared, (), one_cpu_thread=False)
     assert found is not None
     return found
 
 
 def test_equal_runs_need_no_diagnosis() -> None:
     same = compare_results(evidence_of(), evidence_of(), settings_of().compare, ("a", "b"))
-    assert diagnose(same) is None
+    assert diagnose_repeat(same, (), one_cpu_thread=False) is None
+    assert diagnose_drift(same) is None
 
 
 def test_a_moved_environment_comes_first() -> None:
     found = _diagnose(evidence_of(values=(9.0, 9.0, 9.0), parts={**PARTS, "threads": "2"}))
-    assert (found.stream, found.subject) == ("environment", "threads")
+    assert (found.kind, found.subject) == ("environment", "threads")
     assert "threads 1 became 2" in found.cause
 
 
 def test_another_number_of_steps_comes_next() -> None:
     found = _diagnose(evidence_of(values=(2.5, 2.25)))
-    assert (found.stream, found.subject) == ("steps", "3 optimizer steps expected, 2 found")
+    assert (found.kind, found.subject) == ("steps", "optimizer steps")
+    assert found.first_step == 3
 
 
 def test_a_first_loss_that_differs_points_at_a_seed() -> None:
     found = _diagnose(evidence_of(values=(9.0, 2.25, 2.125)))
-    assert (found.first_step, found.stream, found.subject) == (1, "loss", "guest.loss")
+    assert (found.first_step, found.kind, found.subject) == (1, "loss", "guest.loss")
     assert "a random source that the seeds do not reach" in found.cause
 
 
@@ -51,7 +57,7 @@ def test_parameters_after_an_equal_loss_point_at_the_backward_pass() -> None:
         update={"metrics": evidence_of().metrics}
     )
     found = _diagnose(other)
-    assert (found.first_step, found.stream) == (2, "parameters")
+    assert (found.first_step, found.kind) == (2, "parameters")
 
 
 def test_a_metric_of_the_script_alone_points_at_its_computation() -> None:
@@ -63,19 +69,20 @@ def test_a_metric_of_the_script_alone_points_at_its_computation() -> None:
         update={"metrics": (loss, faster.model_copy(update={"name": "file.speed"}))}
     )
     found = _diagnose(two, one)
-    assert (found.first_step, found.stream, found.subject) == (2, "metric", "file.speed")
+    assert (found.first_step, found.kind, found.subject) == (2, "metric", "file.speed")
 
 
 def test_a_difference_in_the_end_state_alone_is_told() -> None:
-    found = _diagnose(evidence_of(weights=b"other"))
-    assert (found.first_step, found.stream, found.subject) == (None, "state", "weight")
+    found = _diagnose(evidence_of(weights=b"WEIGHTS"))
+    assert (found.first_step, found.kind, found.subject) == (None, "state", "weight")
 
 
 def test_a_missing_series_alone_is_told() -> None:
     (loss,) = evidence_of().metrics
     extra = loss.model_copy(update={"name": "file.extra"})
     found = _diagnose(evidence_of().model_copy(update={"metrics": (loss, extra)}))
-    assert found.subject == "file.extra"
+    assert (found.kind, found.subject) == ("metric-missing", "file.extra")
+    assert "a metric was written in one run and not in the other" in found.cause
 
 
 def _with_streams(*steps: dict[str, str], values: tuple[float, ...] = (2.5, 2.25)) -> RunEvidence:
@@ -108,7 +115,7 @@ def test_each_stream_points_to_its_class_of_cause(stream: str, told: str) -> Non
         _with_streams({**same, stream: "a:2"}, {"parameters": "a:3"}),
         _with_streams({**same, stream: "a:1"}, {"parameters": "a:4"}),
     )
-    assert (found.stream, found.first_step) == (stream.partition(".")[0], 1)
+    assert (found.kind, found.first_step) == (stream.partition(".")[0], 1)
     assert found.subject == stream
     assert told in found.cause
     assert found.cause.endswith("After it: parameters at step 2")
@@ -120,7 +127,7 @@ def test_of_streams_that_differ_in_one_step_the_earlier_cause_counts() -> None:
         for text in "12"
     )
     found = _diagnose(_with_streams(one, values=(2.5,)), _with_streams(other, values=(2.5,)))
-    assert found.stream == "batch"
+    assert found.kind == "batch"
     assert found.cause.endswith(
         "After it: gradients at step 1, parameters at step 1, optimizer at step 1"
     )
@@ -131,7 +138,7 @@ def test_equal_gradients_and_other_parameters_point_at_the_update() -> None:
         _with_streams({"parameters": "a:1", "gradients": "a:1"}, values=(2.5,)),
         _with_streams({"parameters": "a:2", "gradients": "a:1"}, values=(2.5,)),
     )
-    assert (found.stream, found.first_step) == ("parameters", 1)
+    assert (found.kind, found.first_step) == ("parameters", 1)
     assert "another learning rate" in found.cause
 
 
@@ -140,7 +147,7 @@ def test_a_loss_after_equal_batches_points_at_arithmetic() -> None:
     found = _diagnose(
         _with_streams(*steps, values=(2.5, 9.0)), _with_streams(*steps, values=(2.5, 2.25))
     )
-    assert (found.stream, found.first_step) == ("loss", 2)
+    assert (found.kind, found.first_step) == ("loss", 2)
     assert found.cause.startswith("the weights were equal up to step 1, so was the batch")
 
 
@@ -148,8 +155,8 @@ def test_a_step_that_was_not_observed_is_told() -> None:
     left = _with_streams({"parameters": "a:1"}, {}, {"parameters": "a:2"}, values=(1.0, 2.0, 3.0))
     right = _with_streams({"parameters": "a:1"}, {}, {"parameters": "a:3"}, values=(1.0, 2.0, 4.0))
     found = _diagnose(left, right)
-    assert (found.stream, found.first_step) == ("loss", 3)
-    assert "last observed at step 1; a higher record.overhead_budget observes more" in found.cause
+    assert (found.kind, found.first_step) == ("loss", 3)
+    assert "last taken at step 1; a higher record.overhead_budget takes more" in found.cause
 
 
 def test_a_stream_that_one_side_lacks_is_no_difference() -> None:
@@ -158,3 +165,71 @@ def test_a_stream_that_one_side_lacks_is_no_difference() -> None:
     comparison = compare_results(bare, full, settings_of().compare, ("baseline", "strict-1"))
     assert comparison.numerically_equal
     assert (comparison.streams, comparison.compared_streams) == ((), ("parameters",))
+
+
+def test_the_first_divergence_is_the_earliest_over_series_and_fingerprints() -> None:
+    one = _with_streams({"parameters": "a:1"}, {"parameters": "a:2"})
+    other = _with_streams({"parameters": "a:9"}, {"parameters": "a:8"}, values=(2.5, 9.0))
+    found = _diagnose(other, one)
+    assert (found.kind, found.first_step) == ("parameters", 1)
+
+
+def test_a_loss_is_never_said_to_follow_weights_of_its_own_step() -> None:
+    """Adam's first update is the sign of the gradient, so weights may agree once more."""
+    steps = ({"batch": "a:1", "parameters": "a:1"}, {"batch": "a:2", "parameters": "a:2"})
+    other = ({"batch": "a:1", "parameters": "a:1"}, {"batch": "a:2", "parameters": "a:3"})
+    found = _diagnose(_with_streams(*other, values=(9.0, 9.5)), _with_streams(*steps))
+    assert (found.kind, found.first_step) == ("loss", 1)
+    assert "a random source that the seeds do not reach" in found.cause
+    same = {"initial": "a:1", "batch": "a:1", "parameters": "a:1"}
+    seen = _diagnose(_with_streams(same, values=(9.0,)), _with_streams(same, values=(2.5,)))
+    assert seen.cause.startswith("the first weights are equal, so was the batch")
+    assert "a step before" not in seen.cause
+
+
+@pytest.mark.parametrize("stream", ["loss", "gradients", "parameters"])
+def test_on_one_cpu_thread_no_operator_of_torch_is_blamed(stream: str) -> None:
+    same = {"initial": "a:1", "parameters": "a:1", "gradients": "a:1"}
+    changed = same if stream == "loss" else {**same, stream: "a:2"}
+    one = _with_streams(same, same, values=(2.5, 2.25))
+    other = _with_streams(changed, same, values=(9.0 if stream == "loss" else 2.5, 8.0))
+    compared = compare_results(one, other, settings_of().compare, ("strict-1", "strict-2"))
+    found = diagnose_repeat(compared, (), one_cpu_thread=True)
+    assert found is not None
+    assert found.kind == stream
+    assert "nondeterministic operator" not in found.cause
+
+
+def test_a_generator_without_a_seed_is_named_with_its_line() -> None:
+    one, other = (_with_streams({"batch": f"a:{text}"}, values=(float(text),)) for text in "12")
+    deed = Tampering(
+        rank=0, pid=7, step=1, kind=TamperKind.ENTROPY, name="numpy.random.default_rng",
+        before="", after="none given", file="train.py", line=28, closed=False, restored=False,
+    )  # fmt: skip
+    one = one.model_copy(update={"tampering": (deed,)})
+    compared = compare_results(one, other, settings_of().compare, ("strict-1", "strict-2"))
+    found = diagnose_repeat(compared, (one, other), one_cpu_thread=True)
+    assert found is not None
+    assert [str(suspect.place) for suspect in found.suspects] == ["train.py:28"]
+    assert found.remedy.startswith("Give train.py:28 a constant seed.")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in EventKind if kind is not EventKind.ENVIRONMENT])
+def test_each_class_has_words_for_drift_that_blame_no_chance(kind: EventKind) -> None:
+    words = f"{DRIFT[kind].sentence} {DRIFT[kind].remedy}"
+    assert "nondeterministic" not in words
+    assert "changes to" in DRIFT[kind].remedy
+
+
+def test_a_drift_names_the_settings_of_the_optimizer_that_changed() -> None:
+    before, after = (
+        evidence_of().model_copy(
+            update={"checkpoint": manifest_of(**{"state/optimizer/0/group/0/lr": rate})}
+        )
+        for rate in (b"0.1", b"0.2")
+    )
+    compared = compare_results(before, after, settings_of().compare, ("baseline", "strict-1"))
+    found = diagnose_drift(compared)
+    assert found is not None
+    assert found.optimizer_settings == ("lr",)
+    assert "The optimizer's settings are others: lr" in found.cause

@@ -75,7 +75,10 @@ def _launch(
 
 
 def test_strict_and_default_runs_take_turns() -> None:
-    assert [run.mode for run in plan_gate()] == [RunMode.STRICT, RunMode.DEFAULT] * 2
+    assert [run.mode for run in plan_gate()] == [
+        *(RunMode.STRICT, RunMode.DEFAULT),
+        *(RunMode.DEFAULT, RunMode.STRICT),
+    ]
     assert [run.label for run in plan_record()] == ["strict-1", "strict-2"]
     assert {run.commit for run in plan_base()} == {Commit.BASE}
 

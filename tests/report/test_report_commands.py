@@ -17,8 +17,9 @@ COMMAND = re.compile(r"::(error|warning|notice) title=([^,:\r\n]*)::([^\r\n]*)\Z
 
 def test_a_failure_is_an_error() -> None:
     assert annotation_commands(CODE_DRIFT)[0] == (
-        "::error title=repro-gate failed%3A code drift::differs from the baseline: loss at step 7 "
-        "is 1.338445, expected 1.335773"
+        "::error title=repro-gate failed%3A code drift::differs from the baseline of this "
+        "environment from step 6 on: parameters; guest.loss at step 7 is 1.338445, expected "
+        "1.335773"
     )
 
 
@@ -31,8 +32,9 @@ def test_a_pass_is_a_notice_even_without_a_cause() -> None:
 
 def test_findings_follow_with_their_remedies() -> None:
     assert annotation_commands(BASELINE_CHANGE)[0] == (
-        "::warning title=repro-gate%3A baseline-changed::this pull request changes "
-        ".repro-gate/baseline.json. Merge only if the new result is what you want."
+        "::warning title=repro-gate%3A decides-changed::this pull request brings a new "
+        ".repro-gate/baseline.json, and that decided. Merge only if the new result is what you "
+        "want."
     )
 
 
@@ -55,7 +57,7 @@ def test_the_tenth_of_a_level_counts_the_rest() -> None:
 @given(HOSTILE)
 def test_hostile_text_stays_one_annotation(text: str) -> None:
     lines = annotation_commands(poisoned(BASELINE_CHANGE, text))
-    assert len(lines) == 4
+    assert len(lines) == 1 + len(BASELINE_CHANGE.findings)
     assert all(COMMAND.match(line) for line in lines)
 
 

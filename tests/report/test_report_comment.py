@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from report_cases import LINKS, delta, tensor
 from report_hostile import HOSTILE, poisoned
-from report_outcomes import BASELINE_CHANGE, CODE_DRIFT, REPRODUCED
+from report_outcomes import BASELINE_CHANGE, CASES, CODE_DRIFT, REPRODUCED
 
 from gate.records.report import ReportLinks
 from gate.records.verdict import Finding, Severity
@@ -44,9 +44,23 @@ def test_without_a_command_nothing_is_next() -> None:
     assert "**Next:**" not in comment_text(REPRODUCED, ReportLinks())
 
 
-def test_after_a_pass_the_next_thing_is_to_verify() -> None:
+def test_after_a_pass_nothing_is_next_and_the_seal_can_be_verified() -> None:
+    text = comment_text(REPRODUCED, LINKS)
+    assert "**Next:**" not in text
     command = f"```sh\n{LINKS.verify_command}\n```"
-    assert f"**Next:**\n\n{command}" in comment_text(REPRODUCED, LINKS)
+    assert f"<summary>Verify the sealed package</summary>\n\n{command}\n\n</details>" in text
+
+
+@pytest.mark.parametrize("outcome", ["code-drift", "nondeterministic"])
+def test_the_second_line_is_the_cause_with_class_and_step(outcome: str) -> None:
+    line = comment_text(CASES[outcome], LINKS).splitlines()[3]
+    told = {
+        "code-drift": "**Cause: update of the weights, at step 6: the gradients are the "
+        "baseline's and the updated parameters are not",
+        "nondeterministic": "**Cause: data, at step 3; train.py:28 draws or seeds "
+        "numpy.random.default\\_rng (step 3): ",
+    }
+    assert line.startswith(told[outcome])
 
 
 def test_without_addresses_nothing_is_linked() -> None:
@@ -82,7 +96,7 @@ def test_hostile_text_adds_no_link_no_tag_and_no_mention(text: str) -> None:
     assert not {"link_open", "image", "s_open"} & {token.type for token in tokens}
     html = "".join(token.content for token in tokens if token.type in {"html_block", "html_inline"})
     assert set(re.findall(r"<[^>]*>", html)) <= OWN_TAGS
-    rest = re.sub(r"&#\d+;|^(`{3,})sh\n.*?^\1$", "", shown, flags=re.DOTALL | re.MULTILINE)
+    rest = re.sub(r"&#\d+;|^ *(`{3,})sh\n.*?^ *\1$", "", shown, flags=re.DOTALL | re.MULTILINE)
     assert not re.search(r"[@#]\w", rest)
 
 

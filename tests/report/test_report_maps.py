@@ -194,7 +194,7 @@ def test_an_environment_that_moved_says_no() -> None:
 
 def test_a_tensor_says_on_which_side_it_is_another() -> None:
     found = page_sections(apart(WEIGHT), sources(), LIMITS)[2].table
-    assert found.headings[4:] == ("strict-2 and strict-1",)
+    assert found.headings[4:] == ("strict-2 and strict-1", "strict-1 and baseline")
     assert [(row[0].text, row[4].text) for row in found.rows] == [
         (BIAS, "equal"), (WEIGHT, "changed"),
     ]  # fmt: skip

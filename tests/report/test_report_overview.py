@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from report_cases import CANARY, COST, SERIES, against_baseline, comparison, run, tensor
+import pytest
+from report_cases import (
+    CANARY,
+    COST,
+    SERIES,
+    TOO_SHORT,
+    WITHIN_NOISE,
+    against_baseline,
+    comparison,
+    run,
+    tensor,
+)
 from report_outcomes import (
+    CASES,
     CODE_DRIFT,
     ENVIRONMENT_DRIFT,
     ENVIRONMENT_MOVED,
     ERROR,
     NO_BASELINE,
     NOT_COMPARABLE,
+    PLAIN,
     REPRODUCED,
     WITHIN_TOLERANCE,
+    both,
+    judged,
 )
 
 from gate.records.baseline import KnobCost, KnobCosts
@@ -19,7 +34,7 @@ from gate.records.comparison import EnvironmentChange
 from gate.records.evidence import Environment
 from gate.records.report import ReportLinks
 from gate.records.runs import RunMode
-from gate.records.verdict import CanaryProbe, Verdict
+from gate.records.verdict import Answer, Answers, CanaryProbe, Outcome, Verdict
 from gate.report.assembly import assemble
 from gate.report.layout import Limits, Table
 
@@ -39,7 +54,8 @@ def section(verdict: Verdict, title: str) -> Table:
 
 def test_nothing_compared_is_not_equal() -> None:
     nothing = comparison(compared_points=0, compared_tensors=0)
-    assert answers(REPRODUCED, repeat=nothing)["Repeatable"] == "❌ no: nothing could be compared"
+    said = answers(REPRODUCED, repeat=nothing, answers=Answers(repeat=Answer.OUTSIDE))
+    assert said["Repeatable"] == "❌ no: nothing could be compared"
 
 
 def test_a_question_that_was_not_asked_says_so() -> None:
@@ -51,12 +67,37 @@ def test_a_question_that_was_not_asked_says_so() -> None:
 
 
 def test_tolerance_is_no_equality() -> None:
-    assert answers(WITHIN_TOLERANCE)["Same as baseline"].startswith("✅ within tolerance: 20 of 48")
+    assert answers(WITHIN_TOLERANCE)["Same as baseline"].startswith(
+        "✅ within tolerance: guest.loss at step 5; 39 of 48 numbers"
+    )
 
 
-def test_missing_series_are_counted() -> None:
+def test_another_number_of_steps_is_told_first() -> None:
     assert answers(NOT_COMPARABLE)["Same as baseline"] == (
-        "❌ no: 0 of 48 numbers, 2 of 12 tensors differ, 3 series or steps not matching"
+        "❌ not comparable: 24 steps instead of 18; 0 of 36 numbers, 0 of 12 tensors differ"
+    )
+
+
+@pytest.mark.parametrize("verdict", CASES.values(), ids=list(CASES))
+def test_green_marks_stand_only_where_the_decision_is_green(verdict: Verdict) -> None:
+    said = answers(verdict)
+    marks = {
+        "Repeatable": verdict.answers.repeat,
+        "Same as baseline": verdict.answers.baseline,
+        "Same as base commit, run here": verdict.answers.base_run,
+    }
+    for question, answer in marks.items():
+        assert ("✅" in said.get(question, "")) == (answer.good and question in said)
+    if not verdict.passes and verdict.outcome is not Outcome.ERROR:
+        assert any("❌" in text or "⚪" in text for text in said.values())
+
+
+def test_equal_metrics_and_other_weights_are_not_within_a_tolerance_that_nobody_gave() -> None:
+    """The last step alone moved the weights: every loss is equal, and the verdict is a failure."""
+    verdict = judged(both(first="parameters", since=24), against=PLAIN)
+    assert (verdict.outcome, verdict.passes) == (Outcome.CODE_DRIFT, False)
+    assert answers(verdict)["Same as baseline"] == (
+        "❌ no: parameters at step 24; 0 of 48 numbers, 11 of 12 tensors differ"
     )
 
 
@@ -68,14 +109,14 @@ def test_a_difference_without_a_size_has_no_worst() -> None:
     table = section(
         CODE_DRIFT.model_copy(update={"baseline": against_baseline(metrics=(nan,))}), "Baseline: n"
     )
-    assert [cell.text for cell in table.rows[0][4:]] == ["0.00267", "—", "no"]
+    assert [cell.text for cell in table.rows[0][4:]] == ["0.00111", "—", "no"]
 
 
 def test_once_the_base_commit_was_run_here_it_decides() -> None:
     said = answers(ENVIRONMENT_MOVED)
-    assert said["Same as baseline"].startswith("🔶 no: 23 of 48 numbers")
+    assert said["Same as baseline"].startswith("🔶 no: guest.loss at step 2; 45 of 48 numbers")
     assert said["Same as base commit, run here"].startswith("✅ yes, bit for bit")
-    assert answers(ENVIRONMENT_DRIFT)["Same as base commit, run here"].startswith("❌ no")
+    assert answers(ENVIRONMENT_DRIFT)["Same as baseline"].startswith("❌ no")
 
 
 def test_many_moved_parts_are_counted() -> None:
@@ -106,11 +147,11 @@ def test_the_loss_is_drawn_or_else_the_first_metric() -> None:
 
 
 def test_a_cost_says_what_it_means() -> None:
-    assert answers(REPRODUCED)["Determinism costs"] == "time +4.2 % [+1.0 %, +7.5 %], memory +0.0 %"
-    assert answers(WITHIN_TOLERANCE)["Determinism costs"] == (
-        "time +0.4 % [-1.0 %, +1.9 %] (within this machine's noise), memory +0.0 %"
+    assert answers(REPRODUCED)["Determinism costs"] == "time +4.2 % [+4.0 %, +4.3 %], memory +0.0 %"
+    assert answers(REPRODUCED, cost=WITHIN_NOISE)["Determinism costs"] == (
+        "time not measurable here: the noise is larger than the effect, memory +0.0 %"
     )
-    assert answers(NO_BASELINE)["Determinism costs"] == (
+    assert answers(REPRODUCED, cost=TOO_SHORT)["Determinism costs"] == (
         "time not measurable: 6 steps too short, memory +0.0 %"
     )
 
@@ -189,11 +230,11 @@ def test_a_diagnosis_without_a_step_leaves_it_out() -> None:
     assert CODE_DRIFT.diagnosis is not None
     found = CODE_DRIFT.diagnosis.model_copy(update={"first_step": None})
     table = section(CODE_DRIFT.model_copy(update={"diagnosis": found}), "Diagnosis")
-    assert table.rows[0][0].text == "Stream"
+    assert table.rows[0][0].text == "What differs first"
 
 
 def test_a_cost_that_is_only_a_reason_shows_the_reason() -> None:
-    table = section(NO_BASELINE, "Price of determinism")
+    table = section(REPRODUCED.model_copy(update={"cost": TOO_SHORT}), "Price of determinism")
     assert table.rows[0][1].text == "not measurable: 6 steps too short"
     assert {row[0].text for row in table.rows} == {"State", "Peak memory", "Steady steps used"}
 

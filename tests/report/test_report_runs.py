@@ -57,7 +57,7 @@ def test_of_many_values_some_are_listed_and_the_rest_counted() -> None:
 
 def test_each_comparison_that_differs_marks_its_first_step() -> None:
     assert first_differences(REPRODUCED) == ()
-    assert [mark.label for mark in first_differences(CODE_DRIFT)] == ["step 7: strict-1 ≠ baseline"]
+    assert [mark.label for mark in first_differences(CODE_DRIFT)] == ["step 6: strict-1 ≠ baseline"]
     apart = NONDETERMINISTIC.model_copy(update={"repeat": repeat_apart(5, "weight")})
     assert [mark.step for mark in first_differences(apart)] == [5]
 

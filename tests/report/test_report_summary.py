@@ -19,8 +19,8 @@ def test_the_summary_says_what_the_outcome_means() -> None:
 
 def test_short_tables_lie_open_and_complete() -> None:
     text = summary_text(CODE_DRIFT, LINKS)
-    assert "#### Baseline: numbers that differ (19)" in text
-    assert len(re.findall(r"^\| `loss` \| \d", text, re.MULTILINE)) == 18
+    assert "#### Baseline: numbers that differ (36)" in text
+    assert len(re.findall(r"^\| `guest.loss` \| \d", text, re.MULTILINE)) == 18
     assert "<details>" not in text
 
 
@@ -43,7 +43,7 @@ def test_the_summary_is_never_too_long() -> None:
 
 def test_hostile_text_does_not_end_a_fold() -> None:
     # a command lies in a fenced block, where nothing is a tag
-    verdict = poisoned(CODE_DRIFT, "</details><script>").model_copy(update={"next_command": ""})
+    verdict = poisoned(CODE_DRIFT, "</details><script>").model_copy(update={"next_steps": ()})
     text = summary_text(verdict, LINKS)
     assert "<script" not in text
     assert "</details>" not in text

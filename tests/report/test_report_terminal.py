@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from report_cases import LINKS
 from report_hostile import HOSTILE, poisoned
-from report_outcomes import BASELINE_CHANGE, CASES, CODE_DRIFT, ERROR, REPRODUCED
+from report_outcomes import BASELINE_CHANGE, CASES, CODE_DRIFT, ERROR, NO_BASELINE, REPRODUCED
 from rich.console import Console
 
 from gate.records.report import ReportLinks
-from gate.records.verdict import Verdict
-from gate.report.terminal import verdict_view
+from gate.records.verdict import NextStep, Verdict
+from gate.report.terminal import next_text, verdict_view
 
 
 def shown(verdict: Verdict, links: ReportLinks = LINKS, *, colour: bool = False) -> str:
@@ -31,11 +31,27 @@ def test_it_keeps_to_80_columns(name: str) -> None:
     assert all(console.measure(line).maximum <= 80 for line in shown(CASES[name]).splitlines())
 
 
-def test_the_verdict_comes_first_and_the_next_command_last() -> None:
+def test_the_verdict_comes_first_then_its_cause() -> None:
     lines = shown(CODE_DRIFT).splitlines()
     assert lines[0] == "❌ repro-gate failed: code drift"
-    assert "Next:" in lines
-    assert "".join(lines[lines.index("Next:") + 1 :]).strip() == CODE_DRIFT.next_command
+    assert lines[1].startswith("Cause: update of the weights, at step 6: the gradients are")
+
+
+def test_what_is_next_is_told_step_by_step() -> None:
+    text = next_text(CODE_DRIFT, ReportLinks())
+    assert text.startswith("\nNext:\n- Not meant: ")
+    assert "\n- Meant: download proposed-baseline.json" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_a_command_is_never_broken_where_a_line_end_would_change_it() -> None:
+    """Rich wraps at the width of the terminal, also inside quotes: printed unwrapped it cannot."""
+    command = f"repro-gate baseline accept --out /{'long/' * 30}out --reason 'why it moves'"
+    step = NextStep(text="Accept it:", command=command)
+    text = next_text(NO_BASELINE.model_copy(update={"next_steps": (step,)}), ReportLinks())
+    file = io.StringIO()
+    Console(file=file, width=80).print(text, soft_wrap=True)
+    assert f"\n  {command}\n" in file.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -46,14 +62,14 @@ def test_the_colour_follows_the_verdict(verdict: Verdict, colour: str) -> None:
 
 
 def test_a_long_command_is_continued_as_a_shell_reads_it() -> None:
-    lines = shown(REPRODUCED).splitlines()
-    command = lines[lines.index("Next:") + 1 :]
+    lines = next_text(REPRODUCED, LINKS).splitlines()
+    command = lines[lines.index("Verify:") + 1 :]
     assert [line.endswith(" \\") for line in command] == [True, True, False]
     assert " ".join(line.strip(" \\") for line in command) == LINKS.verify_command
 
 
 def test_without_a_command_nothing_is_next() -> None:
-    assert "Next:" not in shown(REPRODUCED, ReportLinks())
+    assert next_text(REPRODUCED, ReportLinks()) == ""
 
 
 def test_a_fault_shows_its_last_lines() -> None:
@@ -61,11 +77,11 @@ def test_a_fault_shows_its_last_lines() -> None:
 
 
 def test_warnings_are_shown() -> None:
-    assert "! baseline-changed: this pull request changes" in shown(BASELINE_CHANGE)
+    assert "! decides-changed: this pull request brings" in shown(BASELINE_CHANGE)
 
 
 def test_rows_that_do_not_fit_are_counted() -> None:
-    assert "and 14 more" in shown(CODE_DRIFT)
+    assert "and 31 more" in shown(CODE_DRIFT)
 
 
 @settings(max_examples=25, deadline=None)

@@ -84,10 +84,15 @@ def test_a_step_without_streams_is_written_as_it_was_before_there_were_any() -> 
     assert read_document(StepDigest, write_document(full), "x") == full
 
 
-def test_a_baseline_keeps_no_streams() -> None:
+def test_a_baseline_keeps_the_fingerprints_of_the_first_steps_and_then_of_fewer() -> None:
     run = with_batch("a:1")
-    entry = propose_entry(evidence_set_of(run, run), run, compared(run, run), reason="")
-    assert [step.streams for step in entry.steps] == [{}, {}, {}]
+    steps = tuple(StepDigest(step=step, parameters="a:1", streams=STREAMS) for step in range(1, 40))
+    run = run.model_copy(update={"steps": steps})
+    entry = propose_entry(
+        evidence_set_of(run, run), compared(run, run), training={}, not_finite=None, reason=""
+    )
+    assert [step.step for step in entry.steps if step.streams] == [*range(1, 21), 32]
+    assert all(step.parameters for step in entry.steps)
 
 
 def test_a_stream_that_moves_no_number_is_a_notice() -> None:

@@ -47,7 +47,8 @@ EQUAL = Comparison(
     compared_points=3,
     compared_steps=3,
     compared_tensors=2,
-    first_step=None,
+    steps_expected=3,
+    steps_observed=3,
 )
 CHANGED_TENSOR = TensorDelta(
     name="model/0/weight", kind=TensorChange.CHANGED, expected="1", observed="2"
@@ -78,7 +79,6 @@ def verdict_of(**changes: object) -> Verdict:
         outcome=Outcome.REPRODUCED,
         passes=True,
         cause="equal",
-        next_command="",
         commit=COMMIT,
         created_at=CREATED_AT,
         repeat=EQUAL,

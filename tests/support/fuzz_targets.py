@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gate.baseline.record import read_baseline
 from gate.checkpoint.digest import digest_state
 from gate.checkpoint.formats import open_state
 from gate.checkpoint.hostile_file import HostileFile, open_hostile
@@ -19,6 +20,8 @@ from gate.checkpoint.torch_archive import read_torch_archive
 from gate.checkpoint.zip_reader import read_zip_records
 from gate.codec.strict_json import parse_json
 from gate.edges.files import LocalFiles
+from gate.settings.changes import baseline_changes, key_changes, settings_changes
+from gate.settings.load import MINIMAL_FILE, parse_settings
 
 MAX_FILE_BYTES = 2**20
 MAX_STATE_BYTES = 64 * 2**20
@@ -30,6 +33,7 @@ SUFFIXES = {
     "state": (".pt", ".safetensors"),
 }
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 Target = Callable[[bytes], object]
 
 
@@ -68,12 +72,40 @@ def read_any_state(data: bytes) -> None:
         digest_state(content, threads=1, max_bytes=MAX_STATE_BYTES)
 
 
+def read_any_settings(data: bytes) -> None:
+    """The settings of a pull request, and what it changes in them."""
+    settings_changes("fuzz", MINIMAL_FILE.encode(), data)
+    parse_settings(data, "fuzz")
+
+
+def read_any_baseline(data: bytes) -> None:
+    """The baseline of a pull request, and what it changes in it."""
+    baseline_changes("fuzz", None, data)
+    read_baseline(data, "fuzz")
+
+
+def read_any_keys(data: bytes) -> None:
+    """The trusted keys of a pull request."""
+    key_changes("fuzz", None, data)
+
+
 TARGETS: dict[str, Target] = {
     "pickle": read_any_pickle,
     "archive": read_any_archive,
     "safetensors": read_any_safetensors,
     "json": read_any_json,
     "state": read_any_state,
+    "settings": read_any_settings,
+    "baseline": read_any_baseline,
+    "keys": read_any_keys,
+}
+DOCUMENTS = {
+    "settings": ("**/repro-gate.yml", MINIMAL_FILE.encode()),
+    "baseline": ("**/baseline.json", b'{"entries": [], "schema_version": "repro-gate.baseline/1"}'),
+    "keys": (
+        "**/trusted-keys.json",
+        b'{"keys": [], "schema_version": "repro-gate.trusted-keys/1"}',
+    ),
 }
 
 
@@ -95,7 +127,12 @@ def _opened(data: bytes) -> Iterator[HostileFile]:
 
 
 def seeds(target: str) -> Iterator[bytes]:
-    """The vectors, or the part of them that the target reads."""
+    """The vectors, or the part of them that the target reads; for documents those of examples."""
+    if target in DOCUMENTS:
+        pattern, smallest = DOCUMENTS[target]
+        yield smallest
+        yield from (path.read_bytes() for path in sorted(EXAMPLES.glob(pattern)))
+        return
     for path in sorted(VECTORS.iterdir()):
         if path.suffix not in SUFFIXES[target]:
             continue

@@ -9,7 +9,7 @@ from report_cases import FACTS, comparison, digest, tensor
 
 from gate.records.baseline import BaselineEntry
 from gate.records.children import UnattestedChild
-from gate.records.comparison import Comparison
+from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.evidence import (
     Environment,
     GuestProcess,
@@ -105,7 +105,7 @@ def baseline_entry(steps: int = 6, *, apart_from: int | None = None) -> Baseline
     return BaselineEntry(
         commit=FACTS.commit,
         recorded_at=FACTS.recorded_at,
-        training_digest=digest("training"),
+        training={},
         environment=Environment(parts={**PARTS, "torch": "2.12.1"}),
         metrics=run.metrics,
         steps=tuple(one.model_copy(update={"streams": {}}) for one in run.steps),
@@ -115,7 +115,8 @@ def baseline_entry(steps: int = 6, *, apart_from: int | None = None) -> Baseline
 
 def repeat_apart(step: int, *names: str) -> Comparison:
     """Two strict runs that part at a step, with these tensors different."""
-    return comparison(tensors=tuple(map(tensor, names)), first_step=step)
+    first = Event(kind=EventKind.PARAMETERS, name="parameters", step=step)
+    return comparison(tensors=tuple(map(tensor, names)), events=(first,) if step else ())
 
 
 def distance_of(**relative_l2: float | None) -> StateDistance:

@@ -99,7 +99,8 @@ def comparison(**fields: object) -> Comparison:
         "compared_points": 2 * STEPS,
         "compared_steps": STEPS,
         "compared_tensors": len(TENSOR_NAMES),
-        "first_step": None,
+        "steps_expected": STEPS,
+        "steps_observed": STEPS,
     }
     return Comparison.model_validate(plain | fields)
 
@@ -221,7 +222,7 @@ def verdict(outcome: Outcome, *, passes: bool, **fields: object) -> Verdict:
         "outcome": outcome,
         "passes": passes,
         "cause": "",
-        "next_command": "",
+        "next_steps": (),
         "commit": COMMIT,
         "base_commit": BASE,
         "created_at": "2026-08-22T12:00:00+00:00",

@@ -25,7 +25,7 @@ HOSTILE = st.lists(st.sampled_from(FRAGMENTS) | st.text(PLAIN, max_size=8), max_
 )
 KEPT_KEYS = frozenset((
     "schema_version", "outcome", "severity", "kind", "state", "mode", "created_at", "recorded_at",
-    "measured_at",
+    "measured_at", "answers",
 ))  # fmt: skip
 
 

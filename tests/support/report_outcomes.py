@@ -1,226 +1,264 @@
-"""The cases of the golden files: every outcome, and the two ways in which drift can end."""
+"""The cases of the golden files: each is a verdict that the pipeline's own `judge` came to.
+
+What is made up here is what runs leave: numbers, digests, an environment. Nothing that a report
+shows is written down by hand, so no golden can show what the program cannot say.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
-from report_cases import (
-    FACTS,
-    SERIES,
-    STEPS,
-    TENSOR_NAMES,
-    TOO_SHORT,
-    WITHIN_NOISE,
-    against_baseline,
-    comparison,
-    delta,
-    digest,
-    run,
-    tensor,
-    verdict,
+from evidence_cases import evidence_set_of, record_of
+from report_cases import BASE, COMMIT, CPU_PARTS, SERIES, TENSOR_NAMES, digest, loss
+
+from gate.baseline.record import with_entry
+from gate.errors import RunError
+from gate.pipeline import Baselines, judge
+from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.deciders import DeciderChange
+from gate.records.evidence import (
+    CheckpointManifest,
+    Environment,
+    EvidenceSet,
+    GuestProcess,
+    MetricSeries,
+    MetricSource,
+    Point,
+    RunEvidence,
+    StepDigest,
+    StepTiming,
+    TensorDigest,
 )
+from gate.records.request import GateRequest
+from gate.records.runs import Commit, Isolation
+from gate.records.settings import GateSettings, IsolationMode
+from gate.records.tampering import Tampering, TamperKind
+from gate.records.verdict import Verdict
+from gate.settings.load import training_settings
+from gate.verdict.assemble import error_verdict
 
-from gate.records.comparison import EnvironmentChange, MetricDelta, SeriesFault, TensorChange
-from gate.records.runs import RunMode
-from gate.records.verdict import Diagnosis, Finding, Outcome, Severity, Verdict
-
-ACCEPT = (
-    "repro-gate baseline accept --config repro-gate.yml --out repro-gate-out "
-    "--reason 'why the result moved'"
-)
-AGAIN = "repro-gate gate --config repro-gate.yml --verbose"
-ALL_TENSORS = tuple(tensor(name) for name in TENSOR_NAMES)
-MOVED = (
-    EnvironmentChange(part="torch", expected="2.12.1", observed="2.13.0", comparable=False),
-    EnvironmentChange(
-        part="packages", expected=digest("old"), observed=digest("packages"), comparable=True
-    ),
-)
+STEPS = 24
+RECORDED_AT, JUDGED_AT = "2026-08-01T09:30:00+00:00", "2026-08-22T12:00:00+00:00"
+CHAIN = ("batch", "gradients", "parameters", "optimizer")
+OLD_PARTS = {**CPU_PARTS, "driver": "550.54"}
+MOVED_PARTS = {**CPU_PARTS, "torch": "2.12.1", "packages": digest("old")}
+ISOLATED = Isolation(mode=IsolationMode.UID, credentials=None, reason="a golden")
 
 
-def _drift(first: int, by: float, *, within: bool) -> tuple[MetricDelta, ...]:
-    return tuple(
-        delta(step, by * (step - first + 1), within=within) for step in range(first, STEPS + 1)
+def settings(**sections: object) -> GateSettings:
+    """Settings of a small project."""
+    train = {"command": ("python", "train.py"), "max_steps": STEPS}
+    return GateSettings.model_validate({"version": 1, "train": train, **sections})
+
+
+EXACT = settings()
+TOLERANT = settings(compare={"tolerances": ({"metric": "*", "relative": 0.002},)})
+
+
+def ran(  # noqa: PLR0913 - each is another way in which a run can be another one
+    label: str = "strict-1",
+    *,
+    steps: int = STEPS,
+    first: str = "loss",
+    since: int | None = None,
+    by: float = 0.002,
+    leaves: tuple[str, ...] | None = None,
+    parts: Mapping[str, str] = CPU_PARTS,
+    commit: Commit = Commit.HEAD,
+    deeds: tuple[Tampering, ...] = (),
+) -> RunEvidence:
+    """A run; `since` is the step from which it is another one, `first` what differs there first."""
+    names = TENSOR_NAMES if leaves is None else leaves
+    moved = since is not None
+    return RunEvidence(
+        run=record_of(label).model_copy(update={"commit": commit, "isolation": "uid"}),
+        metrics=(
+            _series("guest.loss", MetricSource.GUEST, steps, _parted(since, first != "loss"), by),
+            _series("file.accuracy", MetricSource.FILE, steps, _parted(since, late=True), by),
+        ),
+        steps=tuple(_step(step, since, first) for step in range(1, steps + 1)),
+        timings=tuple(
+            StepTiming(step=step, seconds=_seconds(label, step)) for step in range(1, steps + 1)
+        ),
+        checkpoint=_manifest(names, moved=moved),
+        environment=Environment(parts=dict(parts)),
+        processes=(GuestProcess(pid=7, applied={}),),
+        peak_memory_bytes=1_000_000,
+        tampering=deeds,
     )
 
 
-REPRODUCED = verdict(
-    Outcome.REPRODUCED,
-    passes=True,
-    cause="both strict runs equal the baseline, bit for bit",
-)
-WITHIN_TOLERANCE = verdict(
-    Outcome.WITHIN_TOLERANCE,
-    passes=True,
-    cause="inside tolerance: loss at step 24 is 0.471856, expected 0.471847",
-    baseline=against_baseline(
-        metrics=_drift(5, 0.000001, within=True), tensors=ALL_TENSORS, first_step=5
-    ),
-    cost=WITHIN_NOISE,
-)
-CODE_DRIFT = verdict(
-    Outcome.CODE_DRIFT,
-    passes=False,
-    cause="differs from the baseline: loss at step 7 is 1.338445, expected 1.335773",
-    next_command=ACCEPT,
-    baseline=against_baseline(
-        metrics=(*_drift(7, 0.002, within=False), delta(7, 0.0001, within=True, metric="accuracy")),
-        tensors=ALL_TENSORS,
-        first_step=7,
-    ),
-    diagnosis=Diagnosis(
-        first_step=7,
-        stream="loss",
-        subject="loss",
-        cause="Code: the environment is the same and both runs agree with each other.",
-        remedy="If the change is meant, accept the new result as the baseline.",
-    ),
-)
-ENVIRONMENT_DRIFT = verdict(
-    Outcome.ENVIRONMENT_DRIFT,
-    passes=False,
-    cause="differs from the base commit run here: loss at step 7 is 1.338445, expected 1.335773",
-    next_command=ACCEPT,
-    baseline=against_baseline(
-        metrics=_drift(2, 0.0005, within=False),
-        tensors=ALL_TENSORS,
-        environment=MOVED,
-        first_step=2,
-    ),
-    base_run=comparison(
-        expected="base-1",
-        metrics=_drift(7, 0.002, within=False),
-        tensors=ALL_TENSORS,
-        first_step=7,
-    ),
-    baseline_facts=FACTS.model_copy(update={"age_days": 203, "stale": True}),
-    findings=(
-        Finding(
-            code="environment-moved",
-            severity=Severity.WARNING,
-            message="torch: 2.12.1 became 2.13.0",
+def _parted(since: int | None, late: bool) -> int | None:  # noqa: FBT001 - one of two ways
+    """A number shows a step later what only a fingerprint sees at once."""
+    return since + 1 if since is not None and late else since
+
+
+def _series(
+    name: str, source: MetricSource, steps: int, since: int | None, by: float
+) -> MetricSeries:
+    points = []
+    for step in range(1, steps + 1):
+        value = round(loss(step) if source is MetricSource.GUEST else 1 - loss(step) / 3, 6)
+        if since is not None and step >= since:
+            value = round(value * (1 + by * (step - since + 1)), 6)
+        points.append(Point.of(step, value))
+    return MetricSeries(name=name, source=source, points=tuple(points))
+
+
+def _step(step: int, since: int | None, first: str) -> StepDigest:
+    streams = {name: _fingerprint(name, step, since, first) for name in CHAIN}
+    return StepDigest(step=step, parameters=streams.pop("parameters"), streams=streams)
+
+
+def _fingerprint(name: str, step: int, since: int | None, first: str) -> str:
+    order = ("batch", "loss", "gradients", "parameters", "optimizer")
+    begins = since if since is None or order.index(name) >= order.index(first) else since + 1
+    if name == "batch" and first != "batch":
+        begins = None
+    return f"sha256:{digest(f'{name} {step} {begins is not None and step >= begins}')}"
+
+
+def _seconds(label: str, step: int) -> float:
+    """Strict steps 4 % slower, with a little noise that is the same in every call."""
+    noise = 1 + 0.002 * math.sin(step * 1.3 + len(label))
+    return (0.01294 if label.startswith(("strict", "base")) else 0.01242) * noise
+
+
+def _manifest(names: tuple[str, ...], *, moved: bool) -> CheckpointManifest:
+    return CheckpointManifest(
+        algorithm="repro-gate-state-v1",
+        tensors=tuple(
+            TensorDigest(
+                name=name,
+                dtype="F32",
+                shape=(8, 4),
+                sha256=digest(name + ("'" if moved and "/group/" not in name else "")),
+            )
+            for name in sorted(f"state/{one}" for one in names)
         ),
-        Finding(
-            code="baseline-stale",
-            severity=Severity.NOTICE,
-            message="the baseline is 203 days old",
-            remedy="Record it again while results still agree: repro-gate baseline record",
-        ),
-    ),
+        parts={},
+        root=digest(f"root {moved}"),
+    )
+
+
+def entry(
+    run: RunEvidence, *, recorded_at: str = RECORDED_AT, under: GateSettings = EXACT
+) -> BaselineEntry:
+    """What a run became as an entry of the baseline."""
+    return BaselineEntry(
+        commit=BASE,
+        recorded_at=recorded_at,
+        reason="first baseline",
+        training=training_settings(under),
+        environment=run.environment,
+        metrics=run.metrics,
+        steps=run.steps,
+        checkpoint=run.checkpoint,
+    )
+
+
+REQUEST = GateRequest(
+    top=Path("/github/workspace"),
+    project=".",
+    config_name="repro-gate.yml",
+    settings=EXACT,
+    settings_text=b"",
+    settings_from="base",
+    out=Path("/github/workspace/repro-gate-out"),
+    commit=COMMIT,
+    base_commit=BASE,
+    pull_request=True,
+    repository="org/digits",
+    on_runner=True,
 )
-ENVIRONMENT_MOVED = verdict(
-    Outcome.WITHIN_TOLERANCE,
-    passes=True,
-    cause="the environment moved (torch, packages); equal to the base commit run on this machine",
-    baseline=against_baseline(
-        metrics=_drift(2, 0.0005, within=False),
-        tensors=ALL_TENSORS,
-        environment=MOVED,
-        first_step=2,
-    ),
-    base_run=comparison(expected="base-1"),
+
+
+def judged(
+    head: tuple[RunEvidence, RunEvidence] | None = None,
+    *,
+    against: BaselineEntry | None = None,
+    brought: BaselineEntry | None = None,
+    base: tuple[RunEvidence, ...] = (),
+    request: GateRequest = REQUEST,
+) -> Verdict:
+    """The pipeline's verdict about two strict and two default runs."""
+    first, second = head or (ran(), ran("strict-2"))
+    beside = first.model_copy(
+        update={"run": record_of("default-1"), "timings": ran("default-1").timings}
+    )
+    default = (beside, beside.model_copy(update={"run": record_of("default-2")}))
+    runs = evidence_set_of(first, default[0], second, default[1], *base)
+    evidence = EvidenceSet.model_validate(
+        runs.model_dump() | {"commit": COMMIT, "base_commit": BASE, "created_at": JUDGED_AT}
+    )
+    trusted = Baseline(entries=(against,)) if against else None
+    bringing = with_entry(trusted, brought) if brought else None
+    return judge(request, Baselines(trusted=trusted, brought=bringing), evidence, ISOLATED).verdict
+
+
+def both(**fields: object) -> tuple[RunEvidence, RunEvidence]:
+    """Two equal strict runs."""
+    return ran("strict-1", **fields), ran("strict-2", **fields)  # type: ignore[arg-type] # handed on
+
+
+def base_runs(**fields: object) -> tuple[RunEvidence, ...]:
+    """The base commit, twice on this machine."""
+    return tuple(
+        ran(label, commit=Commit.BASE, **fields)  # type: ignore[arg-type] # handed on
+        for label in ("base-1", "base-2")
+    )
+
+
+PLAIN = entry(ran())
+DRIFTED = both(first="parameters", since=6)
+UNSEEDED = Tampering(
+    rank=0, pid=7, step=3, kind=TamperKind.ENTROPY, name="numpy.random.default_rng", before="",
+    after="none given", file="train.py", line=28, closed=False, restored=False,
+)  # fmt: skip
+BRINGS = DeciderChange(
+    file=".repro-gate/baseline.json", what="guest.loss", before="last 0.47", after="last 0.48"
 )
-BASELINE_CHANGE = verdict(
-    Outcome.BASELINE_CHANGE,
-    passes=True,
-    cause="the pull request brings a new baseline, and this run reproduces it bit for bit",
-    baseline_facts=FACTS.model_copy(update={"from_base": False, "age_days": 0}),
-    findings=(
-        Finding(
-            code="baseline-changed",
-            severity=Severity.WARNING,
-            message="this pull request changes .repro-gate/baseline.json",
-            remedy="Merge only if the new result is what you want.",
-        ),
-        Finding(
-            code="decides-changed",
-            severity=Severity.WARNING,
-            message="this pull request changes repro-gate.yml; the base commit's version decided",
-        ),
-        Finding(
-            code="injected-seed",
-            severity=Severity.NOTICE,
-            message="the script sets no seed itself: it is reproducible only with the gate's",
-            remedy="Call torch.manual_seed in the script.",
-        ),
-    ),
+
+REPRODUCED = judged(against=PLAIN)
+WITHIN_TOLERANCE = judged(
+    both(since=5, by=0.00001), against=entry(ran(), under=TOLERANT),
+    request=replace(REQUEST, settings=TOLERANT),
+)  # fmt: skip
+CODE_DRIFT = judged(DRIFTED, against=PLAIN)
+ENVIRONMENT_DRIFT = judged(
+    both(since=2), against=entry(ran(parts=MOVED_PARTS), recorded_at="2026-01-31T09:30:00+00:00"),
+    base=base_runs(since=2),
+)  # fmt: skip
+ENVIRONMENT_MOVED = judged(
+    both(since=2), against=entry(ran(parts=OLD_PARTS)), base=base_runs(since=2)
 )
-NO_BASELINE = verdict(
-    Outcome.NO_BASELINE,
-    passes=False,
-    cause="the baseline has no entry for this environment; a proposed one is in the artifact",
-    next_command=ACCEPT,
-    baseline=None,
-    baseline_facts=None,
-    cost=TOO_SHORT,
-    findings=(
-        Finding(
-            code="dirty-tree",
-            severity=Severity.WARNING,
-            message="2 file(s) differ from the commit: src/model.py, train.py",
-            remedy="Commit them: this result belongs to no commit and is not sealed.",
-        ),
-    ),
-    changed_files=("src/model.py", "train.py"),
+BASELINE_CHANGE = judged(
+    DRIFTED, against=PLAIN, brought=entry(DRIFTED[0], recorded_at=JUDGED_AT),
+    request=replace(REQUEST, decider_changes=(BRINGS,)),
+)  # fmt: skip
+NO_BASELINE = judged()
+NOT_COMPARABLE = judged(against=entry(ran(steps=18)))
+NONDETERMINISTIC = judged(
+    (ran(deeds=(UNSEEDED,)), ran("strict-2", first="batch", since=3, by=0.0000004)), against=PLAIN
 )
-NOT_COMPARABLE = verdict(
-    Outcome.NOT_COMPARABLE,
-    passes=False,
-    cause="metric loss: the baseline has steps 1 to 50, this run 1 to 24",
-    next_command=ACCEPT,
-    baseline=against_baseline(
-        series=(
-            SeriesFault(metric="loss", reason="the baseline has steps 1 to 50, this run 1 to 24"),
-            SeriesFault(metric="accuracy", reason="not in the baseline"),
+ERROR = error_verdict(
+    REQUEST,
+    COMMIT,
+    JUDGED_AT,
+    RunError(
+        "run strict-1: python train.py exited with 1: FileNotFoundError: [Errno 2] No such file or "
+        "directory: 'data/digits.csv'",
+        hint="data/digits.csv is ignored by git; the gate trains what the commit holds. Commit a "
+        "small sample of it.",
+        details=(
+            "Traceback (most recent call last):",
+            '  File "train.py", line 12, in <module>',
+            '    rows = open("data/digits.csv").read()',
+            "FileNotFoundError: [Errno 2] No such file or directory: 'data/digits.csv'",
         ),
-        step_faults=("step 25 is missing (and 25 more)",),
-        tensors=(
-            tensor("model/0/conv3.weight", TensorChange.MISSING),
-            tensor("model/0/norm.weight", TensorChange.EXTRA),
-        ),
-    ),
-)
-NONDETERMINISTIC = verdict(
-    Outcome.NONDETERMINISTIC,
-    passes=False,
-    cause="two strict runs of the same commit differ from step 3 on",
-    next_command=AGAIN,
-    repeat=comparison(
-        metrics=_drift(3, 0.0000004, within=False), tensors=ALL_TENSORS, first_step=3
-    ),
-    baseline=None,
-    baseline_facts=None,
-    checkpoint_root="",
-    diagnosis=Diagnosis(
-        first_step=3,
-        stream="loss",
-        subject="loss",
-        cause="A random source that the seed does not reach, for example random.SystemRandom or "
-        "the time of day.",
-        remedy="Look at what step 3 reads that step 2 does not; then draw it from a seeded "
-        "generator.",
-    ),
-)
-ERROR = verdict(
-    Outcome.ERROR,
-    passes=False,
-    cause="run strict-1 ended with exit code 1",
-    next_command=AGAIN,
-    repeat=None,
-    baseline=None,
-    baseline_facts=None,
-    cost=None,
-    canary=(),
-    environment=None,
-    checkpoint_root="",
-    series=(),
-    runs=(run("strict-1", RunMode.STRICT, 1),),
-    not_exercised=(),
-    fault_details=(
-        "Traceback (most recent call last):",
-        '  File "train.py", line 12, in <module>',
-        '    rows = open("data/digits.csv").read()',
-        "FileNotFoundError: [Errno 2] No such file or directory: 'data/digits.csv'",
     ),
 )
 

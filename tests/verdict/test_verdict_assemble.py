@@ -26,8 +26,8 @@ from gate.records.settings import IsolationMode
 from gate.records.verdict import CanaryProbe, Outcome, Verdict
 from gate.verdict.assemble import Assessment, assemble, error_verdict
 from gate.verdict.findings import not_exercised
-from gate.verdict.lattice import Facts
-from gate.verdict.next_step import next_command
+from gate.verdict.lattice import Facts, decide
+from gate.verdict.next_step import Place, next_steps
 
 SETTINGS = settings_of()
 REQUEST = GateRequest(
@@ -42,7 +42,7 @@ REQUEST = GateRequest(
 ENTRY = BaselineEntry(
     commit="b" * 40,
     recorded_at="2025-09-01T00:00:00+00:00",
-    training_digest="3" * 64,
+    training={},
     environment=Environment(parts={**PARTS, "cpu": "old", "torch": "1"}),
     metrics=evidence_of().metrics,
     steps=evidence_of().steps,
@@ -60,15 +60,17 @@ def _assessment(
         SETTINGS.compare,
         ("a", "b"),
     )
+    facts = Facts(
+        settings=SETTINGS,
+        repeat=compare_results(run, run, SETTINGS.compare, ("strict-1", "strict-2")),
+        canary=(CanaryProbe(name="x", caught=True),),
+        baseline=compare_results(ENTRY, run, SETTINGS.compare, ("baseline", "strict-1")),
+        cost=DeterminismCost(state=CostState.NOT_MEASURABLE, reason="a test"),
+    )
     return Assessment(
         evidence=evidence_set_of(run, evidence_of("strict-2"), changed_files=changed_files),
-        facts=Facts(
-            settings=SETTINGS,
-            repeat=compare_results(run, run, SETTINGS.compare, ("strict-1", "strict-2")),
-            canary=(CanaryProbe(name="x", caught=True),),
-            baseline=compare_results(ENTRY, run, SETTINGS.compare, ("baseline", "strict-1")),
-            cost=DeterminismCost(state=CostState.NOT_MEASURABLE, reason="a test"),
-        ),
+        facts=facts,
+        decision=decide(facts),
         entry=ENTRY,
         diagnosis=None,
         default_repeat=default,
@@ -157,8 +159,9 @@ def test_what_a_pull_request_changes_in_the_rules_is_shown() -> None:
 
 def test_without_a_baseline_entry_no_age_is_claimed() -> None:
     bare = _assessment()
+    facts = replace(bare.facts, baseline=None)
     verdict = assemble(
-        replace(bare, entry=None, default_repeat=None, facts=replace(bare.facts, baseline=None)),
+        replace(bare, entry=None, default_repeat=None, facts=facts, decision=decide(facts)),
         REQUEST,
     )
     assert verdict.baseline_facts is None
@@ -186,24 +189,49 @@ def test_what_was_not_exercised_follows_the_environment() -> None:
     assert gpu == ("anything after step 3", "any other machine or driver")
 
 
+HERE = Place(config="a b.yml", out="out", baseline="b.json", base_commit="c" * 40, on_runner=False)
+
+
 @pytest.mark.parametrize(
-    ("outcome", "passes", "command"),
+    ("outcome", "command"),
     [
-        (Outcome.REPRODUCED, True, ""),
         (
             Outcome.CODE_DRIFT,
-            False,
-            (
-                "repro-gate baseline accept --config 'a b.yml' --out out "
-                "--reason 'why the result moved'"
-            ),
+            "repro-gate baseline accept --config 'a b.yml' --out out --reason ''",
         ),
-        (Outcome.NONDETERMINISTIC, False, "repro-gate gate --config 'a b.yml' --verbose"),
+        (
+            Outcome.NO_BASELINE,
+            "repro-gate baseline accept --config 'a b.yml' --out out --reason 'first baseline'",
+        ),
+        (Outcome.NONDETERMINISTIC, f"repro-gate gate --config 'a b.yml' --commit {'c' * 12}"),
+        (Outcome.ERROR, "repro-gate doctor --config 'a b.yml'"),
     ],
 )
-def test_the_next_command_can_be_pasted(
+def test_the_last_step_has_a_command_that_can_be_pasted(outcome: Outcome, command: str) -> None:
+    assert next_steps(outcome, HERE, passes=False)[-1].command == command
+
+
+@pytest.mark.parametrize("outcome", [one for one in Outcome if one is not Outcome.REPRODUCED])
+def test_every_outcome_that_fails_says_what_to_do_and_acceptance_comes_last(
     outcome: Outcome,
-    passes: bool,  # noqa: FBT001 - a column of the table
-    command: str,
 ) -> None:
-    assert next_command(outcome, passes=passes, config="a b.yml", out="out") == command
+    for place in (HERE, replace(HERE, on_runner=True), replace(HERE, base_commit="")):
+        steps = next_steps(outcome, place, passes=False)
+        assert steps
+        assert not any(step.accepts for step in steps[:-1])
+        assert "--verbose" not in " ".join(step.command for step in steps)
+    assert next_steps(outcome, HERE, passes=True) == ()
+
+
+def test_on_a_pull_request_a_result_is_accepted_from_the_artifact_and_not_by_a_command() -> None:
+    (_, accept) = next_steps(Outcome.CODE_DRIFT, replace(HERE, on_runner=True), passes=False)
+    assert accept.command == ""
+    assert accept.text == (
+        "Meant: download proposed-baseline.json from this run's artifacts, and commit it as b.json "
+        "in this pull request."
+    )
+
+
+def test_what_was_not_proposed_cannot_be_accepted() -> None:
+    steps = next_steps(Outcome.CODE_DRIFT, HERE, passes=False, proposed=False)
+    assert not any(step.accepts for step in steps)

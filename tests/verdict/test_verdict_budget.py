@@ -11,7 +11,7 @@ from gate.comparison.compare import compare_results
 from gate.records.comparison import CostState, DeterminismCost
 from gate.records.verdict import CanaryProbe, Outcome
 from gate.verdict.lattice import Decision, Facts, decide
-from gate.verdict.next_step import next_command
+from gate.verdict.next_step import Place, next_steps
 
 RUN = evidence_of()
 OTHER = evidence_of(values=(9.0, 9.0, 9.0))
@@ -64,7 +64,6 @@ def test_the_budget_does_not_hide_a_stronger_objection() -> None:
 
 
 def test_the_next_command_finds_the_costly_knob() -> None:
-    command = next_command(
-        Outcome.REPRODUCED, passes=False, config="repro-gate.yml", out="out", over_budget=True
-    )
-    assert command == "repro-gate cost --attribute --config repro-gate.yml"
+    here = Place(config="repro-gate.yml", out="out", baseline="", base_commit="", on_runner=False)
+    (step,) = next_steps(Outcome.REPRODUCED, here, passes=False, over_budget=True)
+    assert step.command == "repro-gate cost --attribute --config repro-gate.yml"

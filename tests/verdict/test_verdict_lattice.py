@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.comparison.compare import compare_results
-from gate.records.comparison import Comparison
+from gate.records.comparison import Comparison, StepFault, StepFaultKind
 from gate.records.evidence import Environment, RunEvidence
 from gate.records.settings import GateSettings
-from gate.records.verdict import CanaryProbe, Outcome
+from gate.records.verdict import Answer, CanaryProbe, NotFinite, Outcome
 from gate.verdict.lattice import Decision, Facts, decide
 
 EXACT = settings_of()
@@ -21,10 +21,11 @@ BITWISE = settings_of(
 )
 SEEN = (CanaryProbe(name="one flipped bit", caught=True),)
 RUN = evidence_of()
-NEAR = evidence_of(values=(2.5, 2.25, 2.25), weights=b"other")
-FAR = evidence_of(values=(2.5, 2.25, 9.0), weights=b"other")
+NEAR = evidence_of(values=(2.5, 2.25, 2.25), weights=b"WEIGHTS")
+FAR = evidence_of(values=(2.5, 2.25, 9.0), weights=b"WEIGHTS")
 OTHER_CPU = {**PARTS, "cpu": "two"}
 OTHER_TORCH = {**PARTS, "torch": "9"}
+OTHER_DRIVER = {**PARTS, "driver": "9"}
 
 
 def _compare(expected: RunEvidence, observed: RunEvidence, settings: GateSettings) -> Comparison:
@@ -63,7 +64,10 @@ def test_equal_bits_in_another_environment_are_equal_bits() -> None:
 def test_runs_that_differ_are_nondeterministic_whatever_the_baseline_says() -> None:
     decision = decide(_facts(again=FAR))
     assert _row(decision) == (Outcome.NONDETERMINISTIC, False)
-    assert decision.cause == "two strict runs of the same commit differ from step 3 on"
+    assert (
+        decision.cause
+        == "two strict runs of the same commit differ from step 3 on: guest.loss first"
+    )
 
 
 def test_runs_of_different_length_are_nondeterministic() -> None:
@@ -72,7 +76,7 @@ def test_runs_of_different_length_are_nondeterministic() -> None:
 
 
 def test_runs_that_differ_only_at_their_end_say_so() -> None:
-    decision = decide(_facts(again=evidence_of(weights=b"other")))
+    decision = decide(_facts(again=evidence_of(weights=b"WEIGHTS")))
     assert decision.cause == "two strict runs of the same commit end in different states"
 
 
@@ -91,7 +95,7 @@ def test_a_missing_metric_or_tensor_is_not_comparable() -> None:
     assert _row(decision) == (Outcome.NOT_COMPARABLE, False)
     assert decision.cause == "tensor bias is not in the baseline"
     shorter = evidence_of(values=(2.5, 2.25))
-    assert "metric guest.loss: step 3 is not expected" in decide(_facts(baseline=shorter)).cause
+    assert decide(_facts(baseline=shorter)).cause == "2 optimizer steps expected, 3 found"
 
 
 def test_other_step_counts_alone_are_not_comparable() -> None:
@@ -113,15 +117,17 @@ def test_inside_tolerance_passes_even_with_other_weights() -> None:
 
 
 def test_without_any_tolerance_weights_must_be_equal() -> None:
-    decision = decide(_facts(baseline=evidence_of(weights=b"other")))
+    decision = decide(_facts(baseline=evidence_of(weights=b"WEIGHTS")))
     assert _row(decision) == (Outcome.CODE_DRIFT, False)
-    assert decision.cause == "differs from the baseline of this environment in 1 tensor(s)"
+    assert decision.cause == (
+        "differs from the baseline of this environment in 1 tensor(s) at the end: weight"
+    )
 
 
 def test_drift_in_steps_alone_is_told_by_its_steps() -> None:
     steps = tuple(step.model_copy(update={"parameters": "sha256:0"}) for step in RUN.steps)
     decision = decide(_facts(baseline=RUN.model_copy(update={"steps": steps})))
-    assert decision.cause.endswith("parameters differ from step 1 on (3 of 3 steps)")
+    assert decision.cause.endswith("from step 1 on: parameters")
 
 
 def test_the_policy_may_want_equal_bits() -> None:
@@ -144,7 +150,7 @@ def test_a_moved_environment_without_a_base_run_cannot_decide(parts: dict[str, s
 def _with_base(
     base: RunEvidence, again: RunEvidence | None = None, settings: GateSettings = TOLERANT
 ) -> Decision:
-    facts = _facts(settings, baseline=_moved(FAR, OTHER_TORCH))
+    facts = _facts(settings, baseline=_moved(FAR, OTHER_DRIVER))
     return decide(
         replace(
             facts,
@@ -191,7 +197,14 @@ def test_a_brought_baseline_that_is_not_reproduced_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
-        ({"not_finite": ("guest.loss", 2, "nan")}, "metric guest.loss is nan at step 2"),
+        (
+            {"not_finite": NotFinite(run="strict-1", name="guest.loss", step=2, value="nan")},
+            "metric guest.loss is nan at step 2",
+        ),
+        (
+            {"not_finite": NotFinite(run="strict-1", name="state/w", step=None, value="3 NaN")},
+            "state/w holds 3 NaN in strict-1",
+        ),
         ({"canary": ()}, "the canary did not run"),
         (
             {"canary": (CanaryProbe(name="one missing step", caught=False),)},
@@ -235,3 +248,82 @@ def test_a_pass_always_rests_on_two_equal_runs_and_on_something_to_compare_with(
         assert facts.repeat.numerically_equal
         assert facts.baseline is not None
         assert same_training
+
+
+def test_another_number_of_steps_fails_in_every_wording_and_with_any_tolerance() -> None:
+    """A pass once hung on a word of the sentence that told of it."""
+    facts = _facts(TOLERANT, baseline=NEAR)
+    assert facts.baseline is not None
+    fault = StepFault(kind=StepFaultKind.COUNT, message="3 steps in the baseline, 2 here")
+    other = facts.baseline.model_copy(update={"steps_expected": 9, "step_faults": (fault,)})
+    assert _row(decide(replace(facts, baseline=other))) == (Outcome.NOT_COMPARABLE, False)
+
+
+@given(st.text(max_size=20), st.sampled_from([RUN, NEAR, FAR, evidence_of(values=(2.5, 2.25))]))
+def test_no_wording_decides(words: str, baseline: RunEvidence) -> None:
+    facts = _facts(TOLERANT, baseline=baseline)
+    assert facts.baseline is not None
+    reworded = facts.baseline.model_copy(
+        update={
+            "step_faults": tuple(
+                fault.model_copy(update={"message": words}) for fault in facts.baseline.step_faults
+            ),
+            "series": tuple(
+                fault.model_copy(update={"reason": words}) for fault in facts.baseline.series
+            ),
+        }
+    )
+    assert _row(decide(facts)) == _row(decide(replace(facts, baseline=reworded)))
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [("U8", (1, 7)), ("I8", (7,))])
+def test_another_shape_or_type_is_outside_any_tolerance(dtype: str, shape: tuple[int, ...]) -> None:
+    weight, *rest = NEAR.checkpoint.tensors[::-1]
+    other = weight.model_copy(update={"dtype": dtype, "shape": shape})
+    tensors = (*rest, other)
+    baseline = NEAR.model_copy(
+        update={"checkpoint": NEAR.checkpoint.model_copy(update={"tensors": tensors})}
+    )
+    decision = decide(_facts(TOLERANT, baseline=baseline))
+    assert _row(decision) == (Outcome.CODE_DRIFT, False)
+    assert decision.cause.endswith(f"weight is U8[7], expected {dtype}{list(shape)}")
+
+
+def test_new_packages_that_the_base_ran_with_too_excuse_nothing() -> None:
+    packages = {**PARTS, "packages": "b" * 64}
+    facts = replace(
+        _facts(TOLERANT, baseline=_moved(FAR, packages)),
+        base_run=_compare(RUN, RUN, TOLERANT),
+        base_repeat=_compare(RUN, RUN, TOLERANT),
+    )
+    decision = decide(facts)
+    assert _row(decision) == (Outcome.ENVIRONMENT_DRIFT, False)
+    assert "the base commit gives this result here too" in decision.cause
+
+
+def test_a_rare_fault_in_one_default_run_is_not_repeatable() -> None:
+    struck = _compare(RUN, FAR, EXACT).model_copy(update={"observed": "default-2"})
+    decision = decide(replace(_facts(), like_strict=(_compare(RUN, RUN, EXACT), struck)))
+    assert _row(decision) == (Outcome.NONDETERMINISTIC, False)
+    assert "default-2 differs from expected" in decision.cause
+
+
+@given(st.sampled_from([EXACT, TOLERANT, BITWISE]), RUNS, MAYBE, MAYBE)
+def test_a_verdict_that_fails_has_a_question_that_was_not_answered_well(
+    settings: GateSettings,
+    again: RunEvidence,
+    baseline: RunEvidence | None,
+    base: RunEvidence | None,
+) -> None:
+    facts = replace(
+        _facts(settings, baseline=baseline, again=again),
+        base_run=_compare(base, RUN, settings) if base else None,
+        base_repeat=_compare(base, base, settings) if base else None,
+    )
+    decision = decide(facts)
+    answers = decision.answers
+    if decision.passes:
+        assert answers.repeat is Answer.EQUAL
+        assert answers.baseline.good or answers.base_run.good
+    elif decision.outcome is not Outcome.ERROR:
+        assert not (answers.repeat.good and answers.baseline.good)

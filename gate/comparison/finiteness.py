@@ -1,0 +1,60 @@
+"""The first number of a run that is NaN or infinite: of a metric, or in its state."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+from gate.checkpoint.exclusions import compiled
+from gate.comparison.first import Numbering, kind_of_metric
+from gate.records.comparison import EventKind
+from gate.records.evidence import NotFiniteTensor, RunEvidence
+from gate.records.settings import NotFiniteAllowed
+from gate.records.verdict import NotFinite
+
+
+def first_not_finite(
+    runs: Iterable[RunEvidence], allowed: tuple[NotFiniteAllowed, ...]
+) -> NotFinite | None:
+    """The earliest such metric of the runs, the loss before others of one step, else a tensor.
+
+    `allowed` are the tensors that the settings let hold them, such as a mask of minus infinity.
+    """
+    for run in runs:
+        found = _metric(run) or _tensor(run, allowed)
+        if found is not None:
+            return found
+    return None
+
+
+def _metric(run: RunEvidence) -> NotFinite | None:
+    numbering = Numbering(run.metrics, len(run.steps))
+    found = [
+        (_place(numbering, series.name, point.step), series.name, point)
+        for series in run.metrics
+        for point in series.points
+        if not math.isfinite(point.value)
+    ]
+    if not found:
+        return None
+    _, name, point = min(found, key=lambda row: row[:2])
+    return NotFinite(run=run.run.label, name=name, step=point.step, value=point.decimal)
+
+
+def _place(numbering: Numbering, name: str, own_step: int) -> tuple[float, bool]:
+    step = numbering.step(name, own_step)
+    return math.inf if step is None else step, kind_of_metric(name) is not EventKind.LOSS
+
+
+def _tensor(run: RunEvidence, allowed: tuple[NotFiniteAllowed, ...]) -> NotFinite | None:
+    patterns = [re.compile(compiled(rule.pattern), re.DOTALL) for rule in allowed]
+    for leaf in run.not_finite:
+        if not any(pattern.fullmatch(leaf.name) for pattern in patterns):
+            return NotFinite(run=run.run.label, name=leaf.name, step=None, value=_counted(leaf))
+    return None
+
+
+def _counted(leaf: NotFiniteTensor) -> str:
+    parts = ((leaf.nan, "NaN"), (leaf.infinite, "infinite"))
+    return " and ".join(f"{count:,} {word}" for count, word in parts if count)

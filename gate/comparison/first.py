@@ -1,0 +1,136 @@
+"""Where two results first differ: every series and every fingerprint in one numbering.
+
+The numbering is that of optimizer steps. What the harness records counts them already. A script
+numbers its own metrics as it likes: from 0 or from 1, by steps or by epochs. A series that reaches
+at least half as far as the optimizer did is taken to count steps (from 0 on, its step 0 is the
+first); any other counts something else, and stands behind everything whose step is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from gate.records.comparison import (
+    Event,
+    EventKind,
+    MetricDelta,
+    SeriesFault,
+    SeriesFaultKind,
+    StreamDifference,
+    TensorDelta,
+)
+from gate.records.evidence import MetricSeries, MetricSource
+
+ORDER = tuple(EventKind)
+LOSS = "guest.loss"
+SERIES_KINDS = {
+    SeriesFaultKind.MISSING: EventKind.METRIC_MISSING,
+    SeriesFaultKind.EXTRA: EventKind.METRIC_MISSING,
+    SeriesFaultKind.DTYPE: EventKind.METRIC,
+    SeriesFaultKind.STEPS: EventKind.METRIC_MISSING,
+}
+
+
+class Numbering:
+    """The optimizer step at which a metric's own step stands; `steps` is how many were taken."""
+
+    def __init__(self, series: Iterable[MetricSeries], steps: int) -> None:
+        self._offsets = {one.name: _offset(one, steps) for one in series}
+
+    def step(self, metric: str, own: int | None) -> int | None:
+        """The optimizer step, or None when the metric counts something else."""
+        offset = self._offsets.get(metric)
+        return None if own is None or offset is None else own + offset
+
+
+def _offset(series: MetricSeries, steps: int) -> int | None:
+    if series.source is MetricSource.GUEST:
+        return 0
+    own = [point.step for point in series.points]
+    if not own:
+        return None
+    offset = 1 if min(own) == 0 else 0
+    return offset if (max(own) + offset) * 2 >= steps else None
+
+
+def first_events(
+    numbering: Numbering,
+    *,
+    steps: tuple[int, int],
+    streams: Iterable[StreamDifference],
+    deltas: Iterable[MetricDelta],
+    faults: Iterable[SeriesFault],
+    tensors: Iterable[TensorDelta],
+) -> tuple[Event, ...]:
+    """One event for each thing that differs: earliest first, causes before what they cause.
+
+    `steps` holds how many optimizer steps each side took. That a metric ends where its run ended is
+    no event of its own.
+    """
+    found = [
+        *_step_events(*steps),
+        *(_stream_event(stream) for stream in streams),
+        *_metric_events(numbering, deltas),
+        *_fault_events(numbering, faults, min(steps) if steps[0] != steps[1] else None),
+    ]
+    names = sorted(delta.name for delta in tensors)
+    found += [Event(kind=EventKind.STATE, name=name, step=None) for name in names[:1]]
+    return tuple(sorted(found, key=_place))
+
+
+def _place(event: Event) -> tuple[float, float, int, str]:
+    """The end comes last, and before it what counts something else than steps."""
+    at_the_end = event.kind is EventKind.STATE
+    step = math.inf if event.step is None else event.step
+    return step, at_the_end, ORDER.index(event.kind), event.name
+
+
+def _step_events(expected: int, observed: int) -> Iterator[Event]:
+    if expected != observed:
+        last = min(expected, observed)
+        yield Event(
+            kind=EventKind.STEPS,
+            name="optimizer steps",
+            step=last + 1,
+            equal_until=last or None,
+        )
+
+
+def _stream_event(stream: StreamDifference) -> Event:
+    return Event(
+        kind=EventKind(stream.stream.partition(".")[0]),
+        name=stream.stream,
+        step=stream.first_step,
+        equal_until=stream.equal_until,
+    )
+
+
+def kind_of_metric(name: str) -> EventKind:
+    """`loss` for what the harness saw `backward` called on, else `metric`."""
+    is_loss = name == LOSS or name.startswith(f"{LOSS}.")
+    return EventKind.LOSS if is_loss else EventKind.METRIC
+
+
+def _metric_events(numbering: Numbering, deltas: Iterable[MetricDelta]) -> Iterator[Event]:
+    first: dict[str, int] = {}
+    for delta in deltas:
+        first[delta.metric] = min(delta.step, first.get(delta.metric, delta.step))
+    for name, own in first.items():
+        step = numbering.step(name, own)
+        yield Event(kind=kind_of_metric(name), name=name, step=step, own_step=own)
+
+
+def _fault_events(
+    numbering: Numbering, faults: Iterable[SeriesFault], ended_after: int | None
+) -> Iterator[Event]:
+    for fault in faults:
+        step = numbering.step(fault.metric, fault.first_step)
+        follows = ended_after is not None and (step is None or step > ended_after)
+        if not follows:
+            yield Event(
+                kind=SERIES_KINDS[fault.kind],
+                name=fault.metric,
+                step=step,
+                own_step=fault.first_step,
+            )

@@ -1,0 +1,43 @@
+"""The default runs beside the strict ones, where both modes do the same work.
+
+Two runs miss a fault that strikes seldom: a branch taken once in ten runs is missed by two of them
+four times out of five. A gate call makes four runs; where strict mode changes nothing about the
+computation, all four must be equal.
+"""
+
+from __future__ import annotations
+
+from gate.comparison.compare import compare_results
+from gate.records.comparison import Comparison
+from gate.records.evidence import RunEvidence
+from gate.records.settings import ComparisonSettings
+
+CPU, ONE_THREAD = "cpu", "1"
+
+
+def runs_of_the_same_work(
+    strict: RunEvidence, default: tuple[RunEvidence, ...], settings: ComparisonSettings
+) -> tuple[Comparison, ...]:
+    """The first strict run against each default run; nothing where the modes are not comparable.
+
+    They are where every run used one CPU thread, so that no order of summation is left open, and
+    at least one default run gave the strict result: then the switches of strict mode did not matter
+    here, and a default run that differs was struck by something else.
+    """
+    if not default or not all(map(on_one_cpu_thread, (strict, *default))):
+        return ()
+    compared = tuple(
+        compare_results(strict, run, settings, (strict.run.label, run.run.label)) for run in default
+    )
+    return compared if any(one.numerically_equal for one in compared) else ()
+
+
+def on_one_cpu_thread(run: RunEvidence) -> bool:
+    """Whether no order of summation was left open by threads or a GPU."""
+    parts = run.environment.parts
+    return parts.get("device") == CPU and parts.get("threads") == ONE_THREAD
+
+
+def missed_share(runs: int, strikes: float) -> float:
+    """How often runs are all alike although each is struck with this probability."""
+    return float(strikes**runs + (1 - strikes) ** runs)

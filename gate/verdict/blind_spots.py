@@ -1,0 +1,85 @@
+"""What a comparison would not have seen: wide tolerances, empty sources, faults that are rare."""
+
+from __future__ import annotations
+
+from gate.records.comparison import ToleranceUse
+from gate.records.evidence import RunEvidence
+from gate.records.settings import NotFiniteAllowed
+from gate.records.verdict import Finding, Severity
+
+SHOWN = 5
+# what a gate should at least catch: a change of one percent
+BLIND_SHARE = 0.01
+EMPTY = {"train.metrics.file": "the script wrote no number there"}
+
+
+def tolerances(uses: tuple[ToleranceUse, ...], run: RunEvidence) -> tuple[Finding, ...]:
+    """Does each tolerance decide something, and would it catch what a gate is for?"""
+    metrics = tuple(series.name for series in run.metrics)
+    return tuple(finding for use in uses for finding in _tolerance(use, metrics))
+
+
+def _tolerance(use: ToleranceUse, metrics: tuple[str, ...]) -> tuple[Finding, ...]:
+    if not use.metrics:
+        rest = ", ..." if len(metrics) > SHOWN else ""
+        why = (
+            "another pattern before it takes them all"
+            if use.shadowed
+            else f"the metrics are {', '.join(metrics[:SHOWN])}{rest}"
+        )
+        return (
+            Finding(
+                code="tolerance-unused",
+                severity=Severity.WARNING,
+                message=f"compare.tolerances: {use.pattern} decides no metric: {why}",
+                remedy="A metric without a tolerance of its own must be equal to the last bit. "
+                "Correct the pattern, or take it out.",
+            ),
+        )
+    if use.least_share is None or use.least_share < BLIND_SHARE:
+        return ()
+    names = ", ".join(use.metrics[:SHOWN])
+    return (
+        Finding(
+            code="tolerance-wide",
+            severity=Severity.WARNING,
+            message=f"compare.tolerances: {use.pattern} lets {names} "
+            f"move by {_percent(use.least_share)} at every step that it judges: a regression of "
+            "1 % passes unseen",
+            remedy="Let `repro-gate noise` measure how far results lie apart here, and take the "
+            "tolerance that it suggests.",
+        ),
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.3g} %"
+
+
+def unused_settings(run: RunEvidence, allowed: tuple[NotFiniteAllowed, ...]) -> tuple[Finding, ...]:
+    """Does a setting ask for something that was not there?"""
+    keys = [(one.key, one.value) for one in run.unused_settings]
+    if not run.not_finite:
+        keys += [("compare.allow_not_finite", rule.pattern) for rule in allowed]
+    return tuple(
+        Finding(
+            code="setting-unused",
+            severity=Severity.WARNING,
+            message=f"{key} is {value}, and {EMPTY.get(key, 'it fits nothing of this training')}",
+            remedy="Nothing of it was compared. Correct the setting, or take it out."
+            if key in EMPTY
+            else "Correct the setting, or take it out.",
+        )
+        for key, value in keys
+    )
+
+
+def rare_faults(runs: int, missed_by_two: float, missed_by_all: float | None) -> tuple[str, ...]:
+    """What equal runs do not show: a fault that strikes seldom; `runs` were found equal."""
+    told = (
+        f"faults that strike seldom: of those that strike one run in ten, two runs miss "
+        f"{missed_by_two:.0%}"
+    )
+    if missed_by_all is not None:
+        told += f", and the {runs} equal runs of this call {missed_by_all:.0%}"
+    return (told,)

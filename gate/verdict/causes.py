@@ -1,0 +1,139 @@
+"""The one sentence that says why an outcome is what it is, made of the facts that decided it."""
+
+from __future__ import annotations
+
+from gate.records.comparison import (
+    Comparison,
+    Event,
+    EventKind,
+    MetricDelta,
+    TensorChange,
+)
+from gate.records.verdict import NotFinite
+
+SHOWN_SETTINGS = 3
+ONE_SIDED = (TensorChange.MISSING, TensorChange.EXTRA)
+
+
+def not_finite(found: NotFinite) -> str:
+    """A number that can never pass."""
+    if found.step is not None:
+        return (
+            f"metric {found.name} is {found.value} at step {found.step}: such a number can never "
+            "pass"
+        )
+    return f"{found.name} holds {found.value} in {found.run}: such a state can never pass"
+
+
+def runs_differ(repeat: Comparison) -> str:
+    """Where two strict runs of one commit first differ."""
+    return f"two strict runs of the same commit {_how(repeat)}"
+
+
+def one_run_differs(unlike: Comparison) -> str:
+    """Where a run differs that does the same work as the strict runs, which are equal."""
+    return (
+        f"{unlike.observed} differs from {unlike.expected}, though strict and default mode do the "
+        f"same work here: the runs {_how(unlike)}, which two strict runs alone did not show"
+    )
+
+
+def _how(comparison: Comparison) -> str:
+    first = comparison.first
+    if first is None or first.kind is EventKind.STATE:
+        return "end in different states"
+    if first.kind is EventKind.STEPS:
+        return (
+            f"take another number of optimizer steps: {comparison.steps_expected} and "
+            f"{comparison.steps_observed}"
+        )
+    if first.kind is EventKind.METRIC_MISSING:
+        return f"do not give the same metrics: {first.name} {_one_sided(comparison, first)}"
+    if first.step is None:
+        return f"differ: {first.name} {first.where}"
+    return f"differ from step {first.step} on: {first.name} first"
+
+
+def _one_sided(comparison: Comparison, first: Event) -> str:
+    reason = next(
+        (fault.reason for fault in comparison.series if fault.metric == first.name), "differs"
+    )
+    return f"{first.where}: {reason}"
+
+
+def other_settings(names: tuple[str, ...]) -> str:
+    """The settings that the baseline was recorded with another value of."""
+    if not names:
+        return "the baseline was recorded under other settings"
+    rest = len(names) - SHOWN_SETTINGS
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"the baseline was recorded with another {', '.join(names[:SHOWN_SETTINGS])}{more}"
+
+
+def not_common(comparison: Comparison) -> str:
+    """Why two results have not the same things in them."""
+    if comparison.steps_expected != comparison.steps_observed:
+        return (
+            f"{comparison.steps_expected} optimizer steps expected, "
+            f"{comparison.steps_observed} found"
+        )
+    if comparison.series:
+        fault = comparison.series[0]
+        return f"metric {fault.metric}: {fault.reason}"
+    for delta in comparison.tensors:
+        if delta.kind in ONE_SIDED:
+            word = "missing" if delta.kind is TensorChange.MISSING else "not in the baseline"
+            return f"tensor {delta.name} is {word}"
+    return "nothing in common"
+
+
+def drift(comparison: Comparison, against: str) -> str:
+    """Where a result leaves what it is compared with, and the first number that shows it."""
+    before = f"differs from {against}"
+    if comparison.retyped:
+        one = comparison.retyped[0]
+        return f"{before}: {one.name} is {_form(one.observed)}, expected {_form(one.expected)}"
+    first, outside = comparison.first, _first_outside(comparison)
+    if first is None:
+        return before
+    if outside is not None and outside.metric == first.name:
+        return f"{before}: {_number(outside)}"
+    told = f"{before} from {first.where.removeprefix('at ')} on: {first.name}"
+    if first.kind is EventKind.STATE:
+        told = f"{before} in {len(comparison.tensors):,} tensor(s) at the end: {first.name}"
+    return f"{told}; {_number(outside)}" if outside is not None else told
+
+
+def _form(described: str) -> str:
+    """Type and shape of a tensor without its digest."""
+    return described.rpartition(" ")[0]
+
+
+def _first_outside(comparison: Comparison) -> MetricDelta | None:
+    """The number outside its tolerance that comes first in the order of events."""
+    outside = [delta for delta in comparison.metrics if not delta.within]
+    order = {event.name: place for place, event in enumerate(comparison.events)}
+    last = len(order)
+    return min(outside, key=lambda delta: (order.get(delta.metric, last), delta.step), default=None)
+
+
+def _number(delta: MetricDelta) -> str:
+    return f"{delta.metric} at step {delta.step} is {delta.observed}, expected {delta.expected}"
+
+
+def worst(comparison: Comparison) -> str:
+    """How far the worst metric is off, where that has a size; to be put behind a sentence."""
+    sized = [delta for delta in comparison.metrics if delta.relative is not None]
+    if not sized:
+        return ""
+    one = max(sized, key=lambda delta: delta.relative or 0.0)
+    return f": {one.metric} is off by {(one.relative or 0.0) * 100:.3g} % at step {one.step}"
+
+
+def software_moved(baseline: Comparison, moved: str) -> str:
+    """Why a base run in the same new packages does not excuse what they moved."""
+    return (
+        f"the environment moved ({moved}) and the result with it: the base commit gives this "
+        f"result here too, so it is not this change's code but what it runs with; "
+        f"{drift(baseline, 'the baseline')}"
+    )
