@@ -59,12 +59,30 @@ class RunFolders:
     taken: Path
 
 
+class WriteGuard(StrEnum):
+    """What keeps an account from writing outside the folders of its run, the strongest first.
+
+    `MOUNT_NAMESPACE` shows each run a read-only machine with temporary folders of its own;
+    `LANDLOCK` refuses to write elsewhere.
+    """
+
+    MOUNT_NAMESPACE = "mount namespace"
+    LANDLOCK = "landlock"
+    NONE = "permissions only"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Credentials:
-    """The account that a training runs under, when it is not the gate's own."""
+    """The account that a training runs under, when it is not the gate's own.
+
+    `guard` keeps its processes from writing elsewhere than in `ProcessRequest.writable`; `shared`
+    are temporary folders of all accounts that Landlock leaves open to them as well.
+    """
 
     uid: int
     gid: int
+    guard: WriteGuard = WriteGuard.NONE
+    shared: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +105,8 @@ class Isolation:
 
     `network` says whether it was let onto the network on purpose: `none` keeps nothing from it.
     `reading` says why what the runs left is read under the gate's account and not the training's.
+    `open_places` are files and folders outside the run's own that its account can write all the
+    same, `places_uncounted` says that there may be more than were looked at.
     """
 
     mode: IsolationMode
@@ -95,11 +115,15 @@ class Isolation:
     network: bool = False
     sibling: Sibling | None = None
     reading: str = ""
+    open_places: tuple[Path, ...] = ()
+    places_uncounted: bool = False
 
     @property
     def described(self) -> str:
-        """In a few words, for documents: the mode, and what was left open."""
-        return f"{self.mode.value}, network open" if self.network else self.mode.value
+        """In a few words, for documents: the mode, what guards its writing, what was left open."""
+        own_account = self.credentials is not None and self.sibling is None
+        guard = f" ({self.credentials.guard.value})" if own_account and self.credentials else ""
+        return f"{self.mode.value}{guard}{', network open' if self.network else ''}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
