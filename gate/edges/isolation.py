@@ -130,6 +130,7 @@ def _isolated(account: Credentials, *, network: bool) -> Isolation:
         credentials=account,
         reason=reason,
         network=network,
+        guard=account.guard,
         open_places=found.paths,
         places_uncounted=not found.complete,
     )

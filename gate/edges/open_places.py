@@ -13,7 +13,7 @@ from pathlib import Path
 from gate.edges.leftovers import FILE_FOLDERS, SHARED_FOLDERS
 from gate.edges.trees import open_folder
 
-MAX_ENTRIES = 100_000
+MAX_ENTRIES = 50_000
 # the kernel's own files; devices are no places
 NOT_ENTERED = frozenset(map(Path, ("/proc", "/sys", "/dev")))
 KINDS = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISFIFO)

@@ -105,6 +105,7 @@ class Isolation:
 
     `network` says whether it was let onto the network on purpose: `none` keeps nothing from it.
     `reading` says why what the runs left is read under the gate's account and not the training's.
+    `guard` is what keeps an account of its own to the folders of its run; other modes have none.
     `open_places` are files and folders outside the run's own that its account can write all the
     same, `places_uncounted` says that there may be more than were looked at.
     """
@@ -115,14 +116,14 @@ class Isolation:
     network: bool = False
     sibling: Sibling | None = None
     reading: str = ""
+    guard: WriteGuard | None = None
     open_places: tuple[Path, ...] = ()
     places_uncounted: bool = False
 
     @property
     def described(self) -> str:
         """In a few words, for documents: the mode, what guards its writing, what was left open."""
-        own_account = self.credentials is not None and self.sibling is None
-        guard = f" ({self.credentials.guard.value})" if own_account and self.credentials else ""
+        guard = f" ({self.guard.value})" if self.guard is not None else ""
         return f"{self.mode.value}{guard}{', network open' if self.network else ''}"
 
 
