@@ -17,6 +17,7 @@ MAX_ENTRIES = 50_000
 # the kernel's own files; devices are no places
 NOT_ENTERED = frozenset(map(Path, ("/proc", "/sys", "/dev")))
 KINDS = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISFIFO)
+GONE = suppress(FileNotFoundError)
 EVERYWHERE = (*SHARED_FOLDERS, Path("/"))
 
 
@@ -38,31 +39,56 @@ def find_open_places(tops: Iterable[Path], *, max_entries: int = MAX_ENTRIES) ->
     Left out are folders that `leftovers.py` empties after every run, and what it finds in them.
     Nearer ones are looked at first, so that a limit cuts off what lies deep.
     """
+    look = _Look(max_entries)
     pending = deque(dict.fromkeys(tops))
-    emptied = set(FILE_FOLDERS) | set(SHARED_FOLDERS)
-    found: list[Path] = []
-    seen = 0
-    while pending:
-        folder = pending.popleft()
-        gone = suppress(FileNotFoundError, NotADirectoryError, PermissionError)
-        with gone, open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
-            for entry in entries:
-                seen += 1
-                if seen > max_entries:
-                    return OpenPlaces(paths=tuple(sorted(found)), complete=False)
-                path = folder / entry.name
-                if path in NOT_ENTERED or path in emptied:
-                    continue
-                with gone:
-                    facts = entry.stat(follow_symlinks=False)
-                    if _others_can_write(facts) and folder in emptied and _is_roots(facts):
-                        emptied.add(path)
-                    elif _others_can_write(facts) and not _read_only(descriptor):
-                        found.append(path)
-                        continue
-                    if stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_IXOTH:
-                        pending.append(path)
-    return OpenPlaces(paths=tuple(sorted(found)))
+    while pending and look.seen <= max_entries:
+        pending += look.inside(pending.popleft())
+    return OpenPlaces(paths=tuple(sorted(look.found)), complete=look.complete)
+
+
+class _Look:
+    """What was found so far."""
+
+    def __init__(self, max_entries: int) -> None:
+        self.found: list[Path] = []
+        self.seen = 0
+        self.complete = True
+        self._max_entries = max_entries
+        self._emptied = {*FILE_FOLDERS, *SHARED_FOLDERS}
+
+    def inside(self, folder: Path) -> list[Path]:
+        """Judge what lies in a folder; the folders in it that are to be looked into."""
+        further: list[Path] = []
+        try:
+            with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+                for entry in entries:
+                    self.seen += 1
+                    if self.seen > self._max_entries:
+                        self.complete = False
+                        break
+                    with GONE:
+                        facts = entry.stat(follow_symlinks=False)
+                        if self._judge(folder / entry.name, facts, descriptor):
+                            further.append(folder / entry.name)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            # gone meanwhile, or of a file system that keeps even root out
+            pass
+        except OSError:
+            self.complete = False
+        return further
+
+    def _judge(self, path: Path, facts: os.stat_result, parent: int) -> bool:
+        """Note a place that is open to all; whether it is a folder that is to be looked into."""
+        if path in NOT_ENTERED or path in self._emptied:
+            return False
+        if _others_can_write(facts):
+            if path.parent in self._emptied and _is_roots_folder(facts):
+                self._emptied.add(path)
+                return True
+            if not os.fstatvfs(parent).f_flag & os.ST_RDONLY:
+                self.found.append(path)
+                return False
+        return stat.S_ISDIR(facts.st_mode) and bool(facts.st_mode & stat.S_IXOTH)
 
 
 def _others_can_write(facts: os.stat_result) -> bool:
@@ -70,9 +96,5 @@ def _others_can_write(facts: os.stat_result) -> bool:
     return any(kind(facts.st_mode) for kind in KINDS) and facts.st_mode & needed == needed
 
 
-def _is_roots(facts: os.stat_result) -> bool:
+def _is_roots_folder(facts: os.stat_result) -> bool:
     return facts.st_uid == 0 and stat.S_ISDIR(facts.st_mode)
-
-
-def _read_only(descriptor: int) -> bool:
-    return bool(os.fstatvfs(descriptor).f_flag & os.ST_RDONLY)
