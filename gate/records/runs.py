@@ -126,6 +126,14 @@ class Isolation:
         guard = f" ({self.guard.value})" if self.guard is not None else ""
         return f"{self.mode.value}{guard}{', network open' if self.network else ''}"
 
+    @property
+    def announced(self) -> str:
+        """For the person who waits, before the first run; the gate's own account is no fault."""
+        reason = self.reason
+        if self.mode is IsolationMode.NONE:
+            reason = f"your own account trains, which is fine for your own code ({reason})"
+        return f"isolation: {self.described}. {reason[:1].upper()}{reason[1:]}."
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessRequest:

@@ -98,7 +98,7 @@ def test_an_interpreter_out_of_reach_is_an_obstacle(open_folder_for_all: Path) -
     closed.symlink_to(sys.executable)
     open_folder_for_all.chmod(0o700)
     assert choose(IsolationMode.AUTO, str(closed)).reason == (
-        f"cannot start {closed}: permission denied"
+        f"cannot start {closed}: {open_folder_for_all} is closed to other accounts (mode 0700)"
     )
 
 

@@ -10,19 +10,22 @@ from pathlib import Path
 from attempt import Attempt
 
 from gate.edges.account_lock import let_go
+from gate.edges.closed_way import closed_on_the_way
 from gate.edges.isolation import choose_isolation
 from gate.edges.processes import LocalProcesses
-from gate.records.runs import WriteGuard
+from gate.records.runs import Credentials, WriteGuard
 from gate.records.settings import IsolationMode, IsolationSettings
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
+# an account that owns nothing and is in no group
+STRANGER = Credentials(uid=60900, gid=60900)
 SIBLING_IMAGE = "REPRO_GATE_BASE_IMAGE"
 
 
 def gate_python() -> Path | None:
     """An interpreter that every account may start and that can run the gate; None without one."""
-    own = Path(os.path.realpath(sys.executable))
-    if all(folder.stat().st_mode & 0o001 for folder in (own, *own.parents)):
+    # the link's own way counts as well as what it leads to
+    if closed_on_the_way(Path(sys.executable), STRANGER) is None:
         return Path(sys.executable)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     return SYSTEM_PYTHON if os.path.realpath(SYSTEM_PYTHON).endswith(version) else None
@@ -34,6 +37,9 @@ def why_not(mode: IsolationMode) -> str:
         return f"{SIBLING_IMAGE} names no image; `make container` builds and names it"
     if mode is not IsolationMode.NONE and os.geteuid() != 0:
         return "needs root"
+    closed = closed_on_the_way(Path(__file__), STRANGER)
+    if mode is not IsolationMode.NONE and closed is not None:
+        return f"needs a clone that every account may read: {closed} is closed to others"
     if mode is not IsolationMode.NONE and gate_python() is None:
         return "needs an interpreter of this version that every account may start"
     return ""
