@@ -20,10 +20,10 @@ from gate.edges.closed_places import closed_to_others
 from gate.edges.files import LocalFiles
 from gate.edges.interrupts import Interrupts
 from gate.edges.isolating import end_account
-from gate.edges.isolation import choose_isolation, unused_account
+from gate.edges.isolation import choose_isolation
 from gate.edges.processes import LocalProcesses
 from gate.execution.launch import prepare_folders, run_folders
-from gate.records.runs import Credentials, Isolation, ProcessRequest, Snapshot
+from gate.records.runs import Credentials, Isolation, ProcessRequest, Snapshot, WriteGuard
 from gate.records.settings import IsolationMode, IsolationSettings
 
 ROUNDS = 15
@@ -102,7 +102,7 @@ def measured(root: Path, account: Credentials) -> tuple[dict[str, list[float]], 
     return parts, once
 
 
-def page(parts: dict[str, list[float]], once: list[float]) -> str:
+def page(parts: dict[str, list[float]], once: list[float], guard: WriteGuard) -> str:
     """The results as Markdown, in milliseconds."""
     words = {
         "process": "fence, start and end of a process under `uid`, beyond `none`",
@@ -115,7 +115,8 @@ def page(parts: dict[str, list[float]], once: list[float]) -> str:
     verdict = "within" if total < LIMIT_SECONDS else "ABOVE"
     about = (
         f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}, Python "
-        f"{platform.python_version()}; {ROUNDS} rounds, a repository of {CODE_FILES:,} files."
+        f"{platform.python_version()}; {ROUNDS} rounds, a repository of {CODE_FILES:,} files; "
+        f"writing is guarded by: {guard.value}."
     )
     limit = f"{verdict} the limit of {LIMIT_SECONDS * MILLI:.0f}"
     lines = [
@@ -143,13 +144,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="Write the page to this file as well.")
     out: Path | None = parser.parse_args().out
-    account = unused_account() if os.geteuid() == 0 else None
+    # the account with the guard that a gate call takes on this machine
+    account = choose_isolation(IsolationSettings(), PROCESSES, SYSTEM_PYTHON, ()).credentials
     if account is None:
         sys.exit("error: another account is needed\nhint: Run this as root, on Linux.")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         root.chmod(0o755)
-        text = page(*measured(root, account))
+        text = page(*measured(root, account), account.guard)
     print(text)
     if out is not None:
         out.write_text(text, encoding="utf-8")

@@ -55,9 +55,10 @@ def record_command(
     Example: repro-gate baseline record --reason "first baseline"
     """
     request, edges = prepare(local_call(config, out), progress_for(quiet=quiet, verbose=False))
-    baseline = record_baseline(request, edges, reason)
-    if attribute:
-        baseline = with_knob_costs(baseline, measure_cost(request, edges, attribute=True))
+    with edges.files.held_folder(request.out):
+        baseline = record_baseline(request, edges, reason)
+        if attribute:
+            baseline = with_knob_costs(baseline, measure_cost(request, edges, attribute=True))
     _write_baseline(request, baseline)
 
 

@@ -39,6 +39,7 @@ def census_command(
     """
     call = local_call(config, out, allow_dirty=allow_dirty)
     request, edges = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
-    found = take_census(request, edges)
-    edges.files.write_bytes(request.out / CENSUS_FILE, write_document(found))
+    with edges.files.held_folder(request.out):
+        found = take_census(request, edges)
+        edges.files.write_bytes(request.out / CENSUS_FILE, write_document(found))
     show(found, census_view(found, LIMITS), as_json=as_json)

@@ -145,15 +145,14 @@ def _work_folder(out: Path, edges: Edges) -> Iterator[Path]:
     So is the hold on the training's account: what that owns lies in the folder.
     """
     new = not edges.files.exists(out)
-    if new:
-        edges.files.fresh_folder(out)
     work = out / "doctor"
-    edges.files.fresh_folder(work)
-    try:
-        yield work
-    finally:
-        edges.files.remove_tree(out if new else work)
-        edges.release()
+    with edges.files.held_folder(out):
+        edges.files.fresh_folder(work)
+        try:
+            yield work
+        finally:
+            edges.files.remove_tree(out if new else work)
+            edges.release()
 
 
 def _isolation(

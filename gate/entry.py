@@ -157,9 +157,10 @@ Story = Callable[[GateRequest, Edges], Gated]
 
 def run_only(request: GateRequest, edges: Edges) -> Path:
     """The first of two jobs: train, judge nothing; the folder with the evidence."""
-    for path in stale_outputs(request.out):
-        edges.files.remove_tree(path)
-    train_all(request, edges, read_baselines(request, edges))
+    with edges.files.held_folder(request.out):
+        for path in stale_outputs(request.out):
+            edges.files.remove_tree(path)
+        train_all(request, edges, read_baselines(request, edges))
     return request.out / "evidence"
 
 
@@ -188,19 +189,20 @@ def run_and_deliver(
     """Gate, then write every document; a fault while running is written down as well.
 
     `story` is another one that ends in a verdict. Settings, usage and cancellation are no verdict:
-    their errors pass through.
+    their errors pass through, and so does that of another call which works in the output folder.
     """
-    for path in stale_outputs(request.out):
-        edges.files.remove_tree(path)
-    # now, for a fault's report too: git does not look at a clone that was trained beside
-    commit = request.commit or edges.git.resolve("HEAD")
-    try:
-        gated = story(request, edges)
-    except GateError as fault:
-        if fault.exit_code is not ExitCode.ERROR:
-            raise
-        return _deliver_fault(request, edges, commit, fault)
-    return _deliver(request, edges, gated, secrets, (trusted_keys, allow_plain_key))
+    with edges.files.held_folder(request.out):
+        for path in stale_outputs(request.out):
+            edges.files.remove_tree(path)
+        # now, for a fault's report too: git does not look at a clone that was trained beside
+        commit = request.commit or edges.git.resolve("HEAD")
+        try:
+            gated = story(request, edges)
+        except GateError as fault:
+            if fault.exit_code is not ExitCode.ERROR:
+                raise
+            return _deliver_fault(request, edges, commit, fault)
+        return _deliver(request, edges, gated, secrets, (trusted_keys, allow_plain_key))
 
 
 def _deliver(

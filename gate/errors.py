@@ -58,6 +58,12 @@ class RepositoryError(GateError):
     exit_code = ExitCode.USAGE
 
 
+class CommitError(RepositoryError):
+    """What is under test holds something that cannot be taken out of git: no fault of the call."""
+
+    exit_code = ExitCode.ERROR
+
+
 class RunError(GateError):
     """A training run failed, timed out or could not be started."""
 

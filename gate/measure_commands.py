@@ -47,8 +47,9 @@ def cost_command(  # noqa: PLR0913 - each parameter is an option of the command
     """
     call = local_call(config, out, allow_dirty=allow_dirty)
     request, edges = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
-    cost = measure_cost(request, edges, attribute=attribute)
-    _deliver(request, "cost", cost, cost_markdown(cost))
+    with edges.files.held_folder(request.out):
+        cost = measure_cost(request, edges, attribute=attribute)
+        _deliver(request, "cost", cost, cost_markdown(cost))
     show(cost, cost_view(cost), as_json=as_json)
     raise typer.Exit(int(ExitCode.FAIL if cost.over_budget else ExitCode.PASS))
 
@@ -69,8 +70,9 @@ def noise_command(  # noqa: PLR0913 - each parameter is an option of the command
     """
     call = local_call(config, out, allow_dirty=allow_dirty)
     request, edges = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
-    noise = measure_noise(request, edges, runs=runs)
-    _deliver(request, "noise", noise, noise_markdown(noise))
+    with edges.files.held_folder(request.out):
+        noise = measure_noise(request, edges, runs=runs)
+        _deliver(request, "noise", noise, noise_markdown(noise))
     show(noise, noise_view(noise), as_json=as_json)
 
 

@@ -91,6 +91,13 @@ class Files(Protocol):
         """A new file that takes the place of `path` when the body ends well, and else is gone."""
         ...
 
+    def held_folder(self, path: Path) -> AbstractContextManager[None]:
+        """Have a folder, made if need be, for this process alone while the body runs.
+
+        `SettingsError` when another process has it, or a file has its name.
+        """
+        ...
+
     def fresh_folder(self, path: Path, *, mode: int = 0o755) -> None:
         """Make an empty folder, removing what was there."""
         ...

@@ -87,7 +87,7 @@ class Session:
         edges.files.fresh_folder(self._work)
         self._export_all()
         self.isolation = edges.isolate(settings, (self._work,))
-        edges.progress.step(f"isolation {self.isolation.described}: {self.isolation.reason}")
+        edges.progress.step(self.isolation.announced)
         # a sibling has nothing mounted but its run
         if self.isolation.credentials is not None and self.isolation.sibling is None:
             ends.enter_context(edges.closed((self.request.out,), self._work / "run"))

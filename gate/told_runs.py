@@ -7,6 +7,7 @@ environment) is a claim, and the verdict says so.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,12 +21,16 @@ from gate.execution.plan import plan_base, plan_census, plan_gate
 from gate.records.evidence import EvidenceSet, KeptFile, RunEvidence, StatesApart
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
-from gate.records.runs import Commit, Isolation, PlannedRun
+from gate.records.runs import Commit, Isolation, PlannedRun, WriteGuard
 from gate.records.settings import IsolationMode, IsolationSettings
 from gate.session import Edges, prepare_out, refuse_unusable
 from gate.settings.load import settings_digest, training_digest
 
 MAX_NAMES = 1000
+# what `Isolation.described` says
+DESCRIBED = re.compile(r"(?P<mode>\w+)(?: \((?P<guard>[^()]+)\))?(?P<network>, network open)?")
+MODES = {mode.value: mode for mode in IsolationMode if mode is not IsolationMode.AUTO}
+GUARDS = {guard.value: guard for guard in WriteGuard}
 ALTERED_HINT = "The folder is not what one `repro-gate run` wrote; run the job again."
 MOVED_HINT = (
     "Both jobs must read them from one base commit: when the base branch moved in between, run the "
@@ -159,15 +164,27 @@ def _check_run(found: RunEvidence, planned: PlannedRun, request: GateRequest) ->
 
 def _told_isolation(told: EvidenceSet) -> Isolation:
     """The weakest isolation that any run says it had."""
-    names = {run.run.isolation.partition(" ")[0].strip(",") for run in told.runs}
-    known = {mode.value: mode for mode in IsolationMode if mode is not IsolationMode.AUTO}
-    if not names <= known.keys():
+    described = {run.run.isolation for run in told.runs}
+    parts = [DESCRIBED.fullmatch(one) for one in sorted(described)]
+    modes = [MODES.get(part["mode"]) for part in parts if part is not None]
+    guards = [GUARDS.get(part["guard"]) for part in parts if part is not None and part["guard"]]
+    if None in parts or None in modes or None in guards:
         raise EvidenceError(
-            f"the runs name an isolation that there is not: {short_text(', '.join(sorted(names)))}",
+            "the runs name an isolation that there is not: "
+            f"{short_text(', '.join(sorted(described)))}",
             hint=ALTERED_HINT,
         )
-    weakest = min((known[name] for name in names), key=lambda mode: mode.strength)
-    return Isolation(mode=weakest, credentials=None, reason="so says the job that ran it")
+    weakest = min((mode for mode in modes if mode is not None), key=lambda mode: mode.strength)
+    guarded = [guard for guard in guards if guard is not None]
+    return Isolation(
+        mode=weakest,
+        credentials=None,
+        reason="so says the job that ran it",
+        network=any(part["network"] for part in parts if part is not None),
+        guard=max(guarded, key=list(WriteGuard).index, default=None)
+        if weakest is IsolationMode.UID
+        else None,
+    )
 
 
 def _kept_here(

@@ -53,8 +53,11 @@ def _leaves(opened: HostileFile) -> list[Leaf]:
     version, facts, root, keys = (machine.stack[0] for machine in pickles[1:])
     if version != PROTOCOL_VERSION or not isinstance(facts, MapNode):
         raise fault("is a legacy torch file of another version", hint=SAVE_HINT)
-    if not any(key == "little_endian" and value is True for key, value in facts.pairs):
+    orders = [value for key, value in facts.pairs if key == "little_endian"]
+    if orders == [False]:
         raise fault("was written on a big-endian machine", hint=SAVE_HINT)
+    if orders != [True]:
+        raise fault("does not say in which byte order it was written", hint=SAVE_HINT)
     if not isinstance(keys, list) or len(keys) > MAX_STORAGES:
         raise fault("its list of storages makes no sense")
     places = _places(opened, keys, pickles[-2].storages, pickles[-1].end)

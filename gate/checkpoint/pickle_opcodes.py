@@ -82,6 +82,14 @@ def _text(machine: Machine, position: int) -> int:
     return end
 
 
+def _frame(machine: Machine, position: int) -> int:
+    """How many bytes follow in one piece: not more than there are, as Python's reader asks too."""
+    start = position + 8
+    if start + U64(machine.data, position)[0] > len(machine.data):
+        raise IndexError
+    return start
+
+
 def _mark(machine: Machine, position: int) -> int:
     machine.marks.append(machine.stack)
     machine.stack = []
@@ -223,7 +231,7 @@ def _build(machine: Machine, position: int) -> int:
 
 
 _BY_CODE: Final[dict[bytes, Handler]] = {
-    b"\x95": lambda _machine, position: position + 8,  # FRAME
+    b"\x95": _frame,  # FRAME
     b".": _stop,  # STOP
     b"N": _constant(lambda: None),  # NONE
     b"\x88": _constant(lambda: True),  # NEWTRUE

@@ -67,10 +67,20 @@ class _TorchArchive:
             )
         if f"{prefix}/constants.pkl" in self._records:
             raise self._opened.fault("is a TorchScript archive, not a state", hint=SAVE_HINT)
-        order = self._records.get(f"{prefix}/byteorder")
-        if order is not None and self._bytes_of(order, 16) != b"little":
-            raise self._opened.fault("was written on a big-endian machine")
+        self._check_byte_order(self._records.get(f"{prefix}/byteorder"))
         return prefix
+
+    def _check_byte_order(self, record: ZipRecord | None) -> None:
+        """Old archives have no such record, and are little-endian."""
+        order = b"little" if record is None else self._bytes_of(record, 16)
+        if order == b"big":
+            raise self._opened.fault("was written on a big-endian machine")
+        if order != b"little":
+            raise self._opened.fault(
+                f"its record byteorder holds {ascii(order)[1:]}, neither 'little' nor 'big'",
+                hint="The archive is damaged, or its directory lies about the record's size. "
+                f"{SAVE_HINT}",
+            )
 
     def _bytes_of(self, record: ZipRecord, max_bytes: int) -> bytes:
         if record.size_bytes > max_bytes:

@@ -16,9 +16,13 @@ from gate.checkpoint.neighbours import grouped
 from gate.errors import EvidenceError
 
 ENCRYPTED_FLAG = 0x1
+# The sizes stand behind the data instead, and in the directory: so torch writes every entry.
+SIZES_LATER_FLAG = 0x8
+# The sizes stand in a field of 64 bits.
+UNKNOWN_32 = 0xFFFFFFFF
 STORED, DEFLATED = 0, 8
-# Magic, flags, method, and the lengths of name and extra fields.
-LOCAL = struct.Struct("<4s2x2H16x2H")
+# Magic, flags, method, stored and unpacked size, and the lengths of name and extra fields.
+LOCAL = struct.Struct("<4s2x2H8x2I2H")
 LOCAL_MAGIC = b"PK\x03\x04"
 WINDOW_BYTES = 16 * 1024 * 1024
 # To skip so many bytes costs less than to ask once more.
@@ -76,13 +80,15 @@ def _located(opened: HostileFile, window: list[Entry], data: memoryview) -> list
         _local(len(name)).unpack_from(data, start - first)
         for start, name in zip(starts, names, strict=True)
     ]
-    magics, flags, there, lengths, extras, named = zip(*headers, strict=True)
+    magics, flags, there, small, full, lengths, extras, named = zip(*headers, strict=True)
     if (
         set(magics) != {LOCAL_MAGIC}
         or there != methods
         or named != names
         or lengths != tuple(map(len, names))
         or any(flag & ENCRYPTED_FLAG for flag in set(flags))
+        or not all(map(_size_fits, flags, small, stored))
+        or not all(map(_size_fits, flags, full, sizes))
     ):
         raise _contradiction(opened, window, headers)
     return [
@@ -99,6 +105,11 @@ def _located(opened: HostileFile, window: list[Entry], data: memoryview) -> list
     ]
 
 
+def _size_fits(flags: int, here: int, size_bytes: int) -> bool:
+    """Whether a header says the directory's size, or leaves it to another place."""
+    return here in {size_bytes, UNKNOWN_32} or bool(flags & SIZES_LATER_FLAG)
+
+
 @lru_cache(maxsize=1024)
 def _local(name_bytes: int) -> struct.Struct:
     """A header and the name behind it."""
@@ -111,9 +122,13 @@ def _contradiction(
     """The error that names the first entry whose header is wrong."""
     name = next(
         entry.name
-        for entry, (magic, flags, method, length, _, name) in zip(window, headers, strict=True)
+        for entry, (magic, flags, method, small, full, length, _, name) in zip(
+            window, headers, strict=True
+        )
         if (magic, method, length, name) != (LOCAL_MAGIC, entry.method, len(entry.name), entry.name)
         or flags & ENCRYPTED_FLAG
+        or not _size_fits(flags, small, entry.stored_bytes)
+        or not _size_fits(flags, full, entry.size_bytes)
     )
     text = short_text(shown_name(name))
     return opened.fault(f"zip entry {text}: its two headers contradict each other")

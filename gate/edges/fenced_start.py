@@ -1,4 +1,4 @@
-"""Starting a training behind the fence: another account, limits, a filter of system calls."""
+"""Starting a training behind the fence: another account, limits, few system calls and folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ from gate.edges.safe_text import safe_line
 from gate.errors import RunError
 from gate.records.runs import Credentials, ProcessRequest
 
-FENCE = Path(__file__).with_name("fence.py")
+PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+# the package's folder comes last: nothing there takes the place of a standard module
+PROGRAM = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from gate.edges.fence import main; main(int(sys.argv[2]))"
+)
+OPTIONS = ("-I", "-S", "-B", "-X", "utf8")
 REPORT_LIMIT_BYTES = 4096
 # No limit of address space: CUDA reserves far more than it uses. Processes count with their
 # threads, over all of the account. A file of this size is no smoke training's.
@@ -47,6 +53,9 @@ def start_fenced(request: ProcessRequest, account: Credentials) -> subprocess.Po
         "call_filter": base64.b64encode(
             call_filter(platform.machine(), network=request.network)
         ).decode(),
+        "guard": account.guard.value,
+        "writable": [str(folder) for folder in request.writable],
+        "shared": [str(folder) for folder in account.shared],
     }
     process, report = _launch(plan)
     if report != READY:
@@ -64,7 +73,7 @@ def _launch(plan: Plan) -> tuple[subprocess.Popen[bytes], bytes]:
             handed_over.write(json.dumps(plan).encode())
             handed_over.seek(0)
             process = subprocess.Popen(
-                (sys.executable, "-I", "-S", "-X", "utf8", str(FENCE), str(writing)),
+                (sys.executable, *OPTIONS, "-c", PROGRAM, str(PACKAGE_ROOT), str(writing)),
                 env={},
                 cwd="/",
                 stdin=handed_over,

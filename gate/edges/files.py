@@ -6,12 +6,13 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
 from gate.edges import trees
+from gate.edges.folder_lock import held_folder
 from gate.edges.reading import (
     open_regular,
     refuse_foreign_links,
@@ -158,6 +159,10 @@ class LocalFiles:
             compileall.compile_dir(
                 folder, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
             )
+
+    def held_folder(self, path: Path) -> AbstractContextManager[None]:
+        """A folder for this process alone, see `folder_lock.py`; another's is a `SettingsError`."""
+        return held_folder(path)
 
     def fresh_folder(self, path: Path, *, mode: int = 0o755) -> None:
         """Make an empty folder of exactly `mode`, removing what was there."""

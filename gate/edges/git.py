@@ -9,9 +9,9 @@ from pathlib import Path
 
 from gate.edges.git_command import SEARCH_PATH, GitCommand, failure
 from gate.edges.git_export import write_commit, write_work_tree
-from gate.edges.git_objects import LINK, parse_entries
+from gate.edges.git_objects import LINK, parse_entries, read_entries
 from gate.edges.safe_text import safe_line
-from gate.errors import RepositoryError
+from gate.errors import CommitError, RepositoryError
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 CREDENTIAL_KEYS = r"^(http\..*\.extraheader|includeif\..*\.path)$"
@@ -112,12 +112,12 @@ class GitRepository:
             return None
         if entry.mode == LINK or entry.size is None:
             kind = "a link" if entry.mode == LINK else "no file"
-            raise RepositoryError(
+            raise CommitError(
                 f"{safe_line(path)} is {kind} in commit {commit[:12]}",
                 hint="Commit a regular file there: it is read from the commit, links unfollowed.",
             )
         if entry.size > MAX_FILE_BYTES:
-            raise RepositoryError(
+            raise CommitError(
                 f"{safe_line(path)} has {entry.size:,} bytes, the limit is {MAX_FILE_BYTES:,}",
                 hint="Commit a smaller file.",
             )
@@ -127,12 +127,13 @@ class GitRepository:
         """Write every file of a commit below a new or empty folder; the digest of the tree.
 
         Bytes are the committed ones: no filter, no line-end conversion; a Git LFS pointer stays
-        one. Raises `RepositoryError` for a submodule, a link that leads out, an unsafe path.
+        one. Raises `CommitError` for a submodule, a link that leads out, an unsafe path, and, with
+        nothing written, for a name that is there twice and for more than 200,000 entries.
         """
-        listing = self._git.output(
-            "ls-tree", "-r", "-z", "-l", "--full-tree", "--end-of-options", commit
-        )
-        return write_commit(self._git, parse_entries(listing), target)
+        words = ("-r", "-t", "-z", "--full-tree", "--end-of-options", commit)
+        with self._git.stream("ls-tree", *words) as listing:
+            entries = read_entries(listing, commit)
+        return write_commit(self._git, entries, target, commit)
 
     def export_work_tree(self, target: Path) -> str:
         """Write tracked and untracked, not ignored files as they are now; the tree's digest."""

@@ -8,6 +8,7 @@ environment is handed on but the search path.
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from gate.errors import RepositoryError
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 QUERY_SECONDS = 120.0
 EXPORT_SECONDS = 1800.0
+MAX_WORDS_BYTES = 64 * 1024
 ENVIRONMENT = {
     "HOME": "/nonexistent",
     "XDG_CONFIG_HOME": "/nonexistent",
@@ -85,26 +87,40 @@ class GitCommand:
         return done.stdout
 
     @contextmanager
-    def stream(self, *arguments: str, stdin: IO[bytes]) -> Iterator[IO[bytes]]:
-        """What it prints, as it comes, for the length of the body."""
+    def stream(self, *arguments: str, stdin: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
+        """What it prints, as it comes, for the length of the body.
+
+        A body that ends before it has read all of it ends git. Raises `RepositoryError` with git's
+        own words when the body read to the end and git failed.
+        """
+        with tempfile.TemporaryFile() as said:
+            process = self._popen(arguments, stdin, said)
+            watchdog = Timer(EXPORT_SECONDS, process.kill)
+            watchdog.start()
+            try:
+                with process:
+                    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+                    yield process.stdout
+                    read_all = not process.stdout.read(1)
+            finally:
+                watchdog.cancel()
+            if read_all and process.returncode:
+                said.seek(0)
+                raise failure(arguments, said.read(MAX_WORDS_BYTES))
+
+    def _popen(
+        self, arguments: tuple[str, ...], stdin: IO[bytes] | None, stderr: IO[bytes]
+    ) -> subprocess.Popen[bytes]:
         try:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 (*self._start, *arguments),
                 env=self._environment,
-                stdin=stdin,
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=stderr,
             )
         except OSError as error:
             raise _cannot_start(error) from error
-        watchdog = Timer(EXPORT_SECONDS, process.kill)
-        watchdog.start()
-        try:
-            with process:
-                assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-                yield process.stdout
-        finally:
-            watchdog.cancel()
 
 
 def failure(arguments: tuple[str, ...], stderr: bytes) -> RepositoryError:

@@ -22,15 +22,17 @@ from gate.edges.git_objects import (
     SUBMODULE,
     TreeEntry,
     check_path,
+    odd_mode,
     plain_mode,
     submodule,
+    true_mode,
     unsafe_path,
 )
 from gate.edges.reading import open_regular
 from gate.edges.safe_text import safe_line
 from gate.edges.storage_faults import storage_faults
 from gate.edges.trees import chunks_of, write_new
-from gate.errors import RepositoryError
+from gate.errors import CommitError, RepositoryError
 
 CHUNK_BYTES = 1024 * 1024
 MAX_LINK_BYTES = 4096
@@ -69,7 +71,7 @@ class TreeWriter:
     def link(self, path: str, destination: bytes) -> None:
         """Note a link for the end."""
         if not 0 < len(destination) <= MAX_LINK_BYTES or b"\0" in destination:
-            raise RepositoryError(
+            raise CommitError(
                 f"{safe_line(path)} is a link that no file system can hold",
                 hint="Remove it from the commit.",
             )
@@ -85,7 +87,7 @@ class TreeWriter:
             # resolved on disk: links that go through links cannot be judged by their text
             real = Path(os.path.realpath(self._target / path))
             if destination.startswith(b"/") or not real.is_relative_to(root):
-                raise RepositoryError(
+                raise CommitError(
                     f"the link {safe_line(path)} leads out of the repository: "
                     f"{safe_line(destination)}",
                     hint="Replace it by a relative link inside the repository, or by the file.",
@@ -102,8 +104,15 @@ class TreeWriter:
             there.symlink_to(os.fsdecode(destination))
 
 
-def write_commit(git: GitCommand, entries: tuple[TreeEntry, ...], target: Path) -> str:
-    """Write the entries of a commit; the digest covers paths, modes and bytes."""
+def write_commit(git: GitCommand, entries: tuple[TreeEntry, ...], target: Path, commit: str) -> str:
+    """Write the entries of a commit; the digest covers paths, modes and bytes.
+
+    Raises `CommitError` for what cannot be written, before anything is where the list tells.
+    """
+    for entry in entries:
+        check_path(entry.path)
+        if entry.mode == SUBMODULE:
+            raise _no_file(git, entry, commit)
     writer = TreeWriter(target)
     with tempfile.TemporaryFile() as wanted:
         with storage_faults("writing", Path(tempfile.gettempdir())):
@@ -115,9 +124,15 @@ def write_commit(git: GitCommand, entries: tuple[TreeEntry, ...], target: Path) 
     return writer.digest()
 
 
+def _no_file(git: GitCommand, entry: TreeEntry, commit: str) -> CommitError:
+    """A submodule, or a mode that git takes for one."""
+    folder, _, name = entry.path.rpartition("/")
+    tree = git.output("cat-file", "tree", f"{commit}:{folder}")
+    mode = true_mode(tree, os.fsencode(name), len(entry.object_id) // 2)
+    return submodule(entry.path) if mode in {SUBMODULE, ""} else odd_mode(entry.path, mode)
+
+
 def _write_entry(writer: TreeWriter, entry: TreeEntry, answers: IO[bytes]) -> None:
-    if entry.mode == SUBMODULE:
-        raise submodule(entry.path)
     header = answers.readline().split()
     if len(header) != 3 or header[1] != b"blob":  # noqa: PLR2004 - name, type, size
         raise RepositoryError(

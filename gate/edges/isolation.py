@@ -5,15 +5,19 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gate.edges.account_lock import hold_account, let_go
+from gate.edges.leftovers import FILE_FOLDERS
+from gate.edges.open_places import EVERYWHERE, OpenPlaces, find_open_places
 from gate.edges.process_table import processes
 from gate.edges.safe_text import safe_line
 from gate.errors import RunError
 from gate.ports import Processes
-from gate.records.runs import Credentials, Isolation, ProcessRequest
+from gate.records.runs import Credentials, Isolation, ProcessRequest, WriteGuard
 from gate.records.settings import IsolationMode, IsolationSettings
 
 # between the ranges that systemd hands out by itself: systemd.io/UIDS-GIDS
@@ -24,8 +28,10 @@ PROBE_ANSWER = b"isolated"
 ROOT_HINT = "Run the gate as root with an interpreter and folders that every account may read."
 PROBE = """
 import os, sys
-for folder in sys.argv[2:]:
+for folder in sys.argv[3:]:
     os.listdir(folder)
+try: open(sys.argv[2] + "/word", "w").close()
+except OSError: pass
 uid = int(sys.argv[1])
 ids = {*os.getresuid(), *os.getresgid(), *os.getgroups()}
 status = open("/proc/self/status").read()
@@ -35,6 +41,15 @@ print("isolated" if ids == {uid} and fenced else f"ids are {sorted(ids)}, fenced
 APART = "the training runs under an account of its own"
 NO_NETWORK = "and makes no connection"
 NETWORK_OPEN = "and reaches the network (isolation.network)"
+GUARDED = {
+    WriteGuard.MOUNT_NAMESPACE: "a mount namespace shows it the machine read-only",
+    WriteGuard.LANDLOCK: "Landlock keeps it from writing outside its folders",
+    WriteGuard.NONE: "permissions alone keep it from writing elsewhere, since neither a mount "
+    "namespace (CAP_SYS_ADMIN) nor Landlock can be had",
+}
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - judged, not used
+# Landlock lets a run write in these where that leaves no way to the next one
+TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - judged, not used
 
 
 def choose_isolation(
@@ -61,15 +76,13 @@ def _strongest(
     if asked.mode is IsolationMode.NONE:
         return _not_isolated("isolation.mode is none")
     account = unused_account() if os.geteuid() == 0 else None
-    obstacle = _obstacle(account, processes, interpreter, folders)
-    if not obstacle:
-        return Isolation(
-            mode=IsolationMode.UID,
-            credentials=account,
-            reason=f"{APART} {NETWORK_OPEN if asked.network else NO_NETWORK}",
-            network=asked.network,
-        )
+    obstacle = _why_no_account(os.geteuid())
     if account is not None:
+        for guard in WriteGuard:
+            guarded = replace(account, guard=guard)
+            obstacle = _obstacle(guarded, processes, interpreter, folders)
+            if not obstacle:
+                return _isolated(guarded, network=asked.network)
         let_go(account.uid)
     if asked.mode is IsolationMode.UID:
         raise RunError(
@@ -97,28 +110,59 @@ def unused_account(accounts: range = ACCOUNTS) -> Credentials | None:
     return None
 
 
+def _isolated(account: Credentials, *, network: bool) -> Isolation:
+    """What the account can write all the same is looked for once, before the first run."""
+    reason = f"{APART} {NETWORK_OPEN if network else NO_NETWORK}; {GUARDED[account.guard]}"
+    found = OpenPlaces(paths=())
+    if account.guard is WriteGuard.LANDLOCK:
+        found = find_open_places(FILE_FOLDERS)
+        shared = tuple(place for place in TEMPORARY if not found.below(place))
+        account = replace(account, shared=shared)
+        for place in sorted(set(TEMPORARY) - set(shared)):
+            reason += f"; {place} is closed to it, since others can write in parts of it"
+        # shared memory must stay open to libraries
+        outside = [path for path in found.paths if path.is_relative_to(SHARED_MEMORY)]
+        found = replace(found, paths=tuple(outside), complete=True)
+    elif account.guard is WriteGuard.NONE:
+        found = find_open_places(EVERYWHERE)
+    return Isolation(
+        mode=IsolationMode.UID,
+        credentials=account,
+        reason=reason,
+        network=network,
+        guard=account.guard,
+        open_places=found.paths,
+        places_uncounted=not found.complete,
+    )
+
+
 def _not_isolated(reason: str) -> Isolation:
     return Isolation(mode=IsolationMode.NONE, credentials=None, reason=reason)
 
 
 def _obstacle(
-    account: Credentials | None, runner: Processes, interpreter: str, folders: Sequence[Path]
+    account: Credentials, runner: Processes, interpreter: str, folders: Sequence[Path]
 ) -> str:
-    """Why it cannot be done; empty when a child under that account did all that it must."""
-    if account is None:
-        return _why_no_account(os.geteuid())
-    request = ProcessRequest(
-        argv=(interpreter, "-I", "-c", PROBE, str(account.uid), *map(str, folders)),
-        env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
-        workdir=Path("/"),
-        timeout_seconds=PROBE_SECONDS,
-        output_limit_bytes=PROBE_OUTPUT_BYTES,
-        credentials=account,
-    )
-    try:
-        result = runner.run(request, lambda _: None)
-    except RunError as error:
-        return error.message
+    """Why it cannot be done; empty when a child under that account did all that it must.
+
+    Where its writing is guarded, it must also fail to write in a folder that is open to all.
+    """
+    with tempfile.TemporaryDirectory(prefix="repro-gate-trial-") as trap:
+        Path(trap).chmod(0o1777)
+        request = ProcessRequest(
+            argv=(interpreter, "-I", "-c", PROBE, str(account.uid), trap, *map(str, folders)),
+            env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+            workdir=Path("/"),
+            timeout_seconds=PROBE_SECONDS,
+            output_limit_bytes=PROBE_OUTPUT_BYTES,
+            credentials=account,
+        )
+        try:
+            result = runner.run(request, lambda _: None)
+        except RunError as error:
+            return error.message
+        if account.guard is not WriteGuard.NONE and list(Path(trap).iterdir()):
+            return f"{account.guard.value}: another account could write in {trap} all the same"
     if result.exit_code == 0 and result.output.strip() == PROBE_ANSWER:
         return ""
     last = (result.output.strip().splitlines() or [b"no answer"])[-1]

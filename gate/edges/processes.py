@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gate.edges.closed_way import closed_folder
 from gate.edges.fenced_start import start_fenced
 from gate.edges.interrupts import Interrupts
 from gate.edges.output_capture import RunOutput
@@ -97,10 +99,7 @@ def _cannot_start(request: ProcessRequest, error: OSError | ValueError) -> RunEr
             "whose first line names a missing interpreter looks the same.",
         )
     if isinstance(error, PermissionError):
-        return RunError(
-            f"cannot start {name}: permission denied",
-            hint=_permission_hint(request),
-        )
+        return _not_permitted(request, name)
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return RunError(
         f"cannot start {name}: {reason}",
@@ -109,10 +108,26 @@ def _cannot_start(request: ProcessRequest, error: OSError | ValueError) -> RunEr
     )
 
 
-def _permission_hint(request: ProcessRequest) -> str:
-    if request.credentials is None:
-        return f"Make it executable (chmod +x {Path(request.argv[0]).name}), or start it by python."
-    return (
-        f"The account {request.credentials.uid} that the training runs under may not execute it, "
-        "or may not enter its folder or the working directory."
+def _not_permitted(request: ProcessRequest, name: str) -> RunError:
+    """Name the folder that is closed: a link of a virtual environment tells nothing of it."""
+    account = request.credentials
+    if account is None:
+        file = safe_line(Path(request.argv[0]).name)
+        return RunError(
+            f"cannot start {name}: permission denied",
+            hint=f"Make it executable (chmod +x {file}), or start it by python.",
+        )
+    closed = closed_folder(request, account)
+    if closed is None:
+        return RunError(
+            f"cannot start {name}: permission denied",
+            hint=f"The account {account.uid} that the training runs under may not execute it.",
+        )
+    folder = safe_line(str(closed))
+    mode = stat.S_IMODE(closed.stat().st_mode)
+    return RunError(
+        f"cannot start {name}: {folder} is closed to other accounts (mode {mode:04o})",
+        hint=f"Let others pass through it (chmod o+x {folder}), or use an interpreter and a "
+        "repository that do not lie below it; an environment made from /usr/bin/python3 does not "
+        "need anybody's home.",
     )

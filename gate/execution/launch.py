@@ -39,6 +39,8 @@ CONNECTION_SIGNS = (
     b"NewConnectionError",
     b"ConnectError",
 )
+# with a path behind it, as Python tells them
+WRITING_SIGNS = (b"Read-only file system: '", b"Permission denied: '")
 SHOWN_WIDTH = 300
 HINT = "Run the same command by hand in a clean checkout; its last lines are above."
 SIGNAL_HINTS = {
@@ -203,6 +205,12 @@ def _failure_hint(result: ProcessResult, request: ProcessRequest) -> str:
             return cut_off
     if result.exit_code in SIGNAL_HINTS:
         return SIGNAL_HINTS[result.exit_code]
+    if request.credentials is not None and any(sign in result.output for sign in WRITING_SIGNS):
+        return (
+            "The training's account writes only in the checkout that it trains in, in its home and "
+            "in $TMPDIR (tempfile.gettempdir() names it): use one of these for what it writes, and "
+            "give every account read access to what it reads."
+        )
     return next((hint for sign, hint in OUTPUT_HINTS.items() if sign in result.output), HINT)
 
 

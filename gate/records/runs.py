@@ -59,12 +59,30 @@ class RunFolders:
     taken: Path
 
 
+class WriteGuard(StrEnum):
+    """What keeps an account from writing outside the folders of its run, the strongest first.
+
+    `MOUNT_NAMESPACE` shows each run a read-only machine with temporary folders of its own;
+    `LANDLOCK` refuses to write elsewhere.
+    """
+
+    MOUNT_NAMESPACE = "mount namespace"
+    LANDLOCK = "landlock"
+    NONE = "permissions only"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Credentials:
-    """The account that a training runs under, when it is not the gate's own."""
+    """The account that a training runs under, when it is not the gate's own.
+
+    `guard` keeps its processes from writing elsewhere than in `ProcessRequest.writable`; `shared`
+    are temporary folders of all accounts that Landlock leaves open to them as well.
+    """
 
     uid: int
     gid: int
+    guard: WriteGuard = WriteGuard.NONE
+    shared: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +105,9 @@ class Isolation:
 
     `network` says whether it was let onto the network on purpose: `none` keeps nothing from it.
     `reading` says why what the runs left is read under the gate's account and not the training's.
+    `guard` is what keeps an account of its own to the folders of its run; other modes have none.
+    `open_places` are files and folders outside the run's own that its account can write all the
+    same, `places_uncounted` says that there may be more than were looked at.
     """
 
     mode: IsolationMode
@@ -95,11 +116,23 @@ class Isolation:
     network: bool = False
     sibling: Sibling | None = None
     reading: str = ""
+    guard: WriteGuard | None = None
+    open_places: tuple[Path, ...] = ()
+    places_uncounted: bool = False
 
     @property
     def described(self) -> str:
-        """In a few words, for documents: the mode, and what was left open."""
-        return f"{self.mode.value}, network open" if self.network else self.mode.value
+        """In a few words, for documents: the mode, what guards its writing, what was left open."""
+        guard = f" ({self.guard.value})" if self.guard is not None else ""
+        return f"{self.mode.value}{guard}{', network open' if self.network else ''}"
+
+    @property
+    def announced(self) -> str:
+        """For the person who waits, before the first run; the gate's own account is no fault."""
+        reason = self.reason
+        if self.mode is IsolationMode.NONE:
+            reason = f"your own account trains, which is fine for your own code ({reason})"
+        return f"isolation: {self.described}. {reason[:1].upper()}{reason[1:]}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -143,6 +143,7 @@ def _findings(
         *findings.hidden_state(facts.repeat),
         *findings.weaker_source(run),
         *findings.isolation(assessment.isolation),
+        *findings.open_places(assessment.isolation),
         *findings.credentials_left(request.credentials_left),
         *findings.reading(assessment.isolation),
         *tampering(strict),

@@ -204,6 +204,27 @@ def isolation(used: Isolation) -> tuple[Finding, ...]:
     )
 
 
+def open_places(used: Isolation) -> tuple[Finding, ...]:
+    """Could a run have left word for the next one where every account can write?"""
+    if not used.open_places and not used.places_uncounted:
+        return ()
+    shown = used.open_places[:SHOWN_FILES]
+    names = ", ".join(map(ascii, map(str, shown))) + (
+        ", ..." if len(shown) < len(used.open_places) or used.places_uncounted else ""
+    )
+    count = f"{'at least ' if used.places_uncounted else ''}{len(used.open_places)}"
+    return (
+        Finding(
+            code="open-places",
+            severity=Severity.WARNING,
+            message=f"{count} files and folders outside the run's own could be written by the "
+            f"training, and read by the next run: {names}",
+            remedy="Take write access for everybody off them (chmod o-w), or give the gate a "
+            "kernel with Landlock (Linux 5.13) or the capability CAP_SYS_ADMIN.",
+        ),
+    )
+
+
 def credentials_left(keys: tuple[str, ...]) -> tuple[Finding, ...]:
     """Does the clone still hold the token that it was fetched with?"""
     if not keys:

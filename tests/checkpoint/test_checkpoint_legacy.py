@@ -114,6 +114,8 @@ def test_a_big_endian_or_newer_file_is_refused(tmp_path: Path) -> None:
     whole = legacy(tmp_path, {"w": WEIGHT}).read_bytes()
     for old, new, told in (
         (b"little_endianq\x02\x88", b"little_endianq\x02\x89", "was written on a big-endian"),
+        (b"little_endianq\x02\x88", b"little_endianq\x02N", "does not say in which byte order"),
+        (b"little_endian", b"middle_endian", "does not say in which byte order it was written"),
         (b"\x80\x02M\xe9\x03.", b"\x80\x02M\xea\x03.", "is a legacy torch file of another version"),
     ):
         assert old in whole

@@ -176,7 +176,7 @@ def test_a_broken_beginning_is_refused(tmp_path: Path, content: bytes, told: str
 
 
 def bomb(folder: Path, size: int, says: int) -> Path:
-    """A compressed archive whose directory says another size than the entry unpacks to."""
+    """A compressed archive whose two headers say another size than the entry unpacks to."""
     header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({says},), }}".encode()
     start = b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header
     path = folder / "bomb.npz"
@@ -184,9 +184,12 @@ def bomb(folder: Path, size: int, says: int) -> Path:
         target.writestr("w.npy", start + b"\0" * size)
     real, told = len(start) + size, len(start) + says
     content = path.read_bytes()
+    size_there, size_told = real.to_bytes(4, "little"), told.to_bytes(4, "little")
     directory = content.rindex(b"PK\x01\x02")
-    patched = content[directory:].replace(real.to_bytes(4, "little"), told.to_bytes(4, "little"))
-    path.write_bytes(content[:directory] + patched)
+    local, data, central = content[:30], content[30:directory], content[directory:]
+    path.write_bytes(
+        local.replace(size_there, size_told) + data + central.replace(size_there, size_told)
+    )
     return path
 
 

@@ -43,6 +43,32 @@ def test_a_command_in_a_pickle_is_refused_and_never_run(tmp_path: Path, protocol
     assert problem == "calls 'posix.system' when it is loaded"
 
 
+@pytest.mark.parametrize("length", [2**63, 2**64 - 1, 2**32, 9])
+def test_a_frame_that_is_longer_than_the_pickle_is_refused_as_python_does(length: int) -> None:
+    data = b"\x80\x04\x95" + length.to_bytes(8, "little") + b"K\x05."
+    with pytest.raises((pickle.UnpicklingError, EOFError, OverflowError)):
+        pickle.loads(data)  # noqa: S301 - made here
+    with pytest.raises(StateError, match="cut short"):
+        read_pickle(data)
+
+
+def test_a_frame_that_fits_is_read() -> None:
+    assert read_pickle(b"\x80\x04\x95" + (3).to_bytes(8, "little") + b"K\x05.") == 5
+
+
+@pytest.mark.parametrize(
+    "opcode", [b"\x8e", b"\x8d", b"\x96", b"\x8b", b"B", b"X"], ids=lambda one: one.hex()
+)
+def test_a_length_beyond_the_pickle_is_refused_as_python_does(opcode: bytes) -> None:
+    width = 8 if opcode in {b"\x8e", b"\x8d", b"\x96"} else 4
+    for length in (2 ** (8 * width) - 1, 2 ** (8 * width - 1), 100):
+        data = b"\x80\x05" + opcode + length.to_bytes(width, "little") + b"abc."
+        with pytest.raises((pickle.UnpicklingError, EOFError, OverflowError)):
+            pickle.loads(data)  # noqa: S301 - made here
+        with pytest.raises(StateError):
+            read_pickle(data)
+
+
 @pytest.mark.parametrize("name_of_it", ["eval", "exec", "__import__", "open"])
 def test_a_builtin_that_acts_is_refused(tmp_path: Path, name_of_it: str) -> None:
     data = f"\x80\x02cbuiltins\n{name_of_it}\nX\x01\x00\x00\x00x\x85R.".encode("latin-1")

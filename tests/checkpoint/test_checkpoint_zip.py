@@ -67,6 +67,8 @@ def test_every_cut_of_an_archive_is_refused(whole: Path) -> None:
             "zip entry 'bad/data.pkl' is stored in another size than its own",
         ),
         (LOCAL, 8, b"\x08", "zip entry 'bad/data.pkl': its two headers contradict each other"),
+        (LOCAL, 18, b"\x01", "zip entry 'bad/data.pkl': its two headers contradict each other"),
+        (LOCAL, 22, b"\x01", "zip entry 'bad/data.pkl': its two headers contradict each other"),
         (LOCAL, 30, b"good", "zip entry 'bad/data.pkl': its two headers contradict each other"),
         (CENTRAL, 42, b"\x01", "zip entry 'bad/data.pkl': its two headers contradict each other"),
         (CENTRAL, 42, b"\xf0\xff\xff\xf0", "is cut short or points behind its own end"),
@@ -104,7 +106,7 @@ def test_a_name_given_twice_is_refused(tmp_path: Path) -> None:
 
 def test_records_over_each_other_are_refused(whole: Path) -> None:
     size = struct.pack("<2I", 500, 500)
-    patched(whole, CENTRAL, 20, size, nth=1)
+    patched(patched(whole, CENTRAL, 20, size, nth=1), LOCAL, 18, size, nth=1)
     assert refusal(whole) == "zip entry 'bad/byteorder' lies over other data"
 
 
@@ -184,6 +186,21 @@ def test_two_states_in_one_archive_are_refused(tmp_path: Path) -> None:
 def test_big_endian_archives_are_refused(tmp_path: Path) -> None:
     path = archive(tmp_path, WHOLE, {"bad/byteorder": b"big"})
     assert refusal(path) == "was written on a big-endian machine"
+
+
+@pytest.mark.parametrize("order", [b"", b"littl", b"LITTLE", b"big\n"])
+def test_a_byte_order_that_is_none_is_told_as_that(tmp_path: Path, order: bytes) -> None:
+    path = archive(tmp_path, WHOLE, {"bad/byteorder": order})
+    assert refusal(path) == (
+        f"its record byteorder holds {ascii(order)[1:]}, neither 'little' nor 'big'"
+    )
+
+
+def test_a_directory_that_cuts_the_byte_order_short_says_nothing_of_machines(whole: Path) -> None:
+    """torch writes sizes behind the data, so that only the directory has them."""
+    size = struct.pack("<2I", 5, 5)
+    patched(patched(whole, CENTRAL, 20, size, nth=1), LOCAL, 6, b"\x08", nth=1)
+    assert refusal(whole) == "its record byteorder holds 'littl', neither 'little' nor 'big'"
 
 
 def test_a_long_record_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

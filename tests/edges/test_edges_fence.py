@@ -162,8 +162,11 @@ def test_a_folder_that_the_account_may_not_enter_is_explained(
     open_folder_for_all.chmod(0o700)
     with pytest.raises(RunError) as caught:
         fenced("", workdir=open_folder_for_all)
-    assert caught.value.message == "cannot start /usr/bin/python3: permission denied"
-    assert "or the working directory" in caught.value.hint
+    assert caught.value.message == (
+        f"cannot start /usr/bin/python3: {open_folder_for_all} is closed to other accounts "
+        "(mode 0700)"
+    )
+    assert f"chmod o+x {open_folder_for_all}" in caught.value.hint
 
 
 def test_a_fence_that_cannot_be_put_up_is_an_error(
@@ -181,7 +184,7 @@ def test_a_fence_that_cannot_be_put_up_is_an_error(
 def test_a_gate_whose_own_file_is_missing_is_an_error(
     fenced: Fenced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fenced_start, "FENCE", Path("/no/such/file.py"))
+    monkeypatch.setattr(fenced_start, "PACKAGE_ROOT", Path("/no/such/folder"))
     with pytest.raises(RunError, match="ended before its time") as caught:
         fenced("print('ran')")
-    assert "No such file" in caught.value.details[-1]
+    assert caught.value.details[-1] == "ModuleNotFoundError: No module named 'gate'"

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from git_workshop import Repository, refusal
+from git_workshop import Repository, commit_fault, refusal
 
 from gate.edges.git import GitRepository
 from gate.edges.git_command import GitCommand
@@ -129,10 +129,10 @@ def test_links_folders_and_giants_are_not_read(repository: Repository, git: GitR
     (repository.path / "link").symlink_to("sub/file")
     commit = repository.commit()
     read = git.read_file
-    assert refusal(read, commit, "link").message == f"link is a link in commit {commit[:12]}"
-    assert refusal(read, commit, "sub").message == f"sub is no file in commit {commit[:12]}"
+    assert commit_fault(read, commit, "link").message == f"link is a link in commit {commit[:12]}"
+    assert commit_fault(read, commit, "sub").message == f"sub is no file in commit {commit[:12]}"
     message = "giant has 8,388,609 bytes, the limit is 8,388,608"
-    assert refusal(read, commit, "giant").message == message
+    assert commit_fault(read, commit, "giant").message == message
     assert refusal(read, ABSENT, "x").message == "git ls-tree failed"
 
 

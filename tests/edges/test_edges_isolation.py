@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from gate.edges.account_lock import hold_account, let_go
 from gate.edges.isolation import ACCOUNTS, choose_isolation, unused_account
 from gate.edges.processes import LocalProcesses
 from gate.errors import RunError
-from gate.records.runs import Credentials, Isolation, ProcessRequest, ProcessResult
+from gate.records.runs import Credentials, Isolation, ProcessRequest, ProcessResult, WriteGuard
 from gate.records.settings import IsolationMode, IsolationSettings
 
 Python = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -64,16 +65,20 @@ def test_an_account_that_can_do_all_is_taken(system_python: str, open_folder_for
     assert chosen.mode is IsolationMode.UID
     assert chosen.credentials is not None
     assert chosen.credentials.uid in ACCOUNTS
-    assert chosen.reason == (
-        "the training runs under an account of its own and makes no connection"
+    guard = chosen.credentials.guard
+    assert chosen.reason.startswith(
+        "the training runs under an account of its own and makes no connection; "
+        f"{isolation.GUARDED[guard]}"
     )
-    assert (chosen.network, chosen.described) == (False, "uid")
+    assert (chosen.network, chosen.described) == (False, f"uid ({guard.value})")
 
 
 def test_an_open_network_is_told(system_python: str) -> None:
     chosen = choose(IsolationMode.UID, system_python, network=True)
-    assert chosen.reason.endswith("and reaches the network (isolation.network)")
-    assert (chosen.network, chosen.described) == (True, "uid, network open")
+    assert "and reaches the network (isolation.network); " in chosen.reason
+    assert chosen.network
+    assert chosen.described.startswith("uid (")
+    assert chosen.described.endswith("), network open")
 
 
 def test_a_closed_folder_is_an_obstacle(system_python: str, open_folder_for_all: Path) -> None:
@@ -93,7 +98,7 @@ def test_an_interpreter_out_of_reach_is_an_obstacle(open_folder_for_all: Path) -
     closed.symlink_to(sys.executable)
     open_folder_for_all.chmod(0o700)
     assert choose(IsolationMode.AUTO, str(closed)).reason == (
-        f"cannot start {closed}: permission denied"
+        f"cannot start {closed}: {open_folder_for_all} is closed to other accounts (mode 0700)"
     )
 
 
@@ -153,13 +158,63 @@ def test_an_ordinary_account_cannot_isolate(python: Python) -> None:
     assert python("-c", program).stdout == b"the gate does not run as root\n"
 
 
+class Refusing(LocalProcesses):
+    """A machine that has some of the guards only."""
+
+    def __init__(self, *missing: WriteGuard) -> None:
+        super().__init__()
+        self._missing = missing
+
+    def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
+        if request.credentials is not None and request.credentials.guard in self._missing:
+            raise RunError("the training cannot be fenced in: Operation not permitted")
+        return super().run(request, on_line)
+
+
+def weakened(*missing: WriteGuard) -> Isolation:
+    chosen = choose_isolation(IsolationSettings(), Refusing(*missing), "/usr/bin/python3", ())
+    assert chosen.credentials is not None
+    let_go(chosen.credentials.uid)
+    return chosen
+
+
+@pytest.mark.usefixtures("system_python")
+def test_without_a_mount_namespace_landlock_is_taken() -> None:
+    chosen = weakened(WriteGuard.MOUNT_NAMESPACE)
+    assert chosen.described == "uid (landlock)"
+    assert "Landlock keeps it from writing outside its folders" in chosen.reason
+
+
+@pytest.mark.usefixtures("system_python")
+def test_landlock_closes_a_temporary_folder_in_which_others_left_a_way() -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        (Path(folder) / "open").mkdir()
+        (Path(folder) / "open").chmod(0o777)
+        chosen = weakened(WriteGuard.MOUNT_NAMESPACE)
+    assert chosen.credentials is not None
+    assert Path("/var/tmp") not in chosen.credentials.shared  # noqa: S108 - looked for
+    assert "is closed to it, since others can write in parts of it" in chosen.reason
+
+
+@pytest.mark.usefixtures("system_python")
+def test_without_either_the_places_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/lib") as folder:
+        Path(folder).chmod(0o777)
+        monkeypatch.setattr(isolation, "EVERYWHERE", (Path("/var/lib"),))  # else the whole machine
+        chosen = weakened(WriteGuard.MOUNT_NAMESPACE, WriteGuard.LANDLOCK)
+    assert chosen.described == "uid (permissions only)"
+    assert Path(folder) in chosen.open_places
+
+
 @pytest.mark.usefixtures("root")
 def test_an_account_that_does_not_do_is_given_back() -> None:
     tried = Answering(1, b"")
     choose_isolation(IsolationSettings(), tried, "p", ())
-    (account,) = tried.accounts
-    assert hold_account(account.uid)
-    let_go(account.uid)
+    assert [account.guard for account in tried.accounts] == list(WriteGuard)
+    (uid,) = {account.uid for account in tried.accounts}
+    assert hold_account(uid)
+    let_go(uid)
 
 
 def test_an_account_with_a_name_is_not_taken() -> None:
@@ -175,5 +230,3 @@ def test_an_account_with_a_name_is_not_taken() -> None:
 )
 def test_without_an_account_the_reason_is_told(own_uid: int, reason: str) -> None:
     assert isolation._why_no_account(own_uid) == reason
-    obstacle = isolation._obstacle(None, Answering(0, b""), "python", ())
-    assert obstacle == isolation._why_no_account(os.geteuid())

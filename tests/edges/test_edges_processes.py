@@ -240,11 +240,11 @@ def test_an_account_of_its_own_has_no_way_back(
 
 
 def test_a_command_that_the_account_may_not_start_is_explained(
-    run: Run, tmp_path: Path, account: Credentials
+    run: Run, open_folder_for_all: Path, account: Credentials
 ) -> None:
-    (tmp_path / "tool").touch(mode=0o700)
+    (open_folder_for_all / "tool").touch(mode=0o700)
     with pytest.raises(RunError) as caught:
-        run(str(tmp_path / "tool"), account=account)
+        run(str(open_folder_for_all / "tool"), account=account)
     assert caught.value.hint.startswith(f"The account {account.uid} that the training runs under")
 
 

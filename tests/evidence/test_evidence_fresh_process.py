@@ -223,4 +223,5 @@ def test_it_reads_under_the_trainings_account(open_folder_for_all: Path) -> None
     answer = asked.ask(question(guest, taken), taken)
     let_go(account.uid)
     assert answer.evidence is not None
-    assert asked.why_own_account == "" or "ermission" in asked.why_own_account
+    # an interpreter in somebody's closed home cannot be started
+    assert asked.why_own_account == "" or "closed to other accounts" in asked.why_own_account

@@ -148,9 +148,11 @@ def test_a_run_that_ends_badly_says_how_and_what_to_do(
         ("torchrun train.py", b"", "Ranks talk over loopback sockets"),
         ("python train.py", b"<urlopen error [Errno 13] Permission denied>", "no connection"),
         ("python train.py", b"No module named 'torch'", "lacks a package"),
+        ("python train.py", b"PermissionError: [Errno 13] Permission denied: '/srv/a'", "$TMPDIR"),
+        ("python train.py", b"OSError: [Errno 30] Read-only file system: '/a'", "$TMPDIR"),
     ],
 )
-def test_a_training_that_misses_the_network_is_told_how_to_get_it(
+def test_a_training_that_isolation_hinders_is_told_what_to_do(
     tmp_path: Path, command: str, output: bytes, hint: str
 ) -> None:
     itself = Credentials(uid=os.getuid(), gid=os.getgid())

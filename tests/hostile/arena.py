@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from abilities import SIBLING_IMAGE, gate_python
 from attempt import PRELUDE, Attempt
 from fake_github import FakeGitHub
 from gate_bench import Bench
@@ -28,9 +29,9 @@ from gate.pipeline import record_baseline
 from gate.records.settings import IsolationMode
 
 ROOT = Path(__file__).resolve().parents[2]
-SYSTEM_PYTHON = Path("/usr/bin/python3")
-SIBLING_IMAGE = "REPRO_GATE_BASE_IMAGE"
 OWNER = 1001
+# outside the temporary folders
+ELSEWHERE = "/var/lib"
 STEP_SECONDS = 400
 FILES = LocalFiles()
 TOKEN = "CANARY-of-the-token"
@@ -78,32 +79,13 @@ def baseline() -> bytes:
         return write_document(record_baseline(bench.request(), bench.edges(), "for the attempts"))
 
 
-def gate_python() -> Path | None:
-    """An interpreter that every account may start and that can run the gate; None without one."""
-    own = Path(os.path.realpath(sys.executable))
-    if all(folder.stat().st_mode & 0o001 for folder in (own, *own.parents)):
-        return Path(sys.executable)
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    return SYSTEM_PYTHON if os.path.realpath(SYSTEM_PYTHON).endswith(version) else None
-
-
-def why_not(mode: IsolationMode) -> str:
-    """Why a mode cannot be tried on this machine; empty when it can."""
-    if mode is IsolationMode.SIBLING and not os.environ.get(SIBLING_IMAGE):
-        return f"{SIBLING_IMAGE} names no image; `make container` builds and names it"
-    if mode is not IsolationMode.NONE and os.geteuid() != 0:
-        return "needs root"
-    if mode is not IsolationMode.NONE and gate_python() is None:
-        return "needs an interpreter of this version that every account may start"
-    return ""
-
-
 @dataclass
 class Arena:
     """The places of a runner below `root`; `go` starts the gate once."""
 
     root: Path
     mode: IsolationMode
+    elsewhere: Path
     log: str = ""
     exit_code: int = -1
     base: str = ""
@@ -169,7 +151,29 @@ class Arena:
             for place in (self.work, self.root / "runner_temp", self.root / "file_commands"):
                 FILES.give_to(place, OWNER, OWNER)
         (self.root / "tools/id").chmod(0o4755)
+        self._open_to_all()
         self.before = self.state()
+        # looking at them has moved these times
+        os.utime(self.root / "open/old", (1000, 2000))
+        os.utime(self.root / "open/read", (1000, 2000))
+
+    def _open_to_all(self) -> None:
+        """Places that every account can write, of each kind that is common on machines."""
+        top = self.root / "open"
+        folders = {"third": 0o777, "closed": 0o755, "closed/sticky": 0o1777, "closed/sized": 0o1777}
+        top.mkdir()
+        for name, mode in folders.items():
+            (top / name).mkdir()
+            (top / name).chmod(mode)
+        (self.work / "open").mkdir()
+        (self.work / "open").chmod(0o777)
+        for name in ("file", "old", "read"):
+            (top / name).write_text("as it was")
+            (top / name).chmod(0o644 if name == "read" else 0o666)
+        (top / "closed/second-name").hardlink_to(top / "file")
+        (top / "elsewhere").write_text(str(self.elsewhere))
+        if os.geteuid() == 0:
+            os.chown(top / "third", OWNER, OWNER)
 
     def state(self) -> dict[str, tuple[int, int, bytes]]:
         """Mode, owner and content of all but what the gate writes."""
@@ -250,10 +254,12 @@ def arena(
     """A place after an attempt, which was made in each run of one whole call of the gate."""
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        tempfile.TemporaryDirectory(dir=ELSEWHERE if os.geteuid() == 0 else None) as elsewhere,
         _disk(Path(folder), attempt) as root,
     ):
         root.chmod(0o755)
-        made = Arena(root=root, mode=mode)
+        Path(elsewhere).chmod(0o1777)
+        made = Arena(root=root, mode=mode, elsewhere=Path(elsewhere))
         made.prepare(attempt, together)
         made.go(attempt.limits)
         yield made

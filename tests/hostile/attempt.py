@@ -55,6 +55,12 @@ def left_before(path, word="word for the next run"):
     told("left by the run before" if found else None)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(word)
+def word_of_another_run(path, word="word for the next run"):
+    try: found = word in path.read_text()
+    except OSError: found = False
+    told("left by the run before" if found else None)
+    try: path.write_text(word)
+    except OSError: pass
 def daemon(action):
     if os.fork(): os.wait(); return
     os.setsid()
@@ -95,6 +101,7 @@ class Attempt:
     fence: a limit is tried without using the machine up. `together` attempts have no effect, so
     many of them can be made in one training. A `control` one gets what it wants, and harms
     nothing, where the training has root's account and no fence: that shows that it really tries.
+    `by_view` is held under `uid` only where a mount namespace can be had.
     """
 
     name: str
@@ -111,6 +118,7 @@ class Attempt:
     play: Mapping[str, object] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     together: bool = False
+    by_view: bool = False
     control: bool = False
     fast: bool = False
     disk_bytes: int = 0

@@ -10,7 +10,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from arena import ROOT, why_not
+from abilities import promised, why_not
+from arena import ROOT
 from attempt import MODES, Attempt, Threat
 from table import ATTEMPTS
 from trials import try_one, try_together
@@ -35,7 +36,7 @@ def made(shown: str) -> dict[tuple[str, IsolationMode], str]:
             continue
         together = {} if mode is IsolationMode.NONE else try_together(mode)
         for attempt in ATTEMPTS:
-            if mode not in attempt.modes or not re.search(shown, attempt.name):
+            if not promised(mode, attempt) or not re.search(shown, attempt.name):
                 continue
             begun = time.monotonic()
             faults = together[attempt.name] if attempt.together else try_one(mode, attempt)

@@ -9,6 +9,7 @@ from attempts_floods import BOMBS
 from attempts_processes import NETWORK, PROCESSES
 from attempts_secrets import HOST, SECRETS
 from attempts_texts import LINKS, TEXT
+from attempts_words import WORDS
 
 ATTEMPTS: tuple[Attempt, ...] = (
     *SECRETS,
@@ -16,6 +17,7 @@ ATTEMPTS: tuple[Attempt, ...] = (
     *COMMANDS,
     *DECIDERS,
     *RUNS,
+    *WORDS,
     *PROCESSES,
     *NETWORK,
     *FORGERY,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abilities import promised
 from aftermath import RUNS, faults, told_lines
 from arena import Arena, arena
 from attempt import GOT, REFUSED, TRY, Attempt, Threat
@@ -28,7 +29,7 @@ def try_one(mode: IsolationMode, attempt: Attempt) -> list[str]:
 
 def try_together(mode: IsolationMode) -> dict[str, list[str]]:
     """All that is wrong after each of them; what cannot be told apart counts for all."""
-    asked = tuple(one for one in TOGETHER if mode in one.modes)
+    asked = tuple(one for one in TOGETHER if promised(mode, one))
     with arena(mode, ALL_OF_THEM, asked) as place:
         common = faults(place, ALL_OF_THEM, len(asked))
         found = {one.name: _of_one(place, one.name) for one in asked}

@@ -108,6 +108,18 @@ def test_the_job_that_judges_comes_to_the_same_verdict_and_runs_nothing(told: To
     assert FILES.exists(told.bench.out / "evidence" / STATE)
 
 
+def test_the_weakest_isolation_that_a_run_names_counts(told: Told) -> None:
+    named = {
+        "strict-1": "uid (mount namespace)",
+        "default-1": "uid (permissions only)",
+        "strict-2": "uid (landlock), network open",
+        "default-2": "uid (landlock)",
+    }
+    for label, isolation in named.items():
+        told.document(f"{label}/evidence.json", _record(isolation=isolation))
+    assert told.judge().verdict.isolation == "uid (permissions only), network open"
+
+
 def test_the_time_is_the_judges_own(told: Told) -> None:
     told.document("set.json", lambda value: value.update(created_at="2099-01-01T00:00:00+00:00"))
     assert not told.judge().verdict.created_at.startswith("2099")
@@ -152,6 +164,7 @@ def _record(**changes: object) -> Callable[[dict[str, object]], object]:
         (_record(exit_code=1), "did not run or end as the settings ask"),
         (_record(mode="default"), "did not run or end as the settings ask"),
         (_record(isolation="fortress"), "name an isolation that there is not"),
+        (_record(isolation="uid (a wish)"), "name an isolation that there is not"),
         (_record(label="strict-2"), "strict-1/evidence.json: holds the run 'strict-2'"),
         (
             lambda document: document["checkpoint"].update(root="0" * 64),

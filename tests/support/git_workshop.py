@@ -66,9 +66,20 @@ class Repository:
 
 
 def refusal(action: Callable[..., object], *arguments: object) -> RepositoryError:
-    """The fault that an action must end with."""
+    """The fault of the call, or of the clone, that an action must end with."""
+    return _fault(action, arguments, ExitCode.USAGE)
+
+
+def commit_fault(action: Callable[..., object], *arguments: object) -> RepositoryError:
+    """The fault of what is under test that an action must end with: the gate could not check."""
+    return _fault(action, arguments, ExitCode.ERROR)
+
+
+def _fault(
+    action: Callable[..., object], arguments: tuple[object, ...], exit_code: ExitCode
+) -> RepositoryError:
     with pytest.raises(RepositoryError) as caught:
         action(*arguments)
-    assert caught.value.exit_code is ExitCode.USAGE
+    assert caught.value.exit_code is exit_code
     assert caught.value.hint
     return caught.value

@@ -21,7 +21,7 @@ from gate.records.comparison import CostState, DeterminismCost
 from gate.records.deciders import DeciderChange
 from gate.records.evidence import Environment, MetricSource, RunEvidence
 from gate.records.request import GateRequest
-from gate.records.runs import Isolation
+from gate.records.runs import Isolation, WriteGuard
 from gate.records.settings import IsolationMode
 from gate.records.verdict import CanaryProbe, Outcome, Verdict
 from gate.verdict.assemble import Assessment, assemble, error_verdict
@@ -77,6 +77,27 @@ def _assessment(
         isolation=Isolation(mode=IsolationMode.NONE, credentials=None, reason="not root"),
         settings_digest="2" * 64,
     )
+
+
+def test_places_that_a_run_could_write_are_told_with_their_number() -> None:
+    places = tuple(Path(f"/srv/open-{number}") for number in range(7))
+    used = Isolation(
+        mode=IsolationMode.UID,
+        credentials=None,
+        reason="a test",
+        guard=WriteGuard.NONE,
+        open_places=places,
+    )
+    told = assemble(replace(_assessment(), isolation=used), REQUEST)
+    assert told.isolation == "uid (permissions only)"
+    assert _messages(told)["open-places"] == (
+        "7 files and folders outside the run's own could be written by the training, and read by "
+        "the next run: '/srv/open-0', '/srv/open-1', '/srv/open-2', '/srv/open-3', '/srv/open-4', "
+        "..."
+    )
+    cut = replace(used, open_places=places[:1], places_uncounted=True)
+    told = assemble(replace(_assessment(), isolation=cut), REQUEST)
+    assert _messages(told)["open-places"].startswith("at least 1 files and folders")
 
 
 def _messages(verdict: Verdict) -> dict[str, str]:

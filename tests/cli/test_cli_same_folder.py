@@ -1,0 +1,55 @@
+"""Two calls with one output folder: the second one is told, and destroys nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from command_line import Run
+from played_training import Project
+
+HOLD = (
+    "import sys; from pathlib import Path; from gate.edges.folder_lock import held_folder\n"
+    "with held_folder(Path('repro-gate-out')): print('held', flush=True); sys.stdin.read()"
+)
+WORKS_THERE = [
+    ("gate",),
+    ("run",),
+    ("judge", "evidence"),
+    ("cost",),
+    ("noise",),
+    ("census",),
+    ("baseline", "record", "--reason", "first"),
+    ("doctor",),
+]
+
+
+@pytest.mark.parametrize("words", WORKS_THERE, ids=" ".join)
+def test_a_second_call_ends_with_2_and_touches_nothing(
+    project: Project, run: Run, words: tuple[str, ...]
+) -> None:
+    out = project.path / "repro-gate-out"
+    (out / "work").mkdir(parents=True)
+    (out / "verdict.json").write_text("of the first call")
+    with subprocess.Popen(
+        (sys.executable, "-c", HOLD),
+        cwd=project.path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as first:
+        assert first.stdout is not None
+        first.stdout.readline()
+        ended = run(*words)
+    assert ended.code == 2
+    assert f"another repro-gate call (process {first.pid}) works in repro-gate-out" in ended.err
+    assert "Wait for it, or give --out another folder." in ended.err
+    assert (out / "verdict.json").read_text() == "of the first call"
+    assert (out / "work").is_dir()
+
+
+def test_a_file_of_that_name_is_told(project: Project, run: Run) -> None:
+    (project.path / "repro-gate-out").write_text("mine")
+    ended = run("gate")
+    assert (ended.code, ended.out) == (2, "")
+    assert "repro-gate-out is a file, not a folder" in ended.err

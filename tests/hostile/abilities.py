@@ -1,0 +1,64 @@
+"""What of the attempts this machine can try and can hold."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+from attempt import Attempt
+
+from gate.edges.account_lock import let_go
+from gate.edges.closed_way import closed_on_the_way
+from gate.edges.isolation import choose_isolation
+from gate.edges.processes import LocalProcesses
+from gate.records.runs import Credentials, WriteGuard
+from gate.records.settings import IsolationMode, IsolationSettings
+
+SYSTEM_PYTHON = Path("/usr/bin/python3")
+# an account that owns nothing and is in no group
+STRANGER = Credentials(uid=60900, gid=60900)
+SIBLING_IMAGE = "REPRO_GATE_BASE_IMAGE"
+
+
+def gate_python() -> Path | None:
+    """An interpreter that every account may start and that can run the gate; None without one."""
+    # the link's own way counts as well as what it leads to
+    if closed_on_the_way(Path(sys.executable), STRANGER) is None:
+        return Path(sys.executable)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return SYSTEM_PYTHON if os.path.realpath(SYSTEM_PYTHON).endswith(version) else None
+
+
+def why_not(mode: IsolationMode) -> str:
+    """Why a mode cannot be tried on this machine; empty when it can."""
+    if mode is IsolationMode.SIBLING and not os.environ.get(SIBLING_IMAGE):
+        return f"{SIBLING_IMAGE} names no image; `make container` builds and names it"
+    if mode is not IsolationMode.NONE and os.geteuid() != 0:
+        return "needs root"
+    closed = closed_on_the_way(Path(__file__), STRANGER)
+    if mode is not IsolationMode.NONE and closed is not None:
+        return f"needs a clone that every account may read: {closed} is closed to others"
+    if mode is not IsolationMode.NONE and gate_python() is None:
+        return "needs an interpreter of this version that every account may start"
+    return ""
+
+
+@cache
+def has_view() -> bool:
+    """Whether runs under `uid` get a mount namespace on this machine."""
+    python = gate_python()
+    if os.geteuid() != 0 or python is None:
+        return False
+    found = choose_isolation(IsolationSettings(), LocalProcesses(), str(python), ())
+    if found.credentials is not None:
+        let_go(found.credentials.uid)
+    return found.guard is WriteGuard.MOUNT_NAMESPACE
+
+
+def promised(mode: IsolationMode, attempt: Attempt) -> bool:
+    """Whether this machine can hold an attempt in a mode."""
+    if mode is IsolationMode.UID and attempt.by_view and not has_view():
+        return False
+    return mode in attempt.modes
