@@ -148,6 +148,8 @@ def test_from_no_baseline_through_a_pass_to_a_drift(played: PullRequest, project
     assert "no comment: no token was given" in first.said
     assert entry_points(first) == [RUNS["entrypoint"], RUNS["post-entrypoint"]]
     assert first.results[f"Post {ACTION}"] == "success"
+    for name in ("report.html", "proposed-baseline.json", "verdict.json", "package.tar"):
+        assert f"artifact repro-gate holds repro-gate-out/{name}" in first.said
     played.merge_the_proposal(first)
     passed = played.check()
     assert answer(passed) == (0, "success", "reproduced"), passed.log
