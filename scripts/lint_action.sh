@@ -59,7 +59,7 @@ actionlint() {
 
 install_tools
 workflows=(.github/workflows/*.yml examples/workflows/*.yml)
-actions=(action.yml container/action.yml)
+actions=(action.yml slim/action.yml container/action.yml)
 forms=(.github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/wrong-verdict.yml)
 mkdir "$work/workflows"
 cp "${workflows[@]}" "$work/workflows"

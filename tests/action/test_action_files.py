@@ -25,7 +25,8 @@ TWO_JOBS = [path for path in EXAMPLES if path != REFRESH]
 WORKFLOWS = [*sorted((ROOT / ".github" / "workflows").glob("*.yml")), *EXAMPLES]
 # as the README writes it: who copies an example puts the release there that they trust
 OWN_ACTION = "org/repro-gate@v1"
-OWN_ACTIONS = {OWN_ACTION, "org/repro-gate/container@v1"}
+SLIM_ACTION = "org/repro-gate/slim@v1"
+OWN_ACTIONS = {OWN_ACTION, SLIM_ACTION, "org/repro-gate/container@v1"}
 # those that part running from judging
 TWO_JOBS = [path for path in EXAMPLES if re.search(r"mode: (run|judge)", path.read_text("utf-8"))]
 ENTRY_POINT = ["/opt/repro-gate/bin/python", "-I", "-u", "-m", "gate", "action"]
@@ -192,7 +193,7 @@ def test_workflow_ends_by_itself(path: Path) -> None:
 def test_workflow_pins_each_action_by_its_full_hash(path: Path) -> None:
     used = [step["uses"] for step in _steps(_workflow(path)) if "uses" in step]
     assert used
-    own = OWN_ACTIONS if path in EXAMPLES else {"./"}
+    own = OWN_ACTIONS if path in EXAMPLES else {"./", "./slim"}
     assert all(name in own or FULL_HASH.fullmatch(name) for name in used)
 
 
@@ -205,7 +206,7 @@ def test_checkout_leaves_no_token_behind(path: Path) -> None:
 
 
 def _modes(job: Mapping[str, Any]) -> list[str]:
-    own = [step for step in job["steps"] if step.get("uses") == OWN_ACTION]
+    own = [step for step in job["steps"] if step.get("uses") in {OWN_ACTION, SLIM_ACTION}]
     return [step["with"]["mode"] for step in own]
 
 
@@ -223,7 +224,7 @@ def test_an_example_uses_inputs_that_exist_and_keeps_the_two_jobs_apart(path: Pa
             assert "head.sha" not in text
             assert "'ref'" not in text
         for step in job["steps"]:
-            if step.get("uses") == OWN_ACTION:
+            if step.get("uses") in {OWN_ACTION, SLIM_ACTION}:
                 assert set(step["with"]) <= set(ACTION["inputs"])
 
 

@@ -27,8 +27,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 ACTION = "org/repro-gate@v1"
-# what act calls the image that it builds for the action; `--rebuild=false` takes one that is there
-ACTION_IMAGE = f"act-{re.sub('[^a-z0-9]', '-', ACTION)}-dockeraction:latest"
+SLIM_ACTION = "org/repro-gate/slim@v1"
+# what act calls the image that it builds for an action; `--rebuild=false` takes one that is there
+ACTION_IMAGES = tuple(
+    f"act-{re.sub('[^a-z0-9]', '-', name)}-dockeraction:latest" for name in (ACTION, SLIM_ACTION)
+)
 # fetched from GitHub otherwise; the stand-in says what it was asked to keep
 UPLOAD = re.compile(r"uses: (actions/upload-artifact@\S+)")
 UPLOAD_STAND_IN = ROOT / "tests" / "support" / "upload_artifact"
