@@ -25,7 +25,8 @@ help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(READY): pyproject.toml requirements/constraints.txt
-	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 to 3.13 with venv found; set PYTHON=..."; exit 2; }
+	@test -n "$(PYTHON)" || { \
+	  echo "error: no Python 3.11 to 3.13 with venv found: on Debian, apt install python3-venv; or set PYTHON=..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[torch,test]'
 	@touch $@

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from workflows_in_documents import workflows
 
 from gate.edges.secrets import InputSecrets
 from gate.report.outputs import StepOutputs
@@ -31,13 +30,6 @@ OWN_ACTIONS = {OWN_ACTION, SLIM_ACTION, "org/repro-gate/container@v1"}
 TWO_JOBS = [path for path in EXAMPLES if re.search(r"mode: (run|judge)", path.read_text("utf-8"))]
 ENTRY_POINT = ["/opt/repro-gate/bin/python", "-I", "-u", "-m", "gate", "action"]
 SECRET_INPUTS = {"token", "signing_key", "signing_key_passphrase"}
-FORKS_JUDGE = ROOT / "examples" / "workflows" / "forks-judge.yml"
-FORKS_RUN = (ROOT / "examples" / "workflows" / "forks-run.yml").read_text("utf-8")
-(README_WORKFLOW,) = workflows((ROOT / "README.md").read_text("utf-8"))
-# every workflow that checks something by the gate, as its text
-GATING = {path.name: path.read_text("utf-8") for path in WORKFLOWS} | {"README": README_WORKFLOW}
-GATE_STEP = re.compile(r"'uses': '(org/repro-gate|\./)|repro-gate gate ")
-PINNED_MAJOR = re.compile(r"uses: ([\w-]+/[\w-]+)@[0-9a-f]{40} # (v\d+)\.")
 FULL_HASH = re.compile(r"[^@\s]+@[0-9a-f]{40}|docker://[^@\s]+@sha256:[0-9a-f]{64}")
 
 
@@ -234,47 +226,6 @@ def test_what_runs_a_forks_code_has_no_trigger_with_secrets() -> None:
         runs = any(_modes(job) == ["run"] for job in workflow["jobs"].values())
         harmless = {"pull_request", "merge_group"}
         assert _triggers(workflow) <= harmless if runs else _triggers(workflow) == {"workflow_run"}
-
-
-@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in GATING.items()])
-def test_what_a_gate_wrote_can_be_downloaded_whatever_the_verdict(text: str) -> None:
-    for job in yaml.safe_load(text)["jobs"].values():
-        gates = [step for step in job["steps"] if GATE_STEP.search(str(step))]
-        kept = [step for step in job["steps"] if "upload-artifact@" in step.get("uses", "")]
-        whole = [step for step in kept if step["with"]["path"] == "repro-gate-out/"]
-        if not gates or "'mode': 'run'" in str(gates):
-            continue
-        assert [step["if"] for step in whole] == ["${{ !cancelled() }}"]
-        assert [step["with"]["retention-days"] for step in whole] == [90]
-
-
-@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in GATING.items()])
-def test_a_check_of_pull_requests_runs_in_a_merge_queue_too(text: str) -> None:
-    triggers = _triggers(yaml.safe_load(text))
-    # evidence of forks is judged by another workflow, which no merge queue starts: docs/forks.md
-    if "pull_request" in triggers and text != FORKS_RUN:
-        assert "merge_group" in triggers
-        assert "cancel-in-progress: true" in text
-
-
-def test_the_readme_names_the_major_versions_that_the_examples_pin() -> None:
-    pinned = {
-        (name, version)
-        for path in WORKFLOWS
-        for name, version in PINNED_MAJOR.findall(path.read_text("utf-8"))
-    }
-    shown = set(re.findall(r"uses: (actions/[\w-]+)@(v\d+)", README_WORKFLOW))
-    assert shown
-    assert shown <= pinned
-    # one version of each in the whole repository
-    assert len({name for name, _ in pinned}) == len(pinned)
-
-
-def test_a_verdict_becomes_a_status_in_one_way() -> None:
-    assert not [path for path in WORKFLOWS if "/statuses/" in path.read_text("utf-8")]
-    (judge,) = _workflow(FORKS_JUDGE)["jobs"].values()
-    assert "'status': 'true'" in str(judge["steps"])
-    assert judge["permissions"]["statuses"] == "write"
 
 
 def test_own_gate_uses_inputs_that_exist() -> None:

@@ -30,7 +30,8 @@ ACTION = "org/repro-gate@v1"
 SLIM_ACTION = "org/repro-gate/slim@v1"
 # what act calls the image that it builds for an action; `--rebuild=false` takes one that is there
 ACTION_IMAGES = tuple(
-    f"act-{re.sub('[^a-z0-9]', '-', name)}-dockeraction:latest" for name in (ACTION, SLIM_ACTION)
+    f"act-{re.sub('[^a-z0-9]', '-', name)}-dockeraction:latest"
+    for name in (ACTION, f"{SLIM_ACTION}/slim")
 )
 # fetched from GitHub otherwise; the stand-in says what it was asked to keep
 UPLOAD = re.compile(r"uses: (actions/upload-artifact@\S+)")
