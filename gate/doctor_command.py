@@ -33,10 +33,11 @@ def doctor_command(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Look at everything that a gate call needs, and say how to mend what is wrong.
+    """Look at all that a gate call needs.
 
-    Trains nothing and writes nothing. Exit code 0, or 3 when something keeps the gate from an
-    answer. On a runner, GITHUB_TOKEN says which token's permissions to look at.
+    Says how to mend what is wrong. Trains nothing and writes nothing. Exit code 0, or 3 when
+    something keeps the gate from an answer. On a runner, GITHUB_TOKEN says which token's
+    permissions to look at.
 
     Example: repro-gate doctor --config examples/digits/repro-gate.yml
     """

@@ -48,9 +48,11 @@ def sealed(tmp_path: Path) -> Sealed:
 
 @needs_openssl
 def test_openssl_alone_verifies_the_seal(sealed: Sealed, tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
     done = _shell(tmp_path, openssl_commands(sealed.path.name, commit=COMMIT))
     assert done.stdout == b"Verified OK\n1\n1\n"
     assert done.stderr == b""
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @needs_openssl
@@ -105,7 +107,7 @@ def test_gnu_tar_writes_the_same_bytes(tmp_path: Path) -> None:
 
 def test_hostile_name_stays_inside_its_quotes() -> None:
     text = openssl_commands("a'; touch x #.tar", commit="$(id)\nid")
-    assert "grep -c '$(id)?id' statement.json" in text
+    assert "grep -c '$(id)?id' \"$w/statement.json\"" in text
     assert """'a'"'"'; touch x #.tar'""" in text
 
 
