@@ -71,12 +71,11 @@ def openssl_commands(
 
 
 def _key(trust: TrustFile) -> str:
-    """Take the key out of a trust file as `keys generate` writes it, one fact a line."""
-    entry = f'/"key_id": "{trust.key_id}"/,/"raw_bytes"/'
-    pattern = f'{entry}s/.*"raw_bytes": "\\([^"]*\\)".*/\\1/p'
+    """Take the key out of a trust file, whatever its line ends."""
+    entry = f'"key_id": *"{trust.key_id}"[^}}]*"raw_bytes": *"\\([^"]*\\)"'
     return (
-        f"sed -n '{pattern}' {_quoted(trust.path)} | openssl base64 -d -A | "
-        'openssl pkey -pubin -inform DER -out "$w/key.pem"'
+        f"tr '\\n' ' ' < {_quoted(trust.path)} | sed -n 's/.*{entry}.*/\\1/p' | "
+        'openssl base64 -d -A | openssl pkey -pubin -inform DER -out "$w/key.pem"'
     )
 
 
