@@ -64,6 +64,13 @@ check: $(READY) ## Formatting, lint, types, floors and the fast tests
 	$(BIN)/mypy
 	$(PYTEST) -q $(PARALLEL) -m "not torch and not gpu and not slow and not docker and not browser" -x
 
+# By name or path; one that is not here is reported and left out.
+PYTHONS ?= python3.11 python3.12 python3.13
+
+.PHONY: test-pythons
+test-pythons: ## Run the fast tests under each supported Python, without torch where no CPU build can be had
+	@WORKERS=$(WORKERS) scripts/test_pythons.sh $(PYTHONS)
+
 .PHONY: format
 format: $(READY) ## Let the formatter and the safe fixes of the linter do their work
 	$(BIN)/ruff format .
@@ -138,4 +145,4 @@ screenshots: ## Show the comment of each outcome as GitHub would, in docs/screen
 
 .PHONY: clean
 clean: ## Remove what the targets made, the environment included
-	rm -rf $(VENV) $(VENV)-signing .lint-action $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info
+	rm -rf $(VENV) $(VENV)-3.* $(VENV)-signing .lint-action $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info

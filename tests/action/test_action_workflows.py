@@ -75,9 +75,8 @@ def test_a_verdict_becomes_a_status_in_one_way() -> None:
 @pytest.mark.parametrize("name", ["README.md", "docs/quick-start.md"])
 def test_the_settings_are_committed_before_the_first_gate(name: str) -> None:
     text = (ROOT / name).read_text("utf-8")
-    blocks = re.findall(r"^```(?:sh)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    first = next(block for block in blocks if re.search("^repro-gate gate", block, re.MULTILINE))
-    assert first.index("git add repro-gate.yml && git commit") < first.index("repro-gate gate")
+    (first, *_) = re.finditer("^repro-gate gate", text, re.MULTILINE)
+    assert text.index("\ngit add repro-gate.yml && git commit") < first.start()
     told = " ".join(text.split())
     assert "ignored and untracked files are not in it" in told
     assert (

@@ -69,3 +69,16 @@ def test_no_expression_stands_in_a_script() -> None:
     scripts = [step["run"] for job in JOBS.values() for step in job["steps"] if "run" in step]
     assert scripts
     assert not [script for script in scripts if "${{" in script]
+
+
+def test_each_supported_python_is_tested() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text("utf-8"))["jobs"]
+    told = (ROOT / "pyproject.toml").read_text("utf-8")
+    lowest, beyond = re.findall(r'requires-python = ">=3\.(\d+),<3\.(\d+)"', told)[0]
+    supported = [f"3.{minor}" for minor in range(int(lowest), int(beyond))]
+    assert [jobs[name]["strategy"]["matrix"]["python"] for name in ("fast", "test")] == [
+        supported
+    ] * 2
+    assert f"PYTHONS ?= {' '.join(f'python{version}' for version in supported)}\n" in (
+        ROOT / "Makefile"
+    ).read_text("utf-8")
