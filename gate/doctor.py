@@ -160,9 +160,9 @@ def _commit(
             return rows
         place = path.resolve().parent.relative_to(asked.top.resolve())
         seen = _command(asked.top, senses, settings, commit, place / settings.train.workdir)
-    except RepositoryError:
-        # `history` tells it
-        return ()
+    except RepositoryError as fault:
+        # away from a runner `history` tells it
+        return (failed("command", fault),) if asked.event else ()
     return (*rows, examined_command(seen))
 
 
