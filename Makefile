@@ -25,7 +25,8 @@ help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(READY): pyproject.toml requirements/constraints.txt
-	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 to 3.13 with venv found; set PYTHON=..."; exit 2; }
+	@test -n "$(PYTHON)" || { \
+	  echo "error: no Python 3.11 to 3.13 with venv found: on Debian, apt install python3-venv; or set PYTHON=..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[torch,test]'
 	@touch $@
@@ -62,6 +63,13 @@ check: $(READY) ## Formatting, lint, types, floors and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(PYTEST) -q $(PARALLEL) -m "not torch and not gpu and not slow and not docker and not browser" -x
+
+# By name or path; one that is not here is reported and left out.
+PYTHONS ?= python3.11 python3.12 python3.13
+
+.PHONY: test-pythons
+test-pythons: ## Run the fast tests under each supported Python, without torch where no CPU build can be had
+	@WORKERS=$(WORKERS) scripts/test_pythons.sh $(PYTHONS)
 
 .PHONY: format
 format: $(READY) ## Let the formatter and the safe fixes of the linter do their work
@@ -137,4 +145,4 @@ screenshots: ## Show the comment of each outcome as GitHub would, in docs/screen
 
 .PHONY: clean
 clean: ## Remove what the targets made, the environment included
-	rm -rf $(VENV) $(VENV)-signing .lint-action $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info
+	rm -rf $(VENV) $(VENV)-3.* $(VENV)-signing .lint-action $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info

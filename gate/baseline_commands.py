@@ -33,8 +33,11 @@ from gate.report.baseline_view import baseline_view
 
 ATTRIBUTE_HELP = "Also price each knob alone, for reports to tell which one costs what."
 
+# what the next command of a verdict says where a person has to write
+PLACEHOLDERS = frozenset(("why the result moved",))
+
 baseline_app = typer.Typer(
-    help="Record, accept and show the committed baseline.",
+    help="Record, accept and show the baseline.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -50,7 +53,7 @@ def record_command(
     attribute: Annotated[bool, typer.Option("--attribute", help=ATTRIBUTE_HELP)] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train twice under strict settings and write the result to the baseline file.
+    """Train twice and write the baseline file.
 
     Example: repro-gate baseline record --reason "first baseline"
     """
@@ -64,15 +67,11 @@ def record_command(
 
 @baseline_app.command("accept")
 def accept_command(config: Config = "", out: Out = OUT, reason: Reason = "") -> None:
-    """Take over what the last gate call proposed, with the reason why the result moved.
+    """Take over what the last gate call proposed.
 
     Example: repro-gate baseline accept --reason "new learning rate schedule"
     """
-    if not reason:
-        raise SettingsError(
-            "accept needs --reason",
-            hint="Reviewers read it in the diff: say why the result moved.",
-        )
+    _refuse_no_reason(reason)
     request, edges = prepare(local_call(config, out), QuietProgress())
     path = request.out / "proposed-baseline.json"
     if not FILES.exists(path):
@@ -85,6 +84,17 @@ def accept_command(config: Config = "", out: Out = OUT, reason: Reason = "") -> 
     _write_baseline(request, accept_baseline(request, edges, proposed, reason))
 
 
+def _refuse_no_reason(reason: str) -> None:
+    """A reviewer reads the reason; the text that the gate itself proposes to replace is none."""
+    words = reason.strip(" \t'\".").lower()
+    if words and words not in PLACEHOLDERS:
+        return
+    raise SettingsError(
+        "accept needs --reason" if not words else f"accept needs a reason, not {reason[:60]!r}",
+        hint='Reviewers read it in the diff. Say what moved the result: --reason "lr 2e-3".',
+    )
+
+
 def _write_baseline(request: GateRequest, baseline: Baseline) -> None:
     path = request.top / request.repository_path(request.settings.baseline.path)
     FILES.write_bytes(path, write_document(baseline))
@@ -93,7 +103,7 @@ def _write_baseline(request: GateRequest, baseline: Baseline) -> None:
 
 @baseline_app.command("show")
 def show_command(config: Config = "", *, as_json: AsJson = False) -> None:
-    """Show the entries of the baseline: environment, commit, age, last values.
+    """Show the entries of the baseline.
 
     Example: repro-gate baseline show
     """

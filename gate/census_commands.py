@@ -33,7 +33,9 @@ def census_command(
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train once and count the operators that have no deterministic form, by step and line.
+    """Count operators without deterministic form.
+
+    Trains once, and counts by step and line.
 
     Example: repro-gate census --config examples/digits/repro-gate.yml
     """

@@ -15,6 +15,7 @@ from gate.edges.safe_text import safe_block
 from gate.edges.watched import become_watched
 from gate.errors import GateError
 from gate.program import INTERRUPTS
+from gate.records.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +48,9 @@ def answer(words: Sequence[str], *, watched: bool = False) -> None:
 
 
 def _run(words: Sequence[str]) -> None:
+    if list(words) == ["--version"]:
+        sys.stdout.write(f"repro-gate {VERSION}\n")
+        return
     if words and words[0] in QUICK_VERBS:
         import_module(QUICK_VERBS[words[0]]).run(words[1:])
         return

@@ -21,7 +21,9 @@ SHOWN_ROWS = 20
 
 
 def run(words: Sequence[str]) -> None:
-    """Compare two checkpoints leaf by leaf, however they were saved; exit code 1 when they differ.
+    """Compare two checkpoints leaf by leaf.
+
+    However they were saved. Exit code 1 when they differ.
 
     Example: repro-gate diff before.pt after.pt --html difference.html
     """

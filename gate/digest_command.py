@@ -18,7 +18,9 @@ from gate.state_options import STATE_HELP, chosen_exclusions, safe_text, state_p
 
 
 def run(words: Sequence[str]) -> None:
-    """Print the digest of what a checkpoint holds, however it was saved; nothing of it is run.
+    """Print the digest of what a checkpoint holds.
+
+    However it was saved; nothing of it is run.
 
     Example: repro-gate digest checkpoint.pt --leaves
     """

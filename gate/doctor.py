@@ -13,6 +13,7 @@ from pathlib import Path
 from gate.baseline.record import read_baseline
 from gate.baseline.select import select_entry
 from gate.checkup.baseline import examined_baseline
+from gate.checkup.commit import examined_command, examined_work_tree, named_paths, script_of
 from gate.checkup.places import (
     examined_clone,
     examined_engine,
@@ -29,11 +30,12 @@ from gate.checkup.training import (
     examined_shared_memory,
 )
 from gate.entry import MAX_SETTINGS_BYTES, find_config
-from gate.errors import GateError, RepositoryError
+from gate.errors import GateError, RepositoryError, StorageError
 from gate.execution.training_probe import probe_training
 from gate.ports import Git
 from gate.records.doctor import (
     CloneSeen,
+    CommandSeen,
     DoctorReport,
     Examined,
     GpusSeen,
@@ -43,7 +45,7 @@ from gate.records.doctor import (
 )
 from gate.records.evidence import Environment
 from gate.records.runs import Isolation
-from gate.records.settings import GateSettings
+from gate.records.settings import GateSettings, IsolationMode
 from gate.records.version import VERSION
 from gate.session import Edges
 from gate.settings.event import ActionContext
@@ -51,6 +53,7 @@ from gate.settings.load import MINIMAL_FILE, parse_settings, training_settings
 
 MAX_BASELINE_BYTES = 16 * 1024 * 1024
 NOT_LOOKED_AT = "not looked at: see the rows above"
+NEEDS_FOLDER = "not looked at: it needs a folder in the output folder, see disk"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +61,8 @@ class Senses:
     """What the doctor looks with, beside the edges of a gate call.
 
     `engine` answers why no container engine can be used, or the empty text; `token` is None when
-    there is no token to ask with.
+    there is no token to ask with. `holds` answers whether a commit has a path, `ignores` whether
+    git leaves one of the work tree out, `program` whether a name on PATH can be started here.
     """
 
     gpus: Callable[[], GpusSeen]
@@ -66,6 +70,9 @@ class Senses:
     engine: Callable[[], str]
     token: Callable[[], TokenSeen] | None
     shallow: Callable[[], bool]
+    holds: Callable[[str, str], bool]
+    ignores: Callable[[str], bool]
+    program: Callable[[str], bool]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +100,7 @@ def examine(asked: Examination, edges: Edges, senses: Senses) -> DoctorReport:
     rows = (
         about_settings,
         *_clone(asked, edges.git, senses),
+        *_commit(asked, edges, senses, settings, path),
         examined_token(token, pull_request=pull_request),
         examined_engine(settings, senses.engine()),
         about_isolation,
@@ -100,7 +108,7 @@ def examine(asked: Examination, edges: Edges, senses: Senses) -> DoctorReport:
         examined_gpu(settings, training, host),
         examined_driver(settings, training, host),
         examined_shared_memory(training, isolation),
-        examined_room(senses.free_bytes(asked.out)),
+        _room(asked.out, senses, work),
         _baseline(edges, settings, path, training)
         if path is not None
         else Examined(name="baseline", health=Health.WARN, found=NOT_LOOKED_AT),
@@ -127,6 +135,8 @@ def _clone(asked: Examination, git: Git, senses: Senses) -> tuple[Examined, ...]
     if asked.event is not None and asked.event.pull_request is not None:
         base = asked.event.pull_request.base_sha
     try:
+        if asked.event is None:
+            git.resolve("HEAD")
         shallow, credentials = senses.shallow(), git.credentials_left()
     except RepositoryError as fault:
         return (failed("history", fault),)
@@ -138,16 +148,71 @@ def _clone(asked: Examination, git: Git, senses: Senses) -> tuple[Examined, ...]
     return examined_clone(seen)
 
 
+def _commit(
+    asked: Examination, edges: Edges, senses: Senses, settings: GateSettings, path: Path | None
+) -> tuple[Examined, ...]:
+    """What a gate call would find in the commit; away from a runner it is HEAD, in a clean tree."""
+    git = edges.git
+    try:
+        commit = asked.event.head_commit if asked.event else git.resolve("HEAD")
+        rows = () if asked.event else (_work_tree(git),)
+        if path is None or asked.top.resolve() not in path.resolve().parents:
+            return rows
+        place = path.resolve().parent.relative_to(asked.top.resolve())
+        seen = _command(asked.top, senses, settings, commit, place / settings.train.workdir)
+    except RepositoryError as fault:
+        # away from a runner `history` tells it
+        return (failed("command", fault),) if asked.event else ()
+    return (*rows, examined_command(seen))
+
+
+def _work_tree(git: Git) -> Examined:
+    changed = git.changed_files()
+    return examined_work_tree(changed, git.untracked() if changed else ())
+
+
+def _command(
+    top: Path, senses: Senses, settings: GateSettings, commit: str, workdir: Path
+) -> CommandSeen:
+    command = settings.train.command
+    paths = named_paths(command, workdir.as_posix())
+    script = script_of(command)
+    missing = {word for word, named in paths.items() if not senses.holds(commit, named)}
+    there = {word for word in missing if (top / paths[word]).exists()}
+    # an image has programs of its own
+    here = settings.isolation.mode is not IsolationMode.SIBLING and settings.isolation.image is None
+    return CommandSeen(
+        program=command[0],
+        program_missing=here and "/" not in command[0] and not senses.program(command[0]),
+        script=script,
+        script_missing=script in missing,
+        script_exists=script in there,
+        ignored=tuple(sorted(paths[word] for word in there if senses.ignores(paths[word]))),
+    )
+
+
+def _room(out: Path, senses: Senses, work: Path | StorageError) -> Examined:
+    if isinstance(work, StorageError):
+        return failed("disk", work)
+    return examined_room(senses.free_bytes(out))
+
+
 @contextmanager
-def _work_folder(out: Path, edges: Edges) -> Iterator[Path]:
+def _work_folder(out: Path, edges: Edges) -> Iterator[Path | StorageError]:
     """A folder below the output folder, as a gate call has one; it is gone afterwards.
 
-    So is the hold on the training's account: what that owns lies in the folder.
+    So is the hold on the training's account: what that owns lies in the folder. Where none can be
+    made, why.
     """
     new = not edges.files.exists(out)
     work = out / "doctor"
-    with edges.files.held_folder(out):
-        edges.files.fresh_folder(work)
+    with ExitStack() as held:
+        try:
+            held.enter_context(edges.files.held_folder(out))
+            edges.files.fresh_folder(work)
+        except StorageError as fault:
+            yield fault
+            return
         try:
             yield work
         finally:
@@ -156,8 +221,10 @@ def _work_folder(out: Path, edges: Edges) -> Iterator[Path]:
 
 
 def _isolation(
-    asked: Examination, edges: Edges, settings: GateSettings, work: Path
+    asked: Examination, edges: Edges, settings: GateSettings, work: Path | StorageError
 ) -> tuple[Isolation | None, Examined]:
+    if isinstance(work, StorageError):
+        return None, Examined(name="isolation", health=Health.WARN, found=NEEDS_FOLDER)
     try:
         isolation = edges.isolate(settings, (work,))
     except GateError as fault:
@@ -166,10 +233,14 @@ def _isolation(
 
 
 def _training(
-    out: Path, edges: Edges, settings: GateSettings, isolation: Isolation | None, work: Path
+    out: Path,
+    edges: Edges,
+    settings: GateSettings,
+    isolation: Isolation | None,
+    work: Path | StorageError,
 ) -> TrainingSeen:
     """What is installed where the training runs may be the change under test: kept apart alike."""
-    if isolation is None:
+    if isolation is None or isinstance(work, StorageError):
         return TrainingSeen(problem=NOT_LOOKED_AT)
     run = work / "run"
     edges.files.fresh_folder(run)

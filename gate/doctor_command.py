@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -32,10 +33,11 @@ def doctor_command(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Look at everything that a gate call needs, and say how to mend what is wrong.
+    """Look at all that a gate call needs.
 
-    Trains nothing and writes nothing. Exit code 0, or 3 when something keeps the gate from an
-    answer. On a runner, GITHUB_TOKEN says which token's permissions to look at.
+    Says how to mend what is wrong. Trains nothing and writes nothing. Exit code 0, or 3 when
+    something keeps the gate from an answer. On a runner, GITHUB_TOKEN says which token's
+    permissions to look at.
 
     Example: repro-gate doctor --config examples/digits/repro-gate.yml
     """
@@ -51,7 +53,7 @@ def doctor_command(
         event=event,
     )
     edges = build_edges(FILES, asked.top, QuietProgress(), INTERRUPTS, os.environ)
-    report = examine(asked, edges, _senses(os.environ, event, repository))
+    report = examine(asked, edges, _senses(os.environ, event, repository, edges.host["PATH"]))
     show(report, doctor_view(report), as_json=as_json)
     raise typer.Exit(int(report.exit_code))
 
@@ -66,7 +68,10 @@ def _event(variables: Mapping[str, str]) -> ActionContext | None:
 
 
 def _senses(
-    variables: Mapping[str, str], event: ActionContext | None, repository: GitRepository
+    variables: Mapping[str, str],
+    event: ActionContext | None,
+    repository: GitRepository,
+    training_path: str,
 ) -> Senses:
     address = engine_address(variables)
     engine = Engine(connect_docker(address), address)
@@ -76,6 +81,9 @@ def _senses(
         engine=lambda: _why_no_engine(engine),
         token=(lambda: _token(event, variables)) if event and "GITHUB_TOKEN" in variables else None,
         shallow=repository.is_shallow,
+        holds=repository.holds,
+        ignores=repository.ignores,
+        program=lambda name: shutil.which(name, path=training_path) is not None,
     )
 
 

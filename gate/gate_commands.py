@@ -23,7 +23,7 @@ from gate.options import (
     CommitToTrain,
     Config,
     Out,
-    Quiet,
+    QuietVerdict,
     Verbose,
     local_call,
     prepare,
@@ -50,11 +50,13 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
     *,
     allow_plain_key: AllowPlainKey = False,
     allow_dirty: AllowDirty = False,
-    quiet: Quiet = False,
+    quiet: QuietVerdict = False,
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the training, judge it, write all reports; exit code 0 only for a verified pass.
+    """Train twice, judge, and write all reports.
+
+    Exit code 0 only for a verified pass.
 
     Example: repro-gate gate --config examples/digits/repro-gate.yml --out demo-out
     """
@@ -67,7 +69,7 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
         trusted_keys=trusted_keys,
         allow_plain_key=allow_plain_key,
     )
-    print_outcome(outcome, as_json=as_json)
+    print_outcome(outcome, as_json=as_json, quiet=quiet)
     raise typer.Exit(int(outcome.exit_code))
 
 

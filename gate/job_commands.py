@@ -24,6 +24,7 @@ from gate.options import (
     Config,
     Out,
     Quiet,
+    QuietVerdict,
     Verbose,
     local_call,
     prepare,
@@ -42,7 +43,9 @@ def run_command(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train as `gate` does and write the evidence, without judging it; `judge` does that.
+    """Train as `gate` does, for `judge` to judge.
+
+    Writes the evidence folder and judges nothing.
 
     Example: repro-gate run --out ran && repro-gate judge ran/evidence
     """
@@ -64,10 +67,12 @@ def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
     ] = None,
     *,
     allow_plain_key: AllowPlainKey = False,
-    quiet: Quiet = False,
+    quiet: QuietVerdict = False,
     as_json: AsJson = False,
 ) -> None:
-    """Judge evidence that another job made; nothing is trained and nothing of it is executed.
+    """Judge the evidence of another job's `run`.
+
+    Nothing is trained, and nothing of the evidence is executed.
 
     Example: repro-gate judge ran/evidence --commit HEAD
     """
@@ -81,5 +86,5 @@ def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
         allow_plain_key=allow_plain_key,
         story=judging(evidence),
     )
-    print_outcome(outcome, as_json=as_json)
+    print_outcome(outcome, as_json=as_json, quiet=quiet)
     raise typer.Exit(int(outcome.exit_code))

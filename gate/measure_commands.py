@@ -41,7 +41,9 @@ def cost_command(  # noqa: PLR0913 - each parameter is an option of the command
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Price strict mode in interleaved rounds; exit code 1 when cost.budget_percent is broken.
+    """Price determinism in interleaved rounds.
+
+    Exit code 1 when cost.budget_percent is broken.
 
     Example: repro-gate cost --attribute --config examples/digits/repro-gate.yml
     """
@@ -64,7 +66,9 @@ def noise_command(  # noqa: PLR0913 - each parameter is an option of the command
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rerun the default mode and show how far results lie apart, with tolerances to copy.
+    """Measure how far repeated runs lie apart.
+
+    Reruns the default mode, and prints tolerances to copy.
 
     Example: repro-gate noise --runs 10 --config examples/digits/repro-gate.yml
     """

@@ -19,6 +19,7 @@ from gate.program import FILES, INTERRUPTS
 from gate.records.document import Document
 from gate.records.request import GateRequest
 from gate.report.terminal import next_text, verdict_view
+from gate.report.wording import headline, icon
 from gate.session import Edges
 
 OUT = Path("repro-gate-out")
@@ -40,7 +41,8 @@ CommitToTrain = Annotated[
 AllowPlainKey = Annotated[
     bool, typer.Option("--allow-plain-key", help="Accept a key without pass phrase.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result, no progress.")]
+QuietVerdict = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result line only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what the training prints.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the document as JSON on stdout.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why the result may move; kept in the file.")]
@@ -79,8 +81,8 @@ def show(document: Document, view: RenderableType, *, as_json: bool) -> None:
     console().print(view)
 
 
-def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
-    """The verdict for a person, or the document itself."""
+def print_outcome(outcome: Outcome, *, as_json: bool, quiet: bool = False) -> None:
+    """The verdict for a person, or the document itself; `quiet` makes it one line."""
     if as_json:
         sys.stdout.write(write_document(outcome.verdict).decode("utf-8"))
         return
@@ -88,6 +90,10 @@ def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
         sys.stderr.write(f"error: {safe_block(str(outcome.fault))}\n")
         return
     out = console()
+    if quiet:
+        verdict = outcome.verdict
+        out.print(f"{icon(verdict)} repro-gate {headline(verdict)}", soft_wrap=True)
+        return
     out.print(verdict_view(outcome.verdict, outcome.reports.links))
     steps = next_text(outcome.verdict, outcome.reports.links)
     if steps:

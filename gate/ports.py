@@ -150,6 +150,10 @@ class Git(Protocol):
         """Paths that differ from HEAD, untracked files included, ignored ones left out."""
         ...
 
+    def untracked(self) -> tuple[str, ...]:
+        """What is new and not ignored; a folder of it stands there once, with a slash behind."""
+        ...
+
     def read_file(self, commit: str, path: str) -> bytes | None:
         """A file of a commit, or None when it has none there."""
         ...

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from gate.attestation.guide import openssl_commands
+from gate.attestation.guide import TrustFile, openssl_commands
 from gate.attestation.keys import (
     generate_private_key,
     private_pem,
@@ -19,7 +19,7 @@ from gate.attestation.keys import (
     trusted_key,
     with_key,
 )
-from gate.attestation.seal import find_seals
+from gate.attestation.seal import find_seals, seal_paths
 from gate.attestation.verify import verify_package
 from gate.codec.documents import write_document
 from gate.edges.clock import SystemClock
@@ -43,7 +43,9 @@ def generate_command(
         bool, typer.Option("--allow-plain", help="Write the private key without a pass phrase.")
     ] = False,
 ) -> None:
-    """Make an ECDSA P-256 key pair and a trust file; pass phrase from REPRO_GATE_PASSPHRASE.
+    """Make a key pair and a trust file.
+
+    ECDSA on P-256; the pass phrase comes from REPRO_GATE_PASSPHRASE.
 
     Example: REPRO_GATE_PASSPHRASE=$(openssl rand -base64 24) repro-gate keys generate --out keys
     """
@@ -77,7 +79,9 @@ def verify_command(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Verify a sealed package offline: signature, every byte, verdict, commit.
+    """Verify a sealed package offline.
+
+    Looks at the signature, every byte, the verdict and the commit.
 
     Example: repro-gate verify demo-out/package.tar --trusted-keys trusted-keys.json --commit SHA
     """
@@ -100,6 +104,11 @@ def verify_command(
         *(f"  note: {note}" for note in found.notes),
         "",
         "The same without this program:",
-        openssl_commands(package.name, commit=found.commit),
+        openssl_commands(
+            str(package),
+            commit=found.commit,
+            seal=str(seal or next(path for path in seal_paths(package) if FILES.exists(path))),
+            trust=TrustFile(path=str(trusted_keys), key_id=found.key_id),
+        ),
     ]
     sys.stdout.write("\n".join(lines))

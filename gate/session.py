@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from gate.checkup.commit import refused, uncommitted
 from gate.codec.digests import sha256_hex
 from gate.errors import EvidenceError, RepositoryError, RunError, SettingsError
 from gate.evidence import taking
@@ -26,7 +27,6 @@ from gate.records.runs import Commit, Isolation, PlannedRun, RunFolders, RunReco
 from gate.records.settings import Device, GateSettings
 from gate.settings.load import settings_digest, training_digest
 
-SHOWN_FILES = 20
 OUTPUT_FILE = "output.txt"
 
 
@@ -292,9 +292,5 @@ def _described(planned: PlannedRun) -> str:
 def _changed_files(request: GateRequest, git: Git) -> tuple[str, ...]:
     changed = git.changed_files()
     if changed and not request.allow_dirty:
-        raise RepositoryError(
-            f"the work tree has {len(changed)} change(s) that no commit holds",
-            hint="Commit or stash them, or pass --allow-dirty: the verdict then says so.",
-            details=changed[:SHOWN_FILES],
-        )
+        raise refused(uncommitted(changed, git.untracked()))
     return changed

@@ -26,7 +26,9 @@ VERBS: Final = {
     "action": ("gate.gate_commands", "action_command"),
 }
 HIDDEN: Final = frozenset(("action",))
-HELP: Final = "Runs a training twice, compares, explains, prices and seals the result."
+HELP: Final = """Runs a training twice, compares, explains, prices and seals the result.
+
+`repro-gate --version` prints the version."""
 
 
 class Verbs(TyperGroup):

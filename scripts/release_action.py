@@ -1,15 +1,16 @@
 """The steps of a release that are more than one command, for `.github/workflows/release.yml`.
 
     release_action.py check --version 1.2.3
-    release_action.py pin --image ghcr.io/owner/repro-gate@sha256:...
+    release_action.py pin --image ghcr.io/owner/repro-gate@sha256:... --slim-image ghcr.io/...
     release_action.py notes --version 1.2.3
     release_action.py publish --version 1.2.3
 
-`check` says whether the code, the changelog and the tags are ready for a version. `pin` writes the
-image by its digest into action.yml: only then does a workflow that names the action by a commit's
-hash always get the same bytes. `notes` prints the changelog's part. `publish` commits action.yml on
-top of the checked-out commit, tags it `v1.2.3`, moves the tag of the major version, and pushes both
-tags and no branch: on main, action.yml goes on to build the Dockerfile.
+`check` says whether the code, the changelog, the published files and the tags are ready for a
+version. `pin` writes both images by their digests into action.yml and slim/action.yml: only then
+does a workflow that names an action by a commit's hash always get the same bytes. `notes` prints
+the changelog's part. `publish` commits both files on top of the checked-out commit, tags it
+`v1.2.3`, moves the tag of the major version, and pushes both tags and no branch: on main, both
+go on to build the Dockerfile.
 """
 
 from __future__ import annotations
@@ -24,7 +25,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-BUILT_IMAGE: Final = "  image: Dockerfile\n"
+BUILT_IMAGE: Final = re.compile(r"^  image: (?:\.\./)?Dockerfile(?: #.*)?\n", re.MULTILINE)
+ACTIONS: Final = ("action.yml", "slim/action.yml")
+# what a reader copies or follows; the owner's name in tests and changelog is nobody's address
+PUBLISHED: Final = (
+    "*.md",
+    "action.yml",
+    "*/action.yml",
+    ".github/**/*",
+    "docs/*.md",
+    "examples/**/*.yml",
+    "examples/**/*.md",
+)
+NOT_PUBLISHED: Final = ("CHANGELOG.md", "CONTRIBUTING.md")
+PLACEHOLDER: Final = re.compile(r"(?<![\w.-])org/(?=repro-gate)")
+FOLLOWED: Final = re.compile(r"\brepro-gate(?:/[a-z]+)?@(v[0-9]+)\b")
 IMAGE: Final = re.compile(r"[a-z0-9][a-z0-9._/-]{0,254}@sha256:[0-9a-f]{64}")
 VERSION: Final = re.compile(r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 BOT: Final = (
@@ -52,12 +67,53 @@ def moving_tag(version: str) -> str:
 
 
 def pinned(action: str, image: str) -> str:
-    """The text of action.yml with an image by digest instead of the Dockerfile."""
+    """The text of an action.yml with an image by digest instead of the Dockerfile."""
     if not IMAGE.fullmatch(image):
         raise ReleaseError(f"{image[:300]!r} is no image by digest: name@sha256:...")
-    if action.count(BUILT_IMAGE) != 1:
+    if len(BUILT_IMAGE.findall(action)) != 1:
         raise ReleaseError("action.yml does not say `image: Dockerfile` exactly once")
-    return action.replace(BUILT_IMAGE, f"  image: docker://{image}\n")
+    return BUILT_IMAGE.sub(f"  image: docker://{image}\n", action)
+
+
+def pin(root: Path, images: tuple[str, str]) -> str:
+    """Write the image and the one without torch into their actions; answers what was done."""
+    texts = [
+        pinned((root / name).read_text("utf-8"), image)
+        for name, image in zip(ACTIONS, images, strict=True)
+    ]
+    for name, text in zip(ACTIONS, texts, strict=True):
+        (root / name).write_text(text, "utf-8")
+    return "".join(f"{name} starts {image}\n" for name, image in zip(ACTIONS, images, strict=True))
+
+
+def published(root: Path) -> tuple[Path, ...]:
+    """The files that users copy or follow, by their paths in the tree."""
+    found = {path for pattern in PUBLISHED for path in root.glob(pattern) if path.is_file()}
+    kept = (path.relative_to(root) for path in found if path.name not in NOT_PUBLISHED)
+    return tuple(sorted(kept))
+
+
+def text_faults(root: Path, version: str) -> tuple[str, ...]:
+    """What the published files say that is not so once this version is released."""
+    texts = {path: (root / path).read_text("utf-8") for path in published(root)}
+    unnamed = [str(path) for path, text in texts.items() if PLACEHOLDER.search(text)]
+    tag = moving_tag(version)
+    followed = {str(path): set(FOLLOWED.findall(text)) for path, text in texts.items()}
+    other = [
+        f"{path} ({', '.join(sorted(tags - {tag}))})"
+        for path, tags in followed.items()
+        if tags - {tag}
+    ]
+    found = []
+    if unnamed:
+        found.append(
+            "these files still name org/, which stands for the owner: " + ", ".join(unnamed)
+        )
+    if tag not in followed.get("README.md", ()):
+        found.append(f"README.md does not name {tag}, the tag that {version} moves")
+    if other:
+        found.append(f"these files follow another tag than {tag}: " + ", ".join(other))
+    return tuple(found)
 
 
 def notes(changelog: str, version: str) -> str:
@@ -82,10 +138,11 @@ def faults(root: Path, version: str, tags: frozenset[str]) -> tuple[str, ...]:
         found.append(f"the tag v{version} is there already: released versions never change")
     try:
         notes((root / "CHANGELOG.md").read_text("utf-8"), version)
-        pinned((root / "action.yml").read_text("utf-8"), f"name@sha256:{'0' * 64}")
+        for name in ACTIONS:
+            pinned((root / name).read_text("utf-8"), f"name@sha256:{'0' * 64}")
     except ReleaseError as error:
         found.append(str(error))
-    return tuple(found)
+    return (*found, *text_faults(root, version))
 
 
 def git_variables(variables: Mapping[str, str]) -> dict[str, str]:
@@ -124,12 +181,14 @@ def remote_tags(root: Path) -> frozenset[str]:
 
 
 def publish(root: Path, version: str) -> str:
-    """Commit action.yml, tag the commit and push the tags; answers the commit's hash."""
-    changed = git(root, "status", "--porcelain=v1", "--untracked-files=no").split()
-    if changed != ["M", "action.yml"]:
-        raise ReleaseError(f"a release changes action.yml and nothing else, not {changed}")
+    """Commit both actions, tag the commit and push the tags; answers the commit's hash."""
+    changed = git(root, "status", "--porcelain=v1", "--untracked-files=no").splitlines()
+    if changed != [f" M {name}" for name in ACTIONS]:
+        raise ReleaseError(
+            f"a release changes {' and '.join(ACTIONS)} and nothing else, not {changed}"
+        )
     tag, moving = f"v{version}", moving_tag(version)
-    git(root, *BOT, "commit", "--quiet", "--message", f"Release {tag}", "action.yml")
+    git(root, *BOT, "commit", "--quiet", "--message", f"Release {tag}", *ACTIONS)
     git(root, *BOT, "tag", "--annotate", "--message", f"repro-gate {version}", tag)
     git(root, "tag", "--force", moving)
     # one push, all or nothing; the version's tag is never forced
@@ -143,11 +202,10 @@ def run(words: list[str], root: Path) -> str:
     parser.add_argument("command", choices=("check", "pin", "notes", "publish"))
     parser.add_argument("--version", default="")
     parser.add_argument("--image", default="")
+    parser.add_argument("--slim-image", default="")
     asked = parser.parse_args(words)
     if asked.command == "pin":
-        path = root / "action.yml"
-        path.write_text(pinned(path.read_text("utf-8"), asked.image), "utf-8")
-        return f"action.yml starts {asked.image}\n"
+        return pin(root, (asked.image, asked.slim_image))
     version = checked_version(asked.version)
     if asked.command == "notes":
         return notes((root / "CHANGELOG.md").read_text("utf-8"), version)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from gate.attestation.dsse import PAYLOAD_TYPE
@@ -23,30 +24,59 @@ LIMIT = (
 )
 
 
-def openssl_commands(
-    package_name: str, *, commit: str, public_key_name: str = "gate-public-key.pem"
-) -> str:
-    """Shell lines that verify a seal with sed and openssl only.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrustFile:
+    """A trust file by its path, and which of its keys is meant by its digest."""
 
-    The public key must come from a place that the reader trusts, such as the protected branch,
-    never from beside the package. The encoding that is signed is DSSE's: type and payload, each
-    after its length in bytes.
+    path: str
+    key_id: str
+
+
+def openssl_commands(
+    package: str,
+    *,
+    commit: str,
+    seal: str = "",
+    public_key: str = "gate-public-key.pem",
+    trust: TrustFile | None = None,
+) -> str:
+    """Shell lines that verify a seal with sed and openssl, in the folder where the paths start.
+
+    `seal` is the envelope's path; without one it is the bare form beside the package. The public
+    key is taken out of `trust`, else from the file `public_key`. It must come from a place that the
+    reader trusts, such as the protected branch, never from beside the package. The encoding that
+    is signed is DSSE's: type and payload, each after its length in bytes. What the lines write
+    goes to a new folder in the system's own for such.
     """
-    name, key = _quoted(package_name), _quoted(public_key_name)
-    envelope = _quoted(PurePath(package_name).with_suffix(BARE_SUFFIX).name)
+    name, key = _quoted(package), _quoted(public_key)
+    envelope = _quoted(seal or str(PurePath(package).with_suffix(BARE_SUFFIX)))
     encoding = f"DSSEv1 {len(PAYLOAD_TYPE)} {PAYLOAD_TYPE} %s "
-    lines = (
+    lines = ["w=$(mktemp -d)"]
+    if trust is not None:
+        key = '"$w/key.pem"'
+        lines += ["# The public key, out of the trust file.", _key(trust)]
+    lines += [
         "# The signature over the statement: must print 'Verified OK'.",
-        _field("payload", envelope, "statement.json"),
-        _field("sig", envelope, "statement.sig"),
-        f"""printf '{encoding}' "$(wc -c < statement.json | tr -d ' ')" > statement.pae""",
-        "cat statement.json >> statement.pae",
-        f"openssl dgst -sha256 -verify {key} -signature statement.sig statement.pae",
+        _field("payload", envelope, '"$w/statement.json"'),
+        _field("sig", envelope, '"$w/statement.sig"'),
+        """bytes=$(wc -c < "$w/statement.json" | tr -d ' ')""",
+        f"""printf '{encoding}' "$bytes" > "$w/statement.pae" """.rstrip(),
+        'cat "$w/statement.json" >> "$w/statement.pae"',
+        f'openssl dgst -sha256 -verify {key} -signature "$w/statement.sig" "$w/statement.pae"',
         "# The package and the commit that the statement is about: each must print 1.",
-        f'grep -c "$(openssl dgst -sha256 -r {name} | cut -d " " -f 1)" statement.json',
-        f"grep -c {_quoted(commit)} statement.json",
-    )
+        f'grep -c "$(openssl dgst -sha256 -r {name} | cut -d " " -f 1)" "$w/statement.json"',
+        f'grep -c {_quoted(commit)} "$w/statement.json"',
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _key(trust: TrustFile) -> str:
+    """Take the key out of a trust file, whatever its line ends."""
+    entry = f'"key_id": *"{trust.key_id}"[^}}]*"raw_bytes": *"\\([^"]*\\)"'
+    return (
+        f"tr '\\n' ' ' < {_quoted(trust.path)} | sed -n 's/.*{entry}.*/\\1/p' | "
+        'openssl base64 -d -A | openssl pkey -pubin -inform DER -out "$w/key.pem"'
+    )
 
 
 def package_readme(

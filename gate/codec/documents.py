@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gate.codec.json_text import reviewable_json
+from gate.codec.known_keys import nearest_key
 from gate.codec.strict_json import MAX_BYTES, parse_json
 from gate.errors import DocumentError
 from gate.records.document import Document
@@ -35,7 +36,7 @@ def read_document(
         raise DocumentError(
             f"{source}: {error.error_count()} fault(s)",
             hint="Make the file again with repro-gate, or restore it from version control.",
-            details=fault_lines(error, lambda _path: ""),
+            details=fault_lines(error, lambda _path: "", model),
         ) from error
 
 
@@ -53,14 +54,20 @@ def check_schema_version(model: type[Document], value: object, source: str) -> N
         )
 
 
-def fault_lines(error: ValidationError, where: Callable[[KeyPath], str]) -> tuple[str, ...]:
-    """One line a fault: key path, place (from `where`), what is wrong."""
+def fault_lines(
+    error: ValidationError, where: Callable[[KeyPath], str], model: type[Document]
+) -> tuple[str, ...]:
+    """One line a fault: key path, place (from `where`), what is wrong.
+
+    `model` is what was read: its keys that are nearest to an unknown one are named.
+    """
     faults = error.errors(include_url=False)
-    lines = [f"{where(fault['loc'])}{_key_path(fault['loc'])}: {_wrong(fault)}" for fault in faults]
-    if len(lines) > MAX_FAULTS:
-        rest = len(lines) - MAX_FAULTS
-        lines = [*lines[:MAX_FAULTS], f"and {rest} more"]
-    return tuple(lines)
+    lines = tuple(
+        f"{where(fault['loc'])}{_key_path(fault['loc'])}: {_wrong(fault, model)}"
+        for fault in faults[:MAX_FAULTS]
+    )
+    rest = len(faults) - MAX_FAULTS
+    return (*lines, f"and {rest} more") if rest > 0 else lines
 
 
 def _key_path(location: KeyPath) -> str:
@@ -70,11 +77,11 @@ def _key_path(location: KeyPath) -> str:
     return text.removeprefix(".") or "(the whole file)"
 
 
-def _wrong(fault: ErrorDetails) -> str:
+def _wrong(fault: ErrorDetails, model: type[Document]) -> str:
     if fault["type"] == "missing":
         return "is required"
     if fault["type"] == "extra_forbidden":
-        return "is not a known key"
+        return f"is not a known key{nearest_key(model, fault['loc'])}"
     return fault["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
 
 

@@ -61,11 +61,20 @@ class GitRepository:
         done = self._git.run("rev-parse", "--verify", "--end-of-options", wanted)
         answer = done.stdout.removeprefix(b"--end-of-options\n")
         if done.returncode != 0 or not _FULL_HASH.fullmatch(answer):
+            if reference == "HEAD":
+                raise self._nothing_committed()
             raise RepositoryError(
                 f"there is no commit {safe_line(reference, limit=200)!r} in this repository",
                 hint=_unknown_commit_hint(reference),
             )
         return answer.decode("ascii").strip()
+
+    def _nothing_committed(self) -> RepositoryError:
+        some = self._git.output("rev-list", "--all", "--max-count=1")
+        return RepositoryError(
+            f"{'the current branch' if some else 'this repository'} has no commit yet",
+            hint="`git add` and `git commit` first: the gate trains what a commit holds.",
+        )
 
     def merge_base(self, one: str, other: str) -> str | None:
         """The commit that two grew from, or None when their known histories share none."""
@@ -88,6 +97,24 @@ class GitRepository:
             "--ignore-submodules=dirty",
         )
         return tuple(sorted({os.fsdecode(row[3:]) for row in rows.split(b"\0") if row}))
+
+    def untracked(self) -> tuple[str, ...]:
+        """What is new and not ignored; a folder of it stands there once, with a slash behind."""
+        listing = self._git.output(
+            "ls-files", "-z", "-o", "--exclude-standard", "--directory", "--no-empty-directory"
+        )
+        return tuple(sorted(os.fsdecode(row) for row in listing.split(b"\0") if row))
+
+    def ignores(self, path: str) -> bool:
+        """Whether git leaves out what lies at a path of the work tree, or some of a folder."""
+        options = ("-z", "--others", "--ignored", "--exclude-standard", "--directory")
+        return bool(self._git.output("ls-files", *options, "--", path))
+
+    def holds(self, commit: str, path: str) -> bool:
+        """Whether a commit has a file, a link or a folder at a path."""
+        return bool(
+            self._git.output("ls-tree", "-z", "--full-tree", "--end-of-options", commit, path)
+        )
 
     def credentials_left(self) -> tuple[str, ...]:
         """Names of the keys of the clone's configuration that hold a credential; never a value.

@@ -98,3 +98,19 @@ class CloneSeen:
     base: str = ""
     base_missing: bool = False
     credentials: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommandSeen:
+    """What the training command names, and whether a clean checkout of the commit has it.
+
+    `script` is empty where the command names none by its path; `script_exists` says whether the
+    work tree has it; `ignored` are paths that lie there and that git ignores.
+    """
+
+    program: str
+    program_missing: bool = False
+    script: str = ""
+    script_missing: bool = False
+    script_exists: bool = False
+    ignored: tuple[str, ...] = ()

@@ -40,7 +40,7 @@ def parse_settings(data: bytes, source: str) -> GateSettings:
         raise SettingsError(
             f"{source}: {error.error_count()} fault(s)",
             hint="`repro-gate schema` prints every key with its type and default.",
-            details=fault_lines(error, lambda path: _line(path, lines)),
+            details=fault_lines(error, lambda path: _line(path, lines), GateSettings),
         ) from error
 
 

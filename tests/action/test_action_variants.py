@@ -20,6 +20,7 @@ ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8")
 INSIDE: dict[str, Any] = yaml.safe_load((ROOT / "container" / "action.yml").read_text("utf-8"))
 EXAMPLES = sorted((ROOT / "examples" / "workflows").glob("*.yml"))
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SLIM: dict[str, Any] = yaml.safe_load((ROOT / "slim" / "action.yml").read_text("utf-8"))
 (STEP,) = INSIDE["runs"]["steps"]
 SHELL_BLOCK = re.compile(r"^```(?:sh)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RELEASED = re.compile(r"^## \[(\d+\.\d+\.\d+)\]", re.MULTILINE)
@@ -29,6 +30,24 @@ SETTINGS_BLOCK = re.compile(r"^```yaml\n(version: 1\n.*?)^```$", re.MULTILINE | 
 def test_both_actions_take_the_same_inputs_and_one_more() -> None:
     assert INSIDE["inputs"].keys() - ACTION["inputs"].keys() == {"requirements"}
     assert {name: INSIDE["inputs"][name] for name in ACTION["inputs"]} == ACTION["inputs"]
+
+
+def test_the_action_without_torch_differs_in_name_and_image_alone() -> None:
+    own = {"name", "description", "branding", "runs"}
+    assert {key: SLIM[key] for key in SLIM if key not in own} == {
+        key: ACTION[key] for key in ACTION if key not in own
+    }
+    assert SLIM["runs"] == {**ACTION["runs"], "image": "../Dockerfile"}
+    assert len(SLIM["description"]) < 125
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_what_trains_in_the_actions_image_has_torch_there(path: Path) -> None:
+    text = path.read_text("utf-8")
+    for job in yaml.safe_load(text)["jobs"].values():
+        for step in job["steps"]:
+            if "/slim@" in step.get("uses", ""):
+                assert step.get("with", {}).get("mode") == "judge" or "isolation:" in text
 
 
 def test_each_input_reaches_the_gate_by_a_variable_and_by_no_argument() -> None:
@@ -75,7 +94,7 @@ def test_each_page_for_users_is_linked_from_the_readme() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     for page in ("quick-start", "gpu", "permissions", "forks", "required-check", "kubernetes"):
         assert f"(docs/{page}.md)" in readme
-    for page in ("baseline", "limits"):
+    for page in ("baseline", "limits", "enterprise-server"):
         assert f"(docs/{page}.md)" in readme
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,13 +21,14 @@ from attestation_cases import (
     verdict_of,
 )
 
-from gate.attestation.guide import openssl_commands, package_readme
-from gate.attestation.keys import key_id, private_pem, public_pem
+from gate.attestation.guide import TrustFile, openssl_commands, package_readme
+from gate.attestation.keys import key_id, private_pem, public_pem, trusted_key
 from gate.attestation.package import pack
 from gate.attestation.seal import write_seals
 
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command here")
 needs_tar = pytest.mark.skipif(not shutil.which("tar"), reason="no tar command here")
+NOW = "2026-01-31T12:00:00+00:00"
 GNU_TAR = (
     "tar --format=ustar --mode=644 --mtime=@0 --owner=0 --group=0 --numeric-owner -cf - "
     "a/b.txt c.bin SHA256SUMS"
@@ -48,9 +50,27 @@ def sealed(tmp_path: Path) -> Sealed:
 
 @needs_openssl
 def test_openssl_alone_verifies_the_seal(sealed: Sealed, tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
     done = _shell(tmp_path, openssl_commands(sealed.path.name, commit=COMMIT))
     assert done.stdout == b"Verified OK\n1\n1\n"
     assert done.stderr == b""
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@needs_openssl
+@pytest.mark.parametrize("layout", [None, 2])
+def test_the_key_is_taken_out_of_a_trust_file_of_any_layout(
+    sealed: Sealed, tmp_path: Path, layout: int | None
+) -> None:
+    (tmp_path / "gate-public-key.pem").unlink()
+    keys = [trusted_key(key.public_key(), added_at=NOW) for key in (gate_key(), other_key())]
+    for order in (keys, keys[::-1]):
+        entries = [key.model_dump(mode="json") for key in order]
+        (tmp_path / "trust.json").write_text(json.dumps({"keys": entries}, indent=layout))
+        for key, answer in ((keys[0], b"Verified OK"), (keys[1], b"Verification failure")):
+            trust = TrustFile(path="trust.json", key_id=key.key_id)
+            done = _shell(tmp_path, openssl_commands(sealed.path.name, commit=COMMIT, trust=trust))
+            assert done.stdout.splitlines()[0] == answer, done.stderr
 
 
 @needs_openssl
@@ -105,7 +125,7 @@ def test_gnu_tar_writes_the_same_bytes(tmp_path: Path) -> None:
 
 def test_hostile_name_stays_inside_its_quotes() -> None:
     text = openssl_commands("a'; touch x #.tar", commit="$(id)\nid")
-    assert "grep -c '$(id)?id' statement.json" in text
+    assert "grep -c '$(id)?id' \"$w/statement.json\"" in text
     assert """'a'"'"'; touch x #.tar'""" in text
 
 

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from command_line import Run
 from played_training import Project
+
+from gate.baseline_commands import PLACEHOLDERS
+from gate.verdict import next_step
 
 
 def test_record_writes_the_file_and_says_what_to_do_with_it(project: Project, run: Run) -> None:
@@ -50,6 +55,23 @@ def test_accept_needs_a_reason_and_a_proposal(run: Run) -> None:
     ended = run("baseline", "accept", "--reason", "x")
     assert ended.code == 3
     assert "nothing to accept" in ended.err
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    "reason", ["", "  ", "''", ".", "why the result moved", "Why the result moved."]
+)
+def test_what_says_nothing_is_no_reason(run: Run, reason: str) -> None:
+    ended = run("baseline", "accept", "--reason", reason)
+    assert ended.code == 2
+    assert ended.err.startswith("error: accept needs ")
+    assert "Say what moved the result" in ended.err
+
+
+def test_no_placeholder_of_our_own_next_command_is_a_reason() -> None:
+    source = (Path(next_step.__file__)).read_text("utf-8")
+    printed = set(re.findall(r"--reason '([^']*)'", source)) - {"first baseline"}
+    assert printed <= PLACEHOLDERS
 
 
 def test_show_lists_the_entries(project: Project, run: Run) -> None:

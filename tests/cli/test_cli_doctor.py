@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from command_line import Run
-from played_training import Project
+from played_training import SETTINGS, Project
 
 from gate.edges.machine import gpus_seen
 
@@ -34,9 +35,9 @@ def test_a_project_without_a_baseline_is_told_so(project: Project, run: Run) -> 
 
 
 @pytest.mark.torch
-@pytest.mark.usefixtures("project")
-def test_what_moved_since_the_baseline_is_named(run: Run) -> None:
+def test_what_moved_since_the_baseline_is_named(project: Project, run: Run) -> None:
     run("baseline", "record")
+    project.commit()
     ended = run("doctor", "--json")
     row = _found(ended.out)["baseline"]
     assert (ended.code, row["health"]) == (0, "warn")
@@ -108,6 +109,75 @@ def test_on_a_runner_token_and_isolation_are_looked_at(
     assert found["token"]["found"] == "the API could not be reached (ConnectionError)"
     assert found["isolation"]["health"] == "fail"
     assert "canary" not in ended.out + ended.err
+
+
+def test_an_untracked_environment_is_one_thing_to_do(project: Project, run: Run) -> None:
+    for name in ("bin/python", "lib/a.py", "lib/b.py"):
+        project.write(f".venv/{name}", "x")
+    row = _found(run("doctor", "--json").out)["work tree"]
+    assert row["health"] == "fail"
+    assert row["found"] == "uncommitted changes: `.venv/` is untracked (3 files)"
+    assert row["fix"] == "Add `.venv/` to .gitignore and commit that."
+    project.write(".gitignore", ".venv/\n")
+    project.commit()
+    assert _found(run("doctor", "--json").out)["work tree"]["health"] == "ok"
+
+
+def test_a_repository_without_a_commit_is_told_what_to_do(project: Project, run: Run) -> None:
+    shutil.rmtree(project.path / ".git")
+    project.git("init", "-q")
+    row = _found(run("doctor", "--json").out)["history"]
+    assert (row["health"], row["found"]) == ("fail", "this repository has no commit yet")
+    assert row["fix"].startswith("`git add` and `git commit` first")
+    ended = run("gate")
+    assert ended.code == 2
+    assert "this repository has no commit yet" in ended.err
+
+
+def test_a_disk_that_takes_no_folder_is_a_row_beside_all_others(
+    project: Project, run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    usual = _found(run("doctor", "--json").out)
+    found = _found(run("doctor", "--json", "--out", str(tmp_path / "file" / "out")).out)
+    assert found.keys() == usual.keys()
+    assert found["disk"]["health"] == "fail"
+    assert "file" in found["disk"]["found"]
+    assert found["settings"]["health"] == "ok"
+    assert (tmp_path / "file").read_text() == "in the way"
+    assert project.git("status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("python3 missing.py", "missing.py does not exist"),
+        ("python3 new.py", "new.py is not committed"),
+        ("no-such-program train.py", "no-such-program: there is no such program"),
+        ("python3 train.py data/x.bin", "ignored by git, so not in the commit: data/x.bin"),
+        ("python3 train.py --data=data", "ignored by git, so not in the commit: data"),
+        ("python3 train.py --out=runs/new 3", "what it names is in the commit"),
+        ("python3 -m train /somewhere/else.py", "what it names is in the commit"),
+    ],
+)
+def test_what_the_command_names_is_looked_for_in_the_commit(
+    project: Project, run: Run, command: str, found: str
+) -> None:
+    project.write(".gitignore", "data/\n")
+    project.write("repro-gate.yml", SETTINGS.replace("python3 train.py", command))
+    project.commit()
+    project.write("data/x.bin", "x")
+    project.write("new.py", "x")
+    row = _found(run("doctor", "--json").out)["command"]
+    assert row["found"].startswith(found)
+    assert (row["health"] == "ok") == found.startswith("what it names")
+
+
+def test_a_command_is_looked_for_below_its_own_folder(project: Project, run: Run) -> None:
+    project.write("sub/repro-gate.yml", SETTINGS + "# a project below\n")
+    project.commit()
+    row = _found(run("doctor", "--json", "--config", "sub/repro-gate.yml").out)["command"]
+    assert row["found"] == "train.py does not exist"
 
 
 @pytest.mark.gpu

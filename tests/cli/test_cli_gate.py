@@ -28,10 +28,10 @@ def test_a_pass_ends_with_0_and_leaves_every_document(project: Project, run: Run
 
 @pytest.mark.usefixtures("project")
 def test_a_fail_ends_with_1_and_the_next_command(run: Run) -> None:
-    ended = run("gate", "-q")
+    ended = run("gate")
     assert ended.code == 1
     assert "repro-gate baseline accept --config repro-gate.yml" in ended.out
-    assert ended.err == ""
+    assert "error" not in ended.err
 
 
 def test_an_error_ends_with_3_shows_the_last_lines_and_writes_the_verdict(
@@ -148,3 +148,10 @@ def test_the_action_needs_a_runner(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     # one stream for all: the runner reads two of them one beside the other
     assert "\n::stop-commands::" in ended.out
     assert ended.err == ""
+
+
+@pytest.mark.usefixtures("project")
+def test_quiet_is_the_result_line_and_nothing_else(run: Run) -> None:
+    ended = run("gate", "--quiet")
+    assert (ended.code, ended.err) == (1, "")
+    assert ended.out == "\N{CROSS MARK} repro-gate failed: no baseline\n"

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,34 @@ def test_a_sealed_pass_verifies(project: Project, run: Run, sealed: Path) -> Non
     assert code == 0
     assert text.startswith("verified: reproduced, commit ")
     assert "openssl dgst -sha256 -verify" in text
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command here")
+@pytest.mark.parametrize("form", ["package.dsse.json", "package.sigstore.json"])
+def test_the_recipe_works_as_printed_where_the_command_was_called(
+    project: Project, run: Run, sealed: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    commit = project.git("rev-parse", "HEAD")
+    # two keys in the trust file, and names that a shell would take apart
+    (sealed.parent / "keys" / "signing-key.pem").unlink()
+    run("keys", "generate", "--out", sealed.parent / "keys")
+    here = sealed.parent / "it's here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    words = (
+        "../out/package.tar",
+        "--trusted-keys",
+        "../keys/trusted-keys.json",
+        "--commit",
+        commit,
+    )
+    ended = run("verify", *words, "--seal", f"../out/{form}")
+    recipe = ended.out.partition("The same without this program:\n")[2]
+    done = subprocess.run(
+        (shutil.which("sh") or "sh", "-c", recipe), capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("Verified OK\n1\n1\n", "")
+    assert list(here.iterdir()) == []
 
 
 def test_the_facts_come_as_json(project: Project, run: Run, sealed: Path) -> None:
@@ -90,7 +120,7 @@ def test_a_dirty_pass_is_not_sealed(
 ) -> None:
     project.write("notes.txt", "x")
     key = tmp_path / "keys" / "signing-key.pem"
-    ended = run("gate", "--out", sealed, "--signing-key", key, "--allow-dirty", "-q")
+    ended = run("gate", "--out", sealed, "--signing-key", key, "--allow-dirty")
     assert ended.code == 0
     assert "Not sealed: the work tree was dirty" in ended.out
     assert not (sealed / "package.dsse.json").exists()

@@ -1,6 +1,7 @@
 """The workflows that users copy, run by act, with the image that was built from the Dockerfile.
 
-Nothing in them is changed; `org/repro-gate@v1` is this checkout, and `self-hosted` the base image.
+Nothing in them is changed; `org/repro-gate@v1` and its `slim` are this checkout, `self-hosted` is
+the base image.
 tests/support/local_workflow.py says what act does otherwise than GitHub's runner.
 """
 
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from git_workshop import Repository
-from local_workflow import ACTION, ACTION_IMAGE, ROOT, Act, WorkflowRun
+from local_workflow import ACTION, ACTION_IMAGES, ROOT, SLIM_ACTION, Act, WorkflowRun
 from played_training import SETTINGS, Project
 from runner_emulator import ACTION as ACTION_FILE
 from runner_emulator import RUNNER_ACCOUNT
@@ -108,11 +109,12 @@ def act(engine: Engine, base_image: str, open_folder: Path) -> Iterator[Act]:
 
 @contextmanager
 def taken_for_the_action(image: str) -> Iterator[None]:
-    docker("tag", image, ACTION_IMAGE)
+    for name in ACTION_IMAGES:
+        docker("tag", image, name)
     try:
         yield
     finally:
-        docker("rmi", ACTION_IMAGE)
+        docker("rmi", *ACTION_IMAGES)
 
 
 def answer(run: WorkflowRun) -> tuple[int, str, str]:
@@ -147,7 +149,10 @@ def test_from_no_baseline_through_a_pass_to_a_drift(played: PullRequest, project
     assert answer(first) == (1, "failure", "no-baseline"), first.log
     assert "no comment: no token was given" in first.said
     assert entry_points(first) == [RUNS["entrypoint"], RUNS["post-entrypoint"]]
-    assert first.results[f"Post {ACTION}"] == "success"
+    posts = [first.results.get(f"Post {action}") for action in (ACTION, SLIM_ACTION)]
+    assert sorted(filter(None, posts)) == ["success"]
+    for name in ("report.html", "proposed-baseline.json", "verdict.json", "package.tar"):
+        assert f"artifact repro-gate holds repro-gate-out/{name}" in first.said
     played.merge_the_proposal(first)
     passed = played.check()
     assert answer(passed) == (0, "success", "reproduced"), passed.log

@@ -228,3 +228,35 @@ def test_the_callers_environment_does_not_reach_git(
     monkeypatch.setenv("GIT_DIR", str(tmp_path))
     monkeypatch.setenv("GIT_CONFIG_COUNT", "broken")
     assert GitRepository(repository.path).top_level() == repository.path
+
+
+def test_a_folder_of_new_files_is_one_name_and_what_is_ignored_is_none(
+    repository: Repository, git: GitRepository
+) -> None:
+    for path in ("kept", ".gitignore", "new/a", "new/b/c", "alone", "data/x"):
+        repository.write(path, "data/\n")
+    repository.git("add", "kept", ".gitignore")
+    assert git.untracked() == ("alone", "new/")
+    assert (git.ignores("data"), git.ignores("data/x")) == (True, True)
+    assert (git.ignores("new"), git.ignores("kept"), git.ignores("absent")) == (False,) * 3
+
+
+def test_a_commit_is_asked_for_files_and_folders(
+    repository: Repository, git: GitRepository
+) -> None:
+    repository.write("sub/file", "x")
+    commit = repository.commit()
+    assert git.holds(commit, "sub/file")
+    assert git.holds(commit, "sub")
+    assert not git.holds(commit, "file")
+
+
+def test_before_the_first_commit_the_hint_is_to_make_one(
+    repository: Repository, git: GitRepository
+) -> None:
+    assert refusal(git.resolve, "HEAD").message == "this repository has no commit yet"
+    repository.commit()
+    repository.git("checkout", "-q", "--orphan", "other")
+    fault = refusal(git.resolve, "HEAD")
+    assert fault.message == "the current branch has no commit yet"
+    assert fault.hint.startswith("`git add` and `git commit` first")

@@ -31,7 +31,7 @@ def test_every_fault_is_told_at_once_with_key_and_line() -> None:
     text = "version: 2\ntrain:\n  comand: x\n  max_steps: 0\n  command: 'a \"'\nfoo: 1\n"
     assert set(_faults(text)) == {
         "line 1: version: must be 1",
-        "line 3: train.comand: is not a known key",
+        "line 3: train.comand: is not a known key; did you mean command?",
         "line 4: train.max_steps: must be greater than or equal to 1",
         "line 5: train.command: No closing quotation",
         "line 6: foo: is not a known key",

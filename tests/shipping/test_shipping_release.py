@@ -5,12 +5,26 @@ from pathlib import Path
 import pytest
 import release_action
 from git_workshop import Repository
-from release_action import ReleaseError, faults, git_variables, notes, pinned, publish, run
+from release_action import (
+    ACTIONS,
+    ReleaseError,
+    faults,
+    git_variables,
+    notes,
+    pinned,
+    publish,
+    published,
+    run,
+)
 
 from gate.records.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = f"ghcr.io/org/repro-gate@sha256:{'a' * 64}"
+SLIM = f"ghcr.io/org/repro-gate-slim@sha256:{'b' * 64}"
+# apart from the name, so that putting the owner's in leaves it
+STANDS_FOR_OWNER = "org"
+PIN = ["pin", "--image", IMAGE, "--slim-image", SLIM]
 CHANGELOG = """# Changelog
 
 ## [Unreleased]
@@ -35,7 +49,10 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     (made.path / "gate" / "records").mkdir(parents=True)
     (made.path / "gate" / "records" / "version.py").write_text('"""V."""\n\nVERSION = "1.2.3"\n')
     (made.path / "CHANGELOG.md").write_text(CHANGELOG)
-    (made.path / "action.yml").write_bytes((ROOT / "action.yml").read_bytes())
+    (made.path / "slim").mkdir()
+    (made.path / "README.md").write_text("uses: owner/repro-gate@v1\n")
+    for name in ACTIONS:
+        (made.path / name).write_bytes((ROOT / name).read_bytes())
     made.git("add", "-A")
     made.git("commit", "-qm", "ready")
     made.git("init", "-q", "--bare", str(tmp_path / "remote"))
@@ -48,10 +65,14 @@ def _remote(clone: Repository, *words: str) -> str:
     return clone.git("--git-dir", str(clone.path.parent / "remote"), *words).strip()
 
 
-def test_the_real_action_takes_an_image_by_digest() -> None:
-    text = (ROOT / "action.yml").read_text("utf-8")
-    assert f"\n  image: docker://{IMAGE}\n" in pinned(text, IMAGE)
-    assert pinned(text, IMAGE).replace(f"docker://{IMAGE}", "Dockerfile") == text
+@pytest.mark.parametrize("name", ACTIONS)
+def test_a_real_action_takes_an_image_by_digest(name: str) -> None:
+    text = (ROOT / name).read_text("utf-8")
+    before, after = text.splitlines(), pinned(text, IMAGE).splitlines()
+    changed = [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
+    ((built, released),) = changed
+    assert "Dockerfile" in built
+    assert released == f"  image: docker://{IMAGE}"
 
 
 @pytest.mark.parametrize("image", ["name:v1", "name@sha256:abc", f"{IMAGE}\nx", f"Ghcr@{IMAGE}"])
@@ -66,8 +87,45 @@ def test_an_action_is_not_pinned_twice() -> None:
         pinned(text, IMAGE)
 
 
-def test_the_project_itself_lacks_nothing_but_a_dated_heading() -> None:
-    assert [fault for fault in faults(ROOT, VERSION, frozenset()) if "CHANGELOG" not in fault] == []
+def test_the_project_lacks_what_contributing_tells_the_owner_to_do_and_no_more() -> None:
+    found = faults(ROOT, VERSION, frozenset())
+    # what is told before the first release, and nothing of it after
+    kinds = {fault.partition(" ")[0] for fault in found}
+    assert kinds <= {"CHANGELOG.md", "README.md", "these"}
+    todo = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("### Before the first")[2]
+    assert "org/" in todo
+    assert "`VERSION`" in todo
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"uses: {STANDS_FOR_OWNER}/repro-gate@v1",
+        f"docker://ghcr.io/{STANDS_FOR_OWNER}/repro-gate@sha256:0",
+        f"* @{STANDS_FOR_OWNER}/repro-gate-x",
+    ],
+)
+def test_the_owners_placeholder_is_not_released(clone: Repository, text: str) -> None:
+    (clone.path / ".github").mkdir()
+    (clone.path / ".github" / "file").write_text(f"{text}\n")
+    (fault,) = faults(clone.path, "1.2.3", frozenset())
+    assert fault == "these files still name org/, which stands for the owner: .github/file"
+
+
+def test_a_readme_that_follows_another_major_version_is_not_released(clone: Repository) -> None:
+    (clone.path / "README.md").write_text("uses: owner/repro-gate/slim@v2\n")
+    assert faults(clone.path, "1.2.3", frozenset()) == (
+        "README.md does not name v1, the tag that 1.2.3 moves",
+        "these files follow another tag than v1: README.md (v2)",
+    )
+
+
+def test_each_file_that_a_user_copies_is_looked_at() -> None:
+    looked_at = set(map(str, published(ROOT)))
+    copied = [*(ROOT / "examples" / "workflows").iterdir(), *(ROOT / "docs").glob("*.md")]
+    assert {str(path.relative_to(ROOT)) for path in copied} <= looked_at
+    assert {"README.md", "SECURITY.md", "container/action.yml", *ACTIONS} <= looked_at
+    assert {".github/CODEOWNERS", ".github/ISSUE_TEMPLATE/config.yml"} <= looked_at
 
 
 def test_notes_are_the_changelogs_part() -> None:
@@ -92,23 +150,30 @@ def test_what_is_no_version_is_refused(version: str, clone: Repository) -> None:
         run(["check", f"--version={version}"], clone.path)
 
 
-def test_a_release_tags_a_commit_that_differs_in_the_action_alone(clone: Repository) -> None:
+def test_a_release_tags_a_commit_that_differs_in_the_actions_alone(clone: Repository) -> None:
     assert run(["check", "--version", "1.2.3"], clone.path) == "1.2.3 can be released\n"
     main = clone.git("rev-parse", "HEAD").strip()
-    run(["pin", "--image", IMAGE], clone.path)
+    run(PIN, clone.path)
     commit = publish(clone.path, "1.2.3")
     assert _remote(clone, "rev-parse", "v1.2.3^{commit}") == commit
     assert _remote(clone, "rev-parse", "v1^{commit}") == commit
     assert _remote(clone, "rev-parse", "main") == main
-    assert _remote(clone, "diff", "--name-only", main, commit) == "action.yml"
+    assert _remote(clone, "diff", "--name-only", main, commit).split() == list(ACTIONS)
     assert f"docker://{IMAGE}" in _remote(clone, "show", "v1:action.yml")
+    assert f"docker://{SLIM}" in _remote(clone, "show", "v1:slim/action.yml")
+
+
+def test_an_action_without_its_image_leaves_both_as_they_are(clone: Repository) -> None:
+    with pytest.raises(ReleaseError, match="is no image by digest"):
+        run(["pin", "--image", IMAGE], clone.path)
+    assert clone.git("status", "--porcelain").strip() == ""
 
 
 def test_the_tag_of_the_major_version_moves_and_a_version_never_does(clone: Repository) -> None:
-    run(["pin", "--image", IMAGE], clone.path)
+    run(PIN, clone.path)
     first = publish(clone.path, "1.2.3")
     clone.git("checkout", "-q", "main~1")
-    run(["pin", "--image", IMAGE.replace("a" * 64, "b" * 64)], clone.path)
+    run([*PIN[:2], IMAGE.replace("a" * 64, "c" * 64), *PIN[3:]], clone.path)
     second = publish(clone.path, "1.3.0")
     assert _remote(clone, "rev-parse", "v1^{commit}") == second
     assert _remote(clone, "rev-parse", "v1.2.3^{commit}") == first
@@ -117,9 +182,11 @@ def test_the_tag_of_the_major_version_moves_and_a_version_never_does(clone: Repo
 
 
 def test_a_tree_with_other_changes_is_not_published(clone: Repository) -> None:
-    run(["pin", "--image", IMAGE], clone.path)
+    run(PIN, clone.path)
     (clone.path / "CHANGELOG.md").write_text("changed")
-    with pytest.raises(ReleaseError, match=r"changes action\.yml and nothing else"):
+    with pytest.raises(
+        ReleaseError, match=r"changes action\.yml and slim/action\.yml and nothing else"
+    ):
         publish(clone.path, "1.2.3")
     assert _remote(clone, "tag") == ""
 

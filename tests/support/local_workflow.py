@@ -11,6 +11,7 @@ it does otherwise than GitHub's runner, seen with act 0.2.89:
   are in /var/run/act/workflow, open to every account, `RUNNER_TEMP` is /tmp, `HOME` is /root.
 - No runtime token and no identity token are given; inputs come a second time as plain variables.
 - `GITHUB_API_URL` is GitHub's own whatever a test sets, so no token is given and nothing comments.
+- What `actions/upload-artifact` keeps is listed and kept nowhere.
 - `permissions`, `concurrency`, and labels after the first that has an image decide nothing.
 """
 
@@ -26,8 +27,15 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 ACTION = "org/repro-gate@v1"
-# what act calls the image that it builds for the action; `--rebuild=false` takes one that is there
-ACTION_IMAGE = f"act-{re.sub('[^a-z0-9]', '-', ACTION)}-dockeraction:latest"
+SLIM_ACTION = "org/repro-gate/slim@v1"
+# what act calls the image that it builds for an action; `--rebuild=false` takes one that is there
+ACTION_IMAGES = tuple(
+    f"act-{re.sub('[^a-z0-9]', '-', name)}-dockeraction:latest"
+    for name in (ACTION, f"{SLIM_ACTION}/slim")
+)
+# fetched from GitHub otherwise; the stand-in says what it was asked to keep
+UPLOAD = re.compile(r"uses: (actions/upload-artifact@\S+)")
+UPLOAD_STAND_IN = ROOT / "tests" / "support" / "upload_artifact"
 WORKFLOW_SECONDS = 300
 
 
@@ -80,6 +88,13 @@ class WorkflowRun:
         return [record for record in self.records if "command" in record and "arg" in record]
 
 
+def uploads(workspace: Path) -> list[str]:
+    """What act is told of each version of the upload that the workflows of a workspace name."""
+    files = (workspace / ".github" / "workflows").glob("*.yml")
+    used = {name for file in files for name in UPLOAD.findall(file.read_text("utf-8"))}
+    return [f"{name}={UPLOAD_STAND_IN}" for name in sorted(used)]
+
+
 @dataclass(frozen=True)
 class Act:
     """The program, the image that its jobs run in, the engine, and a folder for what it keeps."""
@@ -94,7 +109,6 @@ class Act:
         options = {
             "eventpath": event,
             "platform": f"self-hosted={self.job_image}",
-            "local-repository": f"{ACTION}={ROOT}",
             "container-daemon-socket": self.engine,
             # the machine's own network, which act takes otherwise, is not what a runner gives
             "network": "bridge",
@@ -102,6 +116,9 @@ class Act:
         # nothing is fetched: neither an image nor an action
         flags = ("--pull=false", "--rebuild=false", "--action-offline-mode", "--no-cache-server")
         words = [f"--{name}={value}" for name, value in options.items()]
+        words += [
+            f"--local-repository={used}" for used in (f"{ACTION}={ROOT}", *uploads(workspace))
+        ]
         done = subprocess.run(
             [self.program, "pull_request", *words, *flags, "--bind", "--rm", "--json"],
             cwd=workspace,

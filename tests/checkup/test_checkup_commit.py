@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gate.checkup.commit import examined_work_tree, named_paths, refused, uncommitted
+from gate.records.doctor import Health
+
+NAMES = st.text("abc.", min_size=1, max_size=4)
+
+
+def test_one_untracked_folder_is_named_and_not_its_files() -> None:
+    seen = uncommitted(tuple(f".venv/lib/{number}.py" for number in range(25094)), (".venv/",))
+    assert str(refused(seen)) == (
+        "uncommitted changes: `.venv/` is untracked (25,094 files)\n"
+        "hint: Add `.venv/` to .gitignore and commit that; or `git stash -u`, or --allow-dirty: "
+        "the verdict then says so."
+    )
+
+
+def test_a_folder_beside_changes_is_one_line_of_them() -> None:
+    seen = uncommitted(("train.py", "out/a", "out/b", "new.py"), ("out/", "new.py"))
+    assert seen.found == "the work tree has 3 uncommitted changes"
+    assert seen.entries == ("out/ (2 untracked files)", "train.py", "new.py")
+    assert seen.fix.endswith("add to .gitignore what does not belong to the project")
+
+
+@given(st.lists(NAMES, min_size=1, max_size=30, unique=True), st.sets(NAMES, max_size=3))
+def test_every_change_is_told_once(names: list[str], folders: set[str]) -> None:
+    below = [f"{folder}/{name}" for folder in folders for name in names]
+    seen = uncommitted((*names, *below), tuple(f"{folder}/" for folder in folders))
+    told = [entry.partition(" (")[0] for entry in seen.entries]
+    assert sorted(told) == sorted([*names, *(f"{folder}/" for folder in folders)])
+
+
+def test_many_changes_are_a_few_names_and_a_number() -> None:
+    row = examined_work_tree(tuple("abcdefg"), ())
+    assert row.health is Health.FAIL
+    assert row.found == "the work tree has 7 uncommitted changes: a, b, c, d, and 3 more"
+
+
+@pytest.mark.parametrize(
+    ("word", "path"),
+    [
+        ("train.py", "sub/train.py"),
+        ("--data=a/b.bin", "sub/a/b.bin"),
+        ("./x", "sub/x"),
+        ("/etc/passwd", None),
+        ("../x", None),
+        ("--data=../../x", None),
+        ("-u", None),
+        ("--flag=", None),
+        ("", None),
+        (".", None),
+    ],
+)
+def test_a_word_is_a_path_of_the_repository_or_none(word: str, path: str | None) -> None:
+    assert named_paths(("python", word), "sub").get(word) == path

@@ -1,0 +1,51 @@
+"""What every verb says of itself in 80 columns, and the program's version."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from command_line import Run
+
+from gate.records.version import VERSION
+
+VERB = re.compile(r"^  ([a-z]+) +(\S.*)$", re.MULTILINE)
+
+
+def _help(*words: str) -> str:
+    done = subprocess.run(
+        (sys.executable, "-m", "gate", *words, "--help"),
+        env={**os.environ, "COLUMNS": "80", "TERMINAL_WIDTH": "80"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def _verbs(text: str) -> dict[str, str]:
+    return dict(VERB.findall(text.partition("Commands:\n")[2]))
+
+
+@pytest.mark.parametrize("group", [(), ("baseline",), ("keys",)])
+def test_the_first_line_of_each_verb_is_whole(group: tuple[str, ...]) -> None:
+    verbs = _verbs(_help(*group))
+    assert verbs
+    assert {name: line for name, line in verbs.items() if not line.endswith(".")} == {}
+    assert {name: line for name, line in verbs.items() if line.endswith("..")} == {}
+    assert max(map(len, verbs.values())) <= 45
+
+
+def test_each_verb_of_the_readme_is_in_the_help() -> None:
+    assert {"gate", "run", "judge", "baseline", "doctor", "digest", "diff"} <= _verbs(
+        _help()
+    ).keys()
+
+
+def test_the_version_is_told_for_a_report(run: Run) -> None:
+    ended = run("--version")
+    assert (ended.code, ended.out) == (0, f"repro-gate {VERSION}\n")
+    assert "--version" in _help()
