@@ -98,7 +98,8 @@ def compare_steps(
 
     After the first difference every later digest differs too, so one sentence says it. Digests of
     two algorithms (one run on a GPU, one on a CPU) are not compared and say so. A step that one
-    side did not observe is there and has no digest: it is not compared.
+    side did not observe is there and has no digest: it is not compared. Where digests were taken
+    and no step has one on both sides, nothing was compared, which is a fault and no equality.
     """
     left = {digest.step: digest.parameters for digest in expected}
     right = {digest.step: digest.parameters for digest in observed}
@@ -106,6 +107,8 @@ def compare_steps(
     if left.keys() != right.keys():
         faults.append(f"{len(left)} optimizer steps expected, {len(right)} found")
     common = sorted(step for step in left.keys() & right.keys() if left[step] and right[step])
+    if not common and (any(left.values()) or any(right.values())):
+        faults.append("no optimizer step was observed on both sides")
     if common and _algorithm(left[common[0]]) != _algorithm(right[common[0]]):
         faults.append("per-step digests were made by two algorithms and cannot be compared")
         return tuple(faults), 0, None

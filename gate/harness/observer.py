@@ -37,13 +37,16 @@ class Observer:
         self.inside_seconds = 0.0
         self._problems = problems
         self._batches: list[str] = []
+        self._left_a_batch_out = False
         self._structures: dict[int, tuple[int, ...]] = {}
         self._started: dict[str, StartedDigest] = {}
         self._streams: dict[str, str] = {}
 
     def note_batch(self, value: object, step: int) -> None:
         """Digest a batch that a DataLoader yields on the way to this step."""
-        if self.schedule.due(BATCH, step):
+        if not self.schedule.due(BATCH, step):
+            self._left_a_batch_out = True
+        else:
             with self._inside(BATCH), self._problems.noting("observing a batch"):
                 self._batches.append(value_digest(value, self._problems.note))
 
@@ -66,6 +69,11 @@ class Observer:
                 self._start("gradients", _numbered([each.grad for each in parameters]))
                 cuda.wait()
 
+    def unobserved(self, step: int) -> list[str]:
+        """The groups of streams that are left out at this step; ask before `after`."""
+        left_out = [group for group in (RANDOM, TENSORS) if not self.schedule.due(group, step)]
+        return [*left_out, BATCH] if self._left_a_batch_out else left_out
+
     def after(self, optimizer: Optimizer, step: int) -> tuple[str | None, dict[str, str]]:
         """The digest of the parameters, when it is its turn, and those of all other streams."""
         if self.schedule.due(RANDOM, step):
@@ -80,6 +88,7 @@ class Observer:
             digests = finish_all(list(self._started.values()))
             streams = self._streams | dict(zip(self._started, digests, strict=True))
         self._batches, self._started, self._streams = [], {}, {}
+        self._left_a_batch_out = False
         return streams.pop("parameters", None), streams
 
     def close_step(self, step: int, step_seconds: float | None, observe_seconds: float) -> None:

@@ -129,8 +129,9 @@ class Recorder:
     ) -> None:
         """Write the step's line; `begun` is when observing began, had it all been in one piece."""
         optimizer, step = self.optimizers[number], self._step_counts[number]
-        parameters, streams = None, dict[str, str]()
+        parameters, streams, unobserved = None, dict[str, str](), list[str]()
         if self._observer is not None:
+            unobserved = self._observer.unobserved(step)
             parameters, streams = self._observer.after(optimizer, step)
         losses = [None if loss is None else exact(loss) for loss in self._losses or self._derived]
         line: dict[str, Any] = {
@@ -141,6 +142,7 @@ class Recorder:
             "backwards": self._backwards,
             "parameters": parameters,
             "streams": streams,
+            "unobserved": unobserved,
             "skipped": skipped,
             "seconds": seconds,
             "memory_bytes": memory.resident_bytes(),

@@ -63,7 +63,7 @@ class Session:
         self.problems = Problems()
         self.output = Output(settings.out, current_rank(), self.pid)
         self.schedule = Schedule(
-            settings.overhead_budget, settings.max_steps, settings.strides, settings.free_seconds
+            settings.overhead_budget, settings.max_steps, settings.free_seconds
         )
         observer = Observer(self.schedule, self.problems) if settings.observe else None
         self.recorder = Recorder(self.output, self.problems, observer)

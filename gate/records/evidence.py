@@ -112,7 +112,8 @@ class StepMemory(Document):
 class RecorderCost(Document):
     """What observing took beside the timed steps of rank 0, and the strides that it kept.
 
-    `strides` says for a group of streams that every so-manieth step was observed.
+    `strides` says for a group of streams that every n-th step was observed: for the reader of a
+    report only, no other run is handed it.
     """
 
     observe_seconds: float = Field(ge=0, allow_inf_nan=False)
