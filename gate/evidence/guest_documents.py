@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from gate.records.document import Document
-from gate.records.evidence import FloatType
+from gate.records.evidence import FloatType, MeasuredSeconds
 
 MAX_STEP = 2**53
 Text = Annotated[str, Field(max_length=4000)]
@@ -110,10 +110,10 @@ class StepLine(Document):
         default_factory=dict
     )
     unobserved: Annotated[tuple[StrideGroup, ...], Field(max_length=MAX_STREAMS)] = ()
-    seconds: float | None = Field(ge=0, allow_inf_nan=False)
+    seconds: MeasuredSeconds | None
     memory_bytes: Count = 0
     device_bytes: Count = 0
-    observe_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    observe_seconds: MeasuredSeconds = 0.0
 
 
 class MetricLine(ExactNumber):
@@ -132,7 +132,7 @@ class Summary(Document):
     peak_memory_bytes: Count
     device_memory_bytes: Count
     strides: dict[StrideGroup, Stride] = Field(default_factory=dict)
-    observe_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    first_step_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    observe_seconds: MeasuredSeconds = 0.0
+    first_step_seconds: MeasuredSeconds | None = None
     tampered: Count = 0
     problems: Problems
