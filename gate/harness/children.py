@@ -125,17 +125,17 @@ class Children:
         return all(given.get(name) == text for name, text in self._asked.items())
 
     def _write(self, command: Command, *, kept: bool) -> None:
-        from .callers import calling_frame, place_of
+        from .callers import caller_of, calling_frame
         from .output import Output, current_rank
 
-        file, line, _ = place_of(calling_frame(1))
-        key = (*command.words, command.for_shell, kept, file, line)
+        caller = caller_of(calling_frame(1))
+        key = (*command.words, command.for_shell, kept, caller.file, caller.line)
         if key in _written or len(_written) >= MAX_LINES:
             return
         _written.add(key)
         output = Output(self._asked[f"{PREFIX}OUT"], current_rank(), os.getpid())
         told = {"words": _cut(command.words), "shell": command.for_shell, "kept": kept}
-        output.append_line("children", {**told, "file": file[-200:], "line": line})
+        output.append_line("children", {**told, "file": caller.file[-200:], "line": caller.line})
 
 
 def _named_like(function: Any, plain: Any) -> Any:

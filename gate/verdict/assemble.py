@@ -138,7 +138,7 @@ def _findings(
         *findings.isolation(assessment.isolation),
         *findings.credentials_left(request.credentials_left),
         *findings.reading(assessment.isolation),
-        *tampering(strict),
+        *tampering(strict, repeats=facts.repeat.numerically_equal),
     )
 
 
