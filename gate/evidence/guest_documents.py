@@ -132,6 +132,7 @@ class Summary(Document):
     peak_memory_bytes: Count
     device_memory_bytes: Count
     strides: dict[StrideGroup, Stride] = Field(default_factory=dict)
+    optimizer_numbers: Annotated[tuple[Count, ...], Field(max_length=1000)] = ()
     observe_seconds: MeasuredSeconds = 0.0
     first_step_seconds: MeasuredSeconds | None = None
     tampered: Count = 0

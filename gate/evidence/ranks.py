@@ -16,6 +16,7 @@ from gate.evidence.guest_files import (
     read_guest_lines,
     read_own_document,
 )
+from gate.evidence.optimizer_order import in_order
 from gate.evidence.shut_out import GENERAL, shut_out_by
 from gate.ports import Files
 from gate.records.children import UnattestedChild, started_without
@@ -133,8 +134,7 @@ def read_ranks(
     stepping = [process for process, lines in steps.items() if lines]
     _check_processes(stepping, children)
     ranks = tuple(
-        TrainedRank(files=process, lines=steps[process], summary=_summary(files, out, process))
-        for process in stepping
+        _trained(process, steps[process], _summary(files, out, process)) for process in stepping
     )
     for rank in ranks:
         _check_steps(rank)
@@ -165,6 +165,12 @@ def _check_processes(stepping: list[ProcessFiles], children: tuple[UnattestedChi
             "rank 0 took no optimizer step, other ranks did",
             hint="Ranks are read from the variable RANK and start at 0.",
         )
+
+
+def _trained(process: ProcessFiles, lines: tuple[StepLine, ...], summary: Summary) -> TrainedRank:
+    name = process.name(GuestFile.SUMMARY)
+    ordered = in_order(lines, summary.optimizer_numbers, name)
+    return TrainedRank(files=process, lines=ordered, summary=summary)
 
 
 def _summary(files: Files, out: Path, process: ProcessFiles) -> Summary:

@@ -7,7 +7,7 @@ import multiprocessing.util
 import os
 import sys
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
@@ -35,6 +35,8 @@ from .schedule import Schedule
 from .settings import GuestSettings
 from .state import capture
 from .tamper_log import Event, TamperLog
+
+Kept = TypeVar("Kept")
 
 
 class TrainingStopped(SystemExit):
@@ -116,6 +118,8 @@ class Session:
         if not self._stopped:
             if not self.recorder.optimizers:
                 self._before_first_step()
+            if self._all_steps_taken() and optimizer not in self.recorder.lagging():
+                self._stop()
             self.recorder.before(optimizer)
 
     def scaler_step(self, scaler: GradScaler, optimizer: Optimizer, step: companions.Step) -> Any:
@@ -144,10 +148,17 @@ class Session:
                 self.guard.poll()
             self.recorder.observe(optimizer, skipped=skipped)
             self.operators.after_step()
-            if self.recorder.steps < self.settings.max_steps:
-                return
-            self._stopped = True
-            self.finish("max_steps")
+            if self._all_steps_taken() and not self.recorder.lagging():
+                self._stop()
+            return
+        raise TrainingStopped
+
+    def _all_steps_taken(self) -> bool:
+        return self.recorder.steps >= self.settings.max_steps
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self.finish("max_steps")
         raise TrainingStopped
 
     def _before_first_step(self) -> None:
@@ -206,6 +217,7 @@ class Session:
             "peak_memory_bytes": memory.peak_bytes(),
             "device_memory_bytes": cuda.peak_bytes(),
             "strides": self.schedule.strides,
+            "optimizer_numbers": self.recorder.optimizer_numbers,
             "observe_seconds": self.recorder.observe_seconds,
             "first_step_seconds": self.first_step_seconds,
             "tampered": self.tamper_log.total,
@@ -215,7 +227,9 @@ class Session:
 
     def _write_state(self) -> None:
         recorder = self.recorder
-        tensors = capture(recorder.modules, recorder.optimizers, self.problems)
+        modules = _arranged(recorder.modules, recorder.module_numbers)
+        optimizers = _arranged(recorder.optimizers, recorder.optimizer_numbers)
+        tensors = capture(modules, optimizers, recorder.order, self.problems)
         tensors |= self.companions.capture(self.problems)
         path = self.output.path("state", ".safetensors")
         write_safetensors(path, tensors, self.problems.note)
@@ -224,3 +238,8 @@ class Session:
         for sentence in replaced_parts():
             self.problems.note(sentence)
         return self.problems.sentences
+
+
+def _arranged(found: list[Kept], numbers: list[int]) -> list[Kept]:
+    """Each at the place that its number says."""
+    return [one for _, one in sorted(zip(numbers, found, strict=True), key=lambda pair: pair[0])]
