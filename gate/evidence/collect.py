@@ -10,7 +10,7 @@ from gate.checkpoint.digest import LeafDigest
 from gate.checkpoint.hostile_file import plain_text
 from gate.errors import EvidenceError
 from gate.evidence.census import read_census
-from gate.evidence.children import read_children
+from gate.evidence.children import read_children, read_weaker_children
 from gate.evidence.guest_documents import MetricLine
 from gate.evidence.guest_files import GuestFile, find_processes, read_guest_lines
 from gate.evidence.metrics import file_series, guest_series, output_series
@@ -84,6 +84,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         census=read_census(files, out, found),
         tampering=read_tampering(files, out, found),
         children=children,
+        weaker_children=read_weaker_children(files, out, found),
         tampered=sum(rank.summary.tampered for rank in ranks),
     )
 

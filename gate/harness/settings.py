@@ -14,6 +14,20 @@ STRICT = "strict"
 CENSUS = "census"
 MODULE, OPERATOR = "module:", "operator:"
 ON = "on"
+# The knobs that are environment variables. Here, since processes without torch need them too.
+VARIABLES = {
+    "hash_seed": "PYTHONHASHSEED",
+    "omp_threads": "OMP_NUM_THREADS",
+    "omp_dynamic": "OMP_DYNAMIC",
+    "mkl_threads": "MKL_NUM_THREADS",
+    "mkl_dynamic": "MKL_DYNAMIC",
+    "mkl_cbwr": "MKL_CBWR",
+    "cublas_workspace": "CUBLAS_WORKSPACE_CONFIG",
+    "inductor_deterministic": "TORCHINDUCTOR_DETERMINISTIC",
+    "flash_attention": "FLASH_ATTENTION_DETERMINISTIC",
+    "transformer_engine": "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+    "nccl_algorithm": "NCCL_ALGO",
+}
 
 
 class GuestSettings:

@@ -13,8 +13,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from . import seed_watch
 from .callers import called_by_torch, calling_frame
 from .guard import Guard, Watched, watched_variable
-from .knobs import KEEP, OFF, SWITCHES, VARIABLES, wanted
-from .settings import GuestSettings
+from .knobs import KEEP, OFF, SWITCHES, wanted
+from .settings import VARIABLES, GuestSettings
 from .tamper_log import Event, Place
 
 # The setters of torch through which its public functions, properties and contexts go. One that a

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from gate.records.census import MAX_STEP, OperatorCensus
-from gate.records.children import UnattestedChild
+from gate.records.children import UnattestedChild, WeakerChild
 from gate.records.document import Document, Timestamp
 from gate.records.runs import RunRecord
 from gate.records.state_distance import StateDistance
@@ -221,6 +221,7 @@ class RunEvidence(Document):
     tampering: tuple[Tampering, ...] = ()
     tampered: int = Field(default=0, ge=0)
     children: tuple[UnattestedChild, ...] = ()
+    weaker_children: tuple[WeakerChild, ...] = ()
 
 
 class KeptFile(Document):

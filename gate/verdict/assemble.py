@@ -130,6 +130,7 @@ def _findings(
         *operators.refused_and_went_on(run),
         *operators.census_failed(assessment.census),
         *findings.unattested_children(run),
+        *findings.weaker_children(run),
         *findings.environment_moved(facts.baseline),
         *findings.stale_baseline(about_baseline),
         *findings.default_mode(assessment.default_repeat),
