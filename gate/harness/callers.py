@@ -11,6 +11,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
+    from typing import Any
 
 # Who acts for somebody else: the line that is looked for lies above these on the stack.
 GO_BETWEENS = ("torch", "contextlib", "numpy", str(__package__))
@@ -112,3 +113,17 @@ def _shown(frame: FrameType) -> tuple[str, int]:
 def calling_frame(depth: int) -> FrameType:
     """The frame that many calls above the caller of this function."""
     return sys._getframe(depth + 1)  # noqa: SLF001 - inspect offers only slower copies
+
+
+# Python passes over such frames when it looks for the line that a warning is about.
+UNSEEN_FILE = "<repro-gate, passed over as importlib._bootstrap is>"
+
+
+def unseen_by_warnings(function: Any) -> Any:
+    """The wrapper, changed so that a warning of what it wraps points to whoever called it.
+
+    What is wrapped counts frames (`stacklevel=2`), and a wrapper is one more. `warnings` leaves the
+    frames of the import system out of that count, which it knows by the name of their file.
+    """
+    function.__code__ = function.__code__.replace(co_filename=UNSEEN_FILE)
+    return function

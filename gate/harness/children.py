@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 
+from .callers import unseen_by_warnings
 from .settings import PREFIX, VARIABLES
 
 TYPE_CHECKING = False
@@ -165,7 +166,7 @@ def _named_like(function: Any, plain: Any) -> Any:
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(function, name, getattr(plain, name, None))
     function.__wrapped__ = plain
-    return function
+    return unseen_by_warnings(function)
 
 
 def _popen(args: Any, rest: tuple[Any, ...], named: Mapping[str, Any]) -> Command:

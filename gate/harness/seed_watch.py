@@ -10,7 +10,13 @@ from __future__ import annotations
 
 import time
 
-from .callers import called_by_torch, caller_of, calling_frame, made_by_machinery
+from .callers import (
+    called_by_torch,
+    caller_of,
+    calling_frame,
+    made_by_machinery,
+    unseen_by_warnings,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -184,7 +190,7 @@ def _named(function: Any, plain: Any, module: str) -> Any:
     function.__name__ = function.__qualname__ = plain.__name__
     function.__doc__ = plain.__doc__
     function.__module__ = module
-    return function
+    return unseen_by_warnings(function)
 
 
 def from_clock(value: object) -> bool:

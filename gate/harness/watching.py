@@ -11,7 +11,7 @@ import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from . import seed_watch
-from .callers import called_by_torch, calling_frame
+from .callers import called_by_torch, calling_frame, unseen_by_warnings
 from .guard import Guard, Watched, watched_variable
 from .knobs import KEEP, OFF, SWITCHES, wanted
 from .settings import VARIABLES, GuestSettings
@@ -115,7 +115,7 @@ def _watch_loaders() -> None:
                 )
                 seed_watch.LISTENERS.tell(call)
 
-    kind.__init__ = init
+    kind.__init__ = unseen_by_warnings(init)
 
 
 def _told_by(plain: Callable[..., Any], name: str, guard: Callable[[], Guard | None]) -> Any:
@@ -134,7 +134,7 @@ def _told_by(plain: Callable[..., Any], name: str, guard: Callable[[], Guard | N
 
     setter.__name__ = getattr(plain, "__name__", name)
     setter.__doc__ = plain.__doc__
-    return setter
+    return unseen_by_warnings(setter)
 
 
 def _wrap(owner: Any, attribute: str, name: str, guard: Callable[[], Guard | None]) -> None:
