@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.checkpoint.hostile_file import plain_text
+from gate.checkpoint.hostile_file import plain_text, short_text
 from gate.errors import EvidenceError
 from gate.evidence.guest_documents import Attestation, StepLine, Summary
 from gate.evidence.guest_files import (
@@ -24,6 +24,10 @@ from gate.records.evidence import GuestProcess
 from gate.records.runs import RunMode, RunRecord
 
 MAX_SHOWN_PROBLEMS = 40
+ONE_A_RANK = (
+    "Processes that update shared weights race, and their result cannot repeat. Set RANK in each "
+    "process of a distributed training, or train in one process only."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,9 +160,10 @@ def _check_processes(stepping: list[ProcessFiles], children: tuple[UnattestedChi
         )
     for rank, count in Counter(process.rank for process in stepping).items():
         if count > 1:
+            pids = ", ".join(str(process.pid) for process in stepping if process.rank == rank)
+            alike = "without ranks" if rank == 0 else f"as rank {rank}"
             raise EvidenceError(
-                f"{count} processes of rank {rank} took optimizer steps",
-                hint="One process a rank can be judged: set RANK in each, or train in one only.",
+                f"{count} processes trained {alike} (pids {short_text(pids)})", hint=ONE_A_RANK
             )
     if stepping[0].rank != 0:
         raise EvidenceError(

@@ -37,6 +37,10 @@ from .state import capture
 from .tamper_log import Event, TamperLog
 
 Kept = TypeVar("Kept")
+# Backward passes without any optimizer step after which a script is ended. More than any first step
+# takes, whose gradients may be accumulated over hundreds of passes or follow an inner loop.
+BACKWARDS = 2000
+BACKWARDS_OF_A_STEP = 100
 
 
 class TrainingStopped(SystemExit):
@@ -82,6 +86,7 @@ class Session:
         )
         self._finished = False
         self._stopped = False
+        self._backwards = 0
 
     def working_step(self) -> int:
         """The optimizer step that is being worked on, from 1."""
@@ -122,6 +127,15 @@ class Session:
                 self._stop()
             self.recorder.before(optimizer)
 
+    def after_backward(self) -> None:
+        """Raise `TrainingStopped` in a script that goes on and on without an optimizer."""
+        if self.recorder.optimizers:
+            return
+        self._backwards += 1
+        if self._backwards >= max(BACKWARDS, BACKWARDS_OF_A_STEP * self.settings.max_steps):
+            self._stopped = True
+            raise TrainingStopped
+
     def scaler_step(self, scaler: GradScaler, optimizer: Optimizer, step: companions.Step) -> Any:
         """Let a `GradScaler` make its step; one that it skips is recorded as a step too."""
         self.companions.note_scaler(scaler)
@@ -150,6 +164,8 @@ class Session:
             self.operators.after_step()
             if self._all_steps_taken() and not self.recorder.lagging():
                 self._stop()
+            if self.output.race_told():
+                self._stop()
             return
         raise TrainingStopped
 
@@ -173,6 +189,9 @@ class Session:
 
     def _at_first_step(self, optimizer: Optimizer) -> None:
         """The first step is just done: how long the start took, and its gradients if asked for."""
+        with self.problems.noting("looking for other processes of this rank"):
+            if not self.output.first_to_train():
+                self.output.tell_race()
         with self.problems.noting("timing the start"):
             cuda.wait()
             self.first_step_seconds = time.perf_counter() - start.started_at
