@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.checkpoint.hostile_file import plain_text, short_text
+from gate.checkpoint.hostile_file import plain_text
 from gate.errors import EvidenceError
 from gate.evidence.guest_documents import Attestation, StepLine, Summary
 from gate.evidence.guest_files import (
@@ -24,6 +24,7 @@ from gate.records.evidence import GuestProcess
 from gate.records.runs import RunMode, RunRecord
 
 MAX_SHOWN_PROBLEMS = 40
+MAX_SHOWN_PIDS = 100  # characters; they are digits
 ONE_A_RANK = (
     "Processes that update shared weights race, and their result cannot repeat. Set RANK in each "
     "process of a distributed training, or train in one process only."
@@ -163,7 +164,7 @@ def _check_processes(stepping: list[ProcessFiles], children: tuple[UnattestedChi
             pids = ", ".join(str(process.pid) for process in stepping if process.rank == rank)
             alike = "without ranks" if rank == 0 else f"as rank {rank}"
             raise EvidenceError(
-                f"{count} processes trained {alike} (pids {short_text(pids)})", hint=ONE_A_RANK
+                f"{count} processes trained {alike} (pids {pids[:MAX_SHOWN_PIDS]})", hint=ONE_A_RANK
             )
     if stepping[0].rank != 0:
         raise EvidenceError(

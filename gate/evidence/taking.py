@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.checkpoint.hostile_file import plain_text, short_text
+from gate.checkpoint.hostile_file import plain_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.guest_files import MAX_NAMES
-from gate.evidence.ranks import ONE_A_RANK
+from gate.evidence.ranks import MAX_SHOWN_PIDS, ONE_A_RANK
 from gate.evidence.saved_state import CAPTURED, MAX_STATE_BYTES
 from gate.ports import Files
 from gate.records.evidence import RunEvidence
@@ -85,7 +85,7 @@ def _found(names: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[tuple[str, s
         if len(matching) > 1:
             pids = ", ".join(sorted((pattern.match(name) or [""] * 2)[1] for name in matching))
             raise EvidenceError(
-                f"{len(matching)} processes trained without ranks (pids {short_text(pids)})",
+                f"{len(matching)} processes trained without ranks (pids {pids[:MAX_SHOWN_PIDS]})",
                 hint=ONE_A_RANK,
             )
         found += [(kind, name) for name in matching]
