@@ -42,13 +42,16 @@ for tokens in DataLoader(torch.randint(0, 128, (4000, 65)), batch_size=4):
 STREAMS = """
 import json, os, statistics, sys, time
 from repro_gate_guest.digests import StartedDigest, finish_all, start_parameters
-from repro_gate_guest.observer import structure_digest, parameter_names
+from repro_gate_guest.observer import structure_digest
+from repro_gate_guest.order import Order
 from repro_gate_guest.output import Problems
 from repro_gate_guest.random_states import random_states
 from repro_gate_guest.state import named_tensors
 from repro_gate_guest.values import value_digest
 import random, numpy.random
 problems = Problems()
+order = Order()
+order.learn(model)
 parameters = list(model.parameters())
 def fast(tensors):
     named = [(str(index), tensor) for index, tensor in enumerate(tensors)]
@@ -56,7 +59,7 @@ def fast(tensors):
 state = [value for one in optimizer.state.values() for value in one.values()]
 batch = [x, y] if "x" in globals() else tokens
 work = {
-    "structure (once)": lambda: structure_digest(optimizer, parameter_names([model])),
+    "structure (once)": lambda: structure_digest(optimizer, order),
     "initial (once)": lambda: fast(parameters),
     "random states": lambda: random_states(problems),
     "batch": lambda: value_digest(batch, problems.note),

@@ -9,7 +9,7 @@ from pathlib import Path
 from gate.comparison.attribution import Search, cheapest_set, knob_fate, removal_order
 from gate.comparison.compare import compare_results
 from gate.comparison.cost_arms import Arms, arm_figures, arm_price, control_price, shortest_run
-from gate.comparison.equality import distinct_results, result_digest
+from gate.comparison.equality import distinct_results, equal_results
 from gate.comparison.noise import metric_noise, tolerance_factor, undetected_share
 from gate.comparison.reduction import reduction_spread
 from gate.comparison.tolerance_snippet import tolerance_snippet
@@ -195,7 +195,7 @@ def _cheapest(priced: Priced, whole: KnobSet, search: Search) -> CheapestSet:
         dropped=tuple(knob.value for knob in search.dropped),
         equal_runs=len(runs),
         verified=search.verified,
-        same_bits_as_strict=result_digest(runs[0]) == result_digest(priced.of(whole)[0]),
+        same_bits_as_strict=equal_results(runs[0], priced.of(whole)[0]),
     )
 
 

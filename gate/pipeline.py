@@ -28,6 +28,7 @@ from gate.verdict.assemble import Assessment, assemble
 from gate.verdict.blind_spots import rare_faults
 from gate.verdict.lattice import Decision, Facts, decide, needs_base_run
 from gate.verdict.operators import census_report
+from gate.verdict.tampering import suspected_seeds
 
 MAX_BASELINE_BYTES = 16 * 1024 * 1024
 STRICT_RUNS = 2
@@ -170,7 +171,7 @@ def _diagnosis(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
         return diagnose_drift(decision.decided)
     strict = evidence.labelled("strict")
     alone = all(map(on_one_cpu_thread, strict))
-    return diagnose_repeat(decision.decided, strict, one_cpu_thread=alone)
+    return diagnose_repeat(decision.decided, suspected_seeds(strict), one_cpu_thread=alone)
 
 
 def _entry(

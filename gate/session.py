@@ -62,7 +62,6 @@ class Session:
         self._work = request.out / "work"
         self._snapshots: dict[Commit, Snapshot] = {}
         self._no_base: RepositoryError | None = None
-        self._strides: Mapping[str, int] = {}
         self._kept: list[KeptFile] = []
         self._first: RunEvidence | None = None
         self._apart: StatesApart | None = None
@@ -137,7 +136,7 @@ class Session:
         files.fresh_folder(folders.taken)
         with self.edges.progress.running(_described(planned)):
             try:
-                record, result = self._launcher.run(planned, snapshot, folders, self._strides)
+                record, result = self._launcher.run(planned, snapshot, folders)
             except RunError as fault:
                 raise explained(fault, self._refusals(folders)) from fault
         self.edges.clean_up(self.isolation)
@@ -145,8 +144,6 @@ class Session:
         tree = folders.tree / snapshot.workdir
         found = self._read(record, result.output, folders, tree, taken)
         refuse_unusable(found, self.request.settings)
-        if planned.observe and found.recorder is not None and not self._strides:
-            self._strides = found.recorder.strides
         second = planned.label == taking.SECOND
         self._keep(planned.label, result.output, () if second else taken)
         if second and taken:

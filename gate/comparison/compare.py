@@ -104,7 +104,8 @@ def compare_steps(
 
     After the first difference every later digest differs too, so one fault says it. Digests of
     two algorithms (one run on a GPU, one on a CPU) are not compared and say so. A step that one
-    side did not observe is there and has no digest: it is not compared.
+    side did not observe is there and has no digest: it is not compared. Where digests were taken
+    and no step has one on both sides, nothing was compared, which is a fault and no equality.
     """
     left = {digest.step: digest.parameters for digest in expected}
     right = {digest.step: digest.parameters for digest in observed}
@@ -113,6 +114,9 @@ def compare_steps(
         message = f"{len(left)} optimizer steps expected, {len(right)} found"
         faults.append(StepFault(kind=StepFaultKind.COUNT, message=message))
     common = sorted(step for step in left.keys() & right.keys() if left[step] and right[step])
+    if not common and (any(left.values()) or any(right.values())):
+        message = "no optimizer step was observed on both sides"
+        faults.append(StepFault(kind=StepFaultKind.NOTHING_COMMON, message=message))
     if common and _algorithm(left[common[0]]) != _algorithm(right[common[0]]):
         message = "per-step digests were made by two algorithms and cannot be compared"
         return (*faults, StepFault(kind=StepFaultKind.ALGORITHM, message=message)), 0

@@ -44,7 +44,7 @@ def determinism_cost(
         reason = f"{shortest} steady steps are too few, a run takes {needed} at least"
         return _not_measurable(reason, memory, shortest)
     strict_seconds, default_seconds = (float(np.median(np.concatenate(arm))) for arm in arms)
-    if min(strict_seconds, default_seconds) <= 0:
+    if any(np.min(run) <= 0 for arm in arms for run in arm):
         return _not_measurable("steps too fast for this clock", memory, shortest)
     generator = np.random.default_rng(0)
     low, high = _interval(arms[0], arms[1], generator)

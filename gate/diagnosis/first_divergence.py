@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from gate.diagnosis.causes import Cause, Question, cause_of
 from gate.records.comparison import Comparison, EventKind
-from gate.records.evidence import RunEvidence
-from gate.records.tampering import Tampering, TamperKind
+from gate.records.tampering import Tampering
 from gate.records.verdict import Diagnosis, Suspect
 
 SHOWN_EVENTS = 6
@@ -23,18 +22,18 @@ NO_SETTINGS = frozenset(("initial_lr", "params"))
 
 
 def diagnose_repeat(
-    comparison: Comparison, strict: tuple[RunEvidence, ...], *, one_cpu_thread: bool
+    comparison: Comparison, seeds: tuple[Tampering, ...], *, one_cpu_thread: bool
 ) -> Diagnosis | None:
     """The first divergence of two runs of one commit, or None when they are equal.
 
-    `strict` are the strict runs: what they tell of seeds may name the line.
+    `seeds` are those that the runs do not share, or that came from outside: each names its line.
     """
     if not comparison.differs:
         return None
     if comparison.environment:
         return _environment(comparison, "between the runs")
     question = Question(drift=False, one_cpu_thread=one_cpu_thread)
-    return _diagnosis(comparison, question, _suspects(comparison, strict))
+    return _diagnosis(comparison, question, _suspects(comparison, seeds))
 
 
 def diagnose_drift(comparison: Comparison) -> Diagnosis | None:
@@ -127,30 +126,14 @@ def _gap(comparison: Comparison) -> str:
     )
 
 
-def _suspects(comparison: Comparison, strict: tuple[RunEvidence, ...]) -> tuple[Suspect, ...]:
-    """Generators that had no seed, or another one in each run, up to the first divergence."""
+def _suspects(comparison: Comparison, seeds: tuple[Tampering, ...]) -> tuple[Suspect, ...]:
+    """The lines that gave those seeds, up to the first divergence."""
     first = comparison.first
     if first is None or first.kind is EventKind.STEPS:
         return ()
-    found = [*_without_seed(strict[:1]), *_with_other_seeds(strict)]
     told = dict.fromkeys(
         Suspect(place=deed.place, call=deed.name, step=deed.step)
-        for deed in found
-        if deed.file and (first.step is None or deed.step <= first.step)
+        for deed in seeds
+        if first.step is None or deed.step <= first.step
     )
     return tuple(told)[:SHOWN_SUSPECTS]
-
-
-def _without_seed(strict: tuple[RunEvidence, ...]) -> list[Tampering]:
-    return [deed for run in strict for deed in run.tampering if deed.kind is TamperKind.ENTROPY]
-
-
-def _with_other_seeds(strict: tuple[RunEvidence, ...]) -> list[Tampering]:
-    if len(strict) < 2:  # noqa: PLR2004 - a difference takes two
-        return []
-    seeds = [[deed for deed in run.tampering if deed.kind is TamperKind.RESEED] for run in strict]
-    return [
-        one
-        for one, other in zip(seeds[0], seeds[1], strict=False)
-        if (one.place, one.name) == (other.place, other.name) and one.after != other.after
-    ]

@@ -10,7 +10,7 @@ from gate.evidence.commands import PythonCommand, python_commands
 from gate.evidence.guest_files import GuestFile, ProcessFiles, told_lines
 from gate.evidence.shut_out import REASONS
 from gate.ports import Files
-from gate.records.children import ChildLine, UnattestedChild
+from gate.records.children import ChildLine, UnattestedChild, WeakerChild
 
 MAX_LINES = 200
 MAX_TEXT = 200
@@ -27,6 +27,27 @@ def read_children(
     """
     told = told_lines(files, out, found, GuestFile.CHILDREN, ChildLine, max_lines=MAX_LINES)
     return tuple(child for line, process in told for child in _shut_out(line, process))
+
+
+def read_weaker_children(
+    files: Files, out: Path, found: tuple[ProcessFiles, ...]
+) -> tuple[WeakerChild, ...]:
+    """Those that the guest came along to, without a variable that the gate had set."""
+    told = told_lines(files, out, found, GuestFile.CHILDREN, ChildLine, max_lines=MAX_LINES)
+    return tuple(
+        WeakerChild(
+            rank=process.rank,
+            pid=process.pid,
+            command=plain_text(command.shown)[:MAX_TEXT],
+            variables=line.lost,
+            file=plain_text(line.file)[:MAX_TEXT],
+            line=line.line,
+        )
+        for line, process in told
+        if line.lost
+        for command in python_commands(line.words, for_shell=line.shell)
+        if not _reason(command, kept=line.kept)
+    )
 
 
 def _shut_out(line: ChildLine, process: ProcessFiles) -> Iterator[UnattestedChild]:

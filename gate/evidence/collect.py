@@ -9,7 +9,7 @@ from types import MappingProxyType
 from gate.checkpoint.hostile_file import plain_text
 from gate.errors import EvidenceError
 from gate.evidence.census import read_census
-from gate.evidence.children import read_children
+from gate.evidence.children import read_children, read_weaker_children
 from gate.evidence.guest_documents import MetricLine
 from gate.evidence.guest_files import GuestFile, find_processes, read_guest_lines
 from gate.evidence.metrics import file_series, guest_series, output_series
@@ -93,6 +93,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         tampering=read_tampering(files, out, found),
         children=children,
         unused_settings=tuple(_unused(script, states, train)),
+        weaker_children=read_weaker_children(files, out, found),
         tampered=sum(rank.summary.tampered for rank in ranks),
     )
 

@@ -6,10 +6,10 @@ import math
 import struct
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from gate.records.document import Document
-from gate.records.evidence import FloatType
+from gate.records.evidence import FloatType, MeasuredSeconds
 
 MAX_STEP = 2**53
 Text = Annotated[str, Field(max_length=4000)]
@@ -21,7 +21,17 @@ MAX_STRIDE = 2**20
 Digest = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9._/+-]{1,40}:[0-9a-f]{1,80}$")]
 StreamName = Annotated[str, Field(pattern=r"^[a-z0-9]{1,20}(\.[a-z0-9]{1,20})?$")]
 StrideGroup = Literal["random", "batch", "tensors"]
-Stride = Annotated[int, Field(ge=1, le=MAX_STRIDE)]
+
+
+def _power_of_two(number: int) -> int:
+    """Nested intervals only: others would leave two runs with little or nothing to compare."""
+    if number & (number - 1):
+        message = f"{number} is not a power of two"
+        raise ValueError(message)
+    return number
+
+
+Stride = Annotated[int, Field(ge=1, le=MAX_STRIDE), AfterValidator(_power_of_two)]
 
 
 class ExactNumber(Document):
@@ -99,10 +109,11 @@ class StepLine(Document):
     streams: Annotated[dict[StreamName, Digest], Field(max_length=MAX_STREAMS)] = Field(
         default_factory=dict
     )
-    seconds: float | None = Field(ge=0, allow_inf_nan=False)
+    unobserved: Annotated[tuple[StrideGroup, ...], Field(max_length=MAX_STREAMS)] = ()
+    seconds: MeasuredSeconds | None
     memory_bytes: Count = 0
     device_bytes: Count = 0
-    observe_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    observe_seconds: MeasuredSeconds = 0.0
 
 
 class MetricLine(ExactNumber):
@@ -121,7 +132,8 @@ class Summary(Document):
     peak_memory_bytes: Count
     device_memory_bytes: Count
     strides: dict[StrideGroup, Stride] = Field(default_factory=dict)
-    observe_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    first_step_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    optimizer_numbers: Annotated[tuple[Count, ...], Field(max_length=1000)] = ()
+    observe_seconds: MeasuredSeconds = 0.0
+    first_step_seconds: MeasuredSeconds | None = None
     tampered: Count = 0
     problems: Problems

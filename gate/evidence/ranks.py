@@ -16,6 +16,7 @@ from gate.evidence.guest_files import (
     read_guest_lines,
     read_own_document,
 )
+from gate.evidence.optimizer_order import in_order
 from gate.evidence.shut_out import GENERAL, shut_out_by
 from gate.ports import Files
 from gate.records.children import UnattestedChild, started_without
@@ -23,6 +24,11 @@ from gate.records.evidence import GuestProcess
 from gate.records.runs import RunMode, RunRecord
 
 MAX_SHOWN_PROBLEMS = 40
+MAX_SHOWN_PIDS = 100  # characters; they are digits
+ONE_A_RANK = (
+    "Processes that update shared weights race, and their result cannot repeat. Set RANK in each "
+    "process of a distributed training, or train in one process only."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,8 +139,7 @@ def read_ranks(
     stepping = [process for process, lines in steps.items() if lines]
     _check_processes(stepping, children)
     ranks = tuple(
-        TrainedRank(files=process, lines=steps[process], summary=_summary(files, out, process))
-        for process in stepping
+        _trained(process, steps[process], _summary(files, out, process)) for process in stepping
     )
     for rank in ranks:
         _check_steps(rank)
@@ -156,15 +161,22 @@ def _check_processes(stepping: list[ProcessFiles], children: tuple[UnattestedChi
         )
     for rank, count in Counter(process.rank for process in stepping).items():
         if count > 1:
+            pids = ", ".join(str(process.pid) for process in stepping if process.rank == rank)
+            alike = "without ranks" if rank == 0 else f"as rank {rank}"
             raise EvidenceError(
-                f"{count} processes of rank {rank} took optimizer steps",
-                hint="One process a rank can be judged: set RANK in each, or train in one only.",
+                f"{count} processes trained {alike} (pids {pids[:MAX_SHOWN_PIDS]})", hint=ONE_A_RANK
             )
     if stepping[0].rank != 0:
         raise EvidenceError(
             "rank 0 took no optimizer step, other ranks did",
             hint="Ranks are read from the variable RANK and start at 0.",
         )
+
+
+def _trained(process: ProcessFiles, lines: tuple[StepLine, ...], summary: Summary) -> TrainedRank:
+    name = process.name(GuestFile.SUMMARY)
+    ordered = in_order(lines, summary.optimizer_numbers, name)
+    return TrainedRank(files=process, lines=ordered, summary=summary)
 
 
 def _summary(files: Files, out: Path, process: ProcessFiles) -> Summary:

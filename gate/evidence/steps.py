@@ -8,6 +8,8 @@ from gate.evidence.ranks import TrainedRank
 from gate.records.evidence import RecorderCost, StepDigest, StepMemory, StepTiming
 
 Parts = list[tuple[str, str]]
+# The group whose sampling interval a stream follows; the others are observed whenever they change.
+GROUPS = {"batch": "batch", "gradients": "tensors", "optimizer": "tensors"}
 
 
 def step_digests(ranks: tuple[TrainedRank, ...]) -> tuple[StepDigest, ...]:
@@ -15,7 +17,8 @@ def step_digests(ranks: tuple[TrainedRank, ...]) -> tuple[StepDigest, ...]:
 
     One rank with one optimizer keeps the guest's own digests. Otherwise a digest is SHA-256 over
     the length-prefixed parts `rank:optimizer:digest`, ranks in order, optimizers as they stepped.
-    The parameters of a step count as observed only when every rank and optimizer observed them.
+    A stream of a step counts as observed only when every rank and optimizer observed it: each rank
+    has sampling intervals of its own, and what some ranks say is not what all say.
     """
     steps: dict[int, list[tuple[str, StepLine]]] = {}
     for rank in ranks:
@@ -26,15 +29,21 @@ def step_digests(ranks: tuple[TrainedRank, ...]) -> tuple[StepDigest, ...]:
 
 def _digest(step: int, lines: list[tuple[str, StepLine]]) -> StepDigest:
     streams: dict[str, Parts] = {}
+    left_out = {group for _, line in lines for group in line.unobserved}
     for place, line in lines:
         for stream, digest in line.streams.items():
-            streams.setdefault(stream, []).append((place, digest))
+            if _group(stream) not in left_out:
+                streams.setdefault(stream, []).append((place, digest))
     parameters = [(place, line.parameters) for place, line in lines if line.parameters is not None]
     return StepDigest(
         step=step,
         parameters=_combined(parameters) if len(parameters) == len(lines) else "",
         streams={stream: _combined(parts) for stream, parts in sorted(streams.items())},
     )
+
+
+def _group(stream: str) -> str:
+    return "random" if stream.startswith("random.") else GROUPS.get(stream, "")
 
 
 def _combined(parts: Parts) -> str:

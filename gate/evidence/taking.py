@@ -13,6 +13,7 @@ from pathlib import Path
 from gate.checkpoint.hostile_file import plain_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.guest_files import MAX_NAMES
+from gate.evidence.ranks import MAX_SHOWN_PIDS, ONE_A_RANK
 from gate.evidence.saved_state import CAPTURED, MAX_STATE_BYTES
 from gate.ports import Files
 from gate.records.evidence import RunEvidence
@@ -82,9 +83,10 @@ def _found(names: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[tuple[str, s
         pattern = re.compile(rf"{kind}-r0-(0|[1-9][0-9]{{0,9}})\.safetensors\Z")
         matching = [name for name in names if pattern.match(name)]
         if len(matching) > 1:
+            pids = ", ".join(sorted((pattern.match(name) or [""] * 2)[1] for name in matching))
             raise EvidenceError(
-                f"{len(matching)} processes of rank 0 wrote a file of the kind {kind!r}",
-                hint="One process a rank can be judged: set RANK in each, or train in one only.",
+                f"{len(matching)} processes trained without ranks (pids {pids[:MAX_SHOWN_PIDS]})",
+                hint=ONE_A_RANK,
             )
         found += [(kind, name) for name in matching]
     return tuple(found)

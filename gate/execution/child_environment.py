@@ -43,9 +43,8 @@ def child_environment(
     settings: GateSettings,
     folders: RunFolders,
     host: Mapping[str, str],
-    observation: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """All variables of one training process; `observation` is `observation_variables`'s.
+    """All variables of one training process; none depends on what another run left.
 
     The user's `train.env` comes last but for the knobs, which keep a valid value of the user's,
     and for the guest's own variables; a name that only the gate may set was refused when the
@@ -75,7 +74,6 @@ def child_environment(
         **train.env,
         **knobs,
         **_guest(planned, settings, folders),
-        **(observation or {}),
         "REPRO_GATE_THREADS": str(threads),
         "REPRO_GATE_KNOBS": guest_text(words, knobs),
     }
@@ -94,6 +92,9 @@ def _guest(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -> 
         "REPRO_GATE_ALLOW": ";".join(settings.determinism.allow_operators),
         "REPRO_GATE_WATCH": watch_list(),
         "REPRO_GATE_TAMPER": settings.determinism.tamper.value,
+        "REPRO_GATE_OBSERVE": "on" if planned.observe else "off",
+        "REPRO_GATE_OVERHEAD_BUDGET": repr(settings.record.overhead_budget),
+        "REPRO_GATE_FREE_SECONDS": repr(settings.record.free_seconds),
     }
     return {**variables, "REPRO_GATE_NOISE": "1"} if planned.keep_values else variables
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from gate.errors import RunError
 from gate.execution.child_environment import child_environment, host_variables
-from gate.execution.observation import observation_variables
 from gate.ports import Files, Processes, Progress
 from gate.records.runs import (
     Isolation,
@@ -78,16 +77,14 @@ class Launcher:
         planned: PlannedRun,
         snapshot: Snapshot,
         folders: RunFolders,
-        strides: Mapping[str, int] | None = None,
     ) -> tuple[RunRecord, ProcessResult]:
-        """Run once in emptied folders; `strides` are the recorder's, once a run has told them.
+        """Run once in emptied folders; nothing in here comes from what another run left.
 
         Raises `RunError` when the training failed, timed out or could not be started: then there
         is nothing to compare, however alike two failures look.
         """
         prepare_folders(self.files, snapshot, folders, self.isolation)
-        observation = observation_variables(planned, self.settings.record, strides or {})
-        request = self._request(planned, snapshot, folders, observation)
+        request = self._request(planned, snapshot, folders)
         result = self.processes.run(request, self.progress.output)
         _refuse_failure(planned.label, result, request)
         record = RunRecord(
@@ -108,13 +105,12 @@ class Launcher:
         planned: PlannedRun,
         snapshot: Snapshot,
         folders: RunFolders,
-        observation: Mapping[str, str],
     ) -> ProcessRequest:
         train = self.settings.train
         host = host_variables(self.host, train.pass_env, self.isolation)
         return ProcessRequest(
             argv=train.command,
-            env=child_environment(planned, self.settings, folders, host, observation),
+            env=child_environment(planned, self.settings, folders, host),
             workdir=folders.tree / snapshot.workdir,
             timeout_seconds=train.timeout_seconds,
             output_limit_bytes=train.output_limit_bytes,

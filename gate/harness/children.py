@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import sys
 
-from .settings import PREFIX
+from .callers import unseen_by_warnings
+from .settings import PREFIX, VARIABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Children:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._asked = {name: environ[name] for name in environ if name.startswith(PREFIX)}
+        self._knobs = {name: environ[name] for name in VARIABLES.values() if name in environ}
         self._folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib is slow to import
 
     def watch_os(self) -> None:
@@ -105,16 +107,32 @@ class Children:
         """Write a command down if it may start a Python without the guest; never raises."""
         try:
             command = read()
-            kept = self._keeps_guest(os.environ if command.env is None else command.env)
-            if _worth_telling(command, kept=kept):
-                self._write(command, kept=kept)
+            env = os.environ if command.env is None else command.env
+            given = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
+            kept = self._keeps_guest(given)
+            lost = self._lost(given, " ".join(command.words))
+            if _worth_telling(command, kept=kept and not lost):
+                self._write(command, kept, lost)
         except Exception:
             # wrong arguments the call itself will name, and the rest must not be the script's worry
             return
 
-    def _keeps_guest(self, env: Mapping[Any, Any]) -> bool:
+    def _lost(self, given: Mapping[str, str], text: str) -> list[str]:
+        """The knobs' variables that a child is not given as this process was, by name.
+
+        A command may set one on its way (`env PYTHONHASHSEED=random python`), or take it away.
+        """
+        lost = []
+        for name, wanted in self._knobs.items():
+            _, assigned, rest = text.partition(f"{name}=")
+            value = rest.partition(" ")[0].strip("'\";") if assigned else given.get(name)
+            taken = f"unset {name}" in text or f"-u {name}" in text
+            if taken or value != wanted:
+                lost.append(name)
+        return lost
+
+    def _keeps_guest(self, given: Mapping[str, str]) -> bool:
         """Whether a child with this environment loads the guest, and with the same settings."""
-        given = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
         before, found, _ = f"{os.pathsep}{given.get('PYTHONPATH', '')}{os.pathsep}".partition(
             f"{os.pathsep}{self._folder}{os.pathsep}"
         )
@@ -124,18 +142,23 @@ class Children:
             return False
         return all(given.get(name) == text for name, text in self._asked.items())
 
-    def _write(self, command: Command, *, kept: bool) -> None:
-        from .callers import calling_frame, place_of
+    def _write(self, command: Command, kept: bool, lost: list[str]) -> None:  # noqa: FBT001 - a column of the line, as all of them
+        from .callers import caller_of, calling_frame
         from .output import Output, current_rank
 
-        file, line, _ = place_of(calling_frame(1))
-        key = (*command.words, command.for_shell, kept, file, line)
+        caller = caller_of(calling_frame(1))
+        key = (*command.words, command.for_shell, kept, *lost, caller.file, caller.line)
         if key in _written or len(_written) >= MAX_LINES:
             return
         _written.add(key)
         output = Output(self._asked[f"{PREFIX}OUT"], current_rank(), os.getpid())
-        told = {"words": _cut(command.words), "shell": command.for_shell, "kept": kept}
-        output.append_line("children", {**told, "file": file[-200:], "line": line})
+        told = {
+            "words": _cut(command.words),
+            "shell": command.for_shell,
+            "kept": kept,
+            "lost": lost,
+        }
+        output.append_line("children", {**told, "file": caller.file[-200:], "line": caller.line})
 
 
 def _named_like(function: Any, plain: Any) -> Any:
@@ -143,7 +166,7 @@ def _named_like(function: Any, plain: Any) -> Any:
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(function, name, getattr(plain, name, None))
     function.__wrapped__ = plain
-    return function
+    return unseen_by_warnings(function)
 
 
 def _popen(args: Any, rest: tuple[Any, ...], named: Mapping[str, Any]) -> Command:

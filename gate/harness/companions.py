@@ -83,18 +83,17 @@ def skipped_inside(optimizer: Optimizer) -> bool:
 
 def _watch_scale() -> None:
     """Watch the class itself, and others that have a `scale` of their own when one is made."""
-    plain_init: Any = GradScaler.__init__
     watched: set[type] = set()
 
-    @functools.wraps(plain_init)
-    def init(self: GradScaler, *args: Any, **kwargs: Any) -> None:
-        plain_init(self, *args, **kwargs)
-        for kind in set(type(self).__mro__) - watched:
-            watched.add(kind)
-            if "scale" in vars(kind):
-                _watch_scale_of(kind)
+    def new(kind: type[GradScaler], *_: Any, **__: Any) -> GradScaler:
+        for each in set(kind.__mro__) - watched:
+            watched.add(each)
+            if "scale" in vars(each):
+                _watch_scale_of(each)
+        return object.__new__(kind)
 
-    GradScaler.__init__ = outside_compiler(init, recursive=False)  # type: ignore[method-assign]
+    # Not around `__init__`, whose warnings would then point here.
+    GradScaler.__new__ = new  # type: ignore[method-assign,assignment]
 
 
 def _watch_scale_of(kind: Any) -> None:

@@ -4,6 +4,10 @@ A setting that was turned and taken back within one step is told as `closed`: ar
 `use_deterministic_algorithms(False)` is legal, and what lies between is a declared hole. One that
 still stands at the end of the step is told then. Under `restore` a switch is put back at once,
 except for that one, which is put back at the end of the step.
+
+Variables are judged at the end of a step only: libraries empty the environment and fill it again
+around a call (`mock.patch.dict`, `clear_environment` of accelerate), and no code that reads them
+later sees that. What is started meanwhile without one is told by `children.py`.
 """
 
 from __future__ import annotations
@@ -13,11 +17,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NamedTuple
 
-from .callers import UNKNOWN, place_of
+from .callers import UNKNOWN, Caller, caller_of
 from .tamper_log import Event, Place
 
 MAY_BE_OPENED = "deterministic_algorithms"
+ENVIRONMENT = "environment"
 RESTORE = "restore"
+_NOBODY = Caller(UNKNOWN, through_context=False, importing=False)
 
 
 class Watched(NamedTuple):
@@ -61,7 +67,8 @@ class Guard:
             self._close(name)
             return
         event = self._event(name, before, after, frame)
-        if self._restores and name != MAY_BE_OPENED:
+        at_once = name != MAY_BE_OPENED and watched.kind != ENVIRONMENT
+        if self._restores and at_once:
             watched.set(watched.wanted)
             self._tell(event._replace(restored=True))
         elif name not in self._open:
@@ -84,7 +91,8 @@ class Guard:
 
     def _close(self, name: str) -> None:
         """The setting is as it should be again."""
-        if name in self._open and name not in self._told:
+        unseen = self._watched[name].kind == ENVIRONMENT
+        if name in self._open and name not in self._told and not unseen:
             self._tell(self._open[name]._replace(closed=True))
         self._forget(name)
 
@@ -93,9 +101,11 @@ class Guard:
         self._told.discard(name)
 
     def _event(self, name: str, before: str, after: str, frame: FrameType | None) -> Event:
-        file, line, through_context = place_of(frame) if frame is not None else (*UNKNOWN, False)
-        kind = "context" if through_context else self._watched[name].kind
-        return Event(kind, name, before, after, Place(file, line), self._step())
+        caller = _NOBODY if frame is None else caller_of(frame)
+        kind = "context" if caller.through_context else self._watched[name].kind
+        place = Place(caller.file, caller.line)
+        event = Event(kind, name, before, after, place, self._step())
+        return event._replace(importing=caller.importing)
 
 
 def watched_variable(variable: str, wanted: str) -> Watched:
@@ -104,4 +114,4 @@ def watched_variable(variable: str, wanted: str) -> Watched:
     def put(text: str) -> None:
         os.environ[variable] = text
 
-    return Watched("environment", wanted, lambda: os.environ.get(variable, ""), put)
+    return Watched(ENVIRONMENT, wanted, lambda: os.environ.get(variable, ""), put)

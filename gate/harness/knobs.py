@@ -24,19 +24,6 @@ _matmul: Final[Any] = torch.backends.cuda.matmul
 _new_memory: Final[Any] = torch.utils.deterministic
 
 SEEDS = ("seed_python", "seed_numpy", "seed_torch", "seed_cuda", "seed_workers")
-VARIABLES: Final = {
-    "hash_seed": "PYTHONHASHSEED",
-    "omp_threads": "OMP_NUM_THREADS",
-    "omp_dynamic": "OMP_DYNAMIC",
-    "mkl_threads": "MKL_NUM_THREADS",
-    "mkl_dynamic": "MKL_DYNAMIC",
-    "mkl_cbwr": "MKL_CBWR",
-    "cublas_workspace": "CUBLAS_WORKSPACE_CONFIG",
-    "inductor_deterministic": "TORCHINDUCTOR_DETERMINISTIC",
-    "flash_attention": "FLASH_ATTENTION_DETERMINISTIC",
-    "transformer_engine": "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
-    "nccl_algorithm": "NCCL_ALGO",
-}
 
 
 class Switch(NamedTuple):

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from torch import nn
 from torch.optim import Optimizer
 
 from . import cuda
 from .digests import StartedDigest, finish_all, start_parameters
+from .order import Order
 from .output import Problems
 from .random_states import random_states
 from .schedule import BATCH, RANDOM, TENSORS, Schedule
@@ -37,26 +37,27 @@ class Observer:
         self.inside_seconds = 0.0
         self._problems = problems
         self._batches: list[str] = []
+        self._left_a_batch_out = False
         self._structures: dict[int, tuple[int, ...]] = {}
         self._started: dict[str, StartedDigest] = {}
         self._streams: dict[str, str] = {}
 
     def note_batch(self, value: object, step: int) -> None:
         """Digest a batch that a DataLoader yields on the way to this step."""
-        if self.schedule.due(BATCH, step):
+        if not self.schedule.due(BATCH, step):
+            self._left_a_batch_out = True
+        else:
             with self._inside(BATCH), self._problems.noting("observing a batch"):
                 self._batches.append(value_digest(value, self._problems.note))
 
-    def before(
-        self, number: int, optimizer: Optimizer, step: int, names: Mapping[int, str]
-    ) -> None:
+    def before(self, number: int, optimizer: Optimizer, step: int, order: Order) -> None:
         """Look at what the update will work on: structure, first parameters, gradients."""
         with self._inside(""), self._problems.noting("observing the structure"):
-            parameters = optimized_parameters(optimizer)
-            identities = tuple(map(id, parameters))
+            parameters = order.parameters(optimizer)
+            identities = tuple(map(id, optimized_parameters(optimizer)))
             if self._structures.get(number) != identities:
                 self._structures[number] = identities
-                self._streams["structure"] = structure_digest(optimizer, names)
+                self._streams["structure"] = structure_digest(optimizer, order)
                 if step == 1:
                     self._start("initial", _numbered(parameters))
         if self.schedule.due(TENSORS, step):
@@ -66,7 +67,14 @@ class Observer:
                 self._start("gradients", _numbered([each.grad for each in parameters]))
                 cuda.wait()
 
-    def after(self, optimizer: Optimizer, step: int) -> tuple[str | None, dict[str, str]]:
+    def unobserved(self, step: int) -> list[str]:
+        """The groups of streams that are left out at this step; ask before `after`."""
+        left_out = [group for group in (RANDOM, TENSORS) if not self.schedule.due(group, step)]
+        return [*left_out, BATCH] if self._left_a_batch_out else left_out
+
+    def after(
+        self, optimizer: Optimizer, step: int, order: Order
+    ) -> tuple[str | None, dict[str, str]]:
         """The digest of the parameters, when it is its turn, and those of all other streams."""
         if self.schedule.due(RANDOM, step):
             with self._spending(RANDOM):
@@ -76,10 +84,11 @@ class Observer:
             self._streams["batch"] = f"sha256:{joined}"
         with self._spending(TENSORS if self.schedule.due(TENSORS, step) else ""):
             if self.schedule.due(TENSORS, step):
-                self._start_results(optimizer)
+                self._start_results(optimizer, order.parameters(optimizer))
             digests = finish_all(list(self._started.values()))
             streams = self._streams | dict(zip(self._started, digests, strict=True))
         self._batches, self._started, self._streams = [], {}, {}
+        self._left_a_batch_out = False
         return streams.pop("parameters", None), streams
 
     def close_step(self, step: int, step_seconds: float | None, observe_seconds: float) -> None:
@@ -87,8 +96,7 @@ class Observer:
         self.schedule.close_step(step, step_seconds, observe_seconds)
         self.inside_seconds = 0.0
 
-    def _start_results(self, optimizer: Optimizer) -> None:
-        parameters = optimized_parameters(optimizer)
+    def _start_results(self, optimizer: Optimizer, parameters: list[torch.Tensor]) -> None:
         self._started["parameters"] = start_parameters(parameters, self._problems.note)
         self._start("optimizer", _state(optimizer, parameters, self._problems))
 
@@ -113,25 +121,15 @@ class Observer:
             self.schedule.spend(group, time.perf_counter() - begun)
 
 
-def structure_digest(optimizer: Optimizer, names: Mapping[int, str]) -> str:
+def structure_digest(optimizer: Optimizer, order: Order) -> str:
     """`sha256:hex` over each group's parameters in order: name, type, shape, wants a gradient."""
     lines = []
-    for position, group in enumerate(optimizer.param_groups):
-        for parameter in group["params"]:
-            name = names.get(id(parameter), "")
+    for position, parameters in enumerate(order.groups(optimizer)):
+        for parameter in parameters:
             facts = (parameter.dtype, tuple(parameter.shape), parameter.requires_grad)
-            lines.append(f"{position} {name} {facts}\n")
+            lines.append(f"{position} {order.name(parameter)} {facts}\n")
     text = "".join(lines).encode("utf-8", "backslashreplace")
     return f"sha256:{hashlib.sha256(text).hexdigest()}"
-
-
-def parameter_names(modules: Sequence[nn.Module]) -> dict[int, str]:
-    """The name of each parameter by its identity, as the state at the end will have it."""
-    return {
-        id(parameter): f"model/{number}/{name}"
-        for number, module in enumerate(modules)
-        for name, parameter in module.named_parameters()
-    }
 
 
 def _numbered(

@@ -62,6 +62,28 @@ class Output:
         """For example `steps-r0-4711.jsonl`, absolute."""
         return self._folder / f"{kind}-r{self.rank}-{self.pid}{suffix}"
 
+    def first_to_train(self) -> bool:
+        """Whether no other process of this rank has taken a step; the first to ask is the first."""
+        mine = str(self.pid)
+        try:
+            with self._marker("trains").open("x", encoding="ascii") as file:
+                file.write(mine)
+        except FileExistsError:
+            # a process that replaced itself (`os.execv`) has its number still
+            return self._marker("trains").read_text(encoding="ascii") == mine
+        return True
+
+    def tell_race(self) -> None:
+        """Let all processes of this rank know that several of them train."""
+        self._marker("races").touch()
+
+    def race_told(self) -> bool:
+        """Whether one of them has."""
+        return self._marker("races").exists()
+
+    def _marker(self, what: str) -> Path:
+        return self._folder / f"{what}-r{self.rank}"
+
     def append_line(self, kind: str, record: Record) -> None:
         """Add one JSON line; `OSError` when that is impossible."""
         line = json.dumps(record, allow_nan=False).encode("ascii") + b"\n"

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from .callers import UNSEEN_FILE
+
 MAX_FILE_LENGTH = 300
 UNKNOWN = "unknown"
 
@@ -23,6 +25,7 @@ _not_the_users = (
     f"{Path(__file__).parent}{os.sep}",
     *(str(module.__file__) for module in (contextlib, functools, warnings)),
     "<frozen ",
+    UNSEEN_FILE,
 )
 # Torch's notices of a backward pass reach Python when the pass is over, in this file.
 _engine = str(Path(torch.__file__).parent / "autograd" / "graph.py")

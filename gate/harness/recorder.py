@@ -13,7 +13,8 @@ from . import cuda, memory
 from .companions import unscaled
 from .exact_number import FLOAT_TYPES, exact
 from .modules import outermost_owners
-from .observer import Observer, parameter_names
+from .observer import Observer
+from .order import Order, Place, module_place, ranking
 from .output import Output, Problems
 from .state import optimized_parameters
 
@@ -37,7 +38,10 @@ class Recorder:
         self._output = output
         self._problems = problems
         self._observer = observer
-        self._names: dict[int, str] = {}
+        self.order = Order()
+        self._burst = 0
+        self._module_places: list[Place] = []
+        self._optimizer_places: list[Place] = []
         self._step_counts: list[int] = []
         self._losses: list[torch.Tensor | None] = []
         self._derived: list[torch.Tensor | None] = []
@@ -71,7 +75,7 @@ class Recorder:
         if self._observer is not None:
             self._observer.inside_seconds += time.perf_counter() - begun
             step = self._step_counts[number] + 1
-            self._observer.before(number, optimizer, step, self._names)
+            self._observer.before(number, optimizer, step, self.order)
 
     def steps_of(self, optimizer: Optimizer) -> int:
         """How many steps of this optimizer are on record."""
@@ -112,26 +116,64 @@ class Recorder:
                 return number
         self.optimizers.append(optimizer)
         self._step_counts.append(0)
+        self._burst += bool(self._backwards or self._derived)
         with self._problems.noting("looking for the model"):
             self._find_modules(optimizer)
+        place = Place(self._burst, "", "")
+        with self._problems.noting("finding the optimizer's place"):
+            place = self.order.optimizer_place(optimizer, self._burst)
+        self._optimizer_places.append(place)
         return len(self.optimizers) - 1
+
+    def lagging(self) -> list[Optimizer]:
+        """Those that have yet to take the latest step of the optimizers they always step with.
+
+        Where a set decides which of them goes first, stopping after the first would end in another
+        state each time.
+        """
+        latest = {
+            place.burst
+            for place, count in zip(self._optimizer_places, self._step_counts, strict=True)
+            if count == self.steps
+        }
+        rows = zip(self.optimizers, self._optimizer_places, self._step_counts, strict=True)
+        return [
+            optimizer
+            for optimizer, place, count in rows
+            if place.burst in latest and count == self.steps - 1
+        ]
+
+    @property
+    def optimizer_numbers(self) -> list[int]:
+        """The number of each optimizer in an order that no set decides; see `order.py`."""
+        return ranking(
+            self._optimizer_places, lambda index: self.order.parameters(self.optimizers[index])
+        )
+
+    @property
+    def module_numbers(self) -> list[int]:
+        """The number of each module likewise."""
+        return ranking(self._module_places, lambda index: self.modules[index].parameters())
 
     def _find_modules(self, optimizer: Optimizer) -> None:
         owned = {id(parameter) for module in self.modules for parameter in module.parameters()}
         parameters = optimized_parameters(optimizer)
         new = [parameter for parameter in parameters if id(parameter) not in owned]
         if new:
-            self.modules += outermost_owners(new, self._problems)
-            self._names = parameter_names(self.modules)
+            for module in outermost_owners(new, self._problems):
+                self.modules.append(module)
+                self._module_places.append(module_place(module, self._burst))
+                self.order.learn(module)
 
     def _record(
         self, number: int, seconds: float | None, begun: float, *, skipped: bool | None
     ) -> None:
         """Write the step's line; `begun` is when observing began, had it all been in one piece."""
         optimizer, step = self.optimizers[number], self._step_counts[number]
-        parameters, streams = None, dict[str, str]()
+        parameters, streams, unobserved = None, dict[str, str](), list[str]()
         if self._observer is not None:
-            parameters, streams = self._observer.after(optimizer, step)
+            unobserved = self._observer.unobserved(step)
+            parameters, streams = self._observer.after(optimizer, step, self.order)
         losses = [None if loss is None else exact(loss) for loss in self._losses or self._derived]
         line: dict[str, Any] = {
             "step": step,
@@ -141,6 +183,7 @@ class Recorder:
             "backwards": self._backwards,
             "parameters": parameters,
             "streams": streams,
+            "unobserved": unobserved,
             "skipped": skipped,
             "seconds": seconds,
             "memory_bytes": memory.resident_bytes(),

@@ -5,24 +5,21 @@ Streams form three groups with a stride each, always a power of two: a group is 
 of two runs with different strides the sparser one's steps are all among the other's, so there is
 always something to compare, and the first and the last step always are.
 
-Time decides, and time is never twice the same; so the first run measures and every later run is
-told. A run without strides from the gate calibrates: it observes the first steps (as long as they
-took less than `CALIBRATION_SECONDS` together), and at steps 2, 4, 8, ... it takes the smallest
-strides for which
+Time decides, and time is never twice the same; so every run calibrates for itself and two runs may
+observe different steps: the gate compares what both observed. No run is handed another one's
+strides, since a number that one run chose would be a word to the next. A run observes the first
+steps (as long as they took less than `CALIBRATION_SECONDS` together), and at steps 2, 4, 8, ... it
+takes the smallest strides for which
 
     seconds of an observation * observations / steps <= budget * seconds of a step
 
 or for which all observations of the run together take no longer than its free seconds: a smoke
 training is short, and what it could have told is worth more than a second.
-
-The gate reads the strides from that run's summary and hands them to all later ones, which then
-observe the same steps as each other, whatever the machine is doing meanwhile.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from typing import Final
 
 RANDOM: Final = "random"
@@ -45,11 +42,9 @@ class Schedule:
         self,
         budget: float,
         last_step: int,
-        handed: Mapping[str, int],
         free_seconds: float = 0.0,
     ) -> None:
-        self.strides = {group: handed.get(group, 1) for group in GROUPS}
-        self._fixed = bool(handed)
+        self.strides = dict.fromkeys(GROUPS, 1)
         self._budget = budget
         self._free_seconds = free_seconds / last_step
         self._calibration_seconds = max(CALIBRATION_SECONDS, free_seconds / 4)
@@ -59,7 +54,7 @@ class Schedule:
         self._always: deque[float] = deque(maxlen=REMEMBERED)
         self._steps: deque[float] = deque(maxlen=REMEMBERED)
         self._calibrated = 0.0
-        self._decided = self._fixed
+        self._decided = False
 
     def due(self, group: str, step: int) -> bool:
         """Whether the group is observed at this step."""
@@ -87,7 +82,7 @@ class Schedule:
         if calibrating and self._calibrated < self._calibration_seconds:
             return
         power_of_two = step & (step - 1) == 0
-        if not self._fixed and self._steps and (power_of_two or not self._decided):
+        if self._steps and (power_of_two or not self._decided):
             self._decide()
 
     def _decide(self) -> None:

@@ -7,7 +7,7 @@ import multiprocessing.util
 import os
 import sys
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
@@ -36,6 +36,12 @@ from .settings import GuestSettings
 from .state import capture
 from .tamper_log import Event, TamperLog
 
+Kept = TypeVar("Kept")
+# Backward passes without any optimizer step after which a script is ended. More than any first step
+# takes, whose gradients may be accumulated over hundreds of passes or follow an inner loop.
+BACKWARDS = 2000
+BACKWARDS_OF_A_STEP = 100
+
 
 class TrainingStopped(SystemExit):
     """Raised into the script after the last step that the gate asked for.
@@ -63,7 +69,7 @@ class Session:
         self.problems = Problems()
         self.output = Output(settings.out, current_rank(), self.pid)
         self.schedule = Schedule(
-            settings.overhead_budget, settings.max_steps, settings.strides, settings.free_seconds
+            settings.overhead_budget, settings.max_steps, settings.free_seconds
         )
         observer = Observer(self.schedule, self.problems) if settings.observe else None
         self.recorder = Recorder(self.output, self.problems, observer)
@@ -80,6 +86,7 @@ class Session:
         )
         self._finished = False
         self._stopped = False
+        self._backwards = 0
 
     def working_step(self) -> int:
         """The optimizer step that is being worked on, from 1."""
@@ -116,7 +123,18 @@ class Session:
         if not self._stopped:
             if not self.recorder.optimizers:
                 self._before_first_step()
+            if self._all_steps_taken() and optimizer not in self.recorder.lagging():
+                self._stop()
             self.recorder.before(optimizer)
+
+    def after_backward(self) -> None:
+        """Raise `TrainingStopped` in a script that goes on and on without an optimizer."""
+        if self.recorder.optimizers:
+            return
+        self._backwards += 1
+        if self._backwards >= max(BACKWARDS, BACKWARDS_OF_A_STEP * self.settings.max_steps):
+            self._stopped = True
+            raise TrainingStopped
 
     def scaler_step(self, scaler: GradScaler, optimizer: Optimizer, step: companions.Step) -> Any:
         """Let a `GradScaler` make its step; one that it skips is recorded as a step too."""
@@ -144,10 +162,19 @@ class Session:
                 self.guard.poll()
             self.recorder.observe(optimizer, skipped=skipped)
             self.operators.after_step()
-            if self.recorder.steps < self.settings.max_steps:
-                return
-            self._stopped = True
-            self.finish("max_steps")
+            if self._all_steps_taken() and not self.recorder.lagging():
+                self._stop()
+            if self.output.race_told():
+                self._stop()
+            return
+        raise TrainingStopped
+
+    def _all_steps_taken(self) -> bool:
+        return self.recorder.steps >= self.settings.max_steps
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self.finish("max_steps")
         raise TrainingStopped
 
     def _before_first_step(self) -> None:
@@ -162,6 +189,9 @@ class Session:
 
     def _at_first_step(self, optimizer: Optimizer) -> None:
         """The first step is just done: how long the start took, and its gradients if asked for."""
+        with self.problems.noting("looking for other processes of this rank"):
+            if not self.output.first_to_train():
+                self.output.tell_race()
         with self.problems.noting("timing the start"):
             cuda.wait()
             self.first_step_seconds = time.perf_counter() - start.started_at
@@ -206,6 +236,7 @@ class Session:
             "peak_memory_bytes": memory.peak_bytes(),
             "device_memory_bytes": cuda.peak_bytes(),
             "strides": self.schedule.strides,
+            "optimizer_numbers": self.recorder.optimizer_numbers,
             "observe_seconds": self.recorder.observe_seconds,
             "first_step_seconds": self.first_step_seconds,
             "tampered": self.tamper_log.total,
@@ -215,7 +246,9 @@ class Session:
 
     def _write_state(self) -> None:
         recorder = self.recorder
-        tensors = capture(recorder.modules, recorder.optimizers, self.problems)
+        modules = _arranged(recorder.modules, recorder.module_numbers)
+        optimizers = _arranged(recorder.optimizers, recorder.optimizer_numbers)
+        tensors = capture(modules, optimizers, recorder.order, self.problems)
         tensors |= self.companions.capture(self.problems)
         path = self.output.path("state", ".safetensors")
         write_safetensors(path, tensors, self.problems.note)
@@ -224,3 +257,8 @@ class Session:
         for sentence in replaced_parts():
             self.problems.note(sentence)
         return self.problems.sentences
+
+
+def _arranged(found: list[Kept], numbers: list[int]) -> list[Kept]:
+    """Each at the place that its number says."""
+    return [one for _, one in sorted(zip(numbers, found, strict=True), key=lambda pair: pair[0])]

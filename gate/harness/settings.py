@@ -14,14 +14,27 @@ STRICT = "strict"
 CENSUS = "census"
 MODULE, OPERATOR = "module:", "operator:"
 ON = "on"
+# The knobs that are environment variables. Here, since processes without torch need them too.
+VARIABLES = {
+    "hash_seed": "PYTHONHASHSEED",
+    "omp_threads": "OMP_NUM_THREADS",
+    "omp_dynamic": "OMP_DYNAMIC",
+    "mkl_threads": "MKL_NUM_THREADS",
+    "mkl_dynamic": "MKL_DYNAMIC",
+    "mkl_cbwr": "MKL_CBWR",
+    "cublas_workspace": "CUBLAS_WORKSPACE_CONFIG",
+    "inductor_deterministic": "TORCHINDUCTOR_DETERMINISTIC",
+    "flash_attention": "FLASH_ATTENTION_DETERMINISTIC",
+    "transformer_engine": "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+    "nccl_algorithm": "NCCL_ALGO",
+}
 
 
 class GuestSettings:
     """The variables, parsed.
 
     Seeds and threads are set either way. `observe` asks for digests, `overhead_budget` is the part
-    of a step's time that they may take, `free_seconds` what a run may spend on them in any case,
-    `strides` the schedule of an earlier run, if there was one.
+    of a step's time that they may take, `free_seconds` what a run may spend on them in any case.
     `allowed` names operators without a deterministic form that may run in strict mode all the same.
     `census` asks to count such operators instead, and `modules` and `operators` name what else to
     look for. Where `knobs`, knob to word, is silent, `strict` names the column of the table of
@@ -43,7 +56,6 @@ class GuestSettings:
         "overhead_budget",
         "seed",
         "strict",
-        "strides",
         "tamper",
         "threads",
     )
@@ -61,7 +73,6 @@ class GuestSettings:
         self.observe = environ.get(f"{PREFIX}OBSERVE", "on") != "off"
         self.overhead_budget = float(environ.get(f"{PREFIX}OVERHEAD_BUDGET", "0.02"))
         self.free_seconds = float(environ.get(f"{PREFIX}FREE_SECONDS", "0"))
-        self.strides = _strides(environ.get(f"{PREFIX}STRIDES", ""))
         self.census = _text(environ, "MODE") == CENSUS
         self.allowed = frozenset(_words(environ, "ALLOW", ""))
         self.modules = _words(environ, "WATCH", MODULE)
@@ -89,12 +100,6 @@ def _whole_number(environ: Mapping[str, str], name: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"{PREFIX}{name} is {text!r}, not a whole number")
     return int(text)
-
-
-def _strides(text: str) -> dict[str, int]:
-    """`random=1,batch=1,tensors=8` as numbers; empty when this run decides by itself."""
-    pairs = (pair.partition("=") for pair in text.split(",") if pair)
-    return {group: int(stride) for group, _, stride in pairs}
 
 
 def _words(environ: Mapping[str, str], name: str, kind: str) -> tuple[str, ...]:

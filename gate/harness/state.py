@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from .order import Order
 from .output import Problems
 
 NamedTensor = tuple[str, torch.Tensor]
@@ -21,7 +22,10 @@ def optimized_parameters(optimizer: Optimizer) -> list[torch.Tensor]:
 
 
 def capture(
-    modules: Sequence[nn.Module], optimizers: Sequence[Optimizer], problems: Problems
+    modules: Sequence[nn.Module],
+    optimizers: Sequence[Optimizer],
+    order: Order,
+    problems: Problems,
 ) -> dict[str, torch.Tensor]:
     """Every tensor and number of the modules and optimizers, by name; nothing is copied yet."""
     found: dict[str, torch.Tensor] = {}
@@ -34,9 +38,9 @@ def capture(
                 _add(found, model, problems)
         for number, optimizer in enumerate(optimizers):
             with problems.noting(f"reading the state of optimizer {number}"):
-                state = _of_optimizer(f"optimizer/{number}", optimizer, problems)
+                state = _of_optimizer(f"optimizer/{number}", optimizer, order, problems)
                 _add(found, state, problems)
-    _add(found, _outside_parameters(modules, optimizers), problems)
+    _add(found, _outside_parameters(modules, optimizers, order), problems)
     return found
 
 
@@ -70,22 +74,27 @@ def _number(value: Any) -> torch.Tensor | None:
     return None
 
 
-def _of_optimizer(name: str, optimizer: Optimizer, problems: Problems) -> Iterator[NamedTensor]:
+def _of_optimizer(
+    name: str, optimizer: Optimizer, order: Order, problems: Problems
+) -> Iterator[NamedTensor]:
     """State and groups; a group's list of parameter positions is no number of the training."""
     saved = optimizer.state_dict()
-    yield from named_tensors(f"{name}/state", saved["state"], problems)
+    numbers = {id(each): number for number, each in enumerate(order.parameters(optimizer))}
+    places = {at: numbers[id(each)] for at, each in enumerate(optimized_parameters(optimizer))}
+    state = {places.get(at, at): part for at, part in saved["state"].items()}
+    yield from named_tensors(f"{name}/state", state, problems)
     for position, group in enumerate(saved["param_groups"]):
-        numbers = {key: part for key, part in group.items() if key != "params"}
-        yield from named_tensors(f"{name}/group/{position}", numbers, problems)
+        values = {key: part for key, part in group.items() if key != "params"}
+        yield from named_tensors(f"{name}/group/{position}", values, problems)
 
 
 def _outside_parameters(
-    modules: Sequence[nn.Module], optimizers: Sequence[Optimizer]
+    modules: Sequence[nn.Module], optimizers: Sequence[Optimizer], order: Order
 ) -> Iterator[NamedTensor]:
     """Optimized tensors that no module owns."""
     owned = {id(parameter) for module in modules for parameter in module.parameters()}
     for number, optimizer in enumerate(optimizers):
-        for index, parameter in enumerate(optimized_parameters(optimizer)):
+        for index, parameter in enumerate(order.parameters(optimizer)):
             if id(parameter) not in owned:
                 yield f"parameter/{number}/{index}", parameter
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 import torch
 
 from . import cuda
-from .knobs import KEEP, SWITCHES, VARIABLES, wanted
+from .knobs import KEEP, SWITCHES, wanted
 from .output import Problems
-from .settings import ON, GuestSettings
+from .settings import ON, VARIABLES, GuestSettings
 from .start import is_worker
 
 Readings = dict[str, str]

@@ -10,6 +10,8 @@ from .output import Output
 
 MAX_LINES = 200
 MAX_LINES_OF_ONE_PLACE = 3
+# Of the lines of all kinds: a data set may make a generator for each of its samples.
+MAX_PRIVATE_LINES = 100
 MAX_TEXT = 200
 
 
@@ -21,7 +23,11 @@ class Place(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One deed. `closed`: the script took it back itself within the step; `restored`: the guest."""
+    """One deed. `closed`: the script took it back itself within the step; `restored`: the guest.
+
+    `importing`: a library did it while the line imported it. `scope` is `global` or `private` for a
+    seed: whether it went to a common stream or to a generator of the script's own.
+    """
 
     kind: str
     name: str
@@ -31,6 +37,13 @@ class Event(NamedTuple):
     step: int
     closed: bool = False
     restored: bool = False
+    importing: bool = False
+    scope: str | None = None
+
+    @property
+    def private(self) -> bool:
+        """Whether no common stream was touched."""
+        return self.scope == "private"
 
 
 class TamperLog:
@@ -40,6 +53,7 @@ class TamperLog:
         self.total = 0
         self._output = output
         self._written = 0
+        self._private = 0
         self._of_place: Counter[tuple[str, str, str, Place]] = Counter()
         self._lock = threading.Lock()
 
@@ -51,12 +65,15 @@ class TamperLog:
         with self._lock:
             self.total += 1
             key = (event.kind, event.name, event.after, event.place)
-            if event.kind == "reseed":
+            if event.scope is not None:
                 key = (event.kind, event.name, "", event.place)
             self._of_place[key] += 1
             if self._of_place[key] > MAX_LINES_OF_ONE_PLACE or self._written >= MAX_LINES:
                 return
+            if event.private and self._private >= MAX_PRIVATE_LINES:
+                return
             self._written += 1
+            self._private += event.private
         self._output.append_line(
             "tamper",
             {
@@ -69,5 +86,7 @@ class TamperLog:
                 "line": event.place.line,
                 "closed": event.closed,
                 "restored": event.restored,
+                "importing": event.importing,
+                "scope": event.scope,
             },
         )

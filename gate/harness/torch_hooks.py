@@ -19,6 +19,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from .callers import unseen_by_warnings
 from .places import inside_backward
 
 OnBackward = Callable[[torch.Tensor], None]
@@ -100,7 +101,7 @@ def _watch_grad(on_grad: OnBackward, on_error: OnError) -> None:
         return found
 
     # Not kept from the compiler, which can trace this one: it finds it by its name in torch.
-    torch.autograd.grad = grad
+    torch.autograd.grad = unseen_by_warnings(grad)
 
 
 def _plain(tensors: tuple[torch.Tensor, ...], kind: type[torch.Tensor]) -> bool:
@@ -118,7 +119,7 @@ def _watch_batches(on_batch: OnBatch) -> None:
         return batch
 
     # All kinds of loaders, with and without workers, yield through this one method.
-    _BaseDataLoaderIter.__next__ = next_batch  # type: ignore[method-assign]
+    _BaseDataLoaderIter.__next__ = unseen_by_warnings(next_batch)  # type: ignore[method-assign]
 
 
 def _watch_steps(before: OnStep, after: OnStep) -> None:

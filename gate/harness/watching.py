@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any, Final
 
 import torch
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from . import seed_watch
-from .callers import called_by_torch, calling_frame
+from .callers import called_by_torch, calling_frame, unseen_by_warnings
 from .guard import Guard, Watched, watched_variable
-from .knobs import KEEP, OFF, SWITCHES, VARIABLES, wanted
-from .settings import GuestSettings
+from .knobs import KEEP, OFF, SWITCHES, wanted
+from .settings import VARIABLES, GuestSettings
 from .tamper_log import Event, Place
 
 # The setters of torch through which its public functions, properties and contexts go. One that a
@@ -82,9 +84,38 @@ def watch_seeds(tell: Callable[[Event], None], step: Callable[[], int]) -> None:
 
     def hear(call: seed_watch.SeedCall) -> None:
         kind = "entropy" if call.entropy else "reseed"
-        tell(Event(kind, call.stream, "", call.value, Place(call.file, call.line), step()))
+        event = Event(kind, call.stream, "", call.value, Place(call.file, call.line), step())
+        scope = "private" if call.private else "global"
+        tell(event._replace(importing=call.importing, scope=scope))
 
+    _watch_loaders()
     seed_watch.LISTENERS.listen(hear)
+
+
+def _watch_loaders() -> None:
+    """Hear of the seed of a generator that a DataLoader is given, when it begins to yield.
+
+    `torch.Generator` itself is a class of C that lets nothing be replaced.
+    """
+    kind: Any = _BaseDataLoaderIter
+    plain = kind.__init__
+
+    @functools.wraps(plain)
+    def init(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+        plain(self, loader, *args, **kwargs)
+        owners = (loader, getattr(loader, "sampler", None))
+        found = {id(one): one for one in (getattr(owner, "generator", None) for owner in owners)}
+        for generator in found.values():
+            if isinstance(generator, torch.Generator) and generator is not torch.default_generator:
+                # torch makes the loader's own iterator, but the generator came from the script
+                call = seed_watch.SeedCall(
+                    *("torch.Generator", generator.initial_seed(), calling_frame(1)),
+                    entropy=False,
+                    private=True,
+                )
+                seed_watch.LISTENERS.tell(call)
+
+    kind.__init__ = unseen_by_warnings(init)
 
 
 def _told_by(plain: Callable[..., Any], name: str, guard: Callable[[], Guard | None]) -> Any:
@@ -103,7 +134,7 @@ def _told_by(plain: Callable[..., Any], name: str, guard: Callable[[], Guard | N
 
     setter.__name__ = getattr(plain, "__name__", name)
     setter.__doc__ = plain.__doc__
-    return setter
+    return unseen_by_warnings(setter)
 
 
 def _wrap(owner: Any, attribute: str, name: str, guard: Callable[[], Guard | None]) -> None:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from gate.records.document import Document
 
 SHOWN = 3
+VariableName = Annotated[str, Field(pattern=r"^[A-Z_]{1,60}$")]
 
 
 class ChildLine(Document):
     """A line of the guest's: a command that may have started such a process.
 
     `words` may be cut; `shell` says that a shell reads the first of them, `kept` that the child's
-    environment still had what the guest needs. `line` is 0 when no line of the training was seen.
+    environment still had what the guest needs, `lost` names the knobs' variables that it lacked or
+    had with another value. `line` is 0 when no line of the training was seen.
     """
 
     words: tuple[str, ...] = Field(max_length=4000)
     shell: bool
     kept: bool
+    lost: Annotated[tuple[VariableName, ...], Field(max_length=50)] = ()
     file: str = Field(max_length=200)
     line: int = Field(ge=0)
 
@@ -30,6 +35,22 @@ class UnattestedChild(Document):
     pid: int = Field(ge=0)
     command: str
     reason: str
+    file: str
+    line: int
+
+    @property
+    def place(self) -> str:
+        """File and line for a person."""
+        return f"{self.file}:{self.line}" if self.file else "a process of the training"
+
+
+class WeakerChild(Document):
+    """A Python that started with the guest and without `variables` that the gate had set."""
+
+    rank: int = Field(ge=0)
+    pid: int = Field(ge=0)
+    command: str
+    variables: Annotated[tuple[VariableName, ...], Field(min_length=1, max_length=50)]
     file: str
     line: int
 

@@ -52,6 +52,7 @@ class StepFaultKind(StrEnum):
 
     COUNT = "count"
     ALGORITHM = "algorithm"
+    NOTHING_COMMON = "nothing-common"
     PARAMETERS = "parameters"
 
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Annotated, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     Field,
     SerializerFunctionWrapHandler,
     field_validator,
@@ -15,7 +16,7 @@ from pydantic import (
 )
 
 from gate.records.census import MAX_STEP, OperatorCensus
-from gate.records.children import UnattestedChild
+from gate.records.children import UnattestedChild, WeakerChild
 from gate.records.document import Document, Timestamp
 from gate.records.runs import RunRecord
 from gate.records.state_distance import StateDistance
@@ -25,9 +26,22 @@ EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
 # numbers that a float can hold: evidence may come from another job
 MAX_BYTES = 2**63
 MAX_NOT_FINITE = 1000
+# thirty years: of such steps, as many as a run may have have a finite sum, and a finite ratio
+MAX_SECONDS = 1e9
+MAX_SUMMED_SECONDS = 1e18
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 KEPT_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}/(output\.txt|state\.safetensors|gradients\.safetensors)$"
 FloatType = Literal["float64", "float32", "float16", "bfloat16"]
+
+
+def _whole_nanoseconds(seconds: float) -> float:
+    """No clock tells less; a smaller number would only make a ratio infinite."""
+    return round(seconds, 9)
+
+
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False), AfterValidator(_whole_nanoseconds)]
+MeasuredSeconds = Annotated[_Seconds, Field(le=MAX_SECONDS)]
+SummedSeconds = Annotated[_Seconds, Field(le=MAX_SUMMED_SECONDS)]
 
 
 class Point(Document):
@@ -99,7 +113,7 @@ class StepTiming(Document):
     """Duration of a step, observers left out."""
 
     step: int = Field(ge=1, le=MAX_STEP)
-    seconds: float = Field(ge=0, allow_inf_nan=False)
+    seconds: SummedSeconds
 
 
 class StepMemory(Document):
@@ -113,11 +127,12 @@ class StepMemory(Document):
 class RecorderCost(Document):
     """What observing took beside the timed steps of rank 0, and the strides that it kept.
 
-    `strides` says for a group of streams that every so-manieth step was observed.
+    `strides` says for a group of streams that every n-th step was observed: for the reader of a
+    report only, no other run is handed it.
     """
 
-    observe_seconds: float = Field(ge=0, allow_inf_nan=False)
-    step_seconds: float = Field(ge=0, allow_inf_nan=False)
+    observe_seconds: SummedSeconds
+    step_seconds: SummedSeconds
     strides: dict[str, int] = Field(default_factory=dict)
 
     @property
@@ -217,13 +232,14 @@ class RunEvidence(Document):
     device_memory_bytes: int = Field(default=0, ge=0, le=MAX_BYTES)
     memory: tuple[StepMemory, ...] = ()
     recorder: RecorderCost | None = None
-    first_step_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    first_step_seconds: MeasuredSeconds | None = None
     notes: tuple[str, ...] = ()
     census: OperatorCensus = OperatorCensus()
     tampering: tuple[Tampering, ...] = ()
     tampered: int = Field(default=0, ge=0)
     children: tuple[UnattestedChild, ...] = ()
     unused_settings: Annotated[tuple[UnusedSetting, ...], Field(max_length=100)] = ()
+    weaker_children: tuple[WeakerChild, ...] = ()
 
 
 class KeptFile(Document):

@@ -22,10 +22,20 @@ class TamperKind(StrEnum):
     ENTROPY = "entropy"
 
 
+class SeedScope(StrEnum):
+    """Whose stream was seeded: one that all code shares, or a generator of the script's own."""
+
+    GLOBAL = "global"
+    PRIVATE = "private"
+
+
 class TamperLine(Document):
     """One deed, at `file` and `line` (0 when nobody was seen), while `step` was worked on.
 
     `closed`: the script took it back itself before the step ended; `restored`: the guest did.
+    `importing`: a library did it while that line imported it. `scope` is there for seeds alone,
+    whose value is `after`: of a private generator that was given none, the one that it drew, where
+    that can be read.
     """
 
     step: int = Field(ge=1)
@@ -37,6 +47,8 @@ class TamperLine(Document):
     line: int = Field(ge=0)
     closed: bool
     restored: bool
+    importing: bool = False
+    scope: SeedScope | None = None
 
 
 class Tampering(TamperLine):
@@ -52,8 +64,12 @@ class Tampering(TamperLine):
 
     @property
     def weakens(self) -> bool:
-        """Whether the run was less than it was asked to be; a seed of one's own does not weaken."""
-        return self.kind is not TamperKind.RESEED and not self.declared_hole
+        """Whether the run was less than it was asked to be; a seed of one's own does not weaken.
+
+        Nor does a private generator: the gate has set none, and what it draws the results tell.
+        """
+        own_seed = self.kind is TamperKind.RESEED or self.scope is SeedScope.PRIVATE
+        return not own_seed and not self.declared_hole
 
     @property
     def place(self) -> str:

@@ -137,6 +137,7 @@ def _findings(
         *operators.refused_and_went_on(run),
         *operators.census_failed(assessment.census),
         *findings.unattested_children(run),
+        *findings.weaker_children(run),
         *findings.environment_moved(facts.baseline),
         *findings.stale_baseline(about_baseline),
         *findings.default_mode(assessment.default_repeat),
@@ -146,7 +147,7 @@ def _findings(
         *findings.open_places(assessment.isolation),
         *findings.credentials_left(request.credentials_left),
         *findings.reading(assessment.isolation),
-        *tampering(strict),
+        *tampering(strict, repeats=facts.repeat.numerically_equal),
     )
 
 

@@ -12,6 +12,17 @@ from gate.records.verdict import BaselineFacts, Finding, Severity
 
 SHOWN_FILES = 5
 
+MAX_WEAKER = 5
+WITHOUT_ANY = "what it keeps deterministic is not kept so there"
+THREADS = "sums there may be split among threads in another way"
+WITHOUT = {
+    "PYTHONHASHSEED": "set and hash order there differ from run to run",
+    "OMP_NUM_THREADS": THREADS,
+    "OMP_DYNAMIC": THREADS,
+    "MKL_NUM_THREADS": THREADS,
+    "MKL_DYNAMIC": THREADS,
+}
+
 
 def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
     """Was something trained that no commit holds?"""
@@ -176,6 +187,25 @@ def unattested_children(run: RunEvidence) -> tuple[Finding, ...]:
             remedy="Whatever it computes is neither held to strict mode nor seen. A helper that "
             "does not train may stay; else drop the option, or hand it this process's environment.",
         ),
+    )
+
+
+def weaker_children(run: RunEvidence) -> tuple[Finding, ...]:
+    """Was a Python started without a variable that the gate had set for the whole training?"""
+    told = dict.fromkeys(
+        f"{child.place} started Python without the {variable} that the gate set: "
+        f"{WITHOUT.get(variable, WITHOUT_ANY)}"
+        for child in run.weaker_children
+        for variable in child.variables
+    )
+    return tuple(
+        Finding(
+            code="child-without-variable",
+            severity=Severity.WARNING,
+            message=message,
+            remedy="Hand the child this process's whole environment, os.environ, and add to it.",
+        )
+        for message in list(told)[:MAX_WEAKER]
     )
 
 

@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gate.records.evidence import RunEvidence
-from gate.records.tampering import Tampering, TamperKind
+from gate.records.tampering import SeedScope, Tampering, TamperKind
 from gate.records.verdict import Finding, Severity
 
 SHOWN = 5
+SEEDS = (TamperKind.RESEED, TamperKind.ENTROPY)
+IN_THE_SCRIPT = "Take that line out, or set determinism.tamper to restore or fail."
+AT_IMPORT = (
+    "A library does this while it is imported: set the value again after the import, or set "
+    "determinism.tamper to restore."
+)
 
 
-def tampering(strict: tuple[RunEvidence, ...]) -> tuple[Finding, ...]:
-    """Did the script turn back what strict mode set, or draw seeds that differ from run to run?"""
+def tampering(strict: tuple[RunEvidence, ...], *, repeats: bool) -> tuple[Finding, ...]:
+    """Did the script turn back what strict mode set, or draw seeds that differ from run to run?
+
+    `repeats` says that the two strict runs are equal all the same.
+    """
     deeds = strict[0].tampering if strict else ()
     return (
         *_turned_back([deed for deed in deeds if deed.weakens]),
         *_holes([deed for deed in deeds if deed.declared_hole]),
-        *_seeds_that_differ(strict[:2]),
+        *_seeds_that_differ(strict[:2], repeats=repeats),
     )
 
 
@@ -31,9 +40,9 @@ def _turned_back(deeds: list[Tampering]) -> tuple[Finding, ...]:
             code="tampered",
             severity=Severity.WARNING,
             message=message,
-            remedy="Take that line out, or set determinism.tamper to restore or fail.",
+            remedy=AT_IMPORT if deeds[0].importing else IN_THE_SCRIPT,
         )
-        for message in shown
+        for message, deeds in zip(shown, places, strict=False)
     )
 
 
@@ -65,24 +74,82 @@ def _holes(deeds: list[Tampering]) -> tuple[Finding, ...]:
     )
 
 
-def _seeds_that_differ(runs: tuple[RunEvidence, ...]) -> tuple[Finding, ...]:
-    """Seeds that two strict runs did not share; a constant of the script's own is no finding."""
+def _seeds_that_differ(runs: tuple[RunEvidence, ...], *, repeats: bool) -> tuple[Finding, ...]:
+    """Seeds that two strict runs did not share; a constant of the script's own is no finding.
+
+    Where the runs are equal all the same, a private generator is a notice, and none at all when a
+    library made it while it was imported: nothing that is compared depends on it.
+    """
+    told = [deed for deed in _differing(runs) if not (repeats and deed.importing)]
+    return tuple(_seed_finding(deeds[0], repeats=repeats) for deeds in _by_place(told)[:SHOWN])
+
+
+def _differing(runs: tuple[RunEvidence, ...]) -> list[Tampering]:
     if len(runs) < 2:  # noqa: PLR2004 - a difference takes two
-        return ()
-    seeds = [[deed for deed in run.tampering if deed.kind is TamperKind.RESEED] for run in runs]
-    differing = [
-        first
-        for first, second in zip(*seeds, strict=False)
-        if (first.place, first.name) == (second.place, second.name) and first.after != second.after
+        return []
+    first, second = (_seeds_of(run) for run in runs)
+    return [first[key][0] for key in first if key in second and _differ(first[key], second[key])]
+
+
+def suspected_seeds(strict: tuple[RunEvidence, ...]) -> tuple[Tampering, ...]:
+    """What may make two strict runs differ: seeds from outside, and seeds that they do not share.
+
+    Not what a library does while it is imported: most often nothing draws from that.
+    """
+    outside = [
+        deed
+        for run in strict[:1]
+        for deed in run.tampering
+        if deed.kind is TamperKind.ENTROPY and deed.weakens
     ]
-    return tuple(
-        Finding(
-            code="seed-differs",
-            severity=Severity.WARNING,
-            message=f"{deeds[0].place} gives {deeds[0].name} another seed in each run",
-            remedy="Seed with a constant, or leave the seed to the gate.",
-        )
-        for deeds in _by_place(differing)[:SHOWN]
+    found = (*outside, *_differing(strict[:2]))
+    return tuple(deed for deed in found if deed.file and not deed.importing)
+
+
+SeedKey = tuple[int, str, str]
+
+
+def _seeds_of(run: RunEvidence) -> dict[SeedKey, list[Tampering]]:
+    """The seeds that were given, by rank, line and stream.
+
+    A common stream that was seeded from outside is not among them: that is a finding by itself.
+    """
+    found: dict[SeedKey, list[Tampering]] = {}
+    for deed in run.tampering:
+        if deed.kind in SEEDS and not deed.weakens:
+            found.setdefault((deed.rank, deed.place, deed.name), []).append(deed)
+    return found
+
+
+def _differ(first: list[Tampering], second: list[Tampering]) -> bool:
+    """Whether two runs gave other seeds there, in whatever order and number: workers race.
+
+    A generator that was given none draws one from the machine: another one in each run.
+    """
+    if any(deed.kind is TamperKind.ENTROPY for deed in (*first, *second)):
+        return True
+    one, other = ({deed.after for deed in deeds} for deeds in (first, second))
+    return bool(one - other and other - one)
+
+
+def _seed_finding(deed: Tampering, *, repeats: bool) -> Finding:
+    harmless = repeats and deed.scope is SeedScope.PRIVATE
+    minor = harmless or (deed.importing and deed.scope is SeedScope.PRIVATE)
+    if deed.kind is TamperKind.ENTROPY:
+        does = f"makes a generator with a seed from outside: {deed.name}"
+    else:
+        does = f"gives {deed.name} another seed in each run"
+    remedy = "Seed with a constant, or leave the seed to the gate."
+    if deed.importing:
+        does += ", while a library is imported"
+        remedy = "The library does this: look whether it lets its seed be set after the import."
+    elif deed.scope is SeedScope.PRIVATE:
+        remedy = "Give that generator a constant as its seed."
+    return Finding(
+        code="seed-differs",
+        severity=Severity.NOTICE if minor else Severity.WARNING,
+        message=f"{deed.place} {does}{'; the runs are equal all the same' if harmless else ''}",
+        remedy=remedy,
     )
 
 

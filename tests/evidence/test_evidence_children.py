@@ -37,6 +37,24 @@ def refusal(guest: GuestFolder) -> EvidenceError:
     return caught.value
 
 
+def test_a_child_with_the_guest_and_without_a_variable_is_one_of_its_own(
+    guest: GuestFolder,
+) -> None:
+    guest.whole()
+    guest.children(child_line("python", "train.py", lost=["PYTHONHASHSEED"]))
+    found = collect(guest)
+    assert found.children == ()
+    (child,) = found.weaker_children
+    assert (child.place, child.variables) == ("train.py:5", ("PYTHONHASHSEED",))
+
+
+def test_a_child_without_the_guest_is_told_as_that_alone(guest: GuestFolder) -> None:
+    guest.whole()
+    guest.children(child_line("python", "-I", "train.py", lost=["PYTHONHASHSEED"]))
+    found = collect(guest)
+    assert (len(found.children), found.weaker_children) == (1, ())
+
+
 @pytest.mark.parametrize(
     ("command", "shown", "reason"),
     [

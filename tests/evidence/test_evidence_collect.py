@@ -147,7 +147,7 @@ def test_a_script_without_optimizer_steps_is_an_error(guest: GuestFolder) -> Non
 def test_two_training_processes_of_one_rank_are_an_error(guest: GuestFolder) -> None:
     guest.whole()
     guest.of(pid=12).whole()
-    assert refusal(guest).message == "2 processes of rank 0 took optimizer steps"
+    assert refusal(guest).message == "2 processes trained without ranks (pids 11, 12)"
 
 
 def test_rank_0_must_train(guest: GuestFolder) -> None:

@@ -77,9 +77,7 @@ def test_only_a_regular_file_is_taken(guest: GuestFolder, target: Path, kind: st
 def test_two_states_of_one_rank_are_refused(guest: GuestFolder, target: Path) -> None:
     guest.whole()
     guest.of(pid=12).state(b"another.")
-    assert refusal(guest, target).message == (
-        "2 processes of rank 0 wrote a file of the kind 'state'"
-    )
+    assert refusal(guest, target).message == "2 processes trained without ranks (pids 11, 12)"
 
 
 def test_a_state_that_is_not_there_is_the_readers_business(

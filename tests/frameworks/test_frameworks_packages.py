@@ -7,6 +7,9 @@ import sys
 import pytest
 from real_training import Trained, Trainings
 
+from gate.comparison.compare import compare_steps
+from gate.verdict.tampering import tampering
+
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 # Logs to TensorBoard, saves checkpoints, and averages weights: all of it Lightning's own doing.
@@ -109,9 +112,37 @@ main()
 """
 
 
+# What these libraries do by themselves: draw a seed while they are imported, empty the environment
+# around a call.
+LIBRARIES = {
+    "scipy": "import scipy.stats",
+    "accelerate": "from accelerate import Accelerator\nAccelerator(cpu=True)",
+    "lightning": "import lightning",
+    "datasets": """
+import datasets, json, pathlib
+pathlib.Path("rows.json").write_text(json.dumps([{"text": "one"}, {"text": "two"}]))
+datasets.load_dataset("json", data_files="rows.json", split="train")
+""",
+    "transformers": """
+from transformers import TrainingArguments
+TrainingArguments("saved", use_cpu=True, report_to="none")
+""",
+}
+PLAIN = """
+import torch
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    weight.square().sum().backward()
+    optimizer.step()
+"""
+
+
 def assert_same(first: Trained, second: Trained) -> None:
     assert first.evidence.metrics == second.evidence.metrics
-    assert first.evidence.steps == second.evidence.steps
+    # each run decides by itself which steps it observes
+    assert compare_steps(first.evidence.steps, second.evidence.steps)[0] == ()
     assert first.evidence.checkpoint == second.evidence.checkpoint
 
 
@@ -121,6 +152,14 @@ def launch(*options: str) -> tuple[str, ...]:
         *(sys.executable, "-m", "accelerate.commands.launch", "--num_machines=1"),
         *("--mixed_precision=no", "--dynamo_backend=no", *options, "train.py"),
     )
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_what_a_library_does_by_itself_is_no_finding(trainings: Trainings, library: str) -> None:
+    pytest.importorskip(library, reason=f"{library} is not installed: make test-frameworks")
+    found = trainings.run(f"{LIBRARIES[library]}\n{PLAIN}").evidence
+    assert [deed for deed in found.tampering if deed.weakens] == []
+    assert tampering((found, found), repeats=True) == ()
 
 
 def test_lightning_trains_and_logs_the_same_again(trainings: Trainings) -> None:

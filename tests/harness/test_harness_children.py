@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gate.harness.settings import VARIABLES
+
 if TYPE_CHECKING:
     from tests.harness.conftest import Guest, Outcome
 
@@ -98,6 +100,35 @@ def test_what_brings_the_guest_along_or_is_no_python_is_not_told(guest: Guest, c
     outcome = guest.run(script(call))
     assert (outcome.code, outcome.stderr) == (0, "")
     assert told(outcome) == []
+
+
+LOSING = {
+    "environment": (
+        "subprocess.run([sys.executable, '-c', ''], env={{k: v for k, v in os.environ.items()"
+        " if k != {name!r}}})"
+    ),
+    "another value": (
+        "subprocess.run([sys.executable, '-c', ''], env={{**os.environ, {name!r}: '7'}})"
+    ),
+    "temporarily": (
+        "with unittest.mock.patch.dict(os.environ):\n"
+        "    del os.environ[{name!r}]\n    os.system(sys.executable + ' -c pass')"
+    ),
+    "on its way": "subprocess.run(['env', {name!r} + '=8', sys.executable, '-c', ''])",
+    "in a shell": "os.system('unset ' + {name!r} + '; ' + sys.executable + ' -c pass')",
+}
+
+
+@pytest.mark.parametrize("losing", LOSING.values(), ids=LOSING)
+def test_a_child_that_lost_a_variable_of_a_knob_is_told_by_its_name(
+    guest: Guest, losing: str
+) -> None:
+    """Each knob that is a variable, in a child that the guest comes along to."""
+    names = list(VARIABLES.values())
+    calls = "import unittest.mock\n" + "\n".join(losing.format(name=name) for name in names)
+    given = dict.fromkeys(names, "1")
+    lines = told(guest.run(script(calls), **given))
+    assert [(line["lost"], line["kept"]) for line in lines] == [([name], True) for name in names]
 
 
 def test_the_words_are_those_of_the_command(guest: Guest) -> None:

@@ -16,11 +16,11 @@ pytestmark = pytest.mark.torch
 
 TABLES = """
 import json, torch
-from repro_gate_guest import knobs
+from repro_gate_guest import knobs, settings
 print(json.dumps({
     "switches": {name: row.strict for name, row in knobs.SWITCHES.items()},
     "seeds": knobs.SEEDS,
-    "variables": knobs.VARIABLES,
+    "variables": settings.VARIABLES,
 }))
 """
 # Every switch at a value that is neither strict mode's nor, where that can be, torch's own.

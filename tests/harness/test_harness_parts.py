@@ -17,6 +17,7 @@ from torch import nn
 from gate.harness import environment, metrics
 from gate.harness.exact_number import exact
 from gate.harness.modules import outermost_owners
+from gate.harness.order import Order
 from gate.harness.output import MAX_PROBLEMS, Output, Problems, current_rank
 from gate.harness.state import capture, named_tensors
 
@@ -79,7 +80,7 @@ def test_the_second_of_two_equal_names_is_told() -> None:
             pass
 
     problems = Problems()
-    assert list(capture([Ambiguous()], [], problems)) == ["model/0/_extra_state/a/b"]
+    assert list(capture([Ambiguous()], [], Order(), problems)) == ["model/0/_extra_state/a/b"]
     assert problems.sentences == [
         "model/0/_extra_state/a/b is the name of two values, the second is left out of the state"
     ]
@@ -91,7 +92,7 @@ def test_a_model_that_cannot_tell_its_state_is_a_problem() -> None:
             raise RuntimeError("no state")
 
     problems = Problems()
-    capture([Broken(1, 1)], [], problems)
+    capture([Broken(1, 1)], [], Order(), problems)
     assert problems.sentences == ["reading the state of model 0: RuntimeError: no state"]
 
 

@@ -70,7 +70,7 @@ FORGERY: tuple[Attempt, ...] = (
     _forged(
         "second-process-of-a-rank",
         "writes the files of a second process of rank 0",
-        "2 processes of rank 0 wrote",
+        "2 processes trained without ranks",
         "twin(0, 4242)",
     ),
     _forged(

@@ -180,6 +180,31 @@ assert min(*made, libc.msgget(key, IPC_CREAT | 0o600)) >= 0
 """,
         tells=1,
     ),
+    Attempt(
+        name="sampling-intervals",
+        threat=Threat.RUNS,
+        tries="draws a number, and hands it on in the sampling intervals that it reports",
+        stopped_by="a run is handed nothing that another run reported",
+        script="""
+import re, secrets
+exponents = [secrets.randbelow(20) for _ in range(3)]
+intervals = {name: 2**n for name, n in zip(("random", "batch", "tensors"), exponents)}
+groups = re.compile(r"(random|batch|tensors)=([0-9]+)")
+handed = [text for text in os.environ.values() if groups.search(text)]
+told(handed)
+if handed: intervals = {name: int(n) for name, n in groups.findall(handed[0])}
+play = json.loads((here / "play.json").read_text())
+play["losses"][-1] = str(sum(intervals.values()))
+(here / "play.json").write_text(json.dumps(play))
+""",
+        after="""
+path = out / f"summary-r0-{os.getpid()}.json"
+path.write_text(json.dumps({**json.loads(path.read_text()), "strides": intervals}))
+""",
+        modes=EVERYWHERE,
+        outcome=Outcome.NONDETERMINISTIC,
+        tells=1,
+    ),
     fence_probe(
         "queues-and-keys",
         Threat.RUNS,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gate.harness.grid import COLUMNS, ROWS, grid_body
 from gate.harness.observer import structure_digest
+from gate.harness.order import Order
 from gate.harness.output import Problems
 from gate.harness.random_states import random_states
 from gate.harness.values import value_digest
@@ -107,10 +108,15 @@ def test_a_draw_moves_its_own_stream_alone(stream: str, draw: Callable[[], objec
     assert [name for name in before if before[name] != after[name]] == [stream]
 
 
-def test_the_order_of_equal_shapes_is_seen_by_their_names() -> None:
-    one, other = (torch.nn.Parameter(torch.zeros(2)) for _ in range(2))
-    names = {id(one): "model/0/a", id(other): "model/0/b"}
-    digests = {
-        structure_digest(torch.optim.SGD(order), names) for order in ([one, other], [other, one])
-    }
-    assert len(digests) == 2
+def test_the_structure_tells_names_and_not_the_order_in_which_a_set_gave_them() -> None:
+    model, order = torch.nn.Linear(2, 2), Order()
+    order.learn(model)
+    given, reversed_, weight_alone = (
+        structure_digest(torch.optim.SGD(parameters), order)
+        for parameters in (
+            [model.weight, model.bias],
+            [model.bias, model.weight],
+            [model.weight],
+        )
+    )
+    assert given == reversed_ != weight_alone

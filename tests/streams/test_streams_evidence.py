@@ -12,8 +12,10 @@ from gate.baseline.record import propose_entry
 from gate.codec.documents import read_document, write_document
 from gate.comparison.compare import compare_results
 from gate.edges.files import LocalFiles
+from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
-from gate.execution.observation import observation_variables
+from gate.execution.child_environment import child_environment
+from gate.execution.launch import run_folders
 from gate.records.comparison import Comparison
 from gate.records.evidence import RecorderCost, RunEvidence, StepDigest
 from gate.records.runs import PlannedRun, RunMode
@@ -101,18 +103,38 @@ def test_a_stream_that_moves_no_number_is_a_notice() -> None:
     assert hidden_state(compared(with_batch("a:1"), with_batch("a:1"))) == ()
 
 
-def test_the_first_run_is_told_the_budget_and_later_ones_the_strides() -> None:
-    planned = PlannedRun(label="strict-1", mode=RunMode.STRICT)
-    settings = settings_of(record={"overhead_budget": 0.1}).record
-    assert observation_variables(planned, settings, {}) == {
-        "REPRO_GATE_OBSERVE": "on",
-        "REPRO_GATE_OVERHEAD_BUDGET": "0.1",
-        "REPRO_GATE_FREE_SECONDS": "2.0",
-    }
-    told = observation_variables(planned, settings, {"tensors": 8, "batch": 1})
-    assert told["REPRO_GATE_STRIDES"] == "batch=1,tensors=8"
+def told(planned: PlannedRun) -> dict[str, str]:
+    settings = settings_of(record={"overhead_budget": 0.1})
+    return child_environment(planned, settings, run_folders(Path("/run")), {})
+
+
+def test_every_run_is_told_the_budget_and_cost_runs_not_to_observe() -> None:
+    variables = told(PlannedRun(label="strict-1", mode=RunMode.STRICT))
+    assert variables["REPRO_GATE_OBSERVE"] == "on"
+    assert variables["REPRO_GATE_OVERHEAD_BUDGET"] == "0.1"
+    assert variables["REPRO_GATE_FREE_SECONDS"] == "2.0"
     blind = PlannedRun(label="cost-1", mode=RunMode.DEFAULT, observe=False)
-    assert observation_variables(blind, settings, {})["REPRO_GATE_OBSERVE"] == "off"
+    assert told(blind)["REPRO_GATE_OBSERVE"] == "off"
+
+
+def test_a_sampling_interval_that_is_not_nested_is_refused(guest: GuestFolder) -> None:
+    guest.whole(strides={"tensors": 3})
+    with pytest.raises(EvidenceError, match=r"3 is not a power of two"):
+        collected(guest)
+
+
+def test_a_stream_counts_where_every_rank_observed_it(guest: GuestFolder) -> None:
+    guest.whole()
+    guest.steps(step_line(1, streams=STREAMS), step_line(2, streams=STREAMS))
+    other = guest.of(rank=1, pid=12)
+    other.whole()
+    other.steps(
+        step_line(1, streams=STREAMS),
+        step_line(2, streams={"batch": "sha256:1"}, unobserved=["random", "tensors"]),
+    )
+    first, second = collected(guest).steps
+    assert set(first.streams) == {"batch", "random.torch"}
+    assert set(second.streams) == {"batch"}
 
 
 def test_byte_code_lies_beside_the_modules(tmp_path: Path) -> None:

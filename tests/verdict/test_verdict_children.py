@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import pytest
 from evidence_cases import evidence_of
 
-from gate.records.children import UnattestedChild
+from gate.records.children import UnattestedChild, WeakerChild
 from gate.records.verdict import Finding, Severity
-from gate.verdict.findings import unattested_children
+from gate.verdict.findings import unattested_children, weaker_children
 
 
 def child(line: int = 5, file: str = "train.py") -> UnattestedChild:
@@ -44,3 +45,22 @@ def test_the_first_children_are_shown_and_the_rest_counted() -> None:
 def test_a_child_that_no_line_was_seen_to_start_is_told_too() -> None:
     (finding,) = found(child(file="", line=0))
     assert "a process of the training started `python -I inner.py`" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("variable", "effect"),
+    [
+        ("PYTHONHASHSEED", "set and hash order there differ from run to run"),
+        ("OMP_NUM_THREADS", "sums there may be split among threads in another way"),
+        ("NCCL_ALGO", "what it keeps deterministic is not kept so there"),
+    ],
+)
+def test_a_child_without_a_variable_is_told_with_what_follows(variable: str, effect: str) -> None:
+    lost = WeakerChild(
+        rank=0, pid=1, command="python a.py", variables=(variable,), file="train.py", line=17
+    )
+    run = evidence_of().model_copy(update={"weaker_children": (lost, lost)})
+    (finding,) = weaker_children(run)
+    assert finding.message == (
+        f"train.py:17 started Python without the {variable} that the gate set: {effect}"
+    )

@@ -3,7 +3,7 @@ from __future__ import annotations
 from evidence_cases import evidence_of
 
 from gate.records.evidence import RunEvidence
-from gate.records.tampering import Tampering, TamperKind
+from gate.records.tampering import SeedScope, Tampering, TamperKind
 from gate.records.verdict import Finding, Severity
 from gate.verdict.tampering import tampering
 
@@ -30,11 +30,11 @@ def run(*deeds: Tampering) -> RunEvidence:
 
 
 def found(*deeds: Tampering) -> tuple[Finding, ...]:
-    return tampering((run(*deeds), run(*deeds)))
+    return tampering((run(*deeds), run(*deeds)), repeats=True)
 
 
 def test_an_untouched_run_has_no_finding() -> None:
-    assert found() == tampering(()) == ()
+    assert found() == tampering((), repeats=True) == ()
 
 
 def test_a_knob_that_was_turned_back_is_told_with_its_place_and_step() -> None:
@@ -82,7 +82,59 @@ def test_a_seed_that_is_the_same_in_each_run_is_no_finding() -> None:
 
 def test_a_seed_that_differs_between_runs_is_told() -> None:
     seeds = [deed(kind=TamperKind.RESEED, name="random.seed", after=text) for text in "12"]
-    (finding,) = tampering((run(seeds[0]), run(seeds[1])))
+    (finding,) = tampering((run(seeds[0]), run(seeds[1])), repeats=False)
     assert finding.code == "seed-differs"
     assert finding.message == "train.py:12 gives random.seed another seed in each run"
-    assert tampering((run(seeds[0]),)) == ()
+    assert tampering((run(seeds[0]),), repeats=False) == ()
+
+
+def private(after: str, **changes: object) -> Tampering:
+    told: dict[str, object] = {
+        "kind": TamperKind.RESEED,
+        "name": "random.Random",
+        "scope": SeedScope.PRIVATE,
+    }
+    return deed().model_copy(update={"after": after, **told, **changes})
+
+
+def test_a_private_seed_that_differs_is_told_by_its_line_and_a_notice_while_runs_are_equal() -> (
+    None
+):
+    runs = (run(private("1")), run(private("2")))
+    (finding,) = tampering(runs, repeats=False)
+    assert (finding.code, finding.severity) == ("seed-differs", Severity.WARNING)
+    assert finding.message == "train.py:12 gives random.Random another seed in each run"
+    assert finding.remedy == "Give that generator a constant as its seed."
+    (notice,) = tampering(runs, repeats=True)
+    assert notice.severity is Severity.NOTICE
+    assert notice.message.endswith("; the runs are equal all the same")
+
+
+def test_a_private_generator_without_a_seed_is_no_override() -> None:
+    unseeded = private("none given", kind=TamperKind.ENTROPY)
+    assert not unseeded.weakens
+    (finding,) = tampering((run(unseeded), run(unseeded)), repeats=False)
+    assert finding.message == (
+        "train.py:12 makes a generator with a seed from outside: random.Random"
+    )
+
+
+def test_what_a_library_seeds_while_it_is_imported_is_told_only_when_runs_differ() -> None:
+    unseeded = private("none given", kind=TamperKind.ENTROPY, importing=True)
+    runs = (run(unseeded), run(unseeded))
+    assert tampering(runs, repeats=True) == ()
+    (finding,) = tampering(runs, repeats=False)
+    assert finding.severity is Severity.NOTICE
+    assert finding.remedy.startswith("The library does this")
+
+
+def test_no_remedy_asks_to_take_an_import_out() -> None:
+    (finding,) = found(deed(importing=True))
+    assert finding.remedy.startswith(
+        "A library does this while it is imported: set the value again"
+    )
+
+
+def test_seeds_of_workers_are_compared_in_any_order_and_number() -> None:
+    workers = [private(text, pid=pid) for pid, text in enumerate("3123")]
+    assert tampering((run(*workers), run(*reversed(workers[1:]))), repeats=False) == ()

@@ -1,0 +1,66 @@
+"""Trainings that cannot be judged are ended early, and by a count, never by time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.harness.conftest import Guest
+
+pytestmark = pytest.mark.torch
+
+BY_HAND = """
+import torch
+weight = torch.ones(2, requires_grad=True)
+for number in range(1, 10**6):
+    weight.square().sum().backward()
+    print(number, flush=True) if number > 1990 else None
+    weight.data.sub_(0.001 * weight.grad)
+    weight.grad = None
+"""
+ACCUMULATING = """
+import torch
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(3):
+    for _ in range(900):
+        weight.sum().backward()
+    optimizer.step()
+"""
+RACING = """
+import os, subprocess, sys
+import torch
+if len(sys.argv) == 1:
+    others = [subprocess.Popen([sys.executable, __file__, "worker"]) for _ in range(2)]
+    codes = [other.wait() for other in others]
+    print(codes)
+else:
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for step in range(10**6):
+        weight.sum().backward()
+        optimizer.step()
+"""
+
+
+def test_a_script_without_an_optimizer_is_ended_after_many_backward_passes(guest: Guest) -> None:
+    outcome = guest.run(BY_HAND)
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert outcome.stdout.split()[-1] == "1999"
+    assert outcome.names() == ["process"]
+
+
+def test_gradients_that_are_accumulated_for_long_are_no_such_script(guest: Guest) -> None:
+    outcome = guest.run(ACCUMULATING)
+    assert [line["backwards"] for line in outcome.lines("steps")] == [900] * 3
+
+
+def test_processes_that_train_without_ranks_end_when_the_second_takes_its_step(
+    guest: Guest,
+) -> None:
+    """Neither would end by itself, and the gate finds the records of both."""
+    outcome = guest.run(RACING, REPRO_GATE_MAX_STEPS="1000000")
+    assert outcome.stdout == "[0, 0]\n"
+    assert outcome.names().count("summary") == outcome.names().count("state") == 2

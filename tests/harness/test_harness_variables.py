@@ -1,0 +1,84 @@
+"""Variables are judged where a step ends: a library may empty the environment around a call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.harness.conftest import Guest
+
+pytestmark = pytest.mark.torch
+
+VARIABLES = {
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "PYTHONHASHSEED": "1",
+    "REPRO_GATE_KNOBS": "cublas_workspace=:4096:8;hash_seed=1;omp_threads=1",
+}
+SCRIPT = """
+import contextlib, os, subprocess, sys, unittest.mock
+import torch
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+
+@contextlib.contextmanager
+def clear_environment():
+    before = os.environ.copy()
+    os.environ.clear()
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+def around(): {around}
+
+for number in range(3):
+    if number == 1:
+        around()
+    optimizer.zero_grad()
+    weight.square().sum().backward()
+    optimizer.step()
+{after}
+"""
+RESTORING = {
+    "patch": "\n    with unittest.mock.patch.dict(os.environ, {'A': 'b'}, clear=True): pass",
+    "accelerate": "\n    with clear_environment(): pass",
+    "one": "\n    kept = os.environ.pop('PYTHONHASHSEED'); os.environ['PYTHONHASHSEED'] = kept",
+    "other value": "\n    os.environ['OMP_NUM_THREADS'] = '7'; os.environ['OMP_NUM_THREADS'] = '1'",
+}
+
+
+@pytest.mark.parametrize("around", RESTORING.values(), ids=RESTORING)
+@pytest.mark.parametrize("mode", ["observe", "restore", "fail"])
+def test_a_variable_that_is_back_before_the_step_ends_is_not_told(
+    guest: Guest, around: str, mode: str
+) -> None:
+    script = SCRIPT.format(around=around, after="")
+    outcome = guest.run(script, REPRO_GATE_TAMPER=mode, **VARIABLES)
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert outcome.names() == ["process", "state", "steps", "summary"]
+    assert outcome.document("summary")["tampered"] == 0
+
+
+@pytest.mark.parametrize("mode", ["observe", "restore"])
+def test_a_variable_that_is_left_changed_is_told_with_the_line_that_changed_it(
+    guest: Guest, mode: str
+) -> None:
+    around = "\n    os.environ.pop('PYTHONHASHSEED')\n    os.environ['A'] = 'b'"
+    script = SCRIPT.format(around=around, after="print(os.environ.get('PYTHONHASHSEED'))")
+    outcome = guest.run(script, REPRO_GATE_TAMPER=mode, REPRO_GATE_MAX_STEPS="9", **VARIABLES)
+    (line,) = outcome.lines("tamper")
+    changed = 1 + script.splitlines().index("    os.environ.pop('PYTHONHASHSEED')")
+    assert (line["name"], line["line"], line["step"]) == ("hash_seed", changed, 2)
+    assert (line["after"], line["closed"], line["restored"]) == ("", False, mode == "restore")
+    assert outcome.stdout == ("1\n" if mode == "restore" else "None\n")
+
+
+def test_a_variable_changed_after_the_last_step_is_told_at_the_end_of_the_script(
+    guest: Guest,
+) -> None:
+    script = SCRIPT.format(around="pass", after="del os.environ['PYTHONHASHSEED']")
+    (line,) = guest.run(script, REPRO_GATE_MAX_STEPS="9", **VARIABLES).lines("tamper")
+    assert (line["name"], line["step"]) == ("hash_seed", 4)
