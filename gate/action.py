@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets as randomness
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -16,15 +17,23 @@ from gate.edges.own_container import this_process
 from gate.edges.safe_text import safe_block
 from gate.edges.secrets import InputSecrets
 from gate.entry import Outcome, judging, run_and_deliver, run_only
-from gate.errors import ExitCode, GateError, PublishError, SettingsError
+from gate.errors import ExitCode, GateError, InternalError, PublishError, SettingsError
 from gate.event_request import event_request
 from gate.pipeline import gate
-from gate.ports import Comments, Files
-from gate.records.report import Mode, Publication, PullRequest, RunOrigin, StatusState
+from gate.ports import Clock, Comments, Files
+from gate.records.report import (
+    Mode,
+    Publication,
+    PullRequest,
+    ReportLinks,
+    RunOrigin,
+    StatusState,
+)
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation
 from gate.records.settings import GateSettings, IsolationMode
 from gate.report.commands import annotation_commands, fault_annotation
+from gate.report.comment import comment_text
 from gate.report.outputs import (
     StepOutputs,
     fault_outputs,
@@ -34,9 +43,11 @@ from gate.report.outputs import (
 )
 from gate.report.status import fault_status, verdict_status
 from gate.report.sticky import publish
+from gate.report.summary import summary_text
 from gate.session import Edges
 from gate.settings.event import ActionContext, ActionInputs, read_context, read_inputs
 from gate.settings.step_state import CONTAINER_ID, StepState, state_file_text
+from gate.verdict.assemble import fault_verdict
 
 PROPOSED = "proposed-baseline.json"
 MAX_EVENT_BYTES = 32 * 1024 * 1024
@@ -56,25 +67,69 @@ class Runner:
     say: Say
     find: FindPullRequest
     status: SetStatus
+    clock: Clock
+
+
+@dataclass(kw_only=True, slots=True)
+class Known:
+    """What is known of a call when something is raised; filled in as the call goes on."""
+
+    context: ActionContext | None = None
+    inputs: ActionInputs | None = None
+    gate_id: str = "default"
 
 
 def run_action(runner: Runner) -> ExitCode:
     """Gate the commit of the event and tell the result everywhere that the runner offers.
 
-    The exit code is the verdict's alone: a comment that cannot be posted changes nothing.
+    The exit code is the verdict's alone: a comment that cannot be posted changes nothing. Nothing
+    that is raised leaves here: each way out has words, outputs, a status and a comment, since an
+    older green must not stay beside a commit that could not be checked again.
     """
-    context: ActionContext | None = None
+    known = Known()
     try:
-        context, inputs = _read(runner)
-        return _act(runner, context, inputs)
+        known.context, known.inputs = _read(runner)
+        return _act(runner, known.context, known.inputs, known)
     except GateError as fault:
-        runner.say(fault_annotation(fault))
-        runner.say(quoted(str(fault)))
-        if context is not None:
-            _append_outputs(runner, context, fault_outputs(fault.exit_code))
-            # an older success must not stand beside a commit that could not be checked again
-            _tell_status(runner, context, fault_status(fault))
+        return _tell_fault(runner, known, fault)
+    except Exception as raised:  # noqa: BLE001 - the last handler: a traceback may quote a pull request
+        if runner.variables.get("RUNNER_DEBUG") == "1":
+            runner.say(quoted("".join(traceback.format_exception(raised))))
+        return _tell_fault(runner, known, InternalError(raised))
+
+
+def _tell_fault(runner: Runner, known: Known, fault: GateError) -> ExitCode:
+    """Say it, then write it everywhere that is known; one that fails keeps no other from it."""
+    runner.say(fault_annotation(fault))
+    runner.say(quoted(str(fault)))
+    context, inputs = known.context, known.inputs
+    if context is None:
         return fault.exit_code
+    told: list[Callable[[], None]] = [
+        lambda: _append_outputs(runner, context, fault_outputs(fault.exit_code)),
+        lambda: _tell_status(runner, context, fault_status(fault)),
+    ]
+    if inputs is not None:
+        told.append(lambda: _comment_fault(runner, context, inputs, known.gate_id, fault))
+    for tell in told:
+        try:
+            tell()
+        except Exception as second:  # noqa: BLE001 - as above
+            runner.say(quoted(f"this could not be told everywhere: {InternalError(second)}"))
+    return fault.exit_code
+
+
+def _comment_fault(
+    runner: Runner, context: ActionContext, inputs: ActionInputs, gate_id: str, fault: GateError
+) -> None:
+    verdict = fault_verdict(context.head_commit, runner.clock.now().isoformat(), fault)
+    links = ReportLinks(run_url=context.run_url)
+    comment = comment_text(verdict, links, gate_id=gate_id)
+    publication = _publish(runner, context, inputs, comment, InputSecrets(runner.variables))
+    if publication.reason_not_posted:
+        runner.say(safe_block(f"no comment: {publication.reason_not_posted}"))
+    if context.summary_path is not None:
+        _append(runner, context.summary_path, summary_text(verdict, links, gate_id=gate_id))
 
 
 def _read(runner: Runner) -> tuple[ActionContext, ActionInputs]:
@@ -90,13 +145,14 @@ def _read(runner: Runner) -> tuple[ActionContext, ActionInputs]:
     return replace(context, pull_request=found), inputs
 
 
-def _act(runner: Runner, context: ActionContext, inputs: ActionInputs) -> ExitCode:
+def _act(runner: Runner, context: ActionContext, inputs: ActionInputs, known: Known) -> ExitCode:
     edges = runner.edges(context.workspace)
-    if inputs.mode is not Mode.JUDGE:
-        edges = isolated(edges)
-        _tell_post_step(runner, edges)
     told = inputs.mode is Mode.JUDGE
-    request = replace(event_request(context, inputs, edges.git), told_runs=told)
+    if not told:
+        _tell_post_step(runner, edges)
+    request = replace(event_request(context, inputs, edges), told_runs=told)
+    edges = edges if told else isolated(edges)
+    known.gate_id = request.settings.report.gate_id
     # the pull request's commit lies in the workspace: a link there could lead root anywhere
     for folder in (request.out, context.workspace / inputs.evidence):
         edges.files.refuse_links(folder, below=context.workspace)
@@ -139,7 +195,7 @@ def _judge_and_tell(
         trusted_keys=request.settings.signing.trusted_keys,
         story=judging(context.workspace / inputs.evidence) if request.told_runs else gate,
     )
-    publication = _publish(runner, context, inputs, outcome, secrets)
+    publication = _publish(runner, context, inputs, outcome.reports.comment, secrets)
     _tell(runner, context, outcome, publication)
     _tell_status(runner, context, verdict_status(outcome.verdict))
     return outcome.exit_code
@@ -181,7 +237,7 @@ def _publish(
     runner: Runner,
     context: ActionContext,
     inputs: ActionInputs,
-    outcome: Outcome,
+    comment: str,
     secrets: InputSecrets,
 ) -> Publication:
     if context.pull_request is None:
@@ -196,10 +252,10 @@ def _publish(
     token = secrets.token()
     if not token:
         return Publication(reason_not_posted="no token was given")
-    first_line = outcome.reports.comment.partition("\n")[0]
+    first_line = comment.partition("\n")[0]
     try:
         with runner.comments(context, token) as comments:
-            return publish(comments, marker=first_line, body=outcome.reports.comment)
+            return publish(comments, marker=first_line, body=comment)
     except PublishError as error:
         return Publication(reason_not_posted=str(error))
 

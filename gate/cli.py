@@ -8,12 +8,13 @@ it needs for its first argument, takes as long as reading a gigabyte.
 from __future__ import annotations
 
 import sys
+import traceback
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from gate.edges.safe_text import safe_block
 from gate.edges.watched import become_watched
-from gate.errors import GateError
+from gate.errors import GateError, InternalError
 from gate.program import INTERRUPTS
 from gate.records.version import VERSION
 
@@ -43,8 +44,16 @@ def answer(words: Sequence[str], *, watched: bool = False) -> None:
         with INTERRUPTS.installed():
             _run(words)
     except GateError as error:
-        sys.stderr.write(f"error: {safe_block(str(error))}\n")
-        raise SystemExit(int(error.exit_code)) from error
+        raise _ended(error) from error
+    except Exception as error:  # the last handler: what was raised may quote a pull request
+        if "--verbose" in words or "-v" in words:
+            sys.stderr.write(f"{safe_block(''.join(traceback.format_exception(error)))}\n")
+        raise _ended(InternalError(error)) from error
+
+
+def _ended(fault: GateError) -> SystemExit:
+    sys.stderr.write(f"error: {safe_block(str(fault))}\n")
+    return SystemExit(int(fault.exit_code))
 
 
 def _run(words: Sequence[str]) -> None:

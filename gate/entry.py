@@ -29,7 +29,7 @@ from gate.edges.engine import Engine, engine_address
 from gate.edges.git import GitRepository
 from gate.edges.interrupts import Interrupts
 from gate.edges.isolating import Isolating
-from gate.errors import ExitCode, GateError, SettingsError, StorageError
+from gate.errors import AttestationError, ExitCode, GateError, SettingsError, StorageError
 from gate.execution.child_environment import path_with_interpreter
 from gate.pipeline import Gated, gate, judge, read_baselines, train_all
 from gate.ports import Files, Progress, Secrets
@@ -202,7 +202,11 @@ def run_and_deliver(
             if fault.exit_code is not ExitCode.ERROR:
                 raise
             return _deliver_fault(request, edges, commit, fault)
-        return _deliver(request, edges, gated, secrets, (trusted_keys, allow_plain_key))
+        try:
+            return _deliver(request, edges, gated, secrets, (trusted_keys, allow_plain_key))
+        except AttestationError as fault:
+            # asked for a seal that cannot be made: no verdict stands without it, and none is lost
+            return _deliver_fault(request, edges, commit, fault)
 
 
 def _deliver(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+RAISED_CHARACTERS = 200
+
 
 class ExitCode(IntEnum):
     """What the process answers; the job's required check reads nothing else."""
@@ -88,6 +90,24 @@ class PublishError(GateError):
 
 class StorageError(GateError):
     """A file could not be read or written (disk full, no permission, not a regular file)."""
+
+
+class InternalError(GateError):
+    """Something that no code expected: a fault of repro-gate itself, told as one.
+
+    The text of what was raised may quote a pull request, so it is shown as ASCII and cut.
+    """
+
+    def __init__(self, raised: BaseException) -> None:
+        """Keep what was raised as one harmless line."""
+        text = ascii(str(raised)[:RAISED_CHARACTERS])[1:-1]
+        super().__init__(
+            f"repro-gate itself failed: {type(raised).__name__}",
+            hint="Nothing was judged. This is a fault of repro-gate and not of the change: please "
+            "report it, with the output of the same call with --verbose, or on a runner with debug "
+            "logging.",
+            details=(text,) if text else (),
+        )
 
 
 class CancelledError(GateError):

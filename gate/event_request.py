@@ -6,19 +6,29 @@ from dataclasses import replace
 from pathlib import Path
 
 from gate.errors import SettingsError
+from gate.head_files import HeadFiles
 from gate.ports import Git
 from gate.records.deciders import DeciderChange
+from gate.records.reading import ReadingTask
 from gate.records.request import GateRequest
-from gate.settings.changes import baseline_changes, key_changes, settings_changes
+from gate.session import Edges
 from gate.settings.event import ActionContext, ActionInputs
 from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
 
 
-def event_request(context: ActionContext, inputs: ActionInputs, git: Git) -> GateRequest:
+def event_request(context: ActionContext, inputs: ActionInputs, edges: Edges) -> GateRequest:
     """The request of an event; what decides comes from the commit that a change is merged into.
 
-    Only a base without a settings file lets the change bring its own, and says so.
+    Only a base without a settings file lets the change bring its own, and says so. What a change
+    brings is parsed by a process of its own.
     """
+    with HeadFiles(edges, context.workspace) as head_files:
+        return _request(context, inputs, edges.git, head_files)
+
+
+def _request(
+    context: ActionContext, inputs: ActionInputs, git: Git, head_files: HeadFiles
+) -> GateRequest:
     head = git.resolve(context.head_commit)
     pull_request = context.pull_request
     trusted_base = pull_request.base_sha if pull_request else context.queue_base
@@ -33,7 +43,8 @@ def event_request(context: ActionContext, inputs: ActionInputs, git: Git) -> Gat
         raise SettingsError(
             f"{path}: not in commit {head[:12]}", hint=f"Make one; a minimal file:\n{MINIMAL_FILE}"
         )
-    settings = parse_settings(text, path)
+    untrusted = trusted is None and trusted_base is not None
+    settings = head_files.settings(text, path) if untrusted else parse_settings(text, path)
     project = Path(path).parent.as_posix()
     request = GateRequest(
         top=context.workspace,
@@ -55,21 +66,23 @@ def event_request(context: ActionContext, inputs: ActionInputs, git: Git) -> Gat
     )
     if trusted_base is None or base is None:
         return request
-    return replace(request, decider_changes=_decider_changes(request, base, head, git))
+    changes = _decider_changes(request, (base, head), git, head_files)
+    return replace(request, decider_changes=changes)
 
 
 def _decider_changes(
-    request: GateRequest, base: str, head: str, git: Git
+    request: GateRequest, commits: tuple[str, str], git: Git, head_files: HeadFiles
 ) -> tuple[DeciderChange, ...]:
     """What the pull request changes in settings, baseline and trusted keys: shown, not obeyed."""
     settings = request.settings
     deciders = (
-        (settings_changes, request.config_name),
-        (baseline_changes, settings.baseline.path),
-        (key_changes, settings.signing.trusted_keys),
+        (ReadingTask.SETTINGS_CHANGES, request.config_name),
+        (ReadingTask.BASELINE_CHANGES, settings.baseline.path),
+        (ReadingTask.KEY_CHANGES, settings.signing.trusted_keys),
     )
     found: list[DeciderChange] = []
-    for changes, name in deciders:
+    for task, name in deciders:
         path = request.repository_path(name)
-        found += changes(path, git.read_file(base, path), git.read_file(head, path))
+        before, after = (git.read_file(commit, path) for commit in commits)
+        found += head_files.changes(task, path, before, after)
     return tuple(found)

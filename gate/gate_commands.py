@@ -11,6 +11,7 @@ import typer
 
 from gate.action import Runner, github_comments, github_pull_request, run_action
 from gate.commit_status import github_status
+from gate.edges.clock import SystemClock
 from gate.edges.job_log import JobLog
 from gate.edges.secrets import FileSecrets
 from gate.entry import build_edges, run_and_deliver
@@ -84,6 +85,7 @@ def action_command() -> None:
         comments=github_comments,
         status=github_status,
         find=github_pull_request,
+        clock=SystemClock(),
         say=_say,
     )
     raise typer.Exit(int(run_action(runner)))

@@ -15,6 +15,7 @@ from gate.comparison.tolerances import tolerance_uses
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.errors import EvidenceError, RunError, SettingsError
 from gate.execution.plan import plan_base, plan_census, plan_gate, plan_record
+from gate.head_files import HeadFiles
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.census import CensusReport
 from gate.records.comparison import Comparison
@@ -224,14 +225,15 @@ def read_baselines(request: GateRequest, edges: Edges) -> Baselines:
     """
     if request.base_commit is None or not request.pull_request:
         return Baselines(trusted=_work_tree_baseline(request, edges), brought=None)
-    trusted = _baseline_at(request.base_commit, request, edges)
-    brought = _baseline_at(request.commit, request, edges) if request.commit else None
-    return Baselines(trusted=trusted, brought=None if brought == trusted else brought)
-
-
-def _baseline_at(commit: str, request: GateRequest, edges: Edges) -> Baseline | None:
     path = request.repository_path(request.settings.baseline.path)
-    return read_baseline(edges.git.read_file(commit, path), f"{path} at {commit[:12]}")
+    before = edges.git.read_file(request.base_commit, path)
+    after = edges.git.read_file(request.commit, path) if request.commit else None
+    trusted = read_baseline(before, f"{path} at {request.base_commit[:12]}")
+    if request.commit is None or after is None or after == before:
+        return Baselines(trusted=trusted, brought=None)
+    with HeadFiles(edges, request.top) as head_files:
+        brought = head_files.baseline(after, f"{path} at {request.commit[:12]}")
+    return Baselines(trusted=trusted, brought=None if brought == trusted else brought)
 
 
 def _work_tree_baseline(request: GateRequest, edges: Edges) -> Baseline | None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from gate.baseline.record import read_baseline
 from gate.checkpoint.hashing import available_threads
 from gate.codec.documents import read_document
 from gate.comparison.states import compare_states
@@ -38,13 +39,23 @@ from gate.records.reading import (
 )
 from gate.records.state_difference import StateDifference
 from gate.records.state_distance import MAX_DISTANCES, StateDistance, TensorDistance
+from gate.settings.changes import baseline_changes, key_changes, settings_changes
+from gate.settings.load import parse_settings
 
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
 MAX_OUTPUT_BYTES = 128 * 1024 * 1024
 MAX_DETAILS = 200
 # each holds stretches as float64: a machine with a hundred cores must not run out of address space
 COMPARING_THREADS = 8
+MAX_HEAD_BYTES = 16 * 1024 * 1024
 FILES = LocalFiles()
+HEAD_TASKS = {
+    ReadingTask.SETTINGS: settings_changes,
+    ReadingTask.BASELINE: baseline_changes,
+    ReadingTask.SETTINGS_CHANGES: settings_changes,
+    ReadingTask.BASELINE_CHANGES: baseline_changes,
+    ReadingTask.KEY_CHANGES: key_changes,
+}
 
 
 def main(path: str) -> None:
@@ -98,6 +109,8 @@ def _found(request: ReadingRequest) -> ReadingAnswer:
         )
     if request.task is ReadingTask.DISTANCE:
         return ReadingAnswer(distance=_distance(out, Path(request.against)))
+    if request.task in HEAD_TASKS:
+        return _of_head(request)
     if request.run is None or request.train is None:
         raise EvidenceError("the reading request names no run")
     evidence = collect_run(
@@ -110,6 +123,19 @@ def _found(request: ReadingRequest) -> ReadingAnswer:
         taken={name: Path(path) for name, path in request.taken.items()},
     )
     return ReadingAnswer(evidence=evidence)
+
+
+def _of_head(request: ReadingRequest) -> ReadingAnswer:
+    """A file that a pull request's head brings, beside the base's where the two are compared."""
+    before, after = (
+        FILES.read_bytes(Path(path), max_bytes=MAX_HEAD_BYTES) if path else None
+        for path in (request.against, request.out)
+    )
+    if request.task is ReadingTask.SETTINGS:
+        return ReadingAnswer(settings=parse_settings(after or b"", request.shown))
+    if request.task is ReadingTask.BASELINE:
+        return ReadingAnswer(baseline=read_baseline(after or b"", request.shown))
+    return ReadingAnswer(changes=HEAD_TASKS[request.task](request.shown, before, after))
 
 
 def _distance(first: Path, second: Path) -> StateDistance:

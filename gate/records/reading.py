@@ -7,11 +7,13 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from gate.records.baseline import Baseline
 from gate.records.census import Refusal
+from gate.records.deciders import DeciderChange
 from gate.records.document import Document
 from gate.records.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence
 from gate.records.runs import RunRecord
-from gate.records.settings import TrainSettings
+from gate.records.settings import GateSettings, TrainSettings
 from gate.records.state_distance import StateDistance
 
 REQUEST_SCHEMA: Final = "repro-gate.reading-request/1"
@@ -21,12 +23,21 @@ Text = Annotated[str, Field(max_length=MAX_TEXT)]
 
 
 class ReadingTask(StrEnum):
-    """What is to be read: a run, why a failed one failed, a kept state, or two, how far apart."""
+    """What is to be read.
+
+    A run, why a failed one failed, a kept state, or two, how far apart; of a pull request's head
+    its settings, its baseline, and what it changes in the files that decide.
+    """
 
     RUN = "run"
     REFUSALS = "refusals"
     STATE = "state"
     DISTANCE = "distance"
+    SETTINGS = "settings"
+    BASELINE = "baseline"
+    SETTINGS_CHANGES = "settings-changes"
+    BASELINE_CHANGES = "baseline-changes"
+    KEY_CHANGES = "key-changes"
 
 
 class ReadingRequest(Document):
@@ -35,7 +46,8 @@ class ReadingRequest(Document):
     `out` is the guest's folder, or the kept state's own path for the tasks `state` and `distance`;
     `against` is the other state of the latter. `tree` is the training's working directory, `output`
     the file with what it printed, `taken` the copies that are read in the place of the guest's
-    files of those names.
+    files of those names. For files of a head, `out` is the head's and `against` the base's, empty
+    where there is none, and `shown` the name for messages.
     """
 
     schema_version: Literal["repro-gate.reading-request/1"] = REQUEST_SCHEMA
@@ -43,6 +55,7 @@ class ReadingRequest(Document):
     out: str
     against: str = ""
     tree: str = ""
+    shown: str = Field(default="", max_length=MAX_TEXT)
     output: str = ""
     taken: dict[str, str] = Field(default_factory=dict)
     run: RunRecord | None = None
@@ -75,3 +88,6 @@ class ReadingAnswer(Document):
     leaves: tuple[ReadLeaf, ...] = ()
     not_finite: Annotated[tuple[str, ...], Field(max_length=MAX_NOT_FINITE)] = ()
     distance: StateDistance | None = None
+    settings: GateSettings | None = None
+    baseline: Baseline | None = None
+    changes: Annotated[tuple[DeciderChange, ...], Field(max_length=1000)] = ()

@@ -169,15 +169,24 @@ def _summary(series: MetricSeries) -> SeriesSummary:
 
 def error_verdict(request: GateRequest, commit: str, created_at: str, fault: GateError) -> Verdict:
     """The verdict when a fault kept the gate from looking: never a pass, never a divergence."""
+    return fault_verdict(commit, created_at, fault).model_copy(
+        update={
+            "next_steps": after_fault(fault, place_of(request)),
+            "base_commit": request.base_commit,
+            "settings_from": request.settings_from,
+            "decider_changes": request.decider_changes,
+        }
+    )
+
+
+def fault_verdict(commit: str, created_at: str, fault: GateError) -> Verdict:
+    """The same where not even the settings could be read, so that nothing more is known."""
     return Verdict(
         outcome=Outcome.ERROR,
         passes=False,
         cause=fault.message,
-        next_steps=after_fault(fault, place_of(request)),
         commit=commit,
-        base_commit=request.base_commit,
         created_at=created_at,
-        settings_from=request.settings_from,
         findings=(
             Finding(
                 code="fault",
@@ -187,5 +196,4 @@ def error_verdict(request: GateRequest, commit: str, created_at: str, fault: Gat
             ),
         ),
         fault_details=fault.details,
-        decider_changes=request.decider_changes,
     )

@@ -17,6 +17,7 @@ from runner_rules import commands
 from gate.action import Runner, github_comments, github_pull_request, run_action
 from gate.commit_status import github_status
 from gate.edges import account_lock
+from gate.edges.clock import SystemClock
 from gate.edges.console import QuietProgress
 from gate.edges.docker_api import connect_docker
 from gate.edges.engine import Engine
@@ -72,6 +73,7 @@ class Place:
             comments=github_comments,
             status=github_status,
             find=github_pull_request,
+            clock=SystemClock(),
             say=self.said.append,
         )
         return run_action(runner)

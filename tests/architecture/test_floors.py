@@ -31,6 +31,7 @@ FLOORS = {
     "delivery": 7,
     "saved_states": 7,
     "reader": 7,
+    "head_files": 7,
     "pipeline": 8,
     "measurement": 8,
     "told_runs": 8,

@@ -14,6 +14,7 @@ from played_training import Project
 
 from gate.action import Runner, github_comments, github_pull_request, run_action
 from gate.commit_status import github_status
+from gate.edges.clock import SystemClock
 from gate.edges.console import QuietProgress
 from gate.edges.files import LocalFiles
 from gate.edges.interrupts import Interrupts
@@ -86,6 +87,7 @@ class Scene:
             comments=github_comments,
             status=github_status,
             find=github_pull_request,
+            clock=SystemClock(),
             say=self.said.append,
         )
         return run_action(runner)
