@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import sys
 
-from .callers import unseen_by_warnings
 from .settings import PREFIX, VARIABLES
 
 TYPE_CHECKING = False
@@ -69,6 +68,8 @@ class Children:
 
     def watch_subprocess(self) -> None:
         """`subprocess` has been imported."""
+        from .callers import unseen_by_warnings
+
         kind = sys.modules["subprocess"].Popen
         plain = kind.__init__
 
@@ -76,7 +77,7 @@ class Children:
             self.look_at(lambda: _popen(args, rest, named))
             plain(process, args, *rest, **named)
 
-        kind.__init__ = _named_like(start, plain)
+        kind.__init__ = unseen_by_warnings(_named_like(start, plain))
 
     def watch_multiprocessing(self) -> None:
         """`multiprocessing.util` has been imported: the start of each worker that is not forked."""
@@ -166,7 +167,7 @@ def _named_like(function: Any, plain: Any) -> Any:
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(function, name, getattr(plain, name, None))
     function.__wrapped__ = plain
-    return unseen_by_warnings(function)
+    return function
 
 
 def _popen(args: Any, rest: tuple[Any, ...], named: Mapping[str, Any]) -> Command:

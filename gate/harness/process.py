@@ -75,7 +75,7 @@ def _on_backward(loss: torch.Tensor) -> None:
     if session is not None:
         with session.problems.noting("noting the loss"):
             session.recorder.note_backward(loss)
-        session.after_backward()
+        session.after_backward(loss)
 
 
 def _on_grad(loss: torch.Tensor) -> None:

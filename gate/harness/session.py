@@ -9,6 +9,7 @@ import sys
 import time
 from typing import Any, TypeVar
 
+import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
@@ -24,6 +25,7 @@ from . import (
 )
 from .gradients import write_gradients
 from .guard import Guard
+from .hand_updates import HandUpdates
 from .intact import replaced_parts
 from .observer import Observer
 from .operators import Operators
@@ -41,6 +43,9 @@ Kept = TypeVar("Kept")
 # takes, whose gradients may be accumulated over hundreds of passes or follow an inner loop.
 BACKWARDS = 2000
 BACKWARDS_OF_A_STEP = 100
+# an inner loop of a script's own, before its optimizer steps, is shorter than this
+UPDATES_BY_HAND = 20
+UPDATES_OF_A_STEP = 3
 
 
 class TrainingStopped(SystemExit):
@@ -87,6 +92,7 @@ class Session:
         self._finished = False
         self._stopped = False
         self._backwards = 0
+        self._by_hand = HandUpdates()
 
     def working_step(self) -> int:
         """The optimizer step that is being worked on, from 1."""
@@ -127,12 +133,19 @@ class Session:
                 self._stop()
             self.recorder.before(optimizer)
 
-    def after_backward(self) -> None:
-        """Raise `TrainingStopped` in a script that goes on and on without an optimizer."""
+    def after_backward(self, loss: torch.Tensor) -> None:
+        """Raise `TrainingStopped` in a script that goes on and on without an optimizer.
+
+        After few passes where it moves its weights by itself, and after many in any case.
+        """
         if self.recorder.optimizers:
             return
         self._backwards += 1
-        if self._backwards >= max(BACKWARDS, BACKWARDS_OF_A_STEP * self.settings.max_steps):
+        with self.problems.noting("looking for updates by hand"):
+            self._by_hand.note(loss)
+        steps = self.settings.max_steps
+        by_hand = self._by_hand.count >= max(UPDATES_BY_HAND, UPDATES_OF_A_STEP * steps)
+        if by_hand or self._backwards >= max(BACKWARDS, BACKWARDS_OF_A_STEP * steps):
             self._stopped = True
             raise TrainingStopped
 

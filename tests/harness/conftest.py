@@ -53,8 +53,8 @@ class Outcome:
     out: Path
 
     def names(self) -> list[str]:
-        """Kinds of the files in the output folder, without rank and process id."""
-        return sorted(path.name.split("-")[0] for path in self.out.iterdir())
+        """Kinds of the files of the protocol, without rank and process id; no markers."""
+        return sorted(path.name.split("-")[0] for path in self.out.glob("*-r*-*"))
 
     def path(self, kind: str) -> Path:
         """The only file of a kind."""
