@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +31,8 @@ from gate.options import AsJson
 from gate.program import FILES, MAX_DOCUMENT_BYTES
 from gate.records.attestation import Expected, TrustedKeys
 
+AGE = re.compile(r"(?P<number>[0-9]{1,5})(?P<unit>[dh])")
+AGE_UNITS = {"d": "days", "h": "hours"}
 keys_app = typer.Typer(
     help="Make signing keys.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
@@ -68,7 +72,17 @@ def generate_command(
     sys.stdout.write(f"key {entry.key_id}\nprivate: {secret}\npublic:  {trust}\n")
 
 
-def verify_command(
+def _age(text: str) -> timedelta:
+    """Days or hours; raises `SettingsError` for anything else."""
+    match = AGE.fullmatch(text)
+    if match is None:
+        raise SettingsError(
+            f"--max-age {text!r} is no age", hint="Give days or hours, for example 90d or 12h."
+        )
+    return timedelta(**{AGE_UNITS[match["unit"]]: int(match["number"])})
+
+
+def verify_command(  # noqa: PLR0913 - each parameter is an option of the command
     package: Annotated[Path, typer.Argument(help="The package.tar to verify.")],
     trusted_keys: Annotated[Path, typer.Option(help="Trust file from a place that you trust.")],
     commit: Annotated[str, typer.Option(help="Full hash of the commit that it must be about.")],
@@ -76,6 +90,9 @@ def verify_command(
         Path | None, typer.Option(help="Seal to check; default: all beside the package.")
     ] = None,
     repository: Annotated[str, typer.Option(help="owner/name that it must be about.")] = "",
+    max_age: Annotated[
+        str, typer.Option(help="Greatest age of the seal, by its own time: 90d, 12h.")
+    ] = "",
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -88,7 +105,8 @@ def verify_command(
     trusted = read_trusted_keys(
         FILES.read_bytes(trusted_keys, max_bytes=MAX_DOCUMENT_BYTES), str(trusted_keys)
     )
-    expected = Expected(commit=commit, repository=repository)
+    oldest = SystemClock().now() - _age(max_age) if max_age else None
+    expected = Expected(commit=commit, repository=repository, not_before=oldest)
     found = verify_package(package, find_seals(package, FILES, seal), trusted, expected, FILES)
     if as_json:
         facts = {name: getattr(found, name) for name in found.__slots__}

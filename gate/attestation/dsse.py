@@ -50,7 +50,7 @@ def verify(envelope: Envelope, trusted: TrustedKeys) -> TrustedKey:
     raise AttestationError(
         "no trusted key made this signature",
         hint="The seal was changed, or its key is not in the trust file; "
-        "compare key ids with `repro-gate keys list`.",
+        "compare the key ids below.",
         details=_key_lines(envelope, trusted),
     )
 

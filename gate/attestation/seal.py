@@ -88,6 +88,7 @@ def _properties(verdict: Verdict) -> tuple[Property, ...]:
         Property.TWO_RUNS_IDENTICAL: repeat is not None and repeat.numerically_equal,
         Property.METRICS_WITHIN_BASELINE: baseline is not None
         and verdict.outcome is not Outcome.BASELINE_CHANGE
+        and baseline.comparable
         and verdict.answers.baseline.good,
         Property.CHECKPOINT_MATCHES_BASELINE: baseline is not None
         and baseline.comparable

@@ -103,6 +103,12 @@ def read_statement(payload: bytes) -> StatementFacts:
     statement = read_record(
         Statement, payload, SOURCE, max_bytes=MAX_STATEMENT_BYTES, hint=OTHER_HINT
     )
+    found = statement.predicate.verifier.id
+    if found != VERIFIER_ID:
+        raise AttestationError(
+            f"{SOURCE} names the verifier {printable(found)!r}, only {VERIFIER_ID!r} is accepted",
+            hint=OTHER_HINT,
+        )
     return _facts(statement)
 
 

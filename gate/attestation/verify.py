@@ -55,6 +55,7 @@ def verify_package(
     _check_sums(archive)
     _check_verdict(archive, facts)
     _check_expected(facts, expected)
+    _check_key_at(key, facts)
     return VerifiedPackage(
         key_id=key.key_id,
         commit=facts.commit,
@@ -172,14 +173,42 @@ def _check_expected(facts: StatementFacts, expected: Expected) -> None:
     if expected.not_before is not None and made < expected.not_before:
         raise AttestationError(
             f"this package was made at {facts.created_at}, which is too long ago",
-            hint="Run the gate again, or allow a greater age.",
+            hint="Run the gate again, or allow a greater --max-age.",
+        )
+
+
+def _check_key_at(key: TrustedKey, facts: StatementFacts) -> None:
+    """A key that is retired counts for what it sealed before; the time is the signer's claim."""
+    if key.status is not KeyStatus.RETIRED or key.retired_at is None:
+        return
+    if datetime.fromisoformat(facts.created_at) > datetime.fromisoformat(key.retired_at):
+        raise AttestationError(
+            f"the signing key {key.key_id[:16]} was retired at {key.retired_at}, and this seal "
+            f"says that it was made at {facts.created_at}",
+            hint="Seal with an active key: run the gate again with the new one.",
         )
 
 
 def _notes(key: TrustedKey, facts: StatementFacts) -> tuple[str, ...]:
     notes = []
     if key.status is KeyStatus.RETIRED:
-        notes.append(f"The signing key {key.key_id[:16]} is retired: it signs nothing new.")
+        notes.append(
+            f"The signing key {key.key_id[:16]} is retired since {key.retired_at}: this seal says "
+            "that it is older, and nothing proves its time."
+        )
+    if _before(facts.created_at, key.added_at):
+        notes.append(
+            f"The seal is older than the trust file's entry for its key, which was added at "
+            f"{printable(key.added_at)}."
+        )
     if facts.isolation == "none":
         notes.append("The training ran under the gate's own account (isolation none).")
     return tuple(notes)
+
+
+def _before(made: str, added: str) -> bool:
+    """Whether a seal is older than its key's entry; a trust file may hold any text as a time."""
+    try:
+        return datetime.fromisoformat(made) < datetime.fromisoformat(added)
+    except (ValueError, TypeError):
+        return False

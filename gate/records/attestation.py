@@ -8,9 +8,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from gate.records.document import Document
+from gate.records.document import Document, Timestamp
 
 TRUST_SCHEMA: Final = "repro-gate.trusted-keys/1"
 
@@ -26,7 +26,8 @@ class KeyStatus(StrEnum):
 class TrustedKey(Document):
     """A public key, named by the SHA-256 of its DER SubjectPublicKeyInfo.
 
-    `raw_bytes` is that DER in base64. The algorithm comes from here, never from an envelope.
+    `raw_bytes` is that DER in base64. The algorithm comes from here, never from an envelope. A
+    retired key says since when (`retired_at`): what it sealed until then still counts.
     """
 
     key_id: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -34,7 +35,15 @@ class TrustedKey(Document):
     key_details: Literal["PKIX_ECDSA_P256_SHA_256"]
     status: KeyStatus = KeyStatus.ACTIVE
     added_at: str = Field(max_length=40)
+    retired_at: Timestamp | None = None
     comment: str = Field(default="", max_length=200)
+
+    @model_validator(mode="after")
+    def _retired_since(self) -> TrustedKey:
+        if self.status is KeyStatus.RETIRED and self.retired_at is None:
+            message = "a retired key needs retired_at, the time from which its seals do not count"
+            raise ValueError(message)
+        return self
 
 
 class TrustedKeys(Document):

@@ -89,6 +89,10 @@ def test_facts_that_cannot_be_said_are_refused(
 
 Change = Callable[[dict[str, Any]], object]
 REFUSED: dict[str, tuple[Change, str]] = {
+    "another verifier": (
+        lambda value: value["predicate"]["verifier"].update(id="urn:evil"),
+        "names the verifier 'urn:evil', only 'urn:repro-gate:verifier:v1' is accepted",
+    ),
     "v0.1 statement": (
         lambda value: value.update(_type="https://in-toto.io/Statement/v0.1"),
         "has _type 'https://in-toto.io/Statement/v0.1', only 'https://in-toto.io/Statement/v1'",

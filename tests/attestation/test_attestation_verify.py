@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,13 +26,14 @@ from attestation_cases import (
 
 from gate.attestation.dsse import PAYLOAD_TYPE
 from gate.attestation.envelope import read_envelope
+from gate.attestation.keys import read_trusted_keys
 from gate.attestation.package import pack
 from gate.attestation.statement import write_statement
 from gate.attestation.ustar import header, padding, sums_text
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import AttestationError, StorageError
-from gate.records.attestation import Expected, KeyStatus, PackageMember, SealFile
+from gate.records.attestation import Expected, KeyStatus, PackageMember, SealFile, TrustedKeys
 from gate.records.verdict import Outcome
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -80,7 +82,10 @@ def test_reader_is_told_what_weakens_the_seal(sealed: Sealed) -> None:
     notes = sealed.verified(trusted=trust_of(KeyStatus.RETIRED)).notes
     key_id = trust_of().keys[0].key_id[:16]
     assert notes == (
-        f"The signing key {key_id} is retired: it signs nothing new.",
+        (
+            f"The signing key {key_id} is retired since 2027-01-01T00:00:00+00:00: this seal says "
+            "that it is older, and nothing proves its time."
+        ),
         "The training ran under the gate's own account (isolation none).",
     )
 
@@ -232,3 +237,25 @@ def test_signed_text_that_is_no_statement_is_refused(sealed: Sealed) -> None:
         "the signed statement: nested deeper than 32 levels"
     )
     assert _refusal(sealed, seals=signed(b"null")) == "the signed statement: not a JSON object"
+
+
+def test_a_seal_that_is_younger_than_its_keys_retirement_is_refused(sealed: Sealed) -> None:
+    trusted = trust_of(KeyStatus.RETIRED, retired_at="2026-01-01T00:00:00+00:00")
+    assert _refusal(sealed, trusted=trusted) == (
+        f"the signing key {trusted.keys[0].key_id[:16]} was retired at 2026-01-01T00:00:00+00:00, "
+        "and this seal says that it was made at 2026-01-31T12:00:00Z"
+    )
+
+
+def test_a_retired_key_without_a_date_is_no_trust_file() -> None:
+    key = trust_of().keys[0].model_dump() | {"status": "retired"}
+    data = json.dumps({"schema_version": "repro-gate.trusted-keys/1", "keys": [key]}).encode()
+    with pytest.raises(AttestationError) as caught:
+        read_trusted_keys(data, "trusted-keys.json")
+    assert "a retired key needs retired_at" in caught.value.details[0]
+
+
+def test_a_seal_older_than_the_entry_of_its_key_is_told(sealed: Sealed) -> None:
+    key = trust_of().keys[0].model_copy(update={"added_at": "2027-01-01T00:00:00+00:00"})
+    notes = sealed.verified(trusted=TrustedKeys(keys=(key,))).notes
+    assert notes[0].startswith("The seal is older than the trust file's entry for its key")

@@ -28,7 +28,7 @@ from gate.records.attestation import (
 )
 from gate.records.comparison import Comparison, TensorChange, TensorDelta
 from gate.records.statement import StatementFacts
-from gate.records.verdict import Outcome, Verdict
+from gate.records.verdict import Answer, Answers, Outcome, Verdict
 
 FILES = LocalFiles()
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -67,10 +67,13 @@ def other_key() -> PrivateKey:
     return generate_private_key()
 
 
-def trust_of(status: KeyStatus = KeyStatus.ACTIVE) -> TrustedKeys:
+def trust_of(
+    status: KeyStatus = KeyStatus.ACTIVE, *, retired_at: str = "2027-01-01T00:00:00+00:00"
+) -> TrustedKeys:
     """A trust file with the gate's key alone."""
     key = trusted_key(gate_key().public_key(), added_at=CREATED_AT)
-    return TrustedKeys(keys=(key.model_copy(update={"status": status}),))
+    since = retired_at if status is KeyStatus.RETIRED else None
+    return TrustedKeys(keys=(key.model_copy(update={"status": status, "retired_at": since}),))
 
 
 def verdict_of(**changes: object) -> Verdict:
@@ -83,6 +86,7 @@ def verdict_of(**changes: object) -> Verdict:
         created_at=CREATED_AT,
         repeat=EQUAL,
         baseline=EQUAL,
+        answers=Answers(repeat=Answer.EQUAL, baseline=Answer.EQUAL),
         checkpoint_root="c" * 64,
         snapshot_digest="d" * 64,
         settings_digest="e" * 64,
