@@ -6,15 +6,34 @@ example=${1:?usage: demo.sh EXAMPLE OUT}
 out=${2:?usage: demo.sh EXAMPLE OUT}
 cd "$(dirname "$0")/.."
 
+# A commit on no branch: HEAD with the learning rate that the drifting example's baseline remembers.
+commit_before_the_drift() {
+    local script=examples/drifts/train.py index blob tree
+    index=$(mktemp -u)
+    blob=$(git show "HEAD:$script" | sed 's/^LEARNING_RATE = 0.11 .*/LEARNING_RATE = 0.10/' \
+        | git hash-object -w --stdin)
+    if [ "$blob" = "$(git rev-parse "HEAD:$script")" ]; then
+        echo "error: $script has no LEARNING_RATE = 0.11 to take back" >&2
+        return 1
+    fi
+    GIT_INDEX_FILE=$index git read-tree HEAD
+    GIT_INDEX_FILE=$index git update-index --cacheinfo "100644,$blob,$script"
+    tree=$(GIT_INDEX_FILE=$index git write-tree)
+    rm -f "$index"
+    git -c user.name=demo -c user.email=demo@invalid commit-tree "$tree" -p HEAD -m "Before the drift"
+}
+
 mkdir -p "$out"
 if [ ! -s "$out/keys/signing-key.pem" ]; then
     repro-gate keys generate --out "$out/keys" --allow-plain --comment "throw-away key of make demo"
 fi
 
-# --base is used only where the environment is not the baseline's: then the commit runs twice more
-# on this machine, and that decides.  --allow-dirty lets a developer try it in the middle of work.
+# --base counts only where the environment is not the baseline's: then that commit runs twice more on
+# this machine.  --allow-dirty lets a developer try it in the middle of work.
+base=HEAD
+[ "$example" != drifts ] || base=$(commit_before_the_drift)
 status=0
-repro-gate gate --config "examples/$example/repro-gate.yml" --out "$out" --base HEAD --allow-dirty \
+repro-gate gate --config "examples/$example/repro-gate.yml" --out "$out" --base "$base" --allow-dirty \
     --signing-key "$out/keys/signing-key.pem" --allow-plain-key \
     --trusted-keys "$out/keys/trusted-keys.json" || status=$?
 

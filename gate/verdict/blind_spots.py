@@ -10,16 +10,25 @@ from gate.records.verdict import Finding, Severity
 SHOWN = 5
 # what a gate should at least catch: a change of one percent
 BLIND_SHARE = 0.01
+# counted metrics such as an accuracy move in steps; beyond this nothing excuses it
+WIDE_SHARE = 0.05
 EMPTY = {"train.metrics.file": "the script wrote no number there"}
 
 
 def tolerances(uses: tuple[ToleranceUse, ...], run: RunEvidence) -> tuple[Finding, ...]:
     """Does each tolerance decide something, and would it catch what a gate is for?"""
     metrics = tuple(series.name for series in run.metrics)
-    return tuple(finding for use in uses for finding in _tolerance(use, metrics))
+    blind = {name for use in uses if _is_blind(use, BLIND_SHARE) for name in use.metrics}
+    sharp = bool(set(metrics) - blind)
+    return tuple(finding for use in uses for finding in _tolerance(use, metrics, sharp=sharp))
 
 
-def _tolerance(use: ToleranceUse, metrics: tuple[str, ...]) -> tuple[Finding, ...]:
+def _is_blind(use: ToleranceUse, share: float) -> bool:
+    return use.least_share is not None and use.least_share >= share
+
+
+def _tolerance(use: ToleranceUse, metrics: tuple[str, ...], *, sharp: bool) -> tuple[Finding, ...]:
+    """`sharp` says that another metric would catch what this tolerance lets through."""
     if not use.metrics:
         rest = ", ..." if len(metrics) > SHOWN else ""
         why = (
@@ -38,11 +47,12 @@ def _tolerance(use: ToleranceUse, metrics: tuple[str, ...]) -> tuple[Finding, ..
         )
     if use.least_share is None or use.least_share < BLIND_SHARE:
         return ()
+    minor = sharp and not _is_blind(use, WIDE_SHARE)
     names = ", ".join(use.metrics[:SHOWN])
     return (
         Finding(
             code="tolerance-wide",
-            severity=Severity.WARNING,
+            severity=Severity.NOTICE if minor else Severity.WARNING,
             message=f"compare.tolerances: {use.pattern} lets {names} "
             f"move by {_percent(use.least_share)} at every step that it judges: a regression of "
             "1 % passes unseen",
