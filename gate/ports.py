@@ -154,6 +154,10 @@ class Git(Protocol):
         """What is new and not ignored; a folder of it stands there once, with a slash behind."""
         ...
 
+    def ignored(self) -> tuple[str, ...]:
+        """What lies in the work tree and is ignored, in the same form."""
+        ...
+
     def read_file(self, commit: str, path: str) -> bytes | None:
         """A file of a commit, or None when it has none there."""
         ...

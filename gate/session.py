@@ -18,6 +18,7 @@ from gate.evidence.fresh_process import FreshReader
 from gate.evidence.taking import TakenFile
 from gate.evidence.tampering import refuse_tampering
 from gate.execution.launch import Launcher, run_folders
+from gate.execution.missing_file import LeftOut, with_missing_file
 from gate.ports import Clock, Files, Git, Processes, Progress
 from gate.records.census import Refusal
 from gate.records.evidence import EvidenceSet, KeptFile, RunEvidence, StatesApart
@@ -85,6 +86,7 @@ class Session:
         ends.callback(edges.files.remove_tree, self._work)
         edges.files.fresh_folder(self._work)
         self._export_all()
+        self._left_out = LeftOut(ignored=edges.git.ignored(), untracked=edges.git.untracked())
         self.isolation = edges.isolate(settings, (self._work,))
         edges.progress.step(self.isolation.announced)
         # a sibling has nothing mounted but its run
@@ -138,7 +140,8 @@ class Session:
             try:
                 record, result = self._launcher.run(planned, snapshot, folders)
             except RunError as fault:
-                raise explained(fault, self._refusals(folders)) from fault
+                told = with_missing_file(fault, folders.tree, snapshot, self._left_out)
+                raise explained(told, self._refusals(folders)) from fault
         self.edges.clean_up(self.isolation)
         taken = taking.take_files(files, folders.out, folders.taken, taking.kinds_of(planned))
         tree = folders.tree / snapshot.workdir

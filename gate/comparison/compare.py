@@ -26,6 +26,7 @@ from gate.records.evidence import (
 from gate.records.settings import ComparisonSettings
 
 ABSENT = "none"
+PACKAGES = "packages"
 SHOWN_DIGITS = 16
 
 
@@ -193,7 +194,31 @@ def compare_environments(
             expected=expected.parts.get(name, ABSENT),
             observed=observed.parts.get(name, ABSENT),
             comparable=name in comparable,
+            details=moved_packages(expected.packages, observed.packages)
+            if name == PACKAGES
+            else (),
         )
         for name in names
         if expected.parts.get(name, ABSENT) != observed.parts.get(name, ABSENT)
     )
+
+
+def moved_packages(expected: tuple[str, ...], observed: tuple[str, ...]) -> tuple[str, ...]:
+    """What came, went or changed its version, by name; nothing where one side has no list."""
+    if not expected or not observed:
+        return ()
+    left, right = _versions(set(expected) - set(observed)), _versions(set(observed) - set(expected))
+    return tuple(_moved(name, left, right) for name in sorted(left.keys() | right.keys()))
+
+
+def _moved(name: str, before: dict[str, str], after: dict[str, str]) -> str:
+    if name not in after:
+        return f"{name} {before[name]} went"
+    if name not in before:
+        return f"{name} {after[name]} came"
+    return f"{name} {before[name]} became {after[name]}"
+
+
+def _versions(lines: set[str]) -> dict[str, str]:
+    found = (line.partition("==") for line in sorted(lines))
+    return {name: version for name, _, version in found}

@@ -105,6 +105,12 @@ class GitRepository:
         )
         return tuple(sorted(os.fsdecode(row) for row in listing.split(b"\0") if row))
 
+    def ignored(self) -> tuple[str, ...]:
+        """What lies in the work tree and is ignored, in the same form."""
+        options = ("-z", "--others", "--ignored", "--exclude-standard", "--directory")
+        listing = self._git.output("ls-files", *options)
+        return tuple(sorted(os.fsdecode(row) for row in listing.split(b"\0") if row))
+
     def ignores(self, path: str) -> bool:
         """Whether git leaves out what lies at a path of the work tree, or some of a folder."""
         options = ("-z", "--others", "--ignored", "--exclude-standard", "--directory")

@@ -81,7 +81,10 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         timings=step_timings(ranks[0]),
         checkpoint=manifest(leaf for state in states for leaf in state.leaves),
         not_finite=_not_finite(states),
-        environment=Environment(parts=ranks[0].summary.environment),
+        environment=Environment(
+            parts=ranks[0].summary.environment,
+            packages=tuple(plain_text(line)[:200] for line in ranks[0].summary.packages),
+        ),
         processes=processes,
         peak_memory_bytes=max(rank.summary.peak_memory_bytes for rank in ranks),
         device_memory_bytes=max(rank.summary.device_memory_bytes for rank in ranks),

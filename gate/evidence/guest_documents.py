@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from gate.records.document import Document
-from gate.records.evidence import FloatType, MeasuredSeconds
+from gate.records.evidence import MAX_PACKAGES, FloatType, MeasuredSeconds
 
 MAX_STEP = 2**53
 Text = Annotated[str, Field(max_length=4000)]
@@ -17,6 +17,7 @@ TextMap = Annotated[dict[str, Text], Field(max_length=1000)]
 Problems = Annotated[tuple[Text, ...], Field(max_length=1000)]
 Count = Annotated[int, Field(ge=0, le=2**63)]
 MAX_STREAMS = 32
+PackageText = Annotated[str, Field(max_length=200)]
 MAX_STRIDE = 2**20
 Digest = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9._/+-]{1,40}:[0-9a-f]{1,80}$")]
 StreamName = Annotated[str, Field(pattern=r"^[a-z0-9]{1,20}(\.[a-z0-9]{1,20})?$")]
@@ -129,6 +130,7 @@ class Summary(Document):
     steps: Count
     stopped_by: Literal["max_steps", "script"]
     environment: TextMap
+    packages: Annotated[tuple[PackageText, ...], Field(max_length=MAX_PACKAGES)] = ()
     peak_memory_bytes: Count
     device_memory_bytes: Count
     strides: dict[StrideGroup, Stride] = Field(default_factory=dict)

@@ -28,6 +28,20 @@ def guest_series(
         if line.loss is not None:
             name = f"guest.loss.{line.optimizer}" if line.optimizer else "guest.loss"
             collector.add(name, line.step, line.loss.value, dtype=line.loss.dtype)
+    losses, own = collector.series(), _logged_series(logged)
+    twice = {series.name for series in losses} & {series.name for series in own}
+    if twice:
+        raise EvidenceError(
+            f"the script logged a metric by the name of a loss that the guest records: "
+            f"{short_text(min(twice))}",
+            hint="Give it another name.",
+        )
+    return (*losses, *own)
+
+
+def _logged_series(logged: Iterable[MetricLine]) -> tuple[MetricSeries, ...]:
+    """What the script handed to the guest: exact, at steps that the script counts."""
+    collector = SeriesCollector(MetricSource.LOGGED, "the guest's record")
     for metric in logged:
         collector.add(f"guest.{metric.name}", metric.step, metric.value, dtype=metric.dtype)
     return collector.series()

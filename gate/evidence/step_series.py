@@ -8,34 +8,42 @@ from gate.evidence.guest_documents import ExactNumber, StepLine
 from gate.evidence.series import SeriesCollector
 from gate.records.evidence import FloatType, MetricSeries, MetricSource
 
+# of all optimizers together; what further passes do shows in the loss, the last one, and after it
+MAX_PASS_SERIES = 200
+
 
 def step_series(lines: Sequence[StepLine]) -> tuple[MetricSeries, ...]:
-    """`guest.losses` and `guest.skipped`, with `.<i>` for further optimizers, where they apply.
+    """`guest.loss.pass<n>` and `guest.skipped`, with `.<i>` before for further optimizers.
 
-    `guest.losses` is there when a step had several backward passes (accumulated gradients, the
-    closures of LBFGS, two losses of a GAN): each scalar in its order, counted from 1 over the run,
-    of which `guest.loss` is the last in each step. `guest.skipped` is 1.0 for a step that a
-    gradient scaler skipped and 0.0 for one that it let through.
+    The first is there when a step had several backward passes (accumulated gradients, the closures
+    of LBFGS, two losses of a GAN): the scalar of the n-th pass at each optimizer step, of which
+    `guest.loss` is the last. Steps are optimizer steps in every series that the guest makes, so
+    that all of them and the fingerprints have one numbering. `guest.skipped` is 1.0 for a step that
+    a gradient scaler skipped and 0.0 for one that it let through.
     """
     collector = SeriesCollector(MetricSource.GUEST, "the guest's record")
+    passes_left = MAX_PASS_SERIES
     for number in sorted({line.optimizer for line in lines}):
         own = [line for line in lines if line.optimizer == number]
         suffix = f".{number}" if number else ""
-        if any(len(line.losses) > 1 for line in own):
-            _add_losses(collector, f"guest.losses{suffix}", own)
+        most = max(len(line.losses) for line in own)
+        if most > 1:
+            for place in range(min(most, passes_left)):
+                _add_pass(collector, f"guest.loss{suffix}.pass{place + 1}", own, place)
+            passes_left -= min(most, passes_left)
         for line in own:
             if line.skipped is not None:
                 collector.add(f"guest.skipped{suffix}", line.step, float(line.skipped))
     return collector.series()
 
 
-def _add_losses(collector: SeriesCollector, name: str, lines: Sequence[StepLine]) -> None:
-    """Losses of several types become float64, which holds each of them exactly."""
-    losses = [loss for line in lines for loss in line.losses]
-    dtype = _common_type([loss for loss in losses if loss is not None])
-    for ordinal, loss in enumerate(losses, start=1):
+def _add_pass(collector: SeriesCollector, name: str, lines: Sequence[StepLine], place: int) -> None:
+    """One pass of each step; losses of several types become float64, which holds all exactly."""
+    found = {line.step: line.losses[place] for line in lines if len(line.losses) > place}
+    dtype = _common_type([loss for loss in found.values() if loss is not None])
+    for step, loss in found.items():
         if loss is not None:
-            collector.add(name, ordinal, loss.value, dtype=dtype)
+            collector.add(name, step, loss.value, dtype=dtype)
 
 
 def _common_type(losses: Sequence[ExactNumber]) -> FloatType:

@@ -41,7 +41,8 @@ CONNECTION_SIGNS = (
 # with a path behind it, as Python tells them
 WRITING_SIGNS = (b"Read-only file system: '", b"Permission denied: '")
 SHOWN_WIDTH = 300
-HINT = "Run the same command by hand in a clean checkout; its last lines are above."
+HINT = "Run the same command by hand in a clean checkout; its last lines stand in the details."
+EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b(?:: .*)?\Z")
 SIGNAL_HINTS = {
     -signal.SIGBUS: "Often too little shared memory for DataLoader workers: raise the container's "
     "--shm-size, or use num_workers=0 for the smoke training.",
@@ -166,16 +167,23 @@ def install_guest(files: Files, target: Path) -> None:
 def _refuse_failure(label: str, result: ProcessResult, request: ProcessRequest) -> None:
     if result.timed_out:
         raise RunError(
-            f"run {label}: no end after {request.timeout_seconds:g} s (train.timeout_seconds)",
+            f"run {label}: timed out after {request.timeout_seconds:g} s (train.timeout_seconds)",
             hint="Lower train.max_steps or raise train.timeout_seconds.",
             details=last_lines(result.output),
         )
     if result.exit_code != 0:
         raise RunError(
-            f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result)}",
+            f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result)}"
+            f"{_exception(result.output)}",
             hint=_failure_hint(result, request),
             details=last_lines(result.output),
         )
+
+
+def _exception(output: bytes) -> str:
+    """The last exception that a training told, to be put behind how it ended."""
+    found = [line for line in last_lines(output) if EXCEPTION.match(line)]
+    return f": {found[-1]}" if found else ""
 
 
 def _how_it_ended(result: ProcessResult) -> str:

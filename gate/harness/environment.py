@@ -19,6 +19,7 @@ from .output import Problems
 
 NONE: Final = "none"
 MAX_PART_LENGTH = 200
+MAX_PACKAGES = 5000
 
 
 def parts(problems: Problems) -> dict[str, str]:
@@ -95,10 +96,20 @@ def _world_size() -> str:
     return os.environ.get("WORLD_SIZE", "1")
 
 
+def packages(problems: Problems) -> list[str]:
+    """The sorted, distinct `name==version` of every distribution that can be imported."""
+    with problems.noting("reading the environment's packages"):
+        return [line[:MAX_PART_LENGTH] for line in _distributions()[:MAX_PACKAGES]]
+    return []
+
+
+def _distributions() -> list[str]:
+    return sorted({f"{found.metadata['Name']}=={found.version}" for found in distributions()})
+
+
 def _packages() -> str:
-    """SHA-256 over the sorted, distinct `name==version` lines, each ended by a newline."""
-    lines = {f"{found.metadata['Name']}=={found.version}\n" for found in distributions()}
-    return hashlib.sha256("".join(sorted(lines)).encode("utf-8")).hexdigest()
+    """SHA-256 over these lines, each ended by a newline."""
+    return hashlib.sha256("".join(f"{line}\n" for line in _distributions()).encode()).hexdigest()
 
 
 _READERS: Final[dict[str, Callable[[], str]]] = {

@@ -246,6 +246,7 @@ class Session:
             "steps": self.recorder.steps,
             "stopped_by": stopped_by,
             "environment": environment.parts(self.problems),
+            "packages": environment.packages(self.problems),
             "peak_memory_bytes": memory.peak_bytes(),
             "device_memory_bytes": cuda.peak_bytes(),
             "strides": self.schedule.strides,

@@ -82,12 +82,13 @@ class TensorDelta(Document):
 
 
 class EnvironmentChange(Document):
-    """One part of the environment that moved."""
+    """One part of the environment that moved; `details` names what of it, where that is known."""
 
     part: str
     expected: str
     observed: str
     comparable: bool
+    details: tuple[str, ...] = ()
 
 
 class StreamDifference(Document):

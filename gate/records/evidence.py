@@ -26,6 +26,7 @@ EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
 # numbers that a float can hold: evidence may come from another job
 MAX_BYTES = 2**63
 MAX_NOT_FINITE = 1000
+MAX_PACKAGES = 5000
 # thirty years: of such steps, as many as a run may have have a finite sum, and a finite ratio
 MAX_SECONDS = 1e9
 MAX_SUMMED_SECONDS = 1e18
@@ -75,6 +76,7 @@ class MetricSource(StrEnum):
     """Who says so: all are exact but printed text, which is rounded by whoever printed it."""
 
     GUEST = "guest"
+    LOGGED = "logged"
     FILE = "file"
     TENSORBOARD = "tensorboard"
     STDOUT = "stdout"
@@ -185,9 +187,15 @@ class NotFiniteTensor(Document):
 
 
 class Environment(Document):
-    """Named parts of the machine and software that a result depends on, as observed inside."""
+    """Named parts of the machine and software that a result depends on, as observed inside.
+
+    The part `packages` is a digest; `packages` lists what it is of, each as `name==version`.
+    """
 
     parts: dict[str, str]
+    packages: Annotated[
+        tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=MAX_PACKAGES)
+    ] = ()
 
 
 class GuestProcess(Document):

@@ -115,10 +115,13 @@ def environment_changes(comparison: Comparison | None, limits: Limits) -> Sectio
             Cell(short_if_digest(change.expected), code=True),
             Cell(short_if_digest(change.observed), code=True),
             Cell("yes" if change.comparable else "no"),
+            Cell("; ".join(change.details)),
         )
         for change in comparison.environment
     )
-    table: Table = table_of(("Part", "Baseline", "Here", "May differ"), rows, limits.rows)
+    table: Table = table_of(
+        ("Part", "Baseline", "Here", "May differ", "What of it"), rows, limits.rows
+    )
     return Section(
         title=f"Environment: parts that moved ({table.total:,})", table=table, leading=True
     )

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from gate.records.verdict import NextStep
+if TYPE_CHECKING:  # `repro-gate diff` uses this page too, and pydantic is slow to import
+    from gate.records.verdict import NextStep
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

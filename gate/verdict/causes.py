@@ -130,6 +130,16 @@ def worst(comparison: Comparison) -> str:
     return f": {one.metric} is off by {(one.relative or 0.0) * 100:.3g} % at step {one.step}"
 
 
+def moved_parts(baseline: Comparison) -> str:
+    """The parts that moved, the first package of many by its name."""
+    return ", ".join(
+        f"{change.part}: {change.details[0]}{' and more' if len(change.details) > 1 else ''}"
+        if change.details
+        else change.part
+        for change in baseline.environment
+    )
+
+
 def software_moved(baseline: Comparison, moved: str) -> str:
     """Why a base run in the same new packages does not excuse what they moved."""
     return (

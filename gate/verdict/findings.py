@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from gate.records.baseline import BaselineEntry
 from gate.records.children import started_without
-from gate.records.comparison import Comparison
+from gate.records.comparison import Comparison, EnvironmentChange
 from gate.records.evidence import EvidenceSet, MetricSource, RunEvidence
 from gate.records.runs import Isolation
 from gate.records.settings import IsolationMode
 from gate.records.verdict import BaselineFacts, Finding, Severity
 
 SHOWN_FILES = 5
+SHOWN_PACKAGES = 6
 
 MAX_WEAKER = 5
 WITHOUT_ANY = "what it keeps deterministic is not kept so there"
@@ -82,10 +83,19 @@ def environment_moved(baseline: Comparison | None) -> tuple[Finding, ...]:
         Finding(
             code="environment-moved",
             severity=Severity.NOTICE if change.comparable else Severity.WARNING,
-            message=f"{change.part}: {change.expected} became {change.observed}",
+            message=_moved(change),
         )
         for change in changes
     )
+
+
+def _moved(change: EnvironmentChange) -> str:
+    """What moved, by name where that is known: nobody can act on two digests."""
+    if not change.details:
+        return f"{change.part}: {change.expected} became {change.observed}"
+    rest = len(change.details) - SHOWN_PACKAGES
+    more = f", and {rest} more" if rest > 0 else ""
+    return f"{change.part}: {', '.join(change.details[:SHOWN_PACKAGES])}{more}"
 
 
 def stale_baseline(facts: BaselineFacts | None) -> tuple[Finding, ...]:

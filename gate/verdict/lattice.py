@@ -125,8 +125,7 @@ def _error(facts: Facts) -> str:
     if missed:
         return f"the canary failed: not caught: {', '.join(missed)}"
     if facts.repeat.numerically_equal and facts.repeat.environment:
-        part = facts.repeat.environment[0].part
-        return f"the environment moved while the gate ran: {part}"
+        return f"the environment moved while the gate ran: {causes.moved_parts(facts.repeat)}"
     return ""
 
 
@@ -159,7 +158,7 @@ def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
     It cannot where software moved that a pull request may bring: the base ran with the same new
     packages here, so that it agrees with the head says nothing of what they did.
     """
-    moved = ", ".join(change.part for change in baseline.environment)
+    moved = causes.moved_parts(baseline)
     base = facts.base_run
     if base is None:
         return _environment_drift(

@@ -52,7 +52,9 @@ def test_the_isolation_is_the_base_commits(scene: Scene) -> None:
     scene.project.write("repro-gate.yml", SETTINGS.replace("mode: none", "network: true"))
     scene.project.commit()
     assert scene.run() == ExitCode.FAIL
-    (asked,) = scene.asked
+    # the process that reads what the pull request brings is isolated as well as can be, plainly
+    reading, asked = scene.asked
+    assert reading == IsolationSettings()
     assert asked == IsolationSettings(mode=IsolationMode.UID, minimum=IsolationMode.UID)
     for row in (
         "| `isolation.mode` | `uid` | `auto` |",

@@ -44,9 +44,7 @@ def test_outputs_and_summary_reach_the_runners_files(scene: Scene) -> None:
 def test_what_a_reader_is_told_names_no_path_of_the_runner(scene: Scene) -> None:
     scene.run()
     out = scene.project.path / "repro-gate-out"
-    assert "repro-gate baseline accept --config repro-gate.yml --out repro-gate-out --reason" in (
-        scene.comment
-    )
+    assert "download proposed-baseline.json from this run's artifacts" in scene.comment
     assert "package `repro-gate-out/package.tar`" in scene.comment
     names = ("comment.md", "summary.md", "report.html", "verdict.json")
     assert not [name for name in names if str(scene.project.path) in (out / name).read_text()]
@@ -151,7 +149,7 @@ def test_a_settings_file_must_exist_somewhere(scene: Scene) -> None:
 
 def test_a_push_may_name_a_base_for_a_moved_environment(scene: Scene) -> None:
     scene.with_baseline()
-    scene.project.play(environment={"torch": "9"}, losses=["2.5", "2.25", "2.0"])
+    scene.project.play(environment={"driver": "9"}, losses=["2.5", "2.25", "2.0"])
     code = scene.run({"GITHUB_EVENT_NAME": "push", "INPUT_BASE": "HEAD"})
     assert code == ExitCode.PASS
 

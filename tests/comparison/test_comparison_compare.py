@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gate.comparison.canary import run_canary
 from gate.comparison.compare import compare_results, compare_steps
 from gate.records.comparison import Comparison, StepFaultKind, TensorChange
-from gate.records.evidence import CheckpointManifest, RunEvidence, StepDigest
+from gate.records.evidence import CheckpointManifest, Environment, RunEvidence, StepDigest
 
 COMPARE = settings_of().compare
 VALUES = st.lists(st.floats(allow_nan=False), min_size=1, max_size=5).map(tuple)
@@ -119,3 +119,21 @@ def test_the_canary_catches_every_planted_fault(values: tuple[float, ...]) -> No
 
 def test_the_canary_plants_six_probes() -> None:
     assert len(run_canary(evidence_of(), COMPARE)) == 6
+
+
+def test_packages_that_moved_are_named() -> None:
+    before, after = (
+        evidence_of(parts={**PARTS, "packages": digest * 64}).model_copy(
+            update={
+                "environment": Environment(
+                    parts={**PARTS, "packages": digest * 64}, packages=packages
+                )
+            }
+        )
+        for digest, packages in (
+            ("a", ("gone==1", "numpy==2.4.5", "same==1")),
+            ("b", ("new==3", "numpy==2.4.6", "same==1")),
+        )
+    )
+    (change,) = _compare(before, after).environment
+    assert change.details == ("gone 1 went", "new 3 came", "numpy 2.4.5 became 2.4.6")

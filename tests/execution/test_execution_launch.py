@@ -128,7 +128,7 @@ def test_the_process_gets_its_environment_and_nothing_else(tmp_path: Path) -> No
             "An operator has no deterministic form",
         ),
         (Played(1, b"No module named 'torch'"), "exited with 1", "lacks a package"),
-        (Played(0, timed_out=True), "no end after 1800 s", "Lower train.max_steps"),
+        (Played(0, timed_out=True), "timed out after 1800 s", "Lower train.max_steps"),
     ],
 )
 def test_a_run_that_ends_badly_says_how_and_what_to_do(

@@ -90,7 +90,7 @@ while True: time.sleep(60)
         modes=EVERYWHERE,
         train=", timeout_seconds: 2",
         outcome=Outcome.ERROR,
-        cause=r"no end after 2 s \(train\.timeout_seconds\)",
+        cause=r"timed out after 2 s \(train\.timeout_seconds\)",
     ),
     Attempt(
         name="output-held-open",

@@ -206,7 +206,7 @@ def _deep(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (_drop_last, "the evidence holds the runs 'strict-1, default-1, strict-2'"),
+        (_drop_last, "the evidence holds the runs 'strict-1, default-1, default-2'"),
         (_swap_state, f"{STATE}: is not the file that set.json lists"),
         (_link_state, f"{STATE} cannot be read"),
         (_deep, "manifest.json: nested deeper"),

@@ -18,10 +18,10 @@ REFERENCE = re.compile(
     r"|\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b",
     re.IGNORECASE,
 )
-FENCE = re.compile(r"^(`{3,})sh\n.*?^\1$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^ *(`{3,})sh\n.*?^ *\1$", re.DOTALL | re.MULTILINE)
 CODE_SPAN = re.compile(r"`[^`\n]*`|<code>.*?</code>")
 # the page's own table of contents
-OWN_PLACE = re.compile(r"#(verdict|differences|curves|times|memory|details|evidence)")
+OWN_PLACE = re.compile(r"#(verdict|next|differences|curves|times|memory|details|evidence)")
 # attributes that are read out or shown, and never followed
 SPOKEN = {"aria-label", "title"}
 ACTIVE_TAGS = {"a", "img", "iframe", "object", "embed", "form", "input", "base", "link"}

@@ -42,6 +42,16 @@ class Trained:
         (found,) = [series for series in self.evidence.metrics if series.name == name]
         return values(found)
 
+    def passes(self) -> list[float]:
+        """The losses of all backward passes of the first optimizer, in the order of the run."""
+        found = [
+            (point.step, int(series.name.rpartition("pass")[2]), point.value)
+            for series in self.evidence.metrics
+            for point in series.points
+            if series.name.startswith("guest.loss.pass")
+        ]
+        return [value for _, _, value in sorted(found)]
+
     def tensors(self) -> dict[str, str]:
         """Each tensor's digest by its name."""
         return {tensor.name: tensor.sha256 for tensor in self.evidence.checkpoint.tensors}
