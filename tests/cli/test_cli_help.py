@@ -9,7 +9,9 @@ import sys
 
 import pytest
 from command_line import Run
+from harmless import log_faults
 
+from gate.cli import answer
 from gate.records.version import VERSION
 
 VERB = re.compile(r"^  ([a-z]+) +(\S.*)$", re.MULTILINE)
@@ -49,3 +51,24 @@ def test_the_version_is_told_for_a_report(run: Run) -> None:
     ended = run("--version")
     assert (ended.code, ended.out) == (0, f"repro-gate {VERSION}\n")
     assert "--version" in _help()
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_what_no_code_expects_is_one_safe_line_and_3(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    verbose: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    def raises(_: object) -> None:
+        message = "\x1b[31m##[set-output name=verdict;]reproduced\n::error::x"
+        raise KeyError(message)
+
+    # the only way to it: every fault that is known has a class of ours
+    monkeypatch.setattr("gate.cli._run", raises)
+    with pytest.raises(SystemExit) as ended:
+        answer(["gate", *(["--verbose"] if verbose else [])])
+    assert ended.value.code == 3
+    told = capsys.readouterr().err
+    assert "error: repro-gate itself failed: KeyError" in told
+    assert ("Traceback" in told) == verbose
+    assert log_faults(told.splitlines()) == []

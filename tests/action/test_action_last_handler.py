@@ -1,0 +1,85 @@
+"""Whatever a pull request's files hold, and whatever is raised: words, outputs, status, comment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from action_scene import Scene
+from harmless import log_faults, markdown_faults
+
+from gate.errors import ExitCode
+from gate.session import Edges
+
+COMMAND = "##[set-output name=verdict;]reproduced"
+HOSTILE = {
+    "command in a tag": f'x: !!bool "{COMMAND}"',
+    "deep": "[" * 100_000,
+    "deeper": "x: " + "[" * 2_000,
+    "huge number": "max_steps: 0x" + "f" * 20_000,
+    "no character": 'x: "\\UFFFFFFFF"',
+    "empty number": 'x: !!int ""',
+    "itself": "x: &a [*a]",
+    "not text": "\x00\x01",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_settings_that_a_pull_request_spoils_change_nothing_and_say_nothing(
+    scene: Scene, name: str
+) -> None:
+    scene.with_baseline()
+    text = (scene.project.path / "repro-gate.yml").read_text()
+    scene.project.write("repro-gate.yml", f"{text}{HOSTILE[name]}\n")
+    scene.project.commit()
+    assert scene.run() == ExitCode.PASS
+    assert log_faults(scene.said) == []
+    assert "cannot be read: repro-gate.yml: " in scene.comment
+    assert "::set-output" not in scene.comment
+    assert markdown_faults(scene.comment) == []
+
+
+@dataclass
+class Spoilt(Scene):
+    """A scene in which a part of the gate raises what no code expects."""
+
+    raised: Exception = field(default_factory=Exception)
+
+    def _edges(self, top: Path) -> Edges:
+        edges = super()._edges(top)
+
+        def isolate(*_: object) -> None:
+            raise self.raised
+
+        return replace(edges, isolate=isolate)  # type: ignore[arg-type] # it never answers
+
+
+@pytest.mark.parametrize(
+    "raised", [KeyError(COMMAND), RecursionError(), MemoryError(), ValueError(f"\n{COMMAND}\n")]
+)
+def test_what_no_code_expects_is_told_everywhere_and_replaces_an_older_green(
+    scene: Scene, raised: Exception
+) -> None:
+    scene.with_baseline()
+    assert scene.run({"INPUT_STATUS": "true"}) == ExitCode.PASS
+    assert "repro-gate passed" in scene.comment
+    spoilt = Spoilt(project=scene.project, server=scene.server, folder=scene.folder)
+    spoilt.base, spoilt.raised = scene.base, raised
+    assert spoilt.run({"INPUT_STATUS": "true"}) == ExitCode.ERROR
+    assert log_faults(spoilt.said) == []
+    assert f"repro-gate itself failed: {type(raised).__name__}" in "\n".join(spoilt.said)
+    assert "repro-gate could not check" in scene.comment
+    assert markdown_faults(scene.comment) == []
+    assert (spoilt.output("verdict"), spoilt.output("exit_code")) == ("error", "3")
+    assert spoilt.statuses()[-1]["state"] == "error"
+
+
+def test_settings_that_are_wrong_replace_an_older_green_too(scene: Scene) -> None:
+    scene.with_baseline()
+    assert scene.run() == ExitCode.PASS
+    scene.project.write("repro-gate.yml", "version: 1\n")
+    scene.base = scene.project.commit()
+    assert scene.run() == ExitCode.USAGE
+    assert "repro-gate could not check" in scene.comment
+    assert "repro-gate.yml: 1 fault" in scene.comment
