@@ -1,0 +1,131 @@
+"""One order for everything that differs, and what is compared besides the two strict runs."""
+
+from __future__ import annotations
+
+import pytest
+from evidence_cases import PARTS, evidence_of, series_of, settings_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gate.comparison.compare import compare_results
+from gate.comparison.finiteness import first_not_finite
+from gate.comparison.same_work import missed_share, runs_of_the_same_work
+from gate.comparison.tolerances import tolerance_uses
+from gate.records.comparison import EventKind
+from gate.records.evidence import MetricSeries, MetricSource, NotFiniteTensor, Point, RunEvidence
+from gate.records.settings import NotFiniteAllowed, Tolerance
+
+COMPARE = settings_of().compare
+EQUAL = evidence_of()
+
+
+def _with(*series: MetricSeries, run: RunEvidence = EQUAL) -> RunEvidence:
+    return run.model_copy(update={"metrics": (*run.metrics, *series)})
+
+
+def _own(name: str, *points: tuple[int, float]) -> MetricSeries:
+    found = tuple(Point.of(step, value) for step, value in points)
+    return MetricSeries(name=name, source=MetricSource.FILE, points=found)
+
+
+def _first(one: RunEvidence, other: RunEvidence) -> tuple[EventKind, str, str] | None:
+    first = compare_results(one, other, COMPARE, ("a", "b")).first
+    return None if first is None else (first.kind, first.name, first.where)
+
+
+def test_a_metric_that_counts_from_zero_is_put_beside_the_steps_that_it_means() -> None:
+    """Its step 1 is the second one, so the parameters of step 1 came first."""
+    one = _with(_own("file.a", (0, 1.0), (1, 1.0), (2, 1.0)))
+    other = _with(
+        _own("file.a", (0, 1.0), (1, 2.0), (2, 1.0)), run=evidence_of(values=(9.0, 9.0, 9.0))
+    )
+    assert _first(one, other) == (EventKind.LOSS, "guest.loss", "at step 1")
+
+
+def test_epochs_are_no_steps() -> None:
+    long = evidence_of(values=tuple(map(float, range(1, 21))))
+    later = evidence_of(values=(*map(float, range(1, 16)), 0.0, 0.0, 0.0, 0.0, 0.0))
+    one = _with(_own("file.accuracy", (1, 0.5), (2, 0.6)), run=long)
+    other = _with(_own("file.accuracy", (1, 0.4), (2, 0.6)), run=later)
+    assert _first(one, other) == (EventKind.LOSS, "guest.loss", "at step 16")
+    alone = _with(_own("file.accuracy", (1, 0.4), (2, 0.6)), run=long)
+    assert _first(one, alone) == (EventKind.METRIC, "file.accuracy", "at its step 1")
+
+
+def test_another_number_of_steps_is_one_event_and_not_one_for_each_series() -> None:
+    shorter = evidence_of(values=(2.5, 2.25))
+    found = compare_results(EQUAL, shorter, COMPARE, ("a", "b"))
+    assert [(event.kind, event.step) for event in found.events] == [(EventKind.STEPS, 3)]
+
+
+def test_a_metric_of_one_run_alone_is_called_that() -> None:
+    more = _with(_own("file.now_and_then", (2, 1.0)))
+    assert _first(EQUAL, more) == (EventKind.METRIC_MISSING, "file.now_and_then", "at step 2")
+
+
+@given(st.permutations(range(4)))
+def test_the_order_in_which_series_are_told_changes_nothing(order: list[int]) -> None:
+    series = [
+        _own(f"file.{n}", *((step, float(step >= 3 - n)) for step in (1, 2, 3))) for n in range(4)
+    ]
+    plain = [_own(f"file.{n}", *((step, 0.0) for step in (1, 2, 3))) for n in range(4)]
+    one = _with(*(plain[n] for n in order))
+    other = _with(*(series[n] for n in order))
+    assert _first(one, other) == (EventKind.METRIC, "file.2", "at step 1")
+
+
+def test_nan_is_told_at_its_earliest_step_and_the_loss_first() -> None:
+    nan = float("nan")
+    run = evidence_of(values=(2.5, nan, nan))
+    early = _with(_own("file.a", (1, 1.0), (2, 1.0), (3, nan)), run=run)
+    found = first_not_finite((early,), ())
+    assert found is not None
+    assert (found.name, found.step) == ("guest.loss", 2)
+    same = _with(_own("file.a", (1, 1.0), (2, nan), (3, nan)), run=run)
+    assert first_not_finite((same,), ()) == found
+
+
+def test_nan_in_a_tensor_is_an_error_unless_the_settings_allow_it() -> None:
+    leaf = NotFiniteTensor(name="state/model/0/mask", nan=0, infinite=6)
+    run = EQUAL.model_copy(update={"not_finite": (leaf,)})
+    found = first_not_finite((run,), ())
+    assert found is not None
+    assert (found.name, found.value) == ("state/model/0/mask", "6 infinite")
+    allowed = NotFiniteAllowed(pattern="state/model/*/mask", reason="minus infinity")
+    assert first_not_finite((run,), (allowed,)) is None
+    other = NotFiniteAllowed(pattern="state/*/mask", reason="one level too few")
+    assert first_not_finite((run,), (other,)) == found
+
+
+def test_default_runs_count_where_one_of_them_shows_that_the_modes_do_the_same() -> None:
+    same, struck = evidence_of("default-1"), evidence_of("default-2", values=(2.5, 9.0, 9.5))
+    found = runs_of_the_same_work(EQUAL, (same, struck), COMPARE)
+    assert [one.numerically_equal for one in found] == [True, False]
+    assert runs_of_the_same_work(EQUAL, (struck, struck), COMPARE) == ()
+
+
+@pytest.mark.parametrize("parts", [{"device": "NVIDIA H200"}, {"threads": "4"}])
+def test_default_runs_on_a_gpu_or_with_threads_say_nothing_of_strict_ones(
+    parts: dict[str, str],
+) -> None:
+    runs = [evidence_of(label, parts={**PARTS, **parts}) for label in ("strict-1", "default-1")]
+    assert runs_of_the_same_work(runs[0], (runs[1],), COMPARE) == ()
+
+
+def test_more_runs_miss_fewer_rare_faults() -> None:
+    assert missed_share(2, 0.1) == pytest.approx(0.82)
+    assert missed_share(4, 0.1) == pytest.approx(0.6562)
+    assert missed_share(2, 0.0) == 1.0
+
+
+def test_what_a_tolerance_lets_through_is_the_smallest_part_over_what_it_decides() -> None:
+    run = EQUAL.model_copy(update={"metrics": (series_of((4.0, 2.0, 0.0)),)})
+    rules = (
+        Tolerance(metric="*loss", absolute=0.1, relative=0.001),
+        Tolerance(metric="guest.*", relative=1.0),
+        Tolerance(metric="trian_loss", relative=0.1),
+    )
+    first, shadowed, wrong = tolerance_uses(run, rules)
+    assert first.least_share == pytest.approx(0.025)
+    assert (shadowed.metrics, shadowed.shadowed) == ((), True)
+    assert (wrong.metrics, wrong.shadowed) == ((), False)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+from evidence_cases import evidence_of, series_of
+
+from gate.comparison.tolerances import tolerance_uses
+from gate.records.evidence import RunEvidence, UnusedSetting
+from gate.records.settings import NotFiniteAllowed, Tolerance
+from gate.records.verdict import Finding, Severity
+from gate.verdict.blind_spots import rare_faults, tolerances, unused_settings
+
+RUN = evidence_of()
+TWO = RUN.model_copy(
+    update={"metrics": (*RUN.metrics, series_of((0.5, 0.6, 0.7), name="file.accuracy"))}
+)
+
+
+def _findings(run: RunEvidence, *rules: Tolerance) -> tuple[Finding, ...]:
+    return tolerances(tolerance_uses(run, rules), run)
+
+
+def test_a_tolerance_that_passes_anything_is_a_warning() -> None:
+    (found,) = _findings(RUN, Tolerance(metric="*", relative=1e9))
+    assert (found.code, found.severity) == ("tolerance-wide", Severity.WARNING)
+    assert found.message.endswith(
+        "lets guest.loss move by 1e+11 % at every step that it judges: a regression of 1 % passes "
+        "unseen"
+    )
+
+
+@pytest.mark.parametrize(("relative", "told"), [(0.0099, False), (0.01, True), (0.02, True)])
+def test_a_limit_that_could_not_catch_one_percent_is_told(relative: float, *, told: bool) -> None:
+    assert bool(_findings(RUN, Tolerance(metric="*loss", relative=relative))) == told
+
+
+def test_a_coarse_metric_beside_a_sharp_one_is_a_notice() -> None:
+    coarse = Tolerance(metric="*accuracy", absolute=0.016)
+    (found,) = _findings(TWO, Tolerance(metric="*loss", relative=0.001), coarse)
+    assert found.severity is Severity.NOTICE
+    (loud,) = _findings(TWO, Tolerance(metric="*accuracy", absolute=0.5))
+    assert loud.severity is Severity.WARNING
+
+
+def test_a_pattern_that_fits_no_metric_names_the_metrics() -> None:
+    (found,) = _findings(RUN, Tolerance(metric="trian_loss", relative=0.001))
+    assert (found.code, found.severity) == ("tolerance-unused", Severity.WARNING)
+    assert found.message == (
+        "compare.tolerances: trian_loss decides no metric: the metrics are guest.loss"
+    )
+
+
+def test_a_metrics_file_without_a_number_is_a_warning() -> None:
+    empty = UnusedSetting(key="train.metrics.file", value="m.jsonl")
+    (found,) = unused_settings(RUN.model_copy(update={"unused_settings": (empty,)}), ())
+    assert (found.code, found.severity) == ("setting-unused", Severity.WARNING)
+    assert found.message == "train.metrics.file is m.jsonl, and the script wrote no number there"
+
+
+def test_a_permission_that_nothing_needs_is_told() -> None:
+    allowed = NotFiniteAllowed(pattern="state/mask", reason="was there once")
+    (found,) = unused_settings(RUN, (allowed,))
+    assert found.message.startswith("compare.allow_not_finite is state/mask")
+
+
+def test_what_equal_runs_leave_open_is_said_in_figures() -> None:
+    assert rare_faults(2, 0.82, None) == (
+        "faults that strike seldom: of those that strike one run in ten, two runs miss 82%",
+    )
+    assert rare_faults(4, 0.82, 0.6562)[0].endswith(", and the 4 equal runs of this call 66%")
