@@ -187,7 +187,7 @@ def canary_section(verdict: Verdict, limits: Limits) -> Section | None:
         return None
     caught = sum(probe.caught for probe in verdict.canary)
     rows = (
-        (Cell(probe.name), Cell("caught" if probe.caught else "NOT CAUGHT"))
+        (Cell(probe.name), Cell("as it must be" if probe.caught else "NOT CAUGHT"))
         for probe in verdict.canary
     )
     table = table_of(("Planted fault", "Result"), rows, limits.rows)

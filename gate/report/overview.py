@@ -78,7 +78,7 @@ def _answered(answer: Answer, comparison: Comparison | None, *, outside: str = B
     if answer is Answer.EQUAL:
         return f"{GOOD} yes, bit for bit: {_compared(comparison)}"
     if answer is Answer.INSIDE:
-        return f"{GOOD} within tolerance: {_differing(comparison)}"
+        return f"{GOOD} within tolerance, as is expected then: {_differing(comparison)}"
     words = {
         Answer.REFUSED: "within tolerance, but the policy wants equal bits",
         Answer.NOT_COMPARABLE: "not comparable",

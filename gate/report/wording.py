@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from gate.records.comparison import EventKind
-from gate.records.verdict import Diagnosis, Outcome, Suspect, Verdict
+from gate.records.verdict import Answer, Diagnosis, Outcome, Suspect, Verdict
 from gate.report.escape import NOTHING
 
 SHORT_DIGEST = 12
@@ -95,7 +95,10 @@ def headline(verdict: Verdict) -> str:
     """The verdict in a few words, to be read after the gate's name: `failed: code drift`."""
     if verdict.outcome is Outcome.ERROR:
         return "could not check"
-    return f"{'passed' if verdict.passes else 'failed'}: {WORDS[verdict.outcome].title}"
+    title = WORDS[verdict.outcome].title
+    if verdict.outcome is Outcome.WITHIN_TOLERANCE and verdict.answers.base_run is Answer.EQUAL:
+        title = "same as the base commit"
+    return f"{'passed' if verdict.passes else 'failed'}: {title}"
 
 
 def why_words(diagnosis: Diagnosis | None) -> str:

@@ -143,6 +143,7 @@ def _findings(
         *findings.default_mode(assessment.default_repeat),
         *findings.hidden_state(facts.repeat),
         *findings.weaker_source(run),
+        *findings.ended_early(run, facts.settings.train.max_steps),
         *findings.isolation(assessment.isolation),
         *findings.open_places(assessment.isolation),
         *findings.credentials_left(request.credentials_left),

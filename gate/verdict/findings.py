@@ -112,6 +112,21 @@ def stale_baseline(facts: BaselineFacts | None) -> tuple[Finding, ...]:
     )
 
 
+def ended_early(run: RunEvidence, max_steps: int) -> tuple[Finding, ...]:
+    """Did the script end by itself before the steps that were asked for?"""
+    if len(run.steps) >= max_steps:
+        return ()
+    return (
+        Finding(
+            code="ended-early",
+            severity=Severity.NOTICE,
+            message=f"the script ended by itself after {len(run.steps):,} of {max_steps:,} "
+            "optimizer steps (train.max_steps)",
+            remedy="Nothing to do if that is its whole training.",
+        ),
+    )
+
+
 def weaker_source(run: RunEvidence) -> tuple[Finding, ...]:
     """Which metrics come from printed text?"""
     names = [series.name for series in run.metrics if series.source is MetricSource.STDOUT]
@@ -304,4 +319,6 @@ def not_exercised(run: RunEvidence) -> tuple[str, ...]:
         found.append("GPU kernels: the training ran on the CPU")
     if parts.get("world_size", "1") == "1":
         found.append("several ranks: the training ran as one process")
+    else:
+        found.append("losses and metrics of ranks other than 0; their weights were compared")
     return tuple(found)

@@ -68,7 +68,7 @@ def test_a_question_that_was_not_asked_says_so() -> None:
 
 def test_tolerance_is_no_equality() -> None:
     assert answers(WITHIN_TOLERANCE)["Same as baseline"].startswith(
-        "✅ within tolerance: guest.loss at step 5; 39 of 48 numbers"
+        "✅ within tolerance, as is expected then: guest.loss at step 5; 39 of 48 numbers"
     )
 
 

@@ -25,7 +25,7 @@ from gate.records.runs import Isolation, WriteGuard
 from gate.records.settings import IsolationMode
 from gate.records.verdict import CanaryProbe, Outcome, Verdict
 from gate.verdict.assemble import Assessment, assemble, error_verdict
-from gate.verdict.findings import not_exercised
+from gate.verdict.findings import ended_early, not_exercised
 from gate.verdict.lattice import Facts, decide
 from gate.verdict.next_step import Place, next_steps
 
@@ -207,7 +207,11 @@ def test_what_was_not_exercised_follows_the_environment() -> None:
     cpu = not_exercised(evidence_of())
     assert "GPU kernels: the training ran on the CPU" in cpu
     gpu = not_exercised(evidence_of(parts={"device": "H200", "world_size": "2"}))
-    assert gpu == ("anything after step 3", "any other machine or driver")
+    assert gpu == (
+        "anything after step 3",
+        "any other machine or driver",
+        "losses and metrics of ranks other than 0; their weights were compared",
+    )
 
 
 HERE = Place(config="a b.yml", out="out", baseline="b.json", base_commit="c" * 40, on_runner=False)
@@ -256,3 +260,11 @@ def test_on_a_pull_request_a_result_is_accepted_from_the_artifact_and_not_by_a_c
 def test_what_was_not_proposed_cannot_be_accepted() -> None:
     steps = next_steps(Outcome.CODE_DRIFT, HERE, passes=False, proposed=False)
     assert not any(step.accepts for step in steps)
+
+
+def test_a_script_that_ends_before_its_steps_is_told() -> None:
+    (found,) = ended_early(evidence_of(), 100_000)
+    assert found.message == (
+        "the script ended by itself after 3 of 100,000 optimizer steps (train.max_steps)"
+    )
+    assert ended_early(evidence_of(), 3) == ()
