@@ -8,12 +8,15 @@ it: a generator without a seed is a better answer than a class.
 
 from __future__ import annotations
 
+import re
+
 from gate.diagnosis.causes import Cause, Question, cause_of
-from gate.records.comparison import Comparison, EventKind
+from gate.records.comparison import Comparison, EnvironmentChange, EventKind
 from gate.records.tampering import Tampering
 from gate.records.verdict import Diagnosis, Suspect
 
 SHOWN_EVENTS = 6
+DIGEST = re.compile(r"[0-9a-f]{64}")
 SHOWN_SUSPECTS = 3
 OPTIMIZER_SETTING = "/group/"
 SHOWN_SETTINGS = 4
@@ -46,15 +49,23 @@ def diagnose_drift(comparison: Comparison) -> Diagnosis | None:
 
 
 def _environment(comparison: Comparison, when: str) -> Diagnosis:
-    change = comparison.environment[0]
+    moved = [_moved(change) for change in comparison.environment]
     return Diagnosis(
         first_step=comparison.first_step,
         kind=EventKind.ENVIRONMENT,
-        subject=change.part,
-        cause=f"the environment moved {when}: {change.part} {change.expected} became "
-        f"{change.observed}",
+        subject=comparison.environment[0].part,
+        cause=f"the environment moved {when}: {', '.join(moved[:SHOWN_EVENTS])}",
         remedy="Keep the machine to itself while the gate runs, and check what the script sets.",
     )
+
+
+def _moved(change: EnvironmentChange) -> str:
+    """A part by what of it moved; two digests tell nobody anything."""
+    if change.details:
+        return ", ".join(change.details[:SHOWN_EVENTS])
+    if DIGEST.fullmatch(change.observed):
+        return change.part
+    return f"{change.part} {change.expected} became {change.observed}"
 
 
 def _diagnosis(

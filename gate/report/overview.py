@@ -22,7 +22,9 @@ def overview(verdict: Verdict) -> Table:
         (Cell(_baseline_question(verdict)), Cell(_baseline(verdict))),
     ]
     if verdict.base_run is not None:
-        answer = _answered(verdict.answers.base_run, verdict.base_run)
+        # where software moved that the base ran with too, its agreement excuses nothing
+        good = GOOD if verdict.passes else NEUTRAL
+        answer = _answered(verdict.answers.base_run, verdict.base_run, good=good)
         rows.append((Cell("Same as base commit, run here"), Cell(answer)))
     if verdict.baseline is not None or verdict.environment is not None:
         rows.append((Cell("Environment"), Cell(_environment(verdict))))
@@ -63,6 +65,8 @@ def _baseline(verdict: Verdict) -> str:
     answer = verdict.answers.baseline
     if verdict.outcome is Outcome.BASELINE_CHANGE:
         return _answered(answer, verdict.repeat)
+    if verdict.baseline is not None and answer is Answer.NOT_COMPARED:
+        return f"{NEUTRAL} not asked: the runs do not agree with each other"
     if verdict.baseline is not None:
         # once the base commit was run here too, a pass rests on that and not on the baseline
         outside = WATCH if verdict.passes else BAD
@@ -71,14 +75,16 @@ def _baseline(verdict: Verdict) -> str:
     return f"{NEUTRAL} {'none for this environment' if missing else 'not compared'}"
 
 
-def _answered(answer: Answer, comparison: Comparison | None, *, outside: str = BAD) -> str:
+def _answered(
+    answer: Answer, comparison: Comparison | None, *, good: str = GOOD, outside: str = BAD
+) -> str:
     """The decision's own answer, and what was compared."""
     if comparison is None or answer is Answer.NOT_COMPARED:
         return f"{NEUTRAL} not compared"
     if answer is Answer.EQUAL:
-        return f"{GOOD} yes, bit for bit: {_compared(comparison)}"
+        return f"{good} yes, bit for bit: {_compared(comparison)}"
     if answer is Answer.INSIDE:
-        return f"{GOOD} within tolerance, as is expected then: {_differing(comparison)}"
+        return f"{good} within tolerance, as is expected then: {_differing(comparison)}"
     words = {
         Answer.REFUSED: "within tolerance, but the policy wants equal bits",
         Answer.NOT_COMPARABLE: "not comparable",

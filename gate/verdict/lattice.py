@@ -225,6 +225,9 @@ def _answers(facts: Facts) -> Answers:
     repeats = facts.repeat.numerically_equal and all(
         one.numerically_equal for one in facts.like_strict
     )
+    if not repeats:
+        # one of two results that do not agree may well equal the baseline: that answers nothing
+        return Answers(repeat=Answer.OUTSIDE)
     against = facts.baseline
     if facts.proposed is not None and facts.proposed.numerically_equal:
         against = facts.proposed
@@ -232,7 +235,7 @@ def _answers(facts: Facts) -> Answers:
     if against is facts.baseline and not facts.same_training and against is not None:
         baseline = Answer.NOT_COMPARABLE
     return Answers(
-        repeat=Answer.EQUAL if repeats else Answer.OUTSIDE,
+        repeat=Answer.EQUAL,
         baseline=baseline,
         base_run=_answer(facts.base_run, settings),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ GOLDEN = Path(__file__).parent / "golden"
 @pytest.mark.parametrize("name", CASES)
 def test_comment_is_the_golden_one(name: str) -> None:
     path = GOLDEN / f"{name}.md"
-    text = comment_text(CASES[name], LINKS)
+    # only a pass is sealed, so only a pass can be verified
+    links = LINKS if CASES[name].passes else replace(LINKS, verify_command="")
+    text = comment_text(CASES[name], links)
     if os.environ.get("UPDATE_GOLDENS") == "1":
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")

@@ -23,6 +23,7 @@ PLAIN = st.characters(codec="utf-8")
 HOSTILE = st.lists(st.sampled_from(FRAGMENTS) | st.text(PLAIN, max_size=8), max_size=12).map(
     "".join
 )
+MAX_PACKAGE = 200
 KEPT_KEYS = frozenset((
     "schema_version", "outcome", "severity", "kind", "state", "mode", "created_at", "recorded_at",
     "measured_at", "answers",
@@ -45,5 +46,7 @@ def poisoned(verdict: Verdict, text: str) -> Verdict:
 
 
 def _kept(key: str, value: object, poison: Callable[[object], object]) -> object:
+    if key == "packages" and isinstance(value, list):
+        return [str(poison(item))[:MAX_PACKAGE] for item in value]
     run_commit = key == "commit" and value in {"head", "base"}
     return value if key in KEPT_KEYS or run_commit else poison(value)

@@ -84,7 +84,10 @@ def ran(  # noqa: PLR0913 - each is another way in which a run can be another on
             StepTiming(step=step, seconds=_seconds(label, step)) for step in range(1, steps + 1)
         ),
         checkpoint=_manifest(names, moved=moved),
-        environment=Environment(parts=dict(parts)),
+        environment=Environment(
+            parts=dict(parts),
+            packages=("numpy==2.4.6", f"torch=={parts['torch']}", "typer==0.25.1"),
+        ),
         processes=(GuestProcess(pid=7, applied={}),),
         peak_memory_bytes=1_000_000,
         tampering=deeds,
