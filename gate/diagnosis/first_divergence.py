@@ -49,7 +49,7 @@ def diagnose_drift(comparison: Comparison) -> Diagnosis | None:
 
 
 def _environment(comparison: Comparison, when: str) -> Diagnosis:
-    moved = [_moved(change) for change in comparison.environment]
+    moved = list(dict.fromkeys(_moved(change) for change in comparison.environment))
     return Diagnosis(
         first_step=comparison.first_step,
         kind=EventKind.ENVIRONMENT,
