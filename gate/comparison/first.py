@@ -23,6 +23,18 @@ from gate.records.comparison import (
 from gate.records.evidence import MetricSeries, MetricSource
 
 ORDER = tuple(EventKind)
+FINGERPRINTS = {
+    kind.value: kind
+    for kind in (
+        EventKind.STRUCTURE,
+        EventKind.INITIAL,
+        EventKind.RANDOM,
+        EventKind.BATCH,
+        EventKind.GRADIENTS,
+        EventKind.PARAMETERS,
+        EventKind.OPTIMIZER,
+    )
+}
 LOSS = "guest.loss"
 SERIES_KINDS = {
     SeriesFaultKind.MISSING: EventKind.METRIC_MISSING,
@@ -98,8 +110,9 @@ def _step_events(expected: int, observed: int) -> Iterator[Event]:
 
 
 def _stream_event(stream: StreamDifference) -> Event:
+    # the name is the training's word: one that the guest never makes is told, and no fault of ours
     return Event(
-        kind=EventKind(stream.stream.partition(".")[0]),
+        kind=FINGERPRINTS.get(stream.stream.partition(".")[0], EventKind.METRIC),
         name=stream.stream,
         step=stream.first_step,
         equal_until=stream.equal_until,

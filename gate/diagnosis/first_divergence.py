@@ -15,6 +15,8 @@ from gate.records.comparison import Comparison, EnvironmentChange, EventKind
 from gate.records.tampering import Tampering
 from gate.records.verdict import Diagnosis, Suspect
 
+KEEP_STILL = "Keep the machine to itself while the gate runs, and check what the script sets."
+GO_BACK = "Go back to what the baseline was made with, or bring a new baseline with the update."
 SHOWN_EVENTS = 6
 DIGEST = re.compile(r"[0-9a-f]{64}")
 SHOWN_SUSPECTS = 3
@@ -34,7 +36,7 @@ def diagnose_repeat(
     if not comparison.differs:
         return None
     if comparison.environment:
-        return _environment(comparison, "between the runs")
+        return _environment(comparison, "between the runs", KEEP_STILL)
     question = Question(drift=False, one_cpu_thread=one_cpu_thread)
     return _diagnosis(comparison, question, _suspects(comparison, seeds))
 
@@ -44,18 +46,18 @@ def diagnose_drift(comparison: Comparison) -> Diagnosis | None:
     if not comparison.differs:
         return None
     if comparison.environment:
-        return _environment(comparison, "since the baseline was recorded")
+        return _environment(comparison, "since the baseline was recorded", GO_BACK)
     return _diagnosis(comparison, Question(drift=True), ())
 
 
-def _environment(comparison: Comparison, when: str) -> Diagnosis:
+def _environment(comparison: Comparison, when: str, remedy: str) -> Diagnosis:
     moved = list(dict.fromkeys(_moved(change) for change in comparison.environment))
     return Diagnosis(
         first_step=comparison.first_step,
         kind=EventKind.ENVIRONMENT,
         subject=comparison.environment[0].part,
         cause=f"the environment moved {when}: {', '.join(moved[:SHOWN_EVENTS])}",
-        remedy="Keep the machine to itself while the gate runs, and check what the script sets.",
+        remedy=remedy,
     )
 
 

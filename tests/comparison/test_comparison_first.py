@@ -129,3 +129,21 @@ def test_what_a_tolerance_lets_through_is_the_smallest_part_over_what_it_decides
     assert first.least_share == pytest.approx(0.025)
     assert (shadowed.metrics, shadowed.shadowed) == ((), True)
     assert (wrong.metrics, wrong.shadowed) == ((), False)
+
+
+@given(st.from_regex(r"[a-z0-9]{1,20}(\.[a-z0-9]{1,20})?", fullmatch=True))
+def test_any_name_of_a_fingerprint_that_a_training_makes_up_is_an_event(name: str) -> None:
+    one, other = (
+        EQUAL.model_copy(
+            update={
+                "steps": tuple(
+                    step.model_copy(update={"streams": {name: f"sha256:{text}"}})
+                    for step in EQUAL.steps
+                )
+            }
+        )
+        for text in "12"
+    )
+    first = compare_results(one, other, COMPARE, ("a", "b")).first
+    assert first is not None
+    assert (first.name, first.step) == (name, 1)
