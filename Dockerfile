@@ -33,6 +33,14 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/*
 # What the training imports: requirements/training.txt, requirements/training-cpu.txt, or empty.
 ARG TRAINING_REQUIREMENTS=requirements/training.txt
+# torch.compile and Triton build code where they train, launchers in C and kernels for a CPU in C++, against
+# Python's own headers, which the base has.
+# hadolint ignore=DL3008
+RUN if [ -n "${TRAINING_REQUIREMENTS}" ]; then \
+        apt-get update \
+        && apt-get install -y --no-install-recommends gcc g++ libc6-dev \
+        && rm -rf /var/lib/apt/lists/* /var/cache/apt/*; \
+    fi
 COPY requirements/training.txt requirements/training-cpu.txt /opt/requirements/
 RUN --mount=type=bind,from=wheels,target=/wheels \
     if [ -n "${TRAINING_REQUIREMENTS}" ]; then \

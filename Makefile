@@ -11,6 +11,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 EXAMPLE ?= digits
 OUT ?= demo-out
+RESULTS ?= docs/results
+GPU_PARTS := $(addprefix gpu-,facts tests doctor account examples digests observing workers stability compile \
+	graphs knobs ranks price repeats)
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= pickle archive safetensors json state settings baseline keys
 # A test that hangs is named after so many seconds, instead of holding up everything.
@@ -22,7 +25,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile
 
 .PHONY: help
 help: ## List the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 $(READY): pyproject.toml requirements/constraints.txt
 	@test -n "$(PYTHON)" || { \
@@ -58,7 +61,7 @@ test-browser: $(READY) ## Install playwright and look at the page in the system'
 	$(PYTEST) -q -rs tests/browser
 
 .PHONY: check
-check: $(READY) ## Formatting, lint, types, floors and the fast tests
+check: $(READY) ## Formatting, lint, types, layers and the fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -99,6 +102,10 @@ security: $(READY) ## Make every hostile attempt, as root, and write docs/securi
 vectors: $(READY) ## Write the test vectors of docs/digest.md anew; review the diff
 	PYTHONPATH=.:tests/support $(BIN)/python tests/vectors/make.py
 
+.PHONY: settings-reference
+settings-reference: $(READY) ## Write docs/settings.md anew from the schema of the settings
+	$(BIN)/python scripts/settings_reference.py
+
 .PHONY: container
 container: $(READY) ## Build the action's image, run it as GitHub's runner does and through act (WHEELS=folder adds torch)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r requirements/act.txt \
@@ -110,8 +117,17 @@ lint-action: $(READY) ## Check action, workflows, Dockerfile and shell scripts (
 	PYTHON=$(BIN)/python scripts/lint_action.sh
 
 .PHONY: gpu
-gpu: ## Run the demo and the GPU tests on a CUDA machine (VENV= uses the interpreter at hand)
-	@scripts/gpu.sh $(OUT)
+gpu: ## Look at a CUDA machine, part by part, and write docs/results/gpu-NAME.md (VENV=, WHEELS=folder)
+	@scripts/gpu.sh --results $(RESULTS) $(PART)
+
+.PHONY: gpu-dry
+gpu-dry: ## Run all of `make gpu` that a CPU can, and write no page
+	@scripts/gpu.sh --dry --jobs 2 $(PART)
+
+# One part of `make gpu`: make gpu-facts, make gpu-stability, ...
+.PHONY: $(GPU_PARTS)
+$(GPU_PARTS):
+	@scripts/gpu.sh --results $(RESULTS) $(@:gpu-%=%)
 
 .PHONY: bench-guest
 bench-guest: $(READY) ## Measure the guest's own cost on this CPU and write docs/results/guest-cpu.md

@@ -43,7 +43,7 @@ def ways(path: Path, signing: str | None, *, naive: bool) -> dict[str, tuple[str
     arms = {"this reader, SHA-256": program(OURS, path, "sha256")}
     if importlib.util.find_spec("blake3") is not None:
         arms["this reader, BLAKE3"] = program(OURS, path, "blake3")
-    if importlib.util.find_spec("gate.digest_command") is not None:
+    if importlib.util.find_spec("gate.commands.digest") is not None:
         arms["`repro-gate digest`"] = (sys.executable, "-m", "gate", "digest", str(path))
     arms["SHA-256 of the file, one thread"] = program(ONE_THREAD, path)
     if signing is not None:

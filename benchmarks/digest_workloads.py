@@ -52,8 +52,8 @@ _BEGIN = """
 import sys, time
 from pathlib import Path
 from gate.checkpoint.digest import digest_state
-from gate.checkpoint.formats import open_state
-from gate.edges.files import LocalFiles
+from gate.checkpoint.formats.formats import open_state
+from gate.adapters.files.files import LocalFiles
 """
 OURS = (
     _BEGIN

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from guest_workloads import MLP, STREAMS, TRANSFORMER
 
-from gate.edges.files import LocalFiles
+from gate.adapters.files.files import LocalFiles
 from gate.execution.launch import install_guest
 
 ROUNDS = 9

@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gate.edges.closed_places import closed_to_others
-from gate.edges.files import LocalFiles
-from gate.edges.interrupts import Interrupts
-from gate.edges.isolating import end_account
-from gate.edges.isolation import choose_isolation
-from gate.edges.processes import LocalProcesses
+from gate.adapters.account.closed_places import closed_to_others
+from gate.adapters.account.isolation import choose_isolation
+from gate.adapters.files.files import LocalFiles
+from gate.adapters.isolating import end_account
+from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.processes import LocalProcesses
 from gate.execution.launch import prepare_folders, run_folders
 from gate.records.runs import Credentials, Isolation, ProcessRequest, Snapshot, WriteGuard
 from gate.records.settings import IsolationMode, IsolationSettings

@@ -12,17 +12,17 @@ import traceback
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from gate.edges.safe_text import safe_block
-from gate.edges.watched import become_watched
+from gate.adapters.process.watched import become_watched
+from gate.codec.untrusted_text import safe_block
+from gate.commands.program import INTERRUPTS
 from gate.errors import GateError, InternalError
-from gate.program import INTERRUPTS
 from gate.records.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # Each module has a function `run` that takes the words after the verb.
-QUICK_VERBS: Final = {"digest": "gate.digest_command", "diff": "gate.diff_command"}
+QUICK_VERBS: Final = {"digest": "gate.commands.digest", "diff": "gate.commands.diff"}
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ def _run(words: Sequence[str]) -> None:
         import_module(QUICK_VERBS[words[0]]).run(words[1:])
         return
     # slow to import
-    from gate.verbs import Verbs  # noqa: PLC0415
+    from gate.commands.verbs import Verbs  # noqa: PLC0415
 
     quick = {name: import_module(module).run.__doc__ for name, module in QUICK_VERBS.items()}
     Verbs(quick)(standalone_mode=True)

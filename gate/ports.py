@@ -1,4 +1,4 @@
-"""What the program needs from outside: the protocols that `gate.edges` implements.
+"""What the program needs from outside: the protocols that `gate.adapters` implements.
 
 A room takes a port as a parameter, so its signature tells its effects; a test hands in a short
 real implementation.
@@ -140,10 +140,6 @@ class Git(Protocol):
 
     def resolve(self, reference: str) -> str:
         """The full hash of a commit."""
-        ...
-
-    def merge_base(self, one: str, other: str) -> str | None:
-        """The commit that two grew from, or None when their known histories share none."""
         ...
 
     def changed_files(self) -> tuple[str, ...]:

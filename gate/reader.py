@@ -11,12 +11,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from gate.adapters.files.files import LocalFiles
+from gate.adapters.process.confinement import confine
 from gate.baseline.record import read_baseline
-from gate.checkpoint.hashing import available_threads
+from gate.checkpoint.hashing.tensors import available_threads
 from gate.codec.documents import read_document
 from gate.comparison.states import compare_states
-from gate.edges.confinement import confine
-from gate.edges.files import LocalFiles
 from gate.errors import EvidenceError, GateError
 from gate.evidence.census import read_census
 from gate.evidence.collect import collect_run

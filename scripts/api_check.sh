@@ -7,6 +7,7 @@ bin=${1:?folder of the environment, such as .venv/bin}
 tools=build/api-check
 slice=$tools/slice.json
 paths=(
+  '/repos/{owner}/{repo}'
   '/repos/{owner}/{repo}/issues/{issue_number}/comments'
   '/repos/{owner}/{repo}/issues/comments/{comment_id}'
   '/repos/{owner}/{repo}/pulls'

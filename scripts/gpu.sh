@@ -1,19 +1,24 @@
 #!/usr/bin/env bash
-# On a machine with a CUDA device: the examples through the gate, then the tests that need a GPU.
-#   gpu.sh OUT      in .venv; `make gpu VENV=` takes the interpreter at hand, with nothing installed
+# On a machine with a CUDA device: the first half hour, part by part, and a page of what was seen.
+#   gpu.sh [OPTION ...] [PART ...]      all parts where none is named; --dry runs on the CPU
+# In .venv; VENV= takes the interpreter at hand, with nothing installed. WHEELS=folder takes packages
+# that this interpreter lacks from there, so that a machine without network can do it.
 set -euo pipefail
-out=${1:?usage: gpu.sh OUT}
 cd "$(dirname "$0")/.."
 venv=${VENV-.venv}
+# what the caller carries in PYTHONPATH stays, behind this project
+export PYTHONPATH="$PWD:$PWD/benchmarks${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 if [ -n "$venv" ]; then
     make setup VENV="$venv"
     PATH="$PWD/$venv/bin:$PATH"
-else
-    shims=$(mktemp -d)
-    trap 'rm -rf "$shims"' EXIT
-    printf '#!/bin/sh\nexec env PYTHONPATH="%s" python3 -m gate "$@"\n' "$PWD" > "$shims/repro-gate"
-    chmod +x "$shims/repro-gate"
-    PATH="$shims:$PATH"
+elif [ -n "${WHEELS:-}" ]; then
+    carried=$(mktemp -d)
+    trap 'rm -rf "$carried"' EXIT
+    # the account that trains reads it too
+    chmod 755 "$carried"
+    python3 -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir \
+        --target "$carried" "$WHEELS"/*.whl
+    PYTHONPATH="$PYTHONPATH:$carried"
 fi
 python3 - <<'EOF'
 import importlib.util
@@ -23,14 +28,5 @@ needed = "cryptography jinja2 numpy pydantic pytest requests rich torch typer ya
 missing = [name for name in needed if importlib.util.find_spec(name) is None]
 if missing:
     sys.exit(f"error: this Python lacks {', '.join(missing)}")
-import torch
-
-if not torch.cuda.is_available():
-    sys.exit("error: torch sees no CUDA device")
-print(f"torch {torch.__version__} on {torch.cuda.get_device_name()}")
 EOF
-for example in digits chargpt; do
-    # a baseline for this device may not be committed: then the commit itself, run again, decides
-    scripts/demo.sh "$example" "$out-$example"
-done
-python3 -m pytest -m gpu
+python3 -m gpu_check "$@"

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from gate.attestation.dsse import PAYLOAD_TYPE
 from gate.attestation.seal import BARE_SUFFIX
 from gate.attestation.ustar import SUMS_NAME
+from gate.codec.untrusted_text import masked
 from gate.records.verdict import Verdict
 
 README_NAME = "README.md"
@@ -110,7 +111,7 @@ def package_readme(
         _block(openssl_commands(package_name, commit=verdict.commit)),
         LIMIT,
         "## Reproduce it",
-        _block(_one_line(reproduce_command)),
+        _block(masked(reproduce_command)),
         "The same bits are promised in the same environment only; `verdict.json` lists it.",
     )
     return "\n\n".join(parts) + "\n"
@@ -128,16 +129,12 @@ def _field(key: str, source: str, target: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return shlex.quote(_one_line(text))
-
-
-def _one_line(text: str) -> str:
-    return "".join(each if each.isprintable() else "?" for each in text)
+    return shlex.quote(masked(text))
 
 
 def _shown(text: str) -> str:
     """One line of text that cannot end the code span it stands in."""
-    return _one_line(text).replace("`", "?")
+    return masked(text).replace("`", "?")
 
 
 def _block(text: str) -> str:

@@ -17,7 +17,6 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_der_public_key,
     load_pem_private_key,
-    load_pem_public_key,
 )
 
 from gate.attestation.reading import decode_base64, read_record
@@ -103,19 +102,6 @@ def load_private_key(
         ) from error
     if not isinstance(key, PrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _not_p256("the signing key")
-    return key
-
-
-def load_public_key(pem: bytes) -> PublicKey:
-    """Read a public key in PEM; `AttestationError` when it is none, or not on P-256."""
-    try:
-        key = load_pem_public_key(pem)
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise AttestationError(
-            "the public key cannot be read: not PEM", hint=GENERATE_HINT
-        ) from error
-    if not isinstance(key, PublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise _not_p256("the public key")
     return key
 
 

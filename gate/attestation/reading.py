@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from gate.codec.documents import read_document
 from gate.codec.strict_json import parse_json
+from gate.codec.untrusted_text import masked
 from gate.errors import AttestationError, DocumentError
 from gate.records.document import Document
 
@@ -17,7 +18,7 @@ MAX_SHOWN = 200
 
 def printable(text: str) -> str:
     """Text from outside, cut and with every control character replaced, fit for a terminal."""
-    shown = "".join(character if character.isprintable() else "?" for character in text)
+    shown = masked(text)
     return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}…"
 
 

@@ -8,7 +8,7 @@ from gate.attestation.dsse import PAYLOAD_TYPE, sign
 from gate.attestation.envelope import MAX_ENVELOPE_BYTES, write_bundle, write_envelope
 from gate.attestation.keys import PrivateKey
 from gate.attestation.statement import utc_time, write_statement
-from gate.checkpoint.canonical import ALGORITHM
+from gate.checkpoint.hashing.canonical import ALGORITHM
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import AttestationError

@@ -8,14 +8,19 @@ from gate.codec.digests import sha256_hex
 from gate.codec.documents import read_document
 from gate.codec.json_text import canonical_json
 from gate.errors import BaselineError
-from gate.records.baseline import Baseline, BaselineEntry, KnobCost, KnobCosts
+from gate.records.baseline import (
+    MAX_BASELINE_BYTES,
+    Baseline,
+    BaselineEntry,
+    KnobCost,
+    KnobCosts,
+)
 from gate.records.comparison import Comparison, CostState
 from gate.records.evidence import EvidenceSet, StepDigest
 from gate.records.measurement import CostDocument, KnobState
 from gate.records.verdict import NotFinite
 
 FINGERPRINTED_STEPS = 20
-MAX_BASELINE_BYTES = 16 * 1024 * 1024
 
 
 def read_baseline(data: bytes | None, source: str) -> Baseline | None:
@@ -95,8 +100,8 @@ def with_entry(baseline: Baseline | None, entry: BaselineEntry) -> Baseline:
         for other in (baseline.entries if baseline else ())
         if other.training == entry.training
     ]
-    others = [other for other in same_training if other.environment != entry.environment]
-    replaced = next((one for one in same_training if one.environment == entry.environment), None)
+    others = [other for other in same_training if other.environment.moved(entry.environment)]
+    replaced = next((one for one in same_training if one not in others), None)
     if replaced is not None and entry.knob_costs is None:
         # with their own date: nothing that a new result moves
         entry = entry.model_copy(update={"knob_costs": replaced.knob_costs})
@@ -126,7 +131,7 @@ def with_knob_costs(baseline: Baseline, cost: CostDocument) -> Baseline:
     priced = [
         entry
         for entry in baseline.entries
-        if entry.environment == provenance.environment
+        if not entry.environment.moved(provenance.environment)
         and sha256_hex(canonical_json(entry.training)) == provenance.training_digest
     ]
     if not priced:

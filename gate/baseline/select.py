@@ -62,8 +62,7 @@ def _differing_keys(recorded: Mapping[str, str], here: Mapping[str, str]) -> tup
 def _distance(
     entry: BaselineEntry, environment: Environment, comparable: tuple[str, ...]
 ) -> tuple[Relation, int]:
-    parts, others = entry.environment.parts, environment.parts
-    moved = [name for name in parts.keys() | others.keys() if parts.get(name) != others.get(name)]
+    moved = entry.environment.moved(environment)
     if not moved:
         return Relation.SAME, 0
     if all(name in comparable for name in moved):

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from gate.checkpoint.canonical import ALGORITHM, part_root, state_root
-from gate.checkpoint.collector import collector_at_rest
 from gate.checkpoint.dtypes import RAW_DTYPE
 from gate.checkpoint.exclusions import (
     DEFAULT_EXCLUSIONS,
@@ -16,11 +14,13 @@ from gate.checkpoint.exclusions import (
     Exclusion,
     without_excluded,
 )
-from gate.checkpoint.hashes import DEFAULT_HASH, named_hash
-from gate.checkpoint.hashing import available_threads, digest_leaves
-from gate.checkpoint.hostile_file import short_text
+from gate.checkpoint.hashing.canonical import ALGORITHM, part_root, state_root
+from gate.checkpoint.hashing.collector import collector_at_rest
+from gate.checkpoint.hashing.hashes import DEFAULT_HASH, named_hash
+from gate.checkpoint.hashing.tensors import available_threads, digest_leaves
 from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf
 from gate.checkpoint.parts import PARTS, part_of
+from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError
 
 MAX_LEAVES = 1_000_000

@@ -33,7 +33,6 @@ ELEMENT_BYTES: Final = {
     "C64": 8,
     "C128": 16,
 }
-TEXT_DTYPE: Final = "TEXT"
 # The bytes of a file whose content is not understood.
 RAW_DTYPE: Final = "RAW"
 

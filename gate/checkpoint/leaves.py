@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from gate.checkpoint.dtypes import RAW_DTYPE
-from gate.checkpoint.hostile_file import HostileFile
+from gate.checkpoint.sources.hostile_file import HostileFile
 
 PIECE_BYTES = 1024 * 1024
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from gate.checkpoint.leaves import ValueLeaf
-from gate.checkpoint.pickle_nodes import GlobalNode, MapNode, OpaqueNode, SetNode
+from gate.checkpoint.pickle.nodes import GlobalNode, MapNode, OpaqueNode, SetNode
 
 
 def value_leaf(path: str, node: object) -> ValueLeaf:

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gate.checkpoint.hostile_file import short_text
-from gate.checkpoint.numpy_nodes import ArrayNode, DtypeNode
-from gate.checkpoint.pickle_calls import StateError, fault
-from gate.checkpoint.pickle_nodes import (
+from gate.checkpoint.pickle.calls import StateError, fault
+from gate.checkpoint.pickle.nodes import (
     MapNode,
     OpaqueNode,
     SetNode,
     StorageNode,
     TensorNode,
 )
+from gate.checkpoint.pickle.numpy_nodes import ArrayNode, DtypeNode
 from gate.checkpoint.plain_values import value_leaf
 from gate.codec.digests import field
+from gate.codec.untrusted_text import short_text
 
 MAX_DEPTH = 200
 MAX_VISITS = 1_000_000

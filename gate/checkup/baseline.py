@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.doctor import Examined, Health
+from gate.records.evidence import Environment
 
 RECORD = "Run `repro-gate baseline record` on this kind of machine, and commit the file."
 SHOWN_PARTS = 4
 
 
 def examined_baseline(
-    baseline: Baseline | None, path: str, entry: BaselineEntry | None, parts: Mapping[str, str]
+    baseline: Baseline | None, path: str, entry: BaselineEntry | None, here: Environment
 ) -> Examined:
     """`entry` is the one that a run here would be judged by, None when none was made as it is.
 
@@ -23,15 +22,15 @@ def examined_baseline(
     if entry is None:
         found = f"{path}: recorded under another command, seed, step or thread count"
         return _row(Health.FAIL, found, RECORD)
-    if not parts:
+    if not here.parts:
         found = f"{path}: {len(baseline.entries)} entries; this environment is not known"
         return _row(Health.WARN, found, "")
-    then = entry.environment.parts
-    moved = sorted(name for name in then.keys() | parts.keys() if then.get(name) != parts.get(name))
+    then = entry.environment
+    moved = then.moved(here)
     if not moved:
         return _row(Health.OK, f"{path}: an entry of this very environment", "")
     shown = [
-        f"{name} {parts.get(name, 'none')[:40]} (was {then.get(name, 'none')[:40]})"
+        f"{name} {here.part(name)[:40]} (was {then.part(name)[:40]})"
         for name in moved[:SHOWN_PARTS]
     ]
     rest = f" and {len(moved) - SHOWN_PARTS} more" if len(moved) > SHOWN_PARTS else ""

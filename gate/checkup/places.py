@@ -12,6 +12,7 @@ GIB = 1024**3
 LEAST_FREE_BYTES = 256 * MIB
 COMFORTABLE_FREE_BYTES = 4 * GIB
 FULL_HISTORY = "Give actions/checkout `fetch-depth: 0`, or `git fetch --unshallow`."
+FOUND = 200
 FORBIDDEN = 403
 NOT_PROCESSABLE = 422
 
@@ -83,9 +84,8 @@ def examined_token(token: TokenSeen | None, *, pull_request: bool) -> Examined:
 
 def _token(token: TokenSeen, *, pull_request: bool) -> tuple[Health, str, str]:
     if token.problem:
-        fix = "Check the network, the proxy, its certificates, and GITHUB_API_URL."
-        return Health.WARN, token.problem, fix
-    if token.repository_status not in {200, 301}:
+        return Health.WARN, token.problem, token.fix
+    if token.repository_status != FOUND:
         fix = "Give the job `contents: read`, and the token of this job."
         return Health.WARN, f"may not read the repository ({token.repository_status})", fix
     if not pull_request:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from gate.records.doctor import Examined, Gpu, GpusSeen, Health, TrainingSeen
+from gate.checkup.gpu import why_no_gpu
+from gate.records.doctor import Examined, Health, TrainingSeen
+from gate.records.gpu import GIVE_ONE, GpusSeen
 from gate.records.runs import Isolation
 from gate.records.settings import Device, GateSettings, IsolationMode
 
 MIB = 1024**2
 # what an engine gives a container that asks for nothing
 DEFAULT_CONTAINER_SHM_BYTES = 64 * MIB
-NO_GPU_FIX = (
-    "docs/gpu.md has six ways to give a container one; or set train.device to cpu, and record the "
-    "baseline on a CPU."
+NO_GPU_FIX = f"{GIVE_ONE} Or set train.device to cpu, and record the baseline on a CPU."
+ALONE = "Another process may keep the training from it"
+ALONE_FIX = (
+    "Set the compute mode to default (nvidia-smi -c DEFAULT), and end MPS: it serves one account "
+    "at a time, and a training that has to wait runs into train.timeout_seconds."
 )
-CPU_TORCH_FIX = "Install a build of torch for CUDA where the training runs."
 
 
 def examined_isolation(isolation: Isolation, *, on_runner: bool) -> Examined:
@@ -40,34 +43,38 @@ def examined_python(training: TrainingSeen) -> Examined:
     return Examined(name="training", health=Health.OK, found=f"{python}, torch {torch}")
 
 
-def examined_gpu(settings: GateSettings, training: TrainingSeen, host: GpusSeen) -> Examined:
+def examined_gpu(
+    settings: GateSettings, training: TrainingSeen, host: GpusSeen, isolation: Isolation | None
+) -> Examined:
     """A GPU that is demanded and missing fails; nothing is ever trained on a CPU in its place."""
-    health, found, fix = _gpu(settings.train.device, training, host)
+    health, found, fix = _gpu(settings.train.device, training, host, isolation)
     return Examined(name="gpu", health=health, found=found, fix=fix)
 
 
-def _gpu(device: Device, training: TrainingSeen, host: GpusSeen) -> tuple[Health, str, str]:
+def _gpu(
+    device: Device, training: TrainingSeen, host: GpusSeen, isolation: Isolation | None
+) -> tuple[Health, str, str]:
     if device is Device.CPU:
         return Health.OK, "train.device is cpu: none is used", ""
     if training.gpus:
-        known = {gpu.uuid: gpu for gpu in host.gpus}
-        shown = [f"{name}{_memory(name, known)}" for name in training.gpus]
-        return Health.OK, "; ".join(shown), ""
+        return _usable(training, host)
     demanded = device is Device.CUDA
-    worse = Health.FAIL if demanded else Health.WARN
-    if host.gpus:
-        listed = ", ".join(f"{gpu.name} {gpu.uuid}" for gpu in host.gpus)
-        why = "its Python could not be asked" if training.problem else "torch cannot use it"
-        fix = CPU_TORCH_FIX if training.parts.get("torch", "").endswith("+cpu") else NO_GPU_FIX
-        return worse, f"{listed}; {why}", fix
+    missed = why_no_gpu(host, training, isolation)
+    if missed is not None:
+        return Health.FAIL if demanded else Health.WARN, missed.found, missed.fix
     if demanded:
         return Health.FAIL, f"train.device is cuda, and there is no GPU: {host.problem}", NO_GPU_FIX
     return Health.OK, f"none ({host.problem}); train.device auto trains on the CPU", ""
 
 
-def _memory(name: str, known: dict[str, Gpu]) -> str:
-    gpu = known.get(name.rpartition(" ")[2])
-    return f" ({gpu.memory_mib:,} MiB)" if gpu else ""
+def _usable(training: TrainingSeen, host: GpusSeen) -> tuple[Health, str, str]:
+    """The GPUs that torch can use now, and whether another process could take them away."""
+    shown = "; ".join(training.gpus)
+    modes = sorted({gpu.compute_mode for gpu in host.gpus if not gpu.shared})
+    alone = [f"compute mode {mode}" for mode in modes] + (["MPS runs"] if host.mps else [])
+    if not alone:
+        return Health.OK, shown, ""
+    return Health.WARN, f"{shown}. {ALONE}: {', '.join(alone)}", ALONE_FIX
 
 
 def examined_driver(settings: GateSettings, training: TrainingSeen, host: GpusSeen) -> Examined:

@@ -1,8 +1,8 @@
 """The canary: before judging, plant faults and demand that each is caught.
 
 A comparator that has gone blind (a renamed field, an empty list, a bad merge) would call
-everything equal. So copies of this very run's evidence are damaged in four ways, and each damage
-must show.
+everything equal. So copies of this very run's evidence are damaged, each in one of the ways that
+`run_canary` lists, and each damage must show.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from gate.checkpoint.hashing import SMALL_BYTES, WINDOW_BYTES, run_all
+from gate.checkpoint.hashing.tensors import SMALL_BYTES, WINDOW_BYTES, run_all
 from gate.checkpoint.leaves import FileSpan, TensorLeaf
-from gate.checkpoint.neighbours import grouped
+from gate.checkpoint.sources.neighbours import grouped
 from gate.comparison.equal_bytes import (
     STRETCH_BYTES,
     Stretch,

@@ -186,20 +186,18 @@ def _shown(tensor: TensorDigest | None) -> str:
 def compare_environments(
     expected: Environment, observed: Environment, comparable: tuple[str, ...]
 ) -> tuple[EnvironmentChange, ...]:
-    """Every part that moved; a part that only one side knows has moved too."""
-    names = sorted(expected.parts.keys() | observed.parts.keys())
+    """Every part that moved; one that only one side knows has moved unless it says `none`."""
     return tuple(
         EnvironmentChange(
             part=name,
-            expected=expected.parts.get(name, ABSENT),
-            observed=observed.parts.get(name, ABSENT),
+            expected=expected.part(name),
+            observed=observed.part(name),
             comparable=name in comparable,
             details=moved_packages(expected.packages, observed.packages)
             if name == PACKAGES
             else (),
         )
-        for name in names
-        if expected.parts.get(name, ABSENT) != observed.parts.get(name, ABSENT)
+        for name in expected.moved(observed)
     )
 
 

@@ -5,7 +5,9 @@ run of a call, which starts on a cold machine; observers outside the durations).
 ratio of the pooled medians. The interval is a two-level bootstrap: runs are drawn with replacement,
 then steps within them, so that differences between whole processes count (B. Efron and
 R. Tibshirani, An Introduction to the Bootstrap, 1993, chapter 8.3: data with structure are
-resampled by their structure). The control is one run over another of its own kind, default over
+resampled by their structure). Where each run has enough steps in which the gate's own observing
+took next to nothing, only those count: a GPU works beside the host, and what observing delayed it
+by there cannot be told exactly. The control is one run over another of its own kind, default over
 default and strict over strict, either way round: where machines are noisy, that is not one either,
 and a cost inside that band is no finding. Runs go strict, default, default, strict, so that a speed
 that drifts favours no side, and a cost counts as measured only when each strict run with the
@@ -24,6 +26,8 @@ from gate.records.runs import RunMode
 
 DRAWS = 2000
 INTERVAL = (2.5, 97.5)
+# of a step's time, the most that the guest may take in one that counts as undisturbed
+UNDISTURBED = 0.02
 Seconds = NDArray[np.float64]
 
 
@@ -37,12 +41,16 @@ def determinism_cost(
     memory = memory_ratio(strict, default)
     if not strict or len(default) < 2:  # noqa: PLR2004 - the control needs two runs
         return _not_measurable("too few runs in default mode", memory, 0)
-    arms = [_steady_runs(strict, settings), _steady_runs(default, settings)]
+    arms = [_steady_runs(runs, settings) for runs in (strict, default)]
     shortest = min(len(run) for arm in arms for run in arm)
     if shortest < settings.min_steps:
         needed = settings.warmup_steps + settings.min_steps
         reason = f"{shortest} steady steps are too few, a run takes {needed} at least"
         return _not_measurable(reason, memory, shortest)
+    undisturbed = [_steady_runs(runs, settings, UNDISTURBED) for runs in (strict, default)]
+    fewest = min(len(run) for arm in undisturbed for run in arm)
+    if fewest >= settings.min_steps / 2:
+        arms, shortest = undisturbed, fewest
     strict_seconds, default_seconds = (float(np.median(np.concatenate(arm))) for arm in arms)
     if any(np.min(run) <= 0 for arm in arms for run in arm):
         return _not_measurable("steps too fast for this clock", memory, shortest)
@@ -65,11 +73,13 @@ def determinism_cost(
     )
 
 
-def _steady_runs(runs: tuple[RunEvidence, ...], settings: CostSettings) -> list[Seconds]:
+def _steady_runs(
+    runs: tuple[RunEvidence, ...], settings: CostSettings, guest_share: float | None = None
+) -> list[Seconds]:
     """The steady steps of each run; the very first run warms up twice as long, where it can."""
-    found = [steady(run, settings.warmup_steps) for run in runs]
+    found = [steady(run, settings.warmup_steps, guest_share) for run in runs]
     if runs[0].run.mode is RunMode.STRICT:
-        warmer = steady(runs[0], 2 * settings.warmup_steps)
+        warmer = steady(runs[0], 2 * settings.warmup_steps, guest_share)
         found[0] = warmer if len(warmer) >= settings.min_steps else found[0]
     return found
 
@@ -99,9 +109,16 @@ def _not_measurable(reason: str, memory: float | None, steps: int) -> Determinis
     )
 
 
-def steady(run: RunEvidence, warmup_steps: int) -> Seconds:
-    """Durations in seconds of the steps after the warm-up, shape (steps,)."""
-    return np.array([timing.seconds for timing in run.timings if timing.step > warmup_steps])
+def steady(run: RunEvidence, warmup_steps: int, guest_share: float | None = None) -> Seconds:
+    """Durations in seconds of the steps after the warm-up, shape (steps,).
+
+    With a `guest_share`, without those in which the guest's own work took more than that share of
+    the step's time.
+    """
+    later = [timing for timing in run.timings if timing.step > warmup_steps]
+    if guest_share is not None:
+        later = [one for one in later if one.guest_seconds <= guest_share * one.seconds]
+    return np.array([timing.seconds for timing in later])
 
 
 def _interval(

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from gate.comparison.compare import compare_results
 from gate.records.comparison import Comparison
-from gate.records.evidence import RunEvidence
+from gate.records.evidence import CPU, DEVICE, RunEvidence
 from gate.records.settings import ComparisonSettings
 
-CPU, ONE_THREAD = "cpu", "1"
+ONE_THREAD = "1"
 
 
 def runs_of_the_same_work(
@@ -34,8 +34,8 @@ def runs_of_the_same_work(
 
 def on_one_cpu_thread(run: RunEvidence) -> bool:
     """Whether no order of summation was left open by threads or a GPU."""
-    parts = run.environment.parts
-    return parts.get("device") == CPU and parts.get("threads") == ONE_THREAD
+    where = run.environment
+    return where.of_ranks(DEVICE) == (CPU,) and where.part("threads") == ONE_THREAD
 
 
 def missed_share(runs: int, strikes: float) -> float:

@@ -12,7 +12,7 @@ from typing import Final
 
 from gate.checkpoint.digest import check_leaves
 from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Excluded, Exclusion, without_excluded
-from gate.checkpoint.hashing import available_threads
+from gate.checkpoint.hashing.tensors import available_threads
 from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf, ValueLeaf, is_tensor, kind_of
 from gate.checkpoint.parts import part_of
 from gate.comparison.changed_tensors import TensorPair, changed_tensors, number_differences

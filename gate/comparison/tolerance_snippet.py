@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 
+from gate.codec.untrusted_text import masked
 from gate.records.measurement import MetricNoise, Provenance
 
 MAX_METRICS = 20
@@ -35,4 +36,4 @@ def tolerance_snippet(
 
 
 def _plain(text: str) -> str:
-    return "".join(sign if sign.isascii() and sign.isprintable() else "?" for sign in text)[:200]
+    return masked(text).encode("ascii", "replace").decode("ascii")[:200]

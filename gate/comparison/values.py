@@ -6,8 +6,8 @@ import math
 import struct
 from typing import Final
 
-from gate.checkpoint.hostile_file import short_text
 from gate.checkpoint.leaves import ValueLeaf
+from gate.codec.untrusted_text import short_text
 
 SHOWN_BYTES: Final = 24
 # Decimal text of a longer integer takes time that grows with the square of its length.

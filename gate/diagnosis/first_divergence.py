@@ -2,8 +2,8 @@
 
 The comparison has put everything that differs into one order: the earliest optimizer step counts,
 and within it the order in which one thing causes the next. `causes.py` says what each points to,
-for two runs of one commit and for a commit against a baseline. What is known of seeds is joined to
-it: a generator without a seed is a better answer than a class.
+for two runs of one commit and for a commit against a baseline. What is known of lines is joined to
+it: one that gave no seed, or that turned back a setting, is a better answer than a class.
 """
 
 from __future__ import annotations
@@ -13,13 +13,26 @@ import re
 from gate.diagnosis.causes import Cause, Question, cause_of
 from gate.records.comparison import Comparison, EnvironmentChange, EventKind
 from gate.records.tampering import Tampering
-from gate.records.verdict import Diagnosis, Suspect
+from gate.records.verdict import Diagnosis, Suspect, SuspectKind
 
 KEEP_STILL = "Keep the machine to itself while the gate runs, and check what the script sets."
 GO_BACK = "Go back to what the baseline was made with, or bring a new baseline with the update."
 SHOWN_EVENTS = 6
 DIGEST = re.compile(r"[0-9a-f]{64}")
 SHOWN_SUSPECTS = 3
+# what a setting of strict mode changes; what comes before it has other causes
+ARITHMETIC = (
+    EventKind.LOSS,
+    EventKind.GRADIENTS,
+    EventKind.PARAMETERS,
+    EventKind.OPTIMIZER,
+    EventKind.METRIC,
+    EventKind.STATE,
+)
+WHY_SETTINGS = {
+    "cudnn_benchmark": "cuDNN then takes the algorithm that it found fastest, in each run anew",
+    "attention_cudnn": "the backward pass of cuDNN's attention adds in an order that is left open",
+}
 OPTIMIZER_SETTING = "/group/"
 SHOWN_SETTINGS = 4
 # of the optimizer's own bookkeeping, not of what anyone sets
@@ -27,18 +40,19 @@ NO_SETTINGS = frozenset(("initial_lr", "params"))
 
 
 def diagnose_repeat(
-    comparison: Comparison, seeds: tuple[Tampering, ...], *, one_cpu_thread: bool
+    comparison: Comparison, deeds: tuple[Tampering, ...], *, one_cpu_thread: bool
 ) -> Diagnosis | None:
     """The first divergence of two runs of one commit, or None when they are equal.
 
-    `seeds` are those that the runs do not share, or that came from outside: each names its line.
+    `deeds` are what the script did that may explain it, each with its line: settings turned back,
+    and seeds that the runs do not share or that came from outside.
     """
     if not comparison.differs:
         return None
     if comparison.environment:
         return _environment(comparison, "between the runs", KEEP_STILL)
     question = Question(drift=False, one_cpu_thread=one_cpu_thread)
-    return _diagnosis(comparison, question, _suspects(comparison, seeds))
+    return _diagnosis(comparison, question, _suspects(comparison, deeds))
 
 
 def diagnose_drift(comparison: Comparison) -> Diagnosis | None:
@@ -96,7 +110,12 @@ def _remedy(cause: Cause, suspects: tuple[Suspect, ...]) -> str:
     """A known line goes before a list of what to look for."""
     if not suspects:
         return cause.remedy
-    return f"Give {suspects[0].place} a constant seed. If that is not it: {cause.remedy}"
+    first = suspects[0]
+    known = f"Give {first.place} a constant seed."
+    if first.kind is SuspectKind.SETTING:
+        why = f": {WHY_SETTINGS[first.call]}" if first.call in WHY_SETTINGS else ""
+        known = f"Leave {first.call} {first.before} at {first.place}{why}."
+    return f"{known} If that is not it: {cause.remedy}"
 
 
 def _other_optimizer_settings(comparison: Comparison) -> tuple[str, ...]:
@@ -139,14 +158,25 @@ def _gap(comparison: Comparison) -> str:
     )
 
 
-def _suspects(comparison: Comparison, seeds: tuple[Tampering, ...]) -> tuple[Suspect, ...]:
-    """The lines that gave those seeds, up to the first divergence."""
+def _suspects(comparison: Comparison, deeds: tuple[Tampering, ...]) -> tuple[Suspect, ...]:
+    """The lines that did it, up to the first divergence; settings explain arithmetic alone."""
     first = comparison.first
     if first is None or first.kind is EventKind.STEPS:
         return ()
-    told = dict.fromkeys(
-        Suspect(place=deed.place, call=deed.name, step=deed.step)
-        for deed in seeds
-        if first.step is None or deed.step <= first.step
-    )
+    before = [deed for deed in deeds if first.step is None or deed.step <= first.step]
+    settings = [deed for deed in before if not deed.seeds and first.kind in ARITHMETIC]
+    told = dict.fromkeys(map(_suspect, (*settings, *(deed for deed in before if deed.seeds))))
     return tuple(told)[:SHOWN_SUSPECTS]
+
+
+def _suspect(deed: Tampering) -> Suspect:
+    if deed.seeds:
+        return Suspect(place=deed.place, kind=SuspectKind.SEED, call=deed.name, step=deed.step)
+    return Suspect(
+        place=deed.place,
+        kind=SuspectKind.SETTING,
+        call=deed.name,
+        step=deed.step,
+        before=deed.before or "unset",
+        after=deed.after or "unset",
+    )

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, field_validator
 
-from gate.checkpoint.hostile_file import plain_text
+from gate.codec.untrusted_text import plain_text
 from gate.errors import RunError
 from gate.evidence.guest_documents import Count, OwnedDocument
 from gate.evidence.guest_files import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from gate.checkpoint.hostile_file import plain_text
+from gate.codec.untrusted_text import plain_text
 from gate.evidence.commands import PythonCommand, python_commands
 from gate.evidence.guest_files import GuestFile, ProcessFiles, told_lines
 from gate.evidence.shut_out import REASONS

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from gate.checkpoint.hostile_file import plain_text
+from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError
 from gate.evidence.census import read_census
 from gate.evidence.children import read_children, read_weaker_children
@@ -27,7 +27,9 @@ from gate.evidence.tampering import read_tampering
 from gate.evidence.tensorboard import tensorboard_series
 from gate.ports import Files
 from gate.records.evidence import (
+    BETWEEN_RANKS,
     MAX_NOT_FINITE,
+    NOT_APPLICABLE,
     Environment,
     MetricSeries,
     MetricSource,
@@ -69,6 +71,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     ]
     if run.mode is RunMode.STRICT:
         refuse_problems("the guest could not observe everything", problems)
+    left_out = [plain_text(one) for rank in ranks for one in rank.summary.left_out]
     states = (
         *(_captured(files, out, rank, taken) for rank in ranks),
         saved_checkpoint(files, workdir_tree, train),
@@ -81,16 +84,14 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         timings=step_timings(ranks[0]),
         checkpoint=manifest(leaf for state in states for leaf in state.leaves),
         not_finite=_not_finite(states),
-        environment=Environment(
-            parts=ranks[0].summary.environment,
-            packages=tuple(plain_text(line)[:200] for line in ranks[0].summary.packages),
-        ),
+        environment=_environment(ranks),
         processes=processes,
         peak_memory_bytes=max(rank.summary.peak_memory_bytes for rank in ranks),
         device_memory_bytes=max(rank.summary.device_memory_bytes for rank in ranks),
         memory=step_memory(ranks[0]),
         recorder=recorder_cost(ranks),
         first_step_seconds=ranks[0].summary.first_step_seconds,
+        left_out=tuple(dict.fromkeys(left_out)),
         notes=(*problems, *(note for state in states for note in state.notes)),
         census=read_census(files, out, found),
         tampering=read_tampering(files, out, found),
@@ -98,6 +99,19 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         unused_settings=tuple(_unused(script, states, train)),
         weaker_children=read_weaker_children(files, out, found),
         tampered=sum(rank.summary.tampered for rank in ranks),
+    )
+
+
+def _environment(ranks: tuple[TrainedRank, ...]) -> Environment:
+    """Each part as the ranks tell it: once where they agree, so that equal ranks are one place."""
+    told = [rank.summary.environment for rank in ranks]
+    names = dict.fromkeys(name for parts in told for name in parts)
+    said = {
+        name: dict.fromkeys(parts.get(name, NOT_APPLICABLE) for parts in told) for name in names
+    }
+    return Environment(
+        parts={name: BETWEEN_RANKS.join(texts) for name, texts in said.items()},
+        packages=tuple(plain_text(line)[:200] for line in ranks[0].summary.packages),
     )
 
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from gate.checkpoint.hostile_file import HostileFile
+from gate.checkpoint.sources.hostile_file import HostileFile
 
 MAX_RECORDS = 1_000_000
 # A scalar takes about a hundred bytes; what is longer (images, graphs, histograms) is passed over.

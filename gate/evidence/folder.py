@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field
 
-from gate.checkpoint.hostile_file import open_hostile
+from gate.checkpoint.sources.hostile_file import open_hostile
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import read_document, write_document
 from gate.errors import DocumentError, EvidenceError

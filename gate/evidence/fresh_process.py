@@ -10,10 +10,13 @@ import os
 import signal
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import gate
 from gate.codec.documents import read_document, write_document
+from gate.codec.untrusted_text import escaped_lines
 from gate.errors import (
     DocumentError,
     EvidenceError,
@@ -28,7 +31,7 @@ from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.runs import Credentials, ProcessRequest, ProcessResult
 from gate.records.state_distance import StateDistance
 
-PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
 REQUEST_NAME = "request.json"
 FIRST_NAME = "first.safetensors"
 READY: Final = b"repro-gate reader is ready\n"
@@ -70,7 +73,8 @@ class FreshReader:
         self._files = files
         self._processes = processes
         self._progress = progress
-        self._credentials = credentials
+        # it opens no device
+        self._credentials = replace(credentials, groups=()) if credentials else None
         self.why_own_account = ""
 
     def ask(self, request: ReadingRequest, folder: Path) -> ReadingAnswer:
@@ -85,9 +89,9 @@ class FreshReader:
         if answer.fault is not None:
             told = answer.fault
             raise FAULTS[told.kind](
-                _plain(told.message),
-                hint=_plain(told.hint),
-                details=tuple(map(_plain, told.details)),
+                escaped_lines(told.message),
+                hint=escaped_lines(told.hint),
+                details=tuple(map(escaped_lines, told.details)),
             )
         if answer.evidence is not None and answer.evidence.run != request.run:
             raise EvidenceError("the reading process spoke of another run", hint=CRASH_HINT)
@@ -155,7 +159,9 @@ def _parsed(result: ProcessResult) -> ReadingAnswer:
         raise EvidenceError(
             f"the process that reads what the run left {_how_it_ended(result)}",
             hint=CRASH_HINT,
-            details=tuple(map(_plain, _last_lines(answer if greeting == READY else result.output))),
+            details=tuple(
+                map(escaped_lines, _last_lines(answer if greeting == READY else result.output))
+            ),
         )
     try:
         return read_document(
@@ -163,7 +169,9 @@ def _parsed(result: ProcessResult) -> ReadingAnswer:
         )
     except DocumentError as error:
         raise EvidenceError(
-            _plain(error.message), hint=CRASH_HINT, details=tuple(map(_plain, error.details))
+            escaped_lines(error.message),
+            hint=CRASH_HINT,
+            details=tuple(map(escaped_lines, error.details)),
         ) from error
 
 
@@ -186,11 +194,4 @@ def _last_lines(output: bytes) -> list[str]:
 
 def _last_line(result: ProcessResult) -> str:
     lines = _last_lines(result.output)
-    return _plain(lines[-1]) if lines else "it could not start"
-
-
-def _plain(text: str) -> str:
-    """Text of a process that hostile bytes may have taken over; its lines stay lines."""
-    return "".join(
-        sign if sign == "\n" or sign.isprintable() else ascii(sign)[1:-1] for sign in text
-    )
+    return escaped_lines(lines[-1]) if lines else "it could not start"

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from gate.records.document import Document
-from gate.records.evidence import MAX_PACKAGES, FloatType, MeasuredSeconds
+from gate.records.evidence import MAX_PACKAGES, Devices, FloatType, MeasuredSeconds
 
 MAX_STEP = 2**53
 Text = Annotated[str, Field(max_length=4000)]
@@ -17,6 +17,8 @@ TextMap = Annotated[dict[str, Text], Field(max_length=1000)]
 Problems = Annotated[tuple[Text, ...], Field(max_length=1000)]
 Count = Annotated[int, Field(ge=0, le=2**63)]
 MAX_STREAMS = 32
+# some scripts have an optimizer for each parameter
+MAX_OPTIMIZERS = 100_000
 PackageText = Annotated[str, Field(max_length=200)]
 MAX_STRIDE = 2**20
 Digest = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9._/+-]{1,40}:[0-9a-f]{1,80}$")]
@@ -92,6 +94,7 @@ class Attestation(OwnedDocument):
     parent: Count = 0
     started: Literal["program", "worker"] = "program"
     device: Text = ""
+    devices: Devices = ()
     versions: TextMap = Field(default_factory=dict)
     variables: TextMap = Field(default_factory=dict)
     problems: Problems
@@ -101,7 +104,7 @@ class StepLine(Document):
     """A line of `steps-rR-P.jsonl`: one optimizer step."""
 
     step: int = Field(ge=1, le=MAX_STEP)
-    optimizer: int = Field(ge=0, le=999)
+    optimizer: int = Field(ge=0, lt=MAX_OPTIMIZERS)
     loss: ExactNumber | None
     losses: Annotated[tuple[ExactNumber | None, ...], Field(max_length=256)] = ()
     skipped: bool | None = None
@@ -112,6 +115,7 @@ class StepLine(Document):
     )
     unobserved: Annotated[tuple[StrideGroup, ...], Field(max_length=MAX_STREAMS)] = ()
     seconds: MeasuredSeconds | None
+    guest_seconds: MeasuredSeconds = 0.0
     memory_bytes: Count = 0
     device_bytes: Count = 0
     observe_seconds: MeasuredSeconds = 0.0
@@ -134,8 +138,9 @@ class Summary(Document):
     peak_memory_bytes: Count
     device_memory_bytes: Count
     strides: dict[StrideGroup, Stride] = Field(default_factory=dict)
-    optimizer_numbers: Annotated[tuple[Count, ...], Field(max_length=1000)] = ()
+    optimizer_numbers: Annotated[tuple[Count, ...], Field(max_length=MAX_OPTIMIZERS)] = ()
     observe_seconds: MeasuredSeconds = 0.0
     first_step_seconds: MeasuredSeconds | None = None
     tampered: Count = 0
     problems: Problems
+    left_out: Problems = ()

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from gate.checkpoint.hostile_file import HostileFile, open_hostile
+from gate.checkpoint.sources.hostile_file import HostileFile, open_hostile
 from gate.codec.documents import read_document
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.guest_documents import OwnedDocument

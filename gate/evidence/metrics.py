@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from gate.checkpoint.hostile_file import HostileFile, open_hostile, short_text
+from gate.checkpoint.sources.hostile_file import HostileFile, open_hostile
 from gate.codec.strict_json import parse_json
+from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError
 from gate.evidence.guest_documents import MetricLine, StepLine
 from gate.evidence.guest_files import MAX_LINE_BYTES, MAX_LINES_BYTES, numbered_lines

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.checkpoint.hostile_file import plain_text
+from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError
 from gate.evidence.guest_documents import Attestation, StepLine, Summary
 from gate.evidence.guest_files import (
@@ -104,6 +104,7 @@ def _process(told: Attestation) -> GuestProcess:
         applied=told.applied,
         before=told.before,
         device=told.device,
+        devices=told.devices,
         versions=told.versions,
         variables=told.variables,
         problems=told.problems,

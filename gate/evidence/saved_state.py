@@ -8,19 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gate.checkpoint.canonical import ALGORITHM
 from gate.checkpoint.digest import LeafDigest, StateDigest, digest_state, roots_of
 from gate.checkpoint.dtypes import RAW_DTYPE
 from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Exclusion, without_excluded
-from gate.checkpoint.file_formats import UnknownContent
 from gate.checkpoint.finiteness import NotFiniteLeaf, not_finite_leaves
-from gate.checkpoint.formats import open_state
-from gate.checkpoint.hashes import DEFAULT_HASH
-from gate.checkpoint.hashing import available_threads
-from gate.checkpoint.hostile_file import open_hostile
+from gate.checkpoint.formats.file_formats import UnknownContent
+from gate.checkpoint.formats.formats import open_state
+from gate.checkpoint.formats.safetensors_reader import read_safetensors
+from gate.checkpoint.hashing.canonical import ALGORITHM
+from gate.checkpoint.hashing.hashes import DEFAULT_HASH
+from gate.checkpoint.hashing.tensors import available_threads
 from gate.checkpoint.leaves import StateContent
 from gate.checkpoint.parts import part_of
-from gate.checkpoint.safetensors_reader import read_safetensors
+from gate.checkpoint.sources.hostile_file import open_hostile
 from gate.errors import EvidenceError
 from gate.ports import Files
 from gate.records.evidence import CheckpointManifest, TensorDigest

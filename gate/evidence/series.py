@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.checkpoint.hostile_file import short_text
+from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError
 from gate.evidence.guest_documents import MAX_STEP
 from gate.records.evidence import FloatType, MetricSeries, MetricSource, Point

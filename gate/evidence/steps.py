@@ -55,14 +55,16 @@ def _combined(parts: Parts) -> str:
 
 def step_timings(rank: TrainedRank) -> tuple[StepTiming, ...]:
     """Seconds of each step, summed over its optimizers; a step not fully timed is left out."""
-    seconds: dict[int, list[float | None]] = {}
+    steps: dict[int, list[StepLine]] = {}
     for line in rank.lines:
-        seconds.setdefault(line.step, []).append(line.seconds)
+        steps.setdefault(line.step, []).append(line)
     timings = []
-    for step, found in sorted(seconds.items()):
-        known = [value for value in found if value is not None]
-        if len(known) == len(found):
-            timings.append(StepTiming(step=step, seconds=sum(known)))
+    for step, lines in sorted(steps.items()):
+        known = [line.seconds for line in lines if line.seconds is not None]
+        guest_seconds = sum(line.guest_seconds for line in lines)
+        if len(known) == len(lines):
+            timing = StepTiming(step=step, seconds=sum(known), guest_seconds=guest_seconds)
+            timings.append(timing)
     return tuple(timings)
 
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.checkpoint.hostile_file import plain_text
+from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.guest_files import MAX_NAMES
 from gate.evidence.ranks import MAX_SHOWN_PIDS, ONE_A_RANK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gate.checkpoint.hostile_file import plain_text
+from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError
 from gate.evidence.guest_files import GuestFile, ProcessFiles, told_lines
 from gate.ports import Files

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.checkpoint.dtypes import ELEMENT_BYTES
-from gate.checkpoint.hostile_file import CHUNK_BYTES, HostileFile, open_hostile
-from gate.checkpoint.safetensors_reader import TensorEntry, read_layout
+from gate.checkpoint.formats.safetensors_reader import TensorEntry, read_layout
+from gate.checkpoint.sources.hostile_file import CHUNK_BYTES, HostileFile, open_hostile
 from gate.evidence.saved_state import MAX_STATE_BYTES
 from gate.ports import Files
 from gate.records.values import FLOAT_NAMES, FloatPair, FloatTensor

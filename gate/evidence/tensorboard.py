@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from gate.checkpoint.hostile_file import HostileFile, open_hostile, plain_text
+from gate.checkpoint.sources.hostile_file import HostileFile, open_hostile
+from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.event_records import small_records
 from gate.evidence.event_scalars import MalformedEventError, Scalar, scalars

@@ -1,8 +1,10 @@
 """The environment of a training process, built from nothing.
 
-An allow-list, never a deny-list: a variable that is not named here does not exist for the training.
-What must be set before the interpreter or CUDA starts is set here, since the guest comes too late
-for it: the hash seed, thread counts, the cuBLAS workspace.
+An allow-list, never a deny-list: of the gate's own variables none reaches the training that is not
+named here. In a container of its own the image's variables are there as well; the guest attests
+those that may move a result, wherever they came from. What must be set before the interpreter or
+CUDA starts is set here, since the guest comes too late for it: the hash seed, thread counts, the
+cuBLAS workspace.
 """
 
 from __future__ import annotations
@@ -21,8 +23,12 @@ from gate.records.runs import Isolation, PlannedRun, RunFolders
 from gate.records.settings import Device, GateSettings
 from gate.records.unflagged_table import watch_list
 
-PASSED_FROM_HOST = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
-PASSED_PREFIXES = ("NVIDIA_",)
+PASSED_FROM_HOST = (
+    *("PATH", "LD_LIBRARY_PATH", "CUDA_HOME"),
+    # which card a number names depends on the order as much as on the number
+    *("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES"),
+    *("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
+)
 
 
 def host_variables(
@@ -53,13 +59,11 @@ def child_environment(
     train = settings.train
     determinism = settings.determinism
     passed = {name: host[name] for name in (*PASSED_FROM_HOST, *train.pass_env) if name in host}
-    vendor = {name: text for name, text in host.items() if name.startswith(PASSED_PREFIXES)}
     own = {**passed, **train.env}
     threads = threads_of(determinism, own)
     words = knob_words(planned, determinism)
     knobs = knob_variables(words, own, seed=train.seed, threads=threads)
     variables = {
-        **vendor,
         **passed,
         "HOME": str(folders.home),
         "TMPDIR": str(folders.tmp),

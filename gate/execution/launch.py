@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gate.codec.untrusted_text import masked, without_sequences
 from gate.errors import RunError
 from gate.execution.child_environment import child_environment, host_variables
 from gate.ports import Files, Processes, Progress
@@ -26,7 +27,6 @@ HARNESS = Path(__file__).resolve().parent.parent / "harness"
 GUEST_PACKAGE = "repro_gate_guest"
 GUEST_FILE_LIMIT = 1024 * 1024
 MAX_GUEST_FILES = 100
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 SHOWN_LINES = 20
 RANK_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "mpirun"}
 # what torch 2.13 says, for gloo and for its store, where no socket but a local one can be made
@@ -52,11 +52,33 @@ SIGNAL_HINTS = {
     "isolation refuses those.",
     -signal.SIGXFSZ: "It wrote a file larger than the isolation allows (64 GiB).",
 }
+MORE_SHARED_MEMORY = "Give the container a larger /dev/shm (--shm-size, isolation.shm_bytes)"
+NO_COMPILER = (
+    "torch.compile and Triton build code where they train, and there is no compiler. The action's "
+    "full image has one; put gcc, g++ and libc6-dev into an image of your own."
+)
+BUSY_GPU = (
+    "Another process has the GPU to itself: its compute mode is exclusive, or MPS serves another "
+    "account. `repro-gate doctor` says which; run one job at a time, or set the mode to default "
+    "(nvidia-smi -c DEFAULT)."
+)
 OUTPUT_HINTS = {
     b"does not have a deterministic implementation": "An operator has no deterministic form. "
     "Replace it, or compute that part on the CPU; the line above names it.",
     b"EOFError: EOF when reading a line": "The training asks for input and gets none: give its "
     "answers as arguments instead.",
+    b"shared memory segment /dev/shm/nccl": "NCCL found no room in /dev/shm. "
+    f"{MORE_SHARED_MEMORY}, or fewer ranks to the smoke training.",
+    b"pidfd_getfd": "Tensors on a GPU cannot be handed to another process with expandable "
+    "segments: the isolation lets no process take another one's files. Drop "
+    "expandable_segments from PYTORCH_ALLOC_CONF for the smoke training.",
+    b"In the deterministic mode of Inductor": "A compiled part wanted to choose a kernel by "
+    "timing, which strict mode refuses. Compile without max-autotune in the smoke training, or set "
+    "determinism.knobs.inductor_deterministic to keep and do without that knob.",
+    b"Failed to find C compiler": NO_COMPILER,
+    b"No working C++ compiler found": NO_COMPILER,
+    b"devices are busy or unavailable": BUSY_GPU,
+    b"device(s) is/are busy or unavailable": BUSY_GPU,
     b"No module named": "The training's environment lacks a package: start the gate from the "
     "environment that trains, or name its interpreter in train.command.",
 }
@@ -97,7 +119,7 @@ class Launcher:
             timed_out=result.timed_out,
             wall_seconds=round(result.wall_seconds, 3),
             output_bytes=result.output_bytes,
-            isolation=self.isolation.described,
+            isolation=self.isolation.of_a_run,
         )
         return record, result
 
@@ -238,8 +260,6 @@ def _hint_without_network(result: ProcessResult, request: ProcessRequest) -> str
 def last_lines(output: bytes) -> tuple[str, ...]:
     """The end of a training's output for a person: printable, bounded."""
     text = output[-SHOWN_LINES * SHOWN_WIDTH * 4 :].decode("utf-8", "replace")
-    lines = COLOURS.sub("", text).splitlines()
+    lines = without_sequences(text).splitlines()
     shown = [line for line in lines if line.strip()][-SHOWN_LINES:]
-    return tuple(
-        "".join(c if c.isprintable() else " " for c in line)[:SHOWN_WIDTH] for line in shown
-    )
+    return tuple(masked(line, " ")[:SHOWN_WIDTH] for line in shown)

@@ -11,6 +11,7 @@ from gate.execution.child_environment import child_environment, host_variables
 from gate.execution.launch import install_guest, last_lines, run_folders
 from gate.ports import Files, Processes
 from gate.records.doctor import TrainingSeen
+from gate.records.gpu import DeviceFile, GpuTried
 from gate.records.runs import Isolation, PlannedRun, ProcessRequest, RunMode
 from gate.records.settings import Device, GateSettings
 
@@ -19,6 +20,9 @@ PROBE_OUTPUT_BYTES = 64 * 1024
 COMMAND_NOT_FOUND = 127
 MAX_TEXT = 200
 MAX_GPUS = 64
+MIB = 1024**2
+# far above any: 13020 is CUDA 13.2
+MAX_CUDA = 10**6
 ANSWER = b"repro-gate-doctor:"
 NO_PYTHON_HINT = "Install Python 3 where the training runs, and put it on PATH."
 NO_TORCH_HINT = (
@@ -26,24 +30,57 @@ NO_TORCH_HINT = (
     "environment that the gate is called from."
 )
 PROBE = """
-import json, os, sys
+import glob, json, os, re, stat, sys
 folder, device = sys.argv[1:]
 sys.path.insert(0, folder)
 import torch
 from repro_gate_guest import environment
 from repro_gate_guest.output import Problems
-gpus = []
-if device != "cpu" and torch.cuda.is_available():
-    torch.cuda.init()
-    for index in range(torch.cuda.device_count()):
-        facts = torch.cuda.get_device_properties(index)
-        gpus.append(f"{facts.name} GPU-{getattr(facts, 'uuid', '')}")
+gpus, refusal, supports, parts = [], "", 0, None
+if device != "cpu":
+    try:
+        torch.cuda.init()
+        # of one GPU, as most trainings have it: from here on all of them are in use
+        parts = environment.parts(Problems())
+        for index in range(torch.cuda.device_count()):
+            torch.zeros(1, device=f"cuda:{index}")
+            facts = torch.cuda.get_device_properties(index)
+            gpus.append([facts.name, str(getattr(facts, "uuid", "")), facts.total_memory])
+    except Exception as error:
+        refusal = str(error).strip()
+    try:
+        supports = torch._C._cuda_getDriverVersion()
+    except Exception:
+        pass
+files = []
+for path in sorted(glob.glob("/dev/nvidia*")):
+    about = os.stat(path)
+    if re.fullmatch(r"/dev/nvidia(ctl|-uvm|[0-9]+)", path) and stat.S_ISCHR(about.st_mode):
+        try:
+            os.close(os.open(path, os.O_RDWR))
+            why = ""
+        except OSError as error:
+            why = str(error.strerror)
+        files.append([path, about.st_mode & 0o7777, about.st_gid, why])
+hidden = [
+    f"{name}={os.environ[name]}"
+    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+    if os.environ.get(name, "all") in ("", "-1", "void", "none", "NoDevFiles")
+]
+tried = {
+    "built_for": torch.version.cuda or "",
+    "supports": supports,
+    "refusal": refusal,
+    "hidden_by": hidden[0] if hidden else "",
+    "files": files,
+}
 try:
     there = os.statvfs("/dev/shm")
     shm = there.f_blocks * there.f_frsize
 except OSError:
     shm = None
-seen = {"parts": environment.parts(Problems()), "gpus": gpus, "shm_bytes": shm}
+parts = parts or environment.parts(Problems())
+seen = {"parts": parts, "gpus": gpus, "tried": tried, "shm_bytes": shm}
 print("repro-gate-doctor:" + json.dumps(seen))
 """
 
@@ -122,14 +159,48 @@ def _read(output: bytes, *, timed_out: bool) -> TrainingSeen:
         return TrainingSeen(problem=f"its Python answered something else: {error.message}")
     if not isinstance(seen, dict):
         return TrainingSeen(problem="its Python answered something else")
-    parts, gpus, shm = seen.get("parts"), seen.get("gpus"), seen.get("shm_bytes")
+    parts, tried, shm = seen.get("parts"), seen.get("tried"), seen.get("shm_bytes")
     return TrainingSeen(
         parts=_texts(parts) if isinstance(parts, dict) else {},
-        gpus=tuple(str(name)[:MAX_TEXT] for name in gpus[:MAX_GPUS])
-        if isinstance(gpus, list)
-        else (),
+        gpus=tuple(_gpu(row) for row in _rows(seen.get("gpus"), 3)),
+        tried=_tried(tried) if isinstance(tried, dict) else GpuTried(),
         shm_bytes=shm if isinstance(shm, int) else None,
     )
+
+
+def _rows(found: object, length: int) -> list[list[object]]:
+    """What is a list of rows of that length, as far as it is one; the training may say anything."""
+    rows = found[:MAX_GPUS] if isinstance(found, list) else []
+    return [row for row in rows if isinstance(row, list) and len(row) == length]
+
+
+def _gpu(row: list[object]) -> str:
+    name, uuid, memory = row
+    room = f" ({memory // MIB:,} MiB)" if isinstance(memory, int) else ""
+    # as isolation.gpus and NVIDIA_VISIBLE_DEVICES want it; torch tells a slice's own without a kind
+    kind = "MIG" if " MIG " in _text(name) else "GPU"
+    return f"{_text(name)}{f' {kind}-{_text(uuid)}' if uuid else ''}{room}"
+
+
+def _tried(found: Mapping[str, object]) -> GpuTried:
+    supports = found.get("supports")
+    return GpuTried(
+        built_for=_text(found.get("built_for")),
+        supports=supports if isinstance(supports, int) and 0 <= supports < MAX_CUDA else 0,
+        refusal=_text(found.get("refusal")),
+        hidden_by=_text(found.get("hidden_by")),
+        files=tuple(
+            DeviceFile(path=_text(path), mode=mode & 0o7777, gid=gid, refusal=_text(refusal))
+            for path, mode, gid, refusal in _rows(found.get("files"), 4)
+            if isinstance(mode, int) and isinstance(gid, int)
+        ),
+    )
+
+
+def _text(found: object) -> str:
+    """One printable line, bounded."""
+    lines = last_lines(str(found)[:MAX_TEXT].encode()) if found is not None else ()
+    return " ".join(lines)
 
 
 def _texts(parts: Mapping[object, object]) -> dict[str, str]:

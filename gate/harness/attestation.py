@@ -9,21 +9,22 @@ import sys
 
 import torch
 
-from . import cuda, switches
+from . import cuda, devices, switches, variables
 from .output import Problems
 
 NONE = "none"
 
 
 def about_this_process(problems: Problems) -> dict[str, object]:
-    """`parent`, `started`, `device`, `versions` and `variables` of the attestation."""
+    """`parent`, `started`, `device`, `devices`, `versions` and `variables` of the attestation."""
     with problems.noting("describing this process"):
         return {
             "parent": os.getppid(),
             "started": _how_started(),
             "device": _device(),
             "versions": _versions(),
-            "variables": switches.variables(),
+            "devices": devices.facts(),
+            "variables": {**variables.attested(), **switches.variables()},
         }
     return {}
 
@@ -34,10 +35,8 @@ def _how_started() -> str:
 
 
 def _device() -> str:
-    """A started GPU by name; asking never starts one."""
-    if cuda.in_use():
-        return str(torch.cuda.get_device_name())[:200]
-    return "cpu"
+    """The started GPUs that it uses, by name; asking never starts one."""
+    return devices.described()[:200] if cuda.in_use() else "cpu"
 
 
 def _versions() -> dict[str, str]:

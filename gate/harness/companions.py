@@ -25,6 +25,8 @@ _UNSCALED = "_repro_gate_unscaled"
 
 Step = Callable[[], Any]
 OnScalerStep = Callable[[GradScaler, Optimizer, Step], Any]
+# Whether a step changed nothing; None without a scaler, a tensor where a device knows it first.
+Skipped = torch.Tensor | bool | None
 OnAverage = Callable[[nn.Module], None]
 
 
@@ -72,13 +74,14 @@ def unscaled(loss: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def skipped_inside(optimizer: Optimizer) -> bool:
+def skipped_inside(optimizer: Optimizer) -> Skipped:
     """Whether a fused step, which is told of infinities rather than not called, did nothing.
 
-    `GradScaler.step` hands `found_inf` to such an optimizer for the time of the step.
+    `GradScaler.step` hands `found_inf` to such an optimizer for the time of the step. It may lie on
+    a device, and is not read here, which would wait for it.
     """
     found: Any = getattr(optimizer, "found_inf", None)
-    return found is not None and bool(found)
+    return found.detach().clone() if isinstance(found, torch.Tensor) else bool(found)
 
 
 def _watch_scale() -> None:

@@ -14,7 +14,7 @@ from typing import Final
 
 import torch
 
-from . import cuda
+from . import cuda, devices, variables
 from .output import Problems
 
 NONE: Final = "none"
@@ -42,12 +42,7 @@ def _numpy() -> str:
 
 
 def _device() -> str:
-    """The kind of device; cuBLAS repeats bits only for one architecture and processor count."""
-    if not cuda.in_use():
-        return "cpu"
-    facts = torch.cuda.get_device_properties(torch.cuda.current_device())
-    capability = f"compute capability {facts.major}.{facts.minor}"
-    return f"{facts.name} ({capability}, {facts.multi_processor_count} multiprocessors)"
+    return devices.described() if cuda.in_use() else "cpu"
 
 
 def _cuda() -> str:
@@ -63,10 +58,18 @@ def _cudnn() -> str:
 def _driver() -> str:
     if not cuda.in_use():
         return NONE
-    about = Path("/proc/driver/nvidia/version")
-    text = about.read_text(encoding="utf-8") if about.is_file() else ""
-    version = re.search(r"Kernel Module\D*([0-9][0-9.]+)", text)
-    return version[1] if version else f"for CUDA {cuda.newest_supported_version()}"
+    return devices.driver_version() or f"for CUDA {cuda.newest_supported_version()}"
+
+
+def _cublas() -> str:
+    return devices.cublas_version(devices.loaded_files()) if cuda.in_use() else NONE
+
+
+def _nccl() -> str:
+    """Of ranks alone: one process on a GPU asks NCCL nothing."""
+    if not cuda.in_use() or _world_size() == "1":
+        return NONE
+    return devices.nccl_version(devices.loaded_files())
 
 
 def _cpu() -> str:
@@ -119,11 +122,14 @@ _READERS: Final[dict[str, Callable[[], str]]] = {
     "device": _device,
     "cuda": _cuda,
     "cudnn": _cudnn,
+    "cublas": _cublas,
+    "nccl": _nccl,
     "driver": _driver,
     "cpu": _cpu,
     "cpu_capability": _cpu_capability,
     "os": _os,
     "threads": lambda: str(torch.get_num_threads()),
     "world_size": _world_size,
+    "variables": variables.started_with,
     "packages": _packages,
 }

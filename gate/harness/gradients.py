@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import torch
 from torch.optim import Optimizer
 
 from .output import Output, Problems
 from .safetensors_file import write_safetensors
 from .state import optimized_parameters
+from .tensor_parts import gradient
 
 
 def write_gradients(optimizer: Optimizer, output: Output, problems: Problems) -> None:
-    """Write what the optimizer has just used; a parameter without gradient is left out."""
+    """Write what the optimizer has just used; a parameter without gradient is not there."""
+    gradients = map(gradient, optimized_parameters(optimizer))
     found = {
-        f"gradient/{index:06d}": parameter.grad
-        for index, parameter in enumerate(optimized_parameters(optimizer))
-        if isinstance(parameter.grad, torch.Tensor)
+        f"gradient/{index:06d}": each for index, each in enumerate(gradients) if each is not None
     }
-    write_safetensors(output.path("gradients", ".safetensors"), found, problems.note)
+    write_safetensors(output.path("gradients", ".safetensors"), found, problems.leave_out)

@@ -6,6 +6,7 @@ here, and a test ties the two together.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +17,9 @@ from .settings import ON, GuestSettings
 OFF: Final = "off"
 KEEP: Final = "keep"
 WARN: Final = "warn"
+IEEE: Final = "ieee"
+TF32: Final = "tf32"
+UNSET: Final = "none"
 
 # Untyped parts of torch, seen through untyped names.
 _C: Final[Any] = torch._C  # noqa: SLF001 - the public setters import the compiler, which takes seconds
@@ -49,11 +53,29 @@ def _attribute(strict: str, owner: Any, name: str) -> Switch:
     return _flag(strict, lambda: getattr(owner, name), lambda value: setattr(owner, name, value))
 
 
-def _precision(owner: Any) -> Switch:
-    def put(word: str) -> None:
-        owner.fp32_precision = word
+def _precision(owner: Any, *parts: Any) -> Switch:
+    """TF32 or not, set by the old flag of `owner` and read from the new names of its `parts`.
 
-    return Switch(KEEP, lambda: str(owner.fp32_precision), put)
+    The old flag sets the new names too. The other way round torch raises from then on whenever the
+    old one is read, which `torch.backends.cudnn.flags` and inductor do.
+    """
+
+    def put(word: str) -> None:
+        # some versions of torch ask for the new names here, once
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            owner.allow_tf32 = word == TF32
+
+    def read() -> str:
+        found = dict.fromkeys(_precision_word(part.fp32_precision) for part in parts)
+        return "+".join(found)
+
+    return Switch(KEEP, read, put)
+
+
+def _precision_word(told: str) -> str:
+    """Where nothing is set, at no level, torch computes in full float32."""
+    return IEEE if told == UNSET else told
 
 
 def _read_algorithms() -> str:
@@ -86,9 +108,8 @@ SWITCHES: Final = {
         torch.backends.cuda.mem_efficient_sdp_enabled,
         _C._set_sdp_use_mem_efficient,  # noqa: SLF001 - see above
     ),
-    "fp32_matmul": _precision(_matmul),
-    "fp32_conv": _precision(_cudnn.conv),
-    "fp32_rnn": _precision(_cudnn.rnn),
+    "fp32_matmul": _precision(_matmul, _matmul),
+    "fp32_cudnn": _precision(_cudnn, _cudnn.conv, _cudnn.rnn),
     "reduced_fp16": _attribute(KEEP, _matmul, "allow_fp16_reduced_precision_reduction"),
     "reduced_bf16": _attribute(KEEP, _matmul, "allow_bf16_reduced_precision_reduction"),
 }

@@ -8,35 +8,61 @@ sensitive to every position: a shuffled batch or two swapped weights are another
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 from torch.optim import Optimizer
 
-from . import cuda
-from .digests import StartedDigest, finish_all, start_parameters
+from .clock import Clock
+from .digests import HostCopies, StartedDigest, finish_all, start_parameters
 from .order import Order
 from .output import Problems
 from .random_states import random_states
 from .schedule import BATCH, RANDOM, TENSORS, Schedule
 from .state import named_tensors, optimized_parameters
-from .values import value_digest
+from .tensor_parts import gradient, structure
+from .values import start_value
+
+
+class Seen(NamedTuple):
+    """What was seen of a step: streams that are known, and digests whose values may be on the way.
+
+    `batches` and `started` take the values off `copies` in that order.
+    """
+
+    streams: dict[str, str]
+    batches: tuple[StartedDigest, ...]
+    started: dict[str, StartedDigest]
+    copies: HostCopies
+
+    def finish(self) -> tuple[str | None, dict[str, str]]:
+        """The digest of the parameters, where it was taken, and those of all other streams.
+
+        To be asked once, when the device has come so far.
+        """
+        digests = finish_all((*self.batches, *self.started.values()), self.copies)
+        batches, tensors = digests[: len(self.batches)], digests[len(self.batches) :]
+        streams = self.streams | dict(zip(self.started, tensors, strict=True))
+        if batches:
+            joined = hashlib.sha256("\n".join(batches).encode("ascii")).hexdigest()
+            streams["batch"] = f"sha256:{joined}"
+        return streams.pop("parameters", None), streams
 
 
 class Observer:
-    """What one process sees of the step that is under way.
+    """What one process sees of the step that is under way, without waiting for a device.
 
-    Seconds are spent in three places: when a batch is drawn and before the update, both inside a
-    step's time, and after the update. `inside_seconds` is what a step's time must lose.
+    Time is spent in three places: when a batch is drawn and before the update, both inside a
+    step's time, and after the update. Each is a span on the `clock`.
     """
 
-    def __init__(self, schedule: Schedule, problems: Problems) -> None:
+    def __init__(self, schedule: Schedule, problems: Problems, clock: Clock) -> None:
         self.schedule = schedule
-        self.inside_seconds = 0.0
         self._problems = problems
-        self._batches: list[str] = []
+        self._clock = clock
+        self._batches: list[StartedDigest] = []
         self._left_a_batch_out = False
         self._structures: dict[int, tuple[int, ...]] = {}
         self._started: dict[str, StartedDigest] = {}
@@ -47,12 +73,12 @@ class Observer:
         if not self.schedule.due(BATCH, step):
             self._left_a_batch_out = True
         else:
-            with self._inside(BATCH), self._problems.noting("observing a batch"):
-                self._batches.append(value_digest(value, self._problems.note))
+            with self._spending(BATCH), self._problems.noting("observing a batch"):
+                self._batches.append(start_value(value, self._problems.leave_out))
 
     def before(self, number: int, optimizer: Optimizer, step: int, order: Order) -> None:
         """Look at what the update will work on: structure, first parameters, gradients."""
-        with self._inside(""), self._problems.noting("observing the structure"):
+        with self._spending(""), self._problems.noting("observing the structure"):
             parameters = order.parameters(optimizer)
             identities = tuple(map(id, optimized_parameters(optimizer)))
             if self._structures.get(number) != identities:
@@ -61,73 +87,53 @@ class Observer:
                 if step == 1:
                     self._start("initial", _numbered(parameters))
         if self.schedule.due(TENSORS, step):
-            # Waits on both sides, so that the reductions are no part of the update's time.
-            with self._inside(TENSORS), self._problems.noting("observing the gradients"):
-                cuda.wait()
-                self._start("gradients", _numbered([each.grad for each in parameters]))
-                cuda.wait()
+            with self._spending(TENSORS), self._problems.noting("observing the gradients"):
+                self._start("gradients", _numbered(map(gradient, parameters)))
 
     def unobserved(self, step: int) -> list[str]:
         """The groups of streams that are left out at this step; ask before `after`."""
         left_out = [group for group in (RANDOM, TENSORS) if not self.schedule.due(group, step)]
         return [*left_out, BATCH] if self._left_a_batch_out else left_out
 
-    def after(
-        self, optimizer: Optimizer, step: int, order: Order
-    ) -> tuple[str | None, dict[str, str]]:
-        """The digest of the parameters, when it is its turn, and those of all other streams."""
-        if self.schedule.due(RANDOM, step):
-            with self._spending(RANDOM):
-                self._streams |= random_states(self._problems)
-        if self._batches:
-            joined = hashlib.sha256("\n".join(self._batches).encode("ascii")).hexdigest()
-            self._streams["batch"] = f"sha256:{joined}"
-        with self._spending(TENSORS if self.schedule.due(TENSORS, step) else ""):
-            if self.schedule.due(TENSORS, step):
-                self._start_results(optimizer, order.parameters(optimizer))
-            digests = finish_all(list(self._started.values()))
-            streams = self._streams | dict(zip(self._started, digests, strict=True))
-        self._batches, self._started, self._streams = [], {}, {}
-        self._left_a_batch_out = False
-        return streams.pop("parameters", None), streams
-
-    def close_step(self, step: int, step_seconds: float | None, observe_seconds: float) -> None:
-        """Hand the step's times to the schedule."""
-        self.schedule.close_step(step, step_seconds, observe_seconds)
-        self.inside_seconds = 0.0
+    def after(self, optimizer: Optimizer, step: int, order: Order) -> Seen:
+        """Look at what the update left, and send everything that was seen to the host."""
+        streams, batches, started = self._streams, tuple(self._batches), self._started
+        try:
+            if self.schedule.due(RANDOM, step):
+                with self._spending(RANDOM):
+                    streams |= random_states(self._problems)
+            with self._spending(TENSORS if self.schedule.due(TENSORS, step) else ""):
+                if self.schedule.due(TENSORS, step):
+                    self._start_results(optimizer, order.parameters(optimizer))
+                copies = HostCopies((*batches, *started.values()), self._clock.devices)
+            return Seen(streams, batches, started, copies)
+        finally:
+            # also after a fault: nothing of this step is taken for the next one's
+            self._batches, self._started, self._streams = [], {}, {}
+            self._left_a_batch_out = False
 
     def _start_results(self, optimizer: Optimizer, parameters: list[torch.Tensor]) -> None:
-        self._started["parameters"] = start_parameters(parameters, self._problems.note)
+        self._started["parameters"] = start_parameters(parameters, self._problems.leave_out)
         self._start("optimizer", _state(optimizer, parameters, self._problems))
 
     def _start(self, stream: str, tensors: Iterable[tuple[str, torch.Tensor | None]]) -> None:
-        started = StartedDigest(tensors, stream, self._problems.note, fast=True)
-        self._started[stream] = started
-
-    @contextmanager
-    def _inside(self, group: str) -> Iterator[None]:
-        begun = time.perf_counter()
-        with self._spending(group):
-            yield
-        self.inside_seconds += time.perf_counter() - begun
+        started = StartedDigest(tensors, stream, self._problems.leave_out, fast=True)
+        if not started.saw_nothing:
+            self._started[stream] = started
 
     @contextmanager
     def _spending(self, group: str) -> Iterator[None]:
-        """Time the body; the empty group is what no thinning can avoid."""
-        begun = time.perf_counter()
-        with torch.no_grad():
+        with self._clock.span(group), torch.no_grad():
             yield
-        if group:
-            self.schedule.spend(group, time.perf_counter() - begun)
 
 
 def structure_digest(optimizer: Optimizer, order: Order) -> str:
     """`sha256:hex` over each group's parameters in order: name, type, shape, wants a gradient."""
-    lines = []
-    for position, parameters in enumerate(order.groups(optimizer)):
-        for parameter in parameters:
-            facts = (parameter.dtype, tuple(parameter.shape), parameter.requires_grad)
-            lines.append(f"{position} {order.name(parameter)} {facts}\n")
+    lines = (
+        f"{position} {order.name(parameter)} {structure(parameter)}\n"
+        for position, parameters in enumerate(order.groups(optimizer))
+        for parameter in parameters
+    )
     text = "".join(lines).encode("utf-8", "backslashreplace")
     return f"sha256:{hashlib.sha256(text).hexdigest()}"
 

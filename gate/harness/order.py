@@ -19,6 +19,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from .digests import StartedDigest, finish_all
+from .tensor_parts import gradient, structure
 
 NAMED, NAMELESS = 0, 1
 
@@ -69,21 +70,21 @@ class Order:
     def _key(self, parameter: torch.Tensor) -> tuple[int, str, str, int]:
         key = self._keys.get(id(parameter))
         if key is None:
-            key = (NAMELESS, _facts(parameter), _held([parameter]), 0)
+            key = (NAMELESS, structure(parameter), _held([parameter]), 0)
             self._keys[id(parameter)] = key
         return key
 
     def optimizer_place(self, optimizer: Optimizer, burst: int) -> Place:
         """Its class and what it optimizes, and what that held at its first step."""
         parameters = self.parameters(optimizer)
-        what = [f"{self.name(each)} {_facts(each)}" for each in parameters]
+        what = [f"{self.name(each)} {structure(each)}" for each in parameters]
         return Place(burst, "\n".join((type(optimizer).__qualname__, *what)), _held(parameters))
 
 
 def module_place(module: nn.Module, burst: int) -> Place:
     """Its class and the names in it, and what they held at its first step."""
     named = list(module.named_parameters())
-    what = [f"{name} {_facts(parameter)}" for name, parameter in named]
+    what = [f"{name} {structure(parameter)}" for name, parameter in named]
     held = _held([parameter for _, parameter in named])
     return Place(burst, "\n".join((type(module).__qualname__, *what)), held)
 
@@ -104,14 +105,10 @@ def ranking(
     return numbers
 
 
-def _facts(parameter: torch.Tensor) -> str:
-    return f"{parameter.dtype} {tuple(parameter.shape)} {parameter.requires_grad}"
-
-
 def _held(parameters: Iterable[torch.Tensor]) -> str:
     """A digest of values and gradients."""
     with torch.no_grad():
-        parts = [("", part) for each in parameters for part in (each, each.grad)]
+        parts = [("", part) for each in parameters for part in (each, gradient(each))]
         return finish_all([StartedDigest(parts, "order", _nobody, fast=True)])[0]
 
 

@@ -20,20 +20,32 @@ Record = Mapping[str, object]
 
 
 class Problems:
-    """What went wrong inside the guest: told in the evidence, never raised into the training."""
+    """What went wrong inside the guest: told in the evidence, never raised into the training.
+
+    Beside it what could not be recorded because of its kind, which is nobody's fault.
+    """
 
     def __init__(self) -> None:
         self._sentences: dict[str, None] = {}
+        self._left_out: dict[str, None] = {}
 
     def note(self, sentence: str) -> None:
         """Keep a sentence once; beyond `MAX_PROBLEMS` the rest is dropped."""
-        if len(self._sentences) < MAX_PROBLEMS:
-            self._sentences[sentence[:MAX_PROBLEM_LENGTH]] = None
+        _keep(self._sentences, sentence)
+
+    def leave_out(self, sentence: str) -> None:
+        """Keep once, within the same limits, what is left out and why."""
+        _keep(self._left_out, sentence)
 
     @property
     def sentences(self) -> list[str]:
         """All of them, in the order in which they were met."""
         return list(self._sentences)
+
+    @property
+    def left_out(self) -> list[str]:
+        """All that is left out, likewise."""
+        return list(self._left_out)
 
     @contextmanager
     def noting(self, doing: str) -> Iterator[None]:
@@ -42,6 +54,11 @@ class Problems:
             yield
         except Exception as error:
             self.note(f"{doing}: {type(error).__name__}: {error}")
+
+
+def _keep(sentences: dict[str, None], sentence: str) -> None:
+    if len(sentences) < MAX_PROBLEMS:
+        sentences[sentence[:MAX_PROBLEM_LENGTH]] = None
 
 
 def current_rank() -> int:

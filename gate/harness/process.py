@@ -10,7 +10,7 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from . import companions, cuda, operators, switches, torch_hooks, watching
+from . import companions, cuda, graphs, operators, switches, torch_hooks, watching
 from .guard import Guard
 from .intact import remember_parts
 from .operators import Operators
@@ -18,6 +18,8 @@ from .output import Problems
 from .session import Session
 from .settings import GuestSettings
 from .tamper_log import Event
+
+GRADIENTS_OF_A_GRAPH = "the gradients of steps inside a CUDA graph are left out"
 
 _settings: GuestSettings | None = None
 _session: Session | None = None
@@ -37,6 +39,7 @@ def begin(settings: GuestSettings) -> None:
             (_on_backward, _on_grad), _on_batch, (_before_step, _after_step), operators.look_at
         )
         companions.install(_on_scaler_step, _on_average)
+        graphs.install(_capture, _on_replay)
         remember_parts()
     with _session.problems.noting("watching operators"):
         operators.install(settings, _operators)
@@ -53,8 +56,6 @@ def current() -> Session | None:
     if _session is None or _settings is None or _session.pid == os.getpid():
         return _session
     _session = Session(_settings, _session.before, late=_session.late)
-    if cuda.in_bad_fork():
-        _session.problems.note("this process was forked after CUDA had been initialised")
     _session.attest()
     return _session
 
@@ -72,42 +73,71 @@ def _operators() -> Operators | None:
 
 def _on_backward(loss: torch.Tensor) -> None:
     session = current()
-    if session is not None:
-        with session.problems.noting("noting the loss"):
-            session.recorder.note_backward(loss)
-        session.after_backward(loss)
+    if session is None:
+        return
+    if cuda.capturing():
+        session.capture.note(loss)
+        return
+    with session.problems.noting("noting the loss"):
+        session.recorder.note_backward(loss)
+    session.after_backward(loss)
 
 
 def _on_grad(loss: torch.Tensor) -> None:
     session = current()
-    if session is not None:
+    if session is not None and not cuda.capturing():
         with session.problems.noting("noting the loss"):
             session.recorder.note_grad(loss)
 
 
 def _on_batch(batch: object) -> None:
     session = current()
-    if session is not None:
-        session.recorder.note_batch(batch)
+    if session is not None and not cuda.capturing():
+        with session.problems.noting("noting a batch"):
+            session.recorder.note_batch(batch)
 
 
 def _before_step(optimizer: Optimizer) -> None:
     session = current()
-    if session is not None:
+    if session is not None and not cuda.capturing():
         with session.problems.noting("looking at an optimizer"):
             session.before_step(optimizer)
 
 
 def _after_step(optimizer: Optimizer) -> None:
     session = current()
-    if session is not None:
+    if session is None:
+        return
+    if cuda.capturing():
+        session.capture.note(optimizer)
+        return
+    with session.problems.noting("observing a step"):
+        session.after_step(optimizer)
+
+
+def _capture() -> graphs.Capture | None:
+    session = current()
+    return None if session is None else session.capture
+
+
+def _on_replay(passed: graphs.Passed) -> None:
+    session = current()
+    if session is None:
+        return
+    if isinstance(passed, torch.Tensor):
+        with session.problems.noting("noting the loss"):
+            session.recorder.note_backward(passed)
+    else:
+        session.problems.leave_out(GRADIENTS_OF_A_GRAPH)
         with session.problems.noting("observing a step"):
-            session.after_step(optimizer)
+            session.after_step(passed)
 
 
 def _on_scaler_step(scaler: GradScaler, optimizer: Optimizer, step: companions.Step) -> Any:
     session = current()
-    return step() if session is None else session.scaler_step(scaler, optimizer, step)
+    if session is None or cuda.capturing():
+        return step()
+    return session.scaler_step(scaler, optimizer, step)
 
 
 def _on_average(average: nn.Module) -> None:

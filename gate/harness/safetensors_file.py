@@ -14,17 +14,20 @@ from typing import BinaryIO
 
 import torch
 
-from .tensor_bytes import SAFETENSORS_TYPES, UnsupportedTensorError, byte_size, local, use_bytes
+from .tensor_bytes import SAFETENSORS_TYPES, UnsupportedTensorError, byte_size, use_bytes
+from .tensor_parts import plain_parts
 
 Tensors = Mapping[str, torch.Tensor]
 
 
-def write_safetensors(path: Path, tensors: Tensors, on_problem: Callable[[str], None]) -> None:
-    """Write the file, whole or not at all; a tensor that the layout cannot hold is left out.
+def write_safetensors(path: Path, tensors: Tensors, on_left_out: Callable[[str], None]) -> None:
+    """Write the file, whole or not at all.
 
-    What is left out is told to `on_problem`. Raises `OSError` when the file cannot be written.
+    A tensor that others make up is written as those, each under its path below the name. What
+    cannot be read is left out and told to `on_left_out`. Raises `OSError` when the file cannot be
+    written.
     """
-    kept = _supported(tensors, on_problem)
+    kept = _readable(tensors, on_left_out)
     temporary = path.with_name(f"{path.name}.part")
     try:
         with temporary.open("wb") as file:
@@ -34,20 +37,18 @@ def write_safetensors(path: Path, tensors: Tensors, on_problem: Callable[[str], 
         temporary.unlink(missing_ok=True)  # half a file would keep a full disk full
 
 
-def _supported(tensors: Tensors, on_problem: Callable[[str], None]) -> dict[str, torch.Tensor]:
+def _readable(tensors: Tensors, on_left_out: Callable[[str], None]) -> dict[str, torch.Tensor]:
     kept: dict[str, torch.Tensor] = {}
     for name in sorted(tensors):
         try:
-            kept[name] = _with_named_type(local(tensors[name]))
+            parts = plain_parts(tensors[name])
         except UnsupportedTensorError as error:
-            on_problem(f"{name} is left out of the state: {error}")
-    return kept
-
-
-def _with_named_type(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.dtype not in SAFETENSORS_TYPES:
-        raise UnsupportedTensorError(f"{tensor.dtype} has no name in this layout")
-    return tensor
+            on_left_out(f"{name} is left out of the state: {error}")
+            continue
+        for below, part in parts:
+            if kept.setdefault(f"{name}{below}", part) is not part:
+                on_left_out(f"{name}{below} is the name of two values, the second is left out")
+    return dict(sorted(kept.items()))
 
 
 def _write(file: BinaryIO, tensors: Tensors) -> None:

@@ -8,8 +8,9 @@ always something to compare, and the first and the last step always are.
 Time decides, and time is never twice the same; so every run calibrates for itself and two runs may
 observe different steps: the gate compares what both observed. No run is handed another one's
 strides, since a number that one run chose would be a word to the next. A run observes the first
-steps (as long as they took less than `CALIBRATION_SECONDS` together), and at steps 2, 4, 8, ... it
-takes the smallest strides for which
+steps (as long as they took less than `CALIBRATION_SECONDS` together, the first left out: its cost,
+with cold caches and what a device loads at first use, says nothing of the next), and at steps 2, 4,
+8, ... it takes the smallest strides for which
 
     seconds of an observation * observations / steps <= budget * seconds of a step
 
@@ -20,6 +21,7 @@ training is short, and what it could have told is worth more than a second.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Final
 
 RANDOM: Final = "random"
@@ -30,6 +32,7 @@ CALIBRATION_STEPS: Final = 3
 CALIBRATION_SECONDS: Final = 0.02
 SMALL_SHARE: Final = 0.25
 REMEMBERED: Final = 33
+LEAST_ON_A_DEVICE: Final = 4
 
 
 class Schedule:
@@ -49,12 +52,20 @@ class Schedule:
         self._free_seconds = free_seconds / last_step
         self._calibration_seconds = max(CALIBRATION_SECONDS, free_seconds / 4)
         self._last_step = last_step
-        self._spent = dict.fromkeys(GROUPS, 0.0)
         self._costs: dict[str, deque[float]] = {group: deque(maxlen=REMEMBERED) for group in GROUPS}
         self._always: deque[float] = deque(maxlen=REMEMBERED)
         self._steps: deque[float] = deque(maxlen=REMEMBERED)
         self._calibrated = 0.0
         self._decided = False
+        self._least = 1
+
+    def leave_steps_alone(self) -> None:
+        """Observe each fourth step at most, once the strides are chosen.
+
+        Where a device works beside the host, what observing delays a step by cannot be told, so
+        there must be steps whose time nothing disturbs: neither they nor those before are observed.
+        """
+        self._least = LEAST_ON_A_DEVICE
 
     def due(self, group: str, step: int) -> bool:
         """Whether the group is observed at this step."""
@@ -64,20 +75,26 @@ class Schedule:
             return self._calibrated < self._calibration_seconds
         return (step - 1) % self.strides[group] == 0
 
-    def spend(self, group: str, seconds: float) -> None:
-        """Note what a part of this step's observation took."""
-        self._spent[group] += seconds
+    def close_step(
+        self,
+        step: int,
+        step_seconds: float | None,
+        observe_seconds: float,
+        group_seconds: Mapping[str, float],
+    ) -> None:
+        """Note a step, what observing it took in all and by group; decide at powers of two.
 
-    def close_step(self, step: int, step_seconds: float | None, observe_seconds: float) -> None:
-        """Note the whole of a step, and decide anew at powers of two."""
+        It may come while the next step is under way already, as a device's times do.
+        """
+        if step == 1:
+            return
         if step_seconds is not None:
             self._steps.append(step_seconds)
-        self._always.append(observe_seconds - sum(self._spent.values()))
-        for group, seconds in self._spent.items():
-            if seconds:
-                self._costs[group].append(seconds)
-        self._calibrated += sum(self._spent.values())
-        self._spent = dict.fromkeys(GROUPS, 0.0)
+        spent = sum(group_seconds.values())
+        self._always.append(observe_seconds - spent)
+        for group, seconds in group_seconds.items():
+            self._costs[group].append(seconds)
+        self._calibrated += spent
         calibrating = not self._decided and step < CALIBRATION_STEPS
         if calibrating and self._calibrated < self._calibration_seconds:
             return
@@ -98,7 +115,7 @@ class Schedule:
 
     def _smallest(self, cost: float, allowance: float) -> int:
         """The smallest stride with which the cost stays within the allowance, both a step."""
-        stride = 1
+        stride = self._least
         while stride < self._last_step:
             if cost * self._observations(stride) / self._last_step <= allowance:
                 break

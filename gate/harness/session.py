@@ -24,10 +24,10 @@ from . import (
     watching,
 )
 from .gradients import write_gradients
+from .graphs import Capture
 from .guard import Guard
 from .hand_updates import HandUpdates
 from .intact import replaced_parts
-from .observer import Observer
 from .operators import Operators
 from .output import Output, Problems, current_rank
 from .ranks import training_rank
@@ -76,8 +76,10 @@ class Session:
         self.schedule = Schedule(
             settings.overhead_budget, settings.max_steps, settings.free_seconds
         )
-        observer = Observer(self.schedule, self.problems) if settings.observe else None
-        self.recorder = Recorder(self.output, self.problems, observer)
+        self.recorder = Recorder(
+            self.output, self.problems, self.schedule, observe=settings.observe
+        )
+        self.capture = Capture()
         self.companions = companions.Companions()
         self._inside_scaler = False
         self.operators = Operators(settings, self.output, self.problems, self.working_step)
@@ -89,6 +91,7 @@ class Session:
             tell=self.note_tampering,
             step=self.working_step,
         )
+        self._applied: switches.Readings = {}
         self._finished = False
         self._stopped = False
         self._backwards = 0
@@ -113,6 +116,10 @@ class Session:
         if just_set:
             for sentence in switches.not_as_asked(self.settings, readings):
                 self.problems.note(sentence)
+        self._write_attestation(readings)
+
+    def _write_attestation(self, readings: switches.Readings) -> None:
+        self._applied = readings
         document = {
             "pid": self.pid,
             "rank": self.output.rank,
@@ -162,7 +169,7 @@ class Session:
             self.after_step(optimizer, skipped=True)
         return result
 
-    def after_step(self, optimizer: Optimizer, *, skipped: bool | None = None) -> None:
+    def after_step(self, optimizer: Optimizer, *, skipped: companions.Skipped = None) -> None:
         """Record a step; raise `TrainingStopped` at the last one, and at any that follows it."""
         if self._inside_scaler:
             skipped = companions.skipped_inside(optimizer)
@@ -192,7 +199,10 @@ class Session:
 
     def _before_first_step(self) -> None:
         """Settle what could not be known when torch was imported."""
-        if self.output.rank != training_rank():
+        if cuda.in_bad_fork():
+            # a worker that only reads data may be forked so, one that trains cannot use the GPU
+            self.problems.note("this process was forked after CUDA had been initialised")
+        if self.output.rank != training_rank() or cuda.in_bad_fork():
             # A worker that the script itself started has been told its rank only now.
             self.output.rank = training_rank()
             self.attest()
@@ -206,8 +216,12 @@ class Session:
             if not self.output.first_to_train():
                 self.output.tell_race()
         with self.problems.noting("timing the start"):
-            cuda.wait()
+            cuda.wait(self.recorder.devices)
             self.first_step_seconds = time.perf_counter() - start.started_at
+        if cuda.in_use():
+            # before it started there was neither a device to name nor a seed of its own to read
+            with self.problems.noting("attesting the device"):
+                self._write_attestation(self._applied | {"seed_cuda": switches.seed_of_cuda()})
         if self.settings.noise:
             with self.problems.noting("writing the gradients"):
                 write_gradients(optimizer, self.output, self.problems)
@@ -217,6 +231,8 @@ class Session:
         if self._finished or not self.recorder.steps:
             return
         self._finished = True
+        with self.problems.noting("writing the last steps"):
+            self.recorder.flush()
         self.operators.write()
         with self.problems.noting("watching the knobs"):
             self.guard.poll()
@@ -248,13 +264,14 @@ class Session:
             "environment": environment.parts(self.problems),
             "packages": environment.packages(self.problems),
             "peak_memory_bytes": memory.peak_bytes(),
-            "device_memory_bytes": cuda.peak_bytes(),
+            "device_memory_bytes": self.recorder.device_peak_bytes(),
             "strides": self.schedule.strides,
             "optimizer_numbers": self.recorder.optimizer_numbers,
             "observe_seconds": self.recorder.observe_seconds,
             "first_step_seconds": self.first_step_seconds,
             "tampered": self.tamper_log.total,
             "problems": self._problems_at_the_end(),
+            "left_out": self.problems.left_out,
         }
         self.output.document_or_complaint("summary", summary)
 
@@ -265,7 +282,7 @@ class Session:
         tensors = capture(modules, optimizers, recorder.order, self.problems)
         tensors |= self.companions.capture(self.problems)
         path = self.output.path("state", ".safetensors")
-        write_safetensors(path, tensors, self.problems.note)
+        write_safetensors(path, tensors, self.problems.leave_out)
 
     def _problems_at_the_end(self) -> list[str]:
         for sentence in replaced_parts():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -12,8 +14,19 @@ from torch.optim import Optimizer
 
 from .order import Order
 from .output import Problems
+from .tensor_bytes import UnsupportedTensorError
+from .tensor_parts import plain_parts
 
 NamedTensor = tuple[str, torch.Tensor]
+# What describes and does not train; functions and classes beside them.
+_SETTINGS: Final = (str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+# bool before int, which it is a kind of
+_NUMBERS: Final = {
+    bool: torch.bool,
+    int: torch.int64,
+    float: torch.float64,
+    complex: torch.complex128,
+}
 
 
 def optimized_parameters(optimizer: Optimizer) -> list[torch.Tensor]:
@@ -34,14 +47,24 @@ def capture(
         warnings.simplefilter("ignore")
         for number, module in enumerate(modules):
             with problems.noting(f"reading the state of model {number}"):
-                model = named_tensors(f"model/{number}", module.state_dict(), problems)
+                model = named_tensors(f"model/{number}", _of_module(module), problems)
                 _add(found, model, problems)
         for number, optimizer in enumerate(optimizers):
             with problems.noting(f"reading the state of optimizer {number}"):
                 state = _of_optimizer(f"optimizer/{number}", optimizer, order, problems)
                 _add(found, state, problems)
     _add(found, _outside_parameters(modules, optimizers, order), problems)
+    parameters = [each for optimizer in optimizers for each in optimized_parameters(optimizer)]
+    if parameters and not any(map(_readable, parameters)):
+        problems.note("no optimized parameter can be read, so nothing of the weights was compared")
     return found
+
+
+def _readable(parameter: torch.Tensor) -> bool:
+    try:
+        return bool(plain_parts(parameter))
+    except UnsupportedTensorError:
+        return False
 
 
 def named_tensors(name: str, value: Any, problems: Problems) -> Iterator[NamedTensor]:
@@ -54,24 +77,61 @@ def named_tensors(name: str, value: Any, problems: Problems) -> Iterator[NamedTe
     elif isinstance(value, list | tuple):
         for position, part in enumerate(value):
             yield from named_tensors(f"{name}/{position}", part, problems)
-    else:
-        with problems.noting(f"{name} is left out of the state"):
-            number = _number(value)
-            if number is not None:
-                yield name, number
+    elif not (value is None or isinstance(value, _SETTINGS) or callable(value)):
+        try:
+            yield name, _number(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            problems.leave_out(f"{name} is left out of the state: {error}")
 
 
-def _number(value: Any) -> torch.Tensor | None:
-    """A number as a 0-d tensor of its full width; None for what is no number."""
-    if isinstance(value, bool):
-        return torch.tensor(value, dtype=torch.bool, device="cpu")
-    if isinstance(value, int):
-        return torch.tensor(value, dtype=torch.int64, device="cpu")
-    if isinstance(value, float):
-        return torch.tensor(value, dtype=torch.float64, device="cpu")
+def _number(value: Any) -> torch.Tensor:
+    """A number as a 0-d tensor of its full width, bytes as theirs.
+
+    Raises `TypeError`, `ValueError` or `RuntimeError` for what is neither, or has over 64 bits.
+    """
+    if isinstance(value, io.BytesIO):
+        value = value.getvalue()
+    if isinstance(value, bytes | bytearray):
+        found = torch.empty(len(value), dtype=torch.uint8, device="cpu")
+        return found if not value else torch.frombuffer(bytearray(value), dtype=torch.uint8)
+    for kind, dtype in _NUMBERS.items():
+        if isinstance(value, kind):
+            return torch.tensor(value, dtype=dtype, device="cpu")
     if type(value).__module__ == "numpy":
         return torch.as_tensor(value, device="cpu")
-    return None
+    raise TypeError(f"{type(value).__name__} is neither a tensor nor a number nor bytes")
+
+
+def _of_module(module: nn.Module) -> Mapping[str, Any]:
+    """What its `state_dict` gives, or for FSDP of the first kind what stands in it.
+
+    That one would gather the whole model on each rank, and wait for a rank that never gets here;
+    its other types of a state gather as well.
+    """
+    if _gathers(module):
+        return dict(_standing(module))
+    try:
+        # as they are: a tensor's own class may refuse to be detached
+        found: Mapping[str, Any] = module.state_dict(keep_vars=True)
+    except Exception:
+        found = module.state_dict()
+    return found
+
+
+def _gathers(module: nn.Module) -> bool:
+    fsdp = sys.modules.get("torch.distributed.fsdp.fully_sharded_data_parallel")
+    kind = getattr(fsdp, "FullyShardedDataParallel", ())
+    return any(isinstance(part, kind) for part in module.modules())
+
+
+def _standing(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and persistent buffers as they stand, this rank's own part of each."""
+    yield from module.named_parameters(remove_duplicate=False)
+    for path, part in module.named_modules(remove_duplicate=False):
+        passing: set[str] = part._non_persistent_buffers_set  # noqa: SLF001 - no public name
+        for name, buffer in part.named_buffers(recurse=False, remove_duplicate=False):
+            if name not in passing:
+                yield (f"{path}.{name}" if path else name), buffer
 
 
 def _of_optimizer(

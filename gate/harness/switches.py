@@ -82,16 +82,18 @@ def not_as_asked(settings: GuestSettings, readings: Readings) -> list[str]:
     ]
 
 
-def _seed_of_cuda() -> str:
+def seed_of_cuda() -> str:
     """A seed given before CUDA starts waits for its start."""
     return str(torch.cuda.initial_seed()) if cuda.in_use() else "CUDA not started"
 
 
 _READERS: Final[dict[str, Callable[[], str]]] = {
     "seed_torch": lambda: str(torch.initial_seed()),
-    "seed_cuda": _seed_of_cuda,
+    "seed_cuda": seed_of_cuda,
     "threads": lambda: str(torch.get_num_threads()),
     "interop_threads": lambda: str(torch.get_num_interop_threads()),
+    "fp32_conv": lambda: str(_backends.cudnn.conv.fp32_precision),
+    "fp32_rnn": lambda: str(_backends.cudnn.rnn.fp32_precision),
     "fp32_global": lambda: str(_backends.fp32_precision),
     "fp32_mkldnn_matmul": lambda: str(_backends.mkldnn.matmul.fp32_precision),
     "mkldnn": lambda: ON if _backends.mkldnn.enabled else "off",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -38,25 +38,9 @@ class UnsupportedTensorError(TypeError):
     """A tensor whose elements are not plain memory; the message says why."""
 
 
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor without its graph; of a distributed tensor this rank's own part.
-
-    Raises `UnsupportedTensorError` for sparse, quantized, nested and meta tensors.
-    """
-    own_part: Any = getattr(tensor, "to_local", None)
-    found: torch.Tensor = (tensor if own_part is None else own_part()).detach()
-    if found.layout is not torch.strided:
-        raise UnsupportedTensorError(f"layout {found.layout} is not supported")
-    if found.is_quantized:
-        raise UnsupportedTensorError("quantized tensors are not supported")
-    if found.is_nested or found.is_meta:
-        raise UnsupportedTensorError("tensors without plain memory are not supported")
-    return found
-
-
 def row_major(tensor: torch.Tensor) -> torch.Tensor:
-    """The same elements without gaps, lazy conjugation or lazy negation; copied only if needed."""
-    return local(tensor).resolve_conj().resolve_neg().contiguous()
+    """A plain tensor without gaps, lazy conjugation or lazy negation; copied only if needed."""
+    return tensor.resolve_conj().resolve_neg().contiguous()
 
 
 def byte_size(tensor: torch.Tensor) -> int:
@@ -65,7 +49,7 @@ def byte_size(tensor: torch.Tensor) -> int:
 
 
 def use_bytes(tensor: torch.Tensor, consume: Callable[[memoryview], object]) -> None:
-    """Hand the bytes of a tensor of any device to `consume`, which must not keep them.
+    """Hand the bytes of a plain tensor of any device to `consume`, which must not keep them.
 
     The view is made from the address, because NumPy, the ordinary way, is optional for torch and
     knows neither bfloat16 nor the 8-bit floats.

@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.nn import Parameter
@@ -26,6 +26,25 @@ OnBackward = Callable[[torch.Tensor], None]
 OnBatch = Callable[[object], None]
 OnStep = Callable[[Optimizer], None]
 OnError = Callable[[RuntimeError], None]
+
+
+class _Pass:
+    """The roots of a backward pass, told once: when it has ended, or before a step inside it.
+
+    A script may let an optimizer step as soon as a gradient is there, in a hook of the pass.
+    """
+
+    under_way: ClassVar[list[_Pass]] = []
+
+    def __init__(self, roots: tuple[torch.Tensor, ...], note: OnBackward) -> None:
+        self._roots = roots
+        self._note = note
+
+    def tell(self) -> None:
+        """Hand on the roots that have not been told yet."""
+        roots, self._roots = self._roots, ()
+        for root in roots:
+            self._note(root)
 
 
 def install(
@@ -54,14 +73,16 @@ def _watch_backward(on_backward: OnBackward, on_error: OnError) -> None:
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
         tensors = _kept(tensors)
         # a checkpointed part of the model runs a pass of its own within the pass
-        nested = inside_backward()
+        this_pass = _Pass(() if inside_backward() else _roots(tensors), note)
+        _Pass.under_way.append(this_pass)
         try:
             plain_backward(tensors, *args, **kwargs)
         except RuntimeError as error:
             on_error(error)
             raise
-        for root in () if nested else _roots(tensors):
-            note(root)
+        finally:
+            _Pass.under_way.remove(this_pass)
+        this_pass.tell()
 
     # The one way to see which scalar is the loss in a script that does not know the guest:
     # `Tensor.backward` calls it too. Only the wrapper itself stays uncompiled: what backward
@@ -127,6 +148,9 @@ def _watch_steps(before: OnStep, after: OnStep) -> None:
 
     def before_step(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
         if _running_steps(optimizer, wrapper_code) <= 1:
+            if inside_backward():
+                for each in _Pass.under_way:
+                    each.tell()
             before(optimizer)
 
     def after_step(optimizer: Optimizer, _args: object, _kwargs: object) -> None:

@@ -8,18 +8,23 @@ from typing import Any, Final
 
 import torch
 
-from .digests import OnProblem, StartedDigest, finish_all
+from .digests import OnLeftOut, StartedDigest, finish_all
 
 MAX_DEPTH: Final = 16
 _PLAIN: Final = (str, bytes, int, float, complex, bool, type(None))
 
 
-def value_digest(value: object, on_problem: OnProblem) -> str:
-    """`algorithm:hex` over every tensor, array, number and text inside, with where it stands.
+def start_value(value: object, on_left_out: OnLeftOut) -> StartedDigest:
+    """Begin a digest over every tensor, array, number and text inside, with where it stands.
 
     Objects of other kinds count by the name of their type alone: their text may hold an address.
     """
-    return finish_all([StartedDigest(_tensors(value), "batch", on_problem, fast=True)])[0]
+    return StartedDigest(_tensors(value), "batch", on_left_out, fast=True)
+
+
+def value_digest(value: object, on_left_out: OnLeftOut) -> str:
+    """`algorithm:hex` over the value; waits where a part of it is on a device."""
+    return finish_all([start_value(value, on_left_out)])[0]
 
 
 def _tensors(value: object) -> Iterator[tuple[str, torch.Tensor | None]]:

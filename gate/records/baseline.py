@@ -15,6 +15,9 @@ from gate.records.evidence import (
 )
 
 BASELINE_SCHEMA: Final = "repro-gate.baseline/1"
+MAX_BASELINE_BYTES: Final = 16 * 1024 * 1024
+# what a gate call would record, beside its other documents; `baseline accept` takes it over
+PROPOSED_BASELINE: Final = "proposed-baseline.json"
 
 
 class KnobCost(Document):

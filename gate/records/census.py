@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -75,19 +76,33 @@ class OperatorCensus(Document):
     dropped: int = Field(default=0, ge=0)
 
 
-class OperatorRow(Document):
-    """A line of the report; `calls` and `steps` are empty where only the presence is known.
+class FlagReach(StrEnum):
+    """What `torch.use_deterministic_algorithms` does about an operator."""
 
+    NO_FORM = "no deterministic form"
+    NOT_KNOWN = "flag not known to apply"
+
+
+class OperatorRow(Document):
+    """A line of the report; `calls_per_step` and `steps` are empty where only the use is known.
+
+    `reach` is what the determinism flag does about it, `why` says why it may do nothing.
     `source` is where the project's own table has it from; torch's own notices need none.
     """
 
     operator: str
-    flag: str
+    reach: FlagReach
+    why: str = ""
     calls_per_step: str = ""
     steps: str = ""
     where: str = ""
     remedy: str = ""
     source: str = ""
+
+    @property
+    def flag(self) -> str:
+        """What a reader is told of the determinism flag."""
+        return f"{self.reach.value}: {self.why}" if self.why else self.reach.value
 
 
 class CensusReport(Document):

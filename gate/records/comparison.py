@@ -7,7 +7,9 @@ from enum import StrEnum
 from gate.records.document import Document
 
 # Parts of the environment that come with what is installed, and not with the machine.
-SOFTWARE_PARTS = frozenset(("packages", "python", "torch", "numpy", "cuda", "cudnn"))
+SOFTWARE_PARTS = frozenset(
+    ("packages", "python", "torch", "numpy", "cuda", "cudnn", "cublas", "nccl")
+)
 
 
 class MetricDelta(Document):

@@ -21,30 +21,31 @@ class ContainerSettings(Document):
         default=None,
         pattern=IMAGE_BY_DIGEST,
         description="Image that the training runs in, by digest: `name@sha256:...`, or "
-        "`sha256:...` for one that the engine has already. It brings Python, torch and the "
+        "`sha256:...` for one that the engine already has. It contains Python, torch and the "
         "project's packages.",
     )
     gpus: tuple[DeviceName, ...] = Field(
         default=(),
         max_length=64,
-        description="GPUs that the container is given, by index or UUID, or `all`. Empty: all of "
-        "them when train.device is cuda, otherwise none.",
+        description="GPUs for the container, by index or UUID, or `all`. When empty it is given "
+        "all of them, unless train.device is cpu; with `auto`, none where the engine has none.",
     )
     shm_bytes: int = Field(
         default=GIB,
         ge=1024**2,
         le=1024 * GIB,
-        description="Size of the container's /dev/shm; DataLoader workers and ranks share it.",
+        description="Size of the container's /dev/shm, in bytes. DataLoader workers and ranks "
+        "share it.",
     )
     memory_bytes: int | None = Field(
         default=None,
         ge=64 * 1024**2,
         le=1024 * 1024 * GIB,
-        description="Memory that the container may use, swap included; unlimited when absent.",
+        description="Memory that the container may use, in bytes, swap included.",
     )
     pids: int = Field(
         default=4096,
         ge=16,
         le=4_194_304,
-        description="Processes and threads that may live in the container at one time.",
+        description="The most processes and threads that the container may have at one time.",
     )

@@ -37,32 +37,33 @@ class DeterminismSettings(Document):
         default=1,
         ge=1,
         le=1024,
-        description="CPU threads of every run. Bits depend on it, so it never follows the machine.",
+        description="CPU threads of every run. Results depend on it, so it never follows the "
+        "machine.",
     )
     fill_uninitialized_memory: bool = Field(
         default=False,
-        description="Let torch fill new memory with NaN in strict runs: slower, and it hides "
-        "reads of uninitialised memory.",
+        description="Let torch fill new memory with NaN in strict runs. That is slower, and it "
+        "hides reads of uninitialised memory.",
     )
     allow_operators: tuple[OperatorName, ...] = Field(
         default=(),
         description="Operators without a deterministic form that strict runs may use all the same, "
-        "by the name that the refusal shows. A weaker level, and the verdict says so.",
+        "named as in the refusal. That is a weaker level, and the verdict says so.",
     )
     profile: Profile = Field(
         default=Profile.STRICT,
-        description="What the strict runs set: `strict` every knob, `default` seeds and threads "
-        "alone.",
+        description="What strict runs set: `strict` sets every knob, `default` only seeds and "
+        "threads.",
     )
     knobs: dict[str, Word] = Field(
         default_factory=dict,
-        description="Single knobs, over the profile: `on`, `off`, `keep` (as it is found) or a "
-        "value. The table of knobs is in docs/knobs.md.",
+        description="Single knobs that override the profile: `on`, `off`, `keep` (leave it as it "
+        "is) or a value. docs/knobs.md has the table of knobs.",
     )
     tamper: Tamper = Field(
         default=Tamper.OBSERVE,
-        description="When the script turns a knob back: `observe` reports it, `restore` puts it "
-        "back and reports it, `fail` makes the run an error.",
+        description="What happens when the script turns a knob back: `observe` reports it, "
+        "`restore` sets it again and reports it, `fail` makes the run an error.",
     )
 
     @field_validator("knobs")

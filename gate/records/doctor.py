@@ -9,8 +9,9 @@ from typing import Final, Literal
 
 from gate.errors import ExitCode
 from gate.records.document import Document
+from gate.records.gpu import GpuTried
 
-DOCTOR_SCHEMA: Final = "repro-gate.doctor/1"
+DOCTOR_SCHEMA: Final = "repro-gate.pipelines.doctor/1"
 
 
 class Health(StrEnum):
@@ -33,7 +34,7 @@ class Examined(Document):
 class DoctorReport(Document):
     """All that was looked at, in the order in which a gate call would meet it."""
 
-    schema_version: Literal["repro-gate.doctor/1"] = DOCTOR_SCHEMA
+    schema_version: Literal["repro-gate.pipelines.doctor/1"] = DOCTOR_SCHEMA
     version: str
     examined: tuple[Examined, ...]
 
@@ -45,34 +46,18 @@ class DoctorReport(Document):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Gpu:
-    """A GPU as its driver tells it; memory in MiB."""
-
-    uuid: str
-    name: str
-    driver: str
-    memory_mib: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpusSeen:
-    """The GPUs that the gate itself is given; `problem` says why there are none to tell of."""
-
-    gpus: tuple[Gpu, ...] = ()
-    problem: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingSeen:
     """What the training's own Python says of itself, from where trainings run.
 
     `parts` are those of an environment, as a baseline keeps them; `gpus` the devices that torch
-    can use, by name and UUID; `shm_bytes` the size of /dev/shm there, None where there is none.
+    can use, by name and memory, and `tried` what came of asking for them; `shm_bytes` the size of
+    /dev/shm there, None where there is none.
     It is the training's word: printable, bounded, and nothing more.
     """
 
     parts: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[str, ...] = ()
+    tried: GpuTried = field(default_factory=GpuTried)
     shm_bytes: int | None = None
     problem: str = ""
     hint: str = ""
@@ -82,12 +67,14 @@ class TrainingSeen:
 class TokenSeen:
     """What the API answered to a token: status codes, 0 where nothing was asked.
 
-    `comment_status` is the answer to a comment without a text, which no server can write.
+    `comment_status` is the answer to a comment without a text, which no server can write. With a
+    `problem` there was no answer to judge, and `fix` says what can be done.
     """
 
     repository_status: int = 0
     comment_status: int = 0
     problem: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,8 @@ from pydantic import (
 from gate.records.census import MAX_STEP, OperatorCensus
 from gate.records.children import UnattestedChild, WeakerChild
 from gate.records.document import Document, Timestamp
-from gate.records.runs import RunRecord
+from gate.records.gpu import GpuMissed
+from gate.records.runs import Commit, RunMode, RunRecord
 from gate.records.state_distance import StateDistance
 from gate.records.tampering import Tampering
 
@@ -30,6 +31,9 @@ MAX_PACKAGES = 5000
 # thirty years: of such steps, as many as a run may have have a finite sum, and a finite ratio
 MAX_SECONDS = 1e9
 MAX_SUMMED_SECONDS = 1e18
+DEVICE, CPU = "device", "cpu"
+NOT_APPLICABLE = "none"
+BETWEEN_RANKS = " | "
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 KEPT_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}/(output\.txt|state\.safetensors|gradients\.safetensors)$"
 FloatType = Literal["float64", "float32", "float16", "bfloat16"]
@@ -112,10 +116,15 @@ class StepDigest(Document):
 
 
 class StepTiming(Document):
-    """Duration of a step, observers left out."""
+    """Duration of a step without the guest's work in it, and what that work took.
+
+    Where a device works beside the host, the second hides in the first to an unknown part: only
+    where it is little is the first certain.
+    """
 
     step: int = Field(ge=1, le=MAX_STEP)
     seconds: SummedSeconds
+    guest_seconds: SummedSeconds = 0.0
 
 
 class StepMemory(Document):
@@ -189,7 +198,9 @@ class NotFiniteTensor(Document):
 class Environment(Document):
     """Named parts of the machine and software that a result depends on, as observed inside.
 
-    The part `packages` is a digest; `packages` lists what it is of, each as `name==version`.
+    A part that is absent does not apply, as one that says `none`. Where ranks tell a part in
+    different words, these stand in the order of the ranks, between ` | `. The part `packages` is a
+    digest; `packages` lists what it is of, each as `name==version`.
     """
 
     parts: dict[str, str]
@@ -197,11 +208,54 @@ class Environment(Document):
         tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=MAX_PACKAGES)
     ] = ()
 
+    def part(self, name: str) -> str:
+        """What a part says."""
+        return self.parts.get(name, NOT_APPLICABLE)
+
+    def of_ranks(self, name: str) -> tuple[str, ...]:
+        """The different things that ranks say of a part; one where they agree."""
+        return tuple(self.part(name).split(BETWEEN_RANKS))
+
+    @property
+    def ranks_on_cpu(self) -> bool:
+        """Whether a rank used no GPU."""
+        return not {CPU, NOT_APPLICABLE}.isdisjoint(self.of_ranks(DEVICE))
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a rank used a GPU."""
+        return not {CPU, NOT_APPLICABLE}.issuperset(self.of_ranks(DEVICE))
+
+    def moved(self, other: Environment) -> tuple[str, ...]:
+        """The sorted names of the parts in which two environments differ."""
+        names = sorted(self.parts.keys() | other.parts.keys())
+        return tuple(name for name in names if self.part(name) != other.part(name))
+
+
+class DeviceFacts(Document):
+    """A GPU as a process of the training sees it; `used`: torch held memory on it there.
+
+    `slice` is the profile of a part of a GPU (MIG), `memory_bytes` what this device has in all.
+    """
+
+    index: int = Field(ge=0, le=1000)
+    name: str = Field(max_length=200)
+    capability: str = Field(max_length=20)
+    multiprocessors: int = Field(ge=0, le=MAX_BYTES)
+    memory_bytes: int = Field(ge=0, le=MAX_BYTES)
+    slice: str = Field(default="", max_length=40)
+    uuid: str = Field(default="", max_length=80)
+    used: bool = False
+
+
+Devices = Annotated[tuple[DeviceFacts, ...], Field(max_length=64)]
+
 
 class GuestProcess(Document):
     """What one process of the training attested: which settings it really had.
 
-    `before` is what torch had before, `variables` holds the knobs that are environment variables.
+    `before` is what torch had before, `variables` holds the knobs that are environment variables
+    and what else is known to move a result, `devices` every GPU that the process can see.
     """
 
     pid: int
@@ -209,6 +263,7 @@ class GuestProcess(Document):
     applied: dict[str, str]
     before: dict[str, str] = Field(default_factory=dict)
     device: str = ""
+    devices: Devices = ()
     versions: dict[str, str] = Field(default_factory=dict)
     variables: dict[str, str] = Field(default_factory=dict)
     problems: tuple[str, ...] = ()
@@ -222,7 +277,10 @@ class UnusedSetting(Document):
 
 
 class RunEvidence(Document):
-    """Everything that a run is judged by; `notes` are sentences about what was left out.
+    """Everything that a run is judged by.
+
+    `left_out` are sentences about tensors and values of kinds that cannot be read, `notes` those
+    about all else that was left out.
 
     `first_step_seconds` is the cold start: from the start of the process to the end of step 1.
     """
@@ -242,6 +300,7 @@ class RunEvidence(Document):
     recorder: RecorderCost | None = None
     first_step_seconds: MeasuredSeconds | None = None
     notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     census: OperatorCensus = OperatorCensus()
     tampering: tuple[Tampering, ...] = ()
     tampered: int = Field(default=0, ge=0)
@@ -272,7 +331,8 @@ class EvidenceSet(Document):
     """All runs of one gate call, in the order in which they ran.
 
     `kept` names what lies beside the documents and is packed: outputs, and the state of the first
-    strict run. `apart` is there when the second strict run ended in another state.
+    strict run. `apart` is there when the second strict run ended in another state, `gpu_missed`
+    when runs that might have used a GPU of the machine could not.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -286,7 +346,8 @@ class EvidenceSet(Document):
     runs: tuple[RunEvidence, ...]
     kept: Annotated[tuple[KeptFile, ...], Field(max_length=1000)] = ()
     apart: StatesApart | None = None
+    gpu_missed: GpuMissed | None = None
 
-    def labelled(self, prefix: str) -> tuple[RunEvidence, ...]:
-        """The runs whose label starts so, in order."""
-        return tuple(run for run in self.runs if run.run.label.startswith(prefix))
+    def runs_of(self, mode: RunMode, commit: Commit = Commit.HEAD) -> tuple[RunEvidence, ...]:
+        """The runs of one kind, in order."""
+        return tuple(run for run in self.runs if (run.run.mode, run.run.commit) == (mode, commit))

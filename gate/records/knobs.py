@@ -42,7 +42,8 @@ class Knob:
     `strict` and `default` are words: `on`, `off`, `keep` (leave it as it is found) or a value that
     `accepts`, a regular expression, matches. `on` is the text that the word stands for in the
     `variable`; `{seed}` and `{threads}` are filled in, and a variable that is `off` is not set.
-    `every_run` marks what is a parameter of the experiment and so the same in default runs.
+    `every_run` marks what is a parameter of the experiment and so the same in default runs;
+    `gpu_alone` what changes nothing about a training on a CPU.
     `attested` names the entry of a process's attestation that shows it.
     """
 
@@ -56,6 +57,7 @@ class Knob:
     variable: str = ""
     on: str = ""
     every_run: bool = False
+    gpu_alone: bool = False
 
     def accepts_value(self, value: str) -> bool:
         """Whether this text keeps what the knob is for."""
@@ -71,6 +73,7 @@ def _variable(  # noqa: PLR0913 - one row of a table
     *,
     strict: str = ON,
     default: str = KEEP,
+    gpu_alone: bool = False,
 ) -> Knob:
     return Knob(
         name=name,
@@ -83,6 +86,7 @@ def _variable(  # noqa: PLR0913 - one row of a table
         variable=variable,
         on=on,
         every_run=default == ON,
+        gpu_alone=gpu_alone,
     )
 
 
@@ -99,7 +103,9 @@ def _seed(name: str, source: str) -> Knob:
     )
 
 
-def _switch(name: str, strict: str, source: str, accepts: str = SWITCH_WORDS) -> Knob:
+def _switch(
+    name: str, strict: str, source: str, *, accepts: str = SWITCH_WORDS, gpu_alone: bool = False
+) -> Knob:
     return Knob(
         name=name,
         acts=Acts.TORCH,
@@ -108,6 +114,7 @@ def _switch(name: str, strict: str, source: str, accepts: str = SWITCH_WORDS) ->
         accepts=accepts,
         attested=f"applied.{name}",
         source=source,
+        gpu_alone=gpu_alone,
     )
 
 
@@ -128,9 +135,10 @@ def _precision(name: str, accepts: str, source: str) -> Knob:
 _INTEL = "Intel oneMKL, Obtaining Numerically Reproducible Results"
 _TORCH = "torch.use_deterministic_algorithms"
 _CUDNN = "PyTorch, Reproducibility: cuDNN"
-_FP32 = "torch.backends fp32_precision"
+_FP32 = "torch.backends.cuda.matmul.allow_tf32"
+_FP32_CUDNN = "torch.backends.cudnn.allow_tf32"
 _REDUCED = "PyTorch, CUDA semantics: reduced precision reduction in GEMMs"
-_FP32_WORDS = "ieee|tf32|bf16"
+_FP32_WORDS = "ieee|tf32"
 
 KNOBS: Final = (
     _variable("hash_seed", "PYTHONHASHSEED", "{seed}", r"[0-9]{1,10}", "Python", default=ON),
@@ -147,15 +155,26 @@ KNOBS: Final = (
         ":4096:8",
         ":4096:8|:16:8",
         "NVIDIA cuBLAS, Results Reproducibility",
+        gpu_alone=True,
     ),
     _variable(
         "inductor_deterministic", "TORCHINDUCTOR_DETERMINISTIC", "1", "1", "torch._inductor.config"
     ),
     _variable(
-        "flash_attention", "FLASH_ATTENTION_DETERMINISTIC", "1", "1", "transformers, FlashAttention"
+        "flash_attention",
+        "FLASH_ATTENTION_DETERMINISTIC",
+        "1",
+        "1",
+        "transformers, FlashAttention",
+        gpu_alone=True,
     ),
     _variable(
-        "transformer_engine", "NVTE_ALLOW_NONDETERMINISTIC_ALGO", "0", "0", "Transformer Engine"
+        "transformer_engine",
+        "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+        "0",
+        "0",
+        "Transformer Engine",
+        gpu_alone=True,
     ),
     _variable(
         "nccl_algorithm",
@@ -163,6 +182,7 @@ KNOBS: Final = (
         "Ring",
         rf"(?i:({ONE_DETERMINISTIC_ALGORITHM})(,({ONE_DETERMINISTIC_ALGORITHM}))*|\^NVLS)",
         "Megatron-LM, deterministic mode",
+        gpu_alone=True,
     ),
     _seed("seed_python", "random.seed"),
     _seed("seed_numpy", "numpy.random.seed"),
@@ -171,14 +191,18 @@ KNOBS: Final = (
     _seed("seed_workers", "processes that multiprocessing starts anew"),
     _switch("deterministic_algorithms", ON, _TORCH, accepts=f"{SWITCH_WORDS}|warn"),
     _switch("memory_fill", OFF, "torch.utils.deterministic.fill_uninitialized_memory"),
-    _switch("cudnn_deterministic", ON, _CUDNN),
-    _switch("cudnn_benchmark", OFF, _CUDNN),
-    _switch("attention_cudnn", OFF, "torch.backends.cuda.enable_cudnn_sdp"),
+    _switch("cudnn_deterministic", ON, _CUDNN, gpu_alone=True),
+    _switch("cudnn_benchmark", OFF, _CUDNN, gpu_alone=True),
+    _switch("attention_cudnn", OFF, "torch.backends.cuda.enable_cudnn_sdp", gpu_alone=True),
     _switch("attention_flash", KEEP, "torch.backends.cuda.enable_flash_sdp"),
-    _switch("attention_mem_efficient", KEEP, "torch.backends.cuda.enable_mem_efficient_sdp"),
+    _switch(
+        "attention_mem_efficient",
+        KEEP,
+        "torch.backends.cuda.enable_mem_efficient_sdp",
+        gpu_alone=True,
+    ),
     _precision("fp32_matmul", _FP32_WORDS, _FP32),
-    _precision("fp32_conv", _FP32_WORDS, _FP32),
-    _precision("fp32_rnn", _FP32_WORDS, _FP32),
+    _precision("fp32_cudnn", _FP32_WORDS, _FP32_CUDNN),
     _precision("reduced_fp16", SWITCH_WORDS, _REDUCED),
     _precision("reduced_bf16", SWITCH_WORDS, _REDUCED),
 )
@@ -194,7 +218,8 @@ def check_override(name: str, word: str) -> None:
     if word in {ON, OFF, KEEP} and (knob.acts is not Acts.TORCH or knob.accepts_value(word)):
         return
     if word != KEEP and not (SAFE_VALUE.match(word) and knob.accepts_value(word)):
-        message = f"{name} cannot be {word!r}; it takes {knob.accepts}, on, off or keep"
+        switches = "" if knob.acts is Acts.TORCH else ", on, off"
+        message = f"{name} cannot be {word!r}; it takes {knob.accepts}{switches} or keep"
         raise ValueError(message)
 
 

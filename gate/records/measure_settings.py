@@ -14,19 +14,21 @@ class CostSettings(Document):
         default=3,
         ge=1,
         le=50,
-        description="Rounds of `repro-gate cost`; each runs every arm once and the default mode "
-        "twice. Fewer than three claim nothing.",
+        description="Rounds of `repro-gate cost`. Each runs every arm once and the default mode "
+        "twice. Fewer than three give no claim.",
     )
-    warmup_steps: int = Field(default=5, ge=0, description="Steps left out at the start of a run.")
+    warmup_steps: int = Field(
+        default=5, ge=0, description="Steps at the start of a run that are not timed."
+    )
     min_steps: int = Field(
-        default=10, ge=2, description="Fewer steady steps than this: not measurable."
+        default=10, ge=2, description="With fewer timed steps than this the cost is not measurable."
     )
     budget_percent: float | None = Field(
         default=None,
         ge=0,
         allow_inf_nan=False,
-        description="What determinism may cost at most, in percent of the default step time. "
-        "Broken only when the lower bound of a measured cost exceeds it; a pass then fails.",
+        description="The most that determinism may cost, in percent of the default step time. A "
+        "pass fails only when even the lower bound of a measured cost is above it.",
     )
 
     def exceeded_by(self, low: float | None, *, measured: bool) -> bool:
@@ -43,5 +45,8 @@ class NoiseSettings(Document):
     """How the noise floor of the default mode is measured."""
 
     runs: int = Field(
-        default=5, ge=2, le=100, description="Runs of `repro-gate noise` in default mode."
+        default=5,
+        ge=2,
+        le=100,
+        description="How many times `repro-gate noise` runs the default mode.",
     )

@@ -15,26 +15,27 @@ class MetricsSettings(Document):
 
     file: RelativePath | None = Field(
         default=None,
-        description="JSON Lines file that the script writes, relative to train.workdir; one "
-        "object a line, with `step` and numbers. Exact: no rounding.",
+        description="JSON Lines file that the script writes, relative to train.workdir: one "
+        "object a line, with `step` and numbers. They are read exactly, without rounding.",
     )
     stdout_pattern: str | None = Field(
         default=None,
-        description="Regular expression with named groups, searched in each output line; group "
-        "`step` is the step, every other group a metric. A weaker source: print() rounds.",
+        description="Regular expression with named groups that is searched for in each line of "
+        "output: the group `step` is the step, every other group a metric. It is a weaker source, "
+        "since print() rounds.",
     )
 
     tensorboard: RelativePath | None = Field(
         default=None,
-        description="Folder of TensorBoard event files, relative to train.workdir, searched with "
-        "its subfolders. Scalars are float32 there, the rest is passed over.",
+        description="Folder of TensorBoard event files, relative to train.workdir, with its "
+        "subfolders. Their scalars are float32; everything else is ignored.",
     )
     tensorboard_tags: tuple[str, ...] = Field(
         default=("*",),
         min_length=1,
         max_length=100,
         description="Shell-style patterns of the TensorBoard tags that count, for example "
-        "`train/*`; leave out what measures time.",
+        "`train/*`. Leave out tags that measure time.",
     )
 
     @field_validator("file", "tensorboard")

@@ -7,18 +7,11 @@ from enum import StrEnum
 
 
 class Mode(StrEnum):
-    """How much of the story one step tells: all of it, the training, or the judging."""
+    """How much of the pipeline one step runs: all of it, the training, or the judging."""
 
     GATE = "gate"
     RUN = "run"
     JUDGE = "judge"
-
-
-class Activity(StrEnum):
-    """What an event asks the gate to do."""
-
-    GATE_PULL_REQUEST = "gate-pull-request"
-    GATE_COMMIT = "gate-commit"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator
 
 from gate.records.container_settings import ContainerSettings
 from gate.records.document import Document
@@ -76,13 +79,15 @@ class Credentials:
     """The account that a training runs under, when it is not the gate's own.
 
     `guard` keeps its processes from writing elsewhere than in `ProcessRequest.writable`; `shared`
-    are temporary folders of all accounts that Landlock leaves open to them as well.
+    are temporary folders of all accounts that Landlock leaves open to them as well. `groups` own
+    the device files of GPUs: all that the account may do beyond any other.
     """
 
     uid: int
     gid: int
     guard: WriteGuard = WriteGuard.NONE
     shared: tuple[Path, ...] = ()
+    groups: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,6 +104,33 @@ class Sibling:
     gpus: tuple[str, ...] = ()
 
 
+class RunIsolation(Document):
+    """How a run was kept apart, as its record says; the fields are those of `Isolation`."""
+
+    mode: IsolationMode
+    guard: WriteGuard | None = None
+    network: bool = False
+    device_groups: Annotated[
+        tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(max_length=64)
+    ] = ()
+
+    @field_validator("mode")
+    @classmethod
+    def _chosen(cls, value: IsolationMode) -> IsolationMode:
+        if value is IsolationMode.AUTO:
+            message = "must be the mode that was chosen"
+            raise ValueError(message)
+        return value
+
+    @property
+    def described(self) -> str:
+        """In a few words: the mode, what guards its writing, what was left open."""
+        guard = f" ({self.guard.value})" if self.guard is not None else ""
+        network = ", network open" if self.network else ""
+        numbers = " ".join(map(str, self.device_groups))
+        return f"{self.mode.value}{guard}{network}{f', device groups {numbers}' if numbers else ''}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Isolation:
     """How the training is kept apart, and why in this way; `mode` is never `auto`.
@@ -107,7 +139,9 @@ class Isolation:
     `reading` says why what the runs left is read under the gate's account and not the training's.
     `guard` is what keeps an account of its own to the folders of its run; other modes have none.
     `open_places` are files and folders outside the run's own that its account can write all the
-    same, `places_uncounted` says that there may be more than were looked at.
+    same, `places_uncounted` says that there may be more than were looked at. `device_groups` are
+    groups that the account was given because they own GPUs' device files; `gpu_refusal` is why the
+    engine gave no GPU to a container for which one was asked.
     """
 
     mode: IsolationMode
@@ -119,12 +153,23 @@ class Isolation:
     guard: WriteGuard | None = None
     open_places: tuple[Path, ...] = ()
     places_uncounted: bool = False
+    device_groups: tuple[int, ...] = ()
+    gpu_refusal: str = ""
+
+    @property
+    def of_a_run(self) -> RunIsolation:
+        """As the record of each run keeps it."""
+        return RunIsolation(
+            mode=self.mode,
+            guard=self.guard,
+            network=self.network,
+            device_groups=self.device_groups,
+        )
 
     @property
     def described(self) -> str:
-        """In a few words, for documents: the mode, what guards its writing, what was left open."""
-        guard = f" ({self.guard.value})" if self.guard is not None else ""
-        return f"{self.mode.value}{guard}{', network open' if self.network else ''}"
+        """In a few words, for documents."""
+        return self.of_a_run.described
 
     @property
     def announced(self) -> str:
@@ -183,7 +228,7 @@ class RunRecord(Document):
     timed_out: bool
     wall_seconds: float
     output_bytes: int
-    isolation: str
+    isolation: RunIsolation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,8 +20,6 @@ from gate.records.settings_types import (
     path_inside_project,
 )
 
-SETTINGS_VERSION = 1
-
 
 class Device(StrEnum):
     """Where the training must run."""
@@ -46,65 +44,78 @@ class IsolationMode(StrEnum):
 
 
 class CheckpointExclusion(Document):
-    """Leaves of the saved file that are no part of the result."""
+    """Values in the script's checkpoint that are not part of the result."""
 
     pattern: str = Field(
         min_length=1,
         max_length=300,
-        description="Path of the leaves: * is anything but a slash, ** anything at all.",
+        description="Path of the values inside the checkpoint: `*` matches anything but a slash, "
+        "`**` anything at all.",
     )
-    reason: str = Field(min_length=1, max_length=200, description="Why; every report prints it.")
+    reason: str = Field(
+        min_length=1, max_length=200, description="Why they do not count. Every report prints it."
+    )
 
 
 class TrainSettings(Document):
     """The smoke training: what to start and when to stop it."""
 
     command: Argv = Field(
-        description="The training command, as one string or a list of words. Run without a shell."
+        description="The training command, as one string or as a list of words. It runs without a "
+        "shell."
     )
     max_steps: int = Field(
         ge=1,
         le=100_000,
-        description="Optimizer steps after which the guest stops the script cleanly.",
+        description="Number of optimizer steps after which the script is stopped cleanly.",
     )
     workdir: RelativePath = Field(
-        default=".", description="Working directory, relative to repro-gate.yml."
+        default=".", description="Working directory of the command, relative to repro-gate.yml."
     )
     seed: int = Field(
-        default=42, ge=0, lt=2**32, description="Seed of Python, NumPy and torch, set from outside."
+        default=42,
+        ge=0,
+        lt=2**32,
+        description="Seed for Python, NumPy and torch. It is set from outside: the script stays "
+        "as it is.",
     )
-    timeout_seconds: float = Field(default=1800.0, gt=0, description="Wall-clock limit of one run.")
+    timeout_seconds: float = Field(
+        default=1800.0, gt=0, description="Time limit of one run, in seconds of wall-clock time."
+    )
     output_limit_bytes: int = Field(
         default=1_048_576,
         ge=4096,
         le=67_108_864,
-        description="Kept output of one run: half from its head, half from its tail.",
+        description="How many bytes of a run's output are kept: half from its start, half from "
+        "its end.",
     )
     env: dict[str, str] = Field(
-        default_factory=dict, description="Variables set for the training process."
+        default_factory=dict, description="Environment variables to set for the training."
     )
     pass_env: tuple[str, ...] = Field(
         default=(),
-        description="Names of variables handed on from the gate's own environment. "
-        "Everything else stays outside.",
+        description="Names of environment variables to pass on from the gate's own environment. "
+        "Of the others only those are passed on that find programs, libraries and GPUs.",
     )
     metrics: MetricsSettings = Field(
-        default_factory=MetricsSettings, description="Further sources of metrics."
+        default_factory=MetricsSettings,
+        description="Where metrics come from, besides the recorded loss.",
     )
     checkpoint: RelativePath | None = Field(
         default=None,
-        description="File or folder that the script saves, relative to train.workdir, of any "
-        "format that is read; what it holds is compared beside the state that the guest captures.",
+        description="File or folder that the script saves, relative to train.workdir. Its content "
+        "is compared in addition to the captured state of model and optimizer.",
     )
     checkpoint_exclude: tuple[CheckpointExclusion, ...] = Field(
         default=(),
         max_length=50,
-        description="Leaves of it that do not count; each is reported with its reason.",
+        description="Values in the checkpoint that do not count. Each rule is reported with its "
+        "reason.",
     )
     device: Device = Field(
         default=Device.AUTO,
-        description="`cuda` makes a missing GPU an error; `cpu` hides every GPU; `auto` takes "
-        "what is there.",
+        description="Where to train: `cuda` makes a missing GPU an error, `cpu` hides every GPU, "
+        "`auto` uses what is there.",
     )
 
     @field_validator("workdir", "checkpoint")
@@ -123,33 +134,47 @@ class TrainSettings(Document):
 
 
 class Tolerance(Document):
-    """How far a metric may be from its baseline; it is within when any one limit holds."""
+    """How far a metric may be from its baseline: within tolerance when any one limit holds."""
 
     metric: str = Field(
-        min_length=1, max_length=200, description="Shell-style pattern, for example `*loss`."
+        min_length=1,
+        max_length=200,
+        description="Shell-style pattern of the metric's name, for example `*loss`.",
     )
-    absolute: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="|a - b| limit.")
+    absolute: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Limit of the absolute difference, |a - b|.",
+    )
     relative: float = Field(
-        default=0.0, ge=0, allow_inf_nan=False, description="|a - b| / |baseline| limit."
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Limit of the relative difference, |a - b| / |baseline|.",
     )
     ulp: int = Field(
-        default=0, ge=0, description="Limit in units in the last place of the metric's dtype."
+        default=0,
+        ge=0,
+        description="Limit of the difference in units in the last place of the metric's dtype.",
     )
     steps: Literal["every", "final"] = Field(
-        default="every", description="Judge each step, or the last one only."
+        default="every", description="Whether `every` step is judged, or the `final` one only."
     )
 
 
 class NotFiniteAllowed(Document):
-    """Tensors of the state that may hold NaN or infinity."""
+    """Tensors that may hold NaN or infinity."""
 
     pattern: str = Field(
         min_length=1,
         max_length=300,
-        description="Name of the tensors, for example `state/model/*/mask`: * is anything but a "
-        "slash, ** anything at all.",
+        description="Name of the tensors, for example `state/model/*/mask`: `*` matches anything "
+        "but a slash, `**` anything at all.",
     )
-    reason: str = Field(min_length=1, max_length=200, description="Why that is meant.")
+    reason: str = Field(
+        min_length=1, max_length=200, description="Why they may. Every report prints it."
+    )
 
 
 class ComparisonSettings(Document):
@@ -157,23 +182,24 @@ class ComparisonSettings(Document):
 
     tolerances: tuple[Tolerance, ...] = Field(
         default=(),
-        description="First matching pattern wins. A metric that none matches must be bit-equal.",
+        description="How far metrics may be from the baseline. The first pattern that matches "
+        "decides. A metric that none matches must be equal, bit for bit.",
     )
     tensors_within_tolerance: bool = Field(
         default=True,
-        description="Where a tolerance is given, tensors and step digests may differ as long as "
-        "every metric is inside its own. Without any tolerance they must be equal.",
+        description="With tolerances, let tensors and the parameters' digests of each step differ "
+        "as long as every metric is within its own. Without any tolerance they must be equal.",
     )
     allow_not_finite: tuple[NotFiniteAllowed, ...] = Field(
         default=(),
         max_length=50,
         description="Tensors that may hold NaN or infinity, such as a mask of minus infinity. In "
-        "any other one such a number is an error, and so it is in every metric.",
+        "any other tensor, and in every metric, such a number is an error.",
     )
     comparable_environment: tuple[str, ...] = Field(
         default=("cpu", "cpu_capability", "os", "packages", "python"),
-        description="Parts of the environment that may differ and still be compared within "
-        "tolerance.",
+        description="Parts of the environment that may differ from the baseline's: a result within "
+        "tolerance then still passes.",
     )
 
 
@@ -181,10 +207,14 @@ class BaselineSettings(Document):
     """Where the committed baseline lies."""
 
     path: RelativePath = Field(
-        default=".repro-gate/baseline.json", description="Relative to repro-gate.yml."
+        default=".repro-gate/baseline.json",
+        description="The committed baseline, relative to repro-gate.yml.",
     )
     stale_after_days: int = Field(
-        default=90, ge=1, description="From this age on the comment suggests recording it again."
+        default=90,
+        ge=1,
+        description="When the baseline is older than this, the comment suggests recording it "
+        "again.",
     )
 
     @field_validator("path")
@@ -197,15 +227,16 @@ class PolicySettings(Document):
     """Which outcomes pass. Read from the base commit on a pull request."""
 
     require_bitwise: bool = Field(
-        default=False, description="`within-tolerance` fails: only equal bits pass."
+        default=False, description="Let `within-tolerance` fail: only equal bits pass."
     )
     allow_baseline_change: bool = Field(
         default=True,
-        description="A pull request may carry a new baseline that its own run reproduces exactly.",
+        description="Let a pull request bring a new baseline that its own run reproduces exactly.",
     )
     run_base_on_drift: bool = Field(
         default=True,
-        description="When the environment moved, run the base commit here too and judge by that.",
+        description="When the environment is not the baseline's, run the base commit on this "
+        "machine too, and judge by that.",
     )
 
 
@@ -214,18 +245,20 @@ class IsolationSettings(ContainerSettings):
 
     mode: IsolationMode = Field(
         default=IsolationMode.AUTO,
-        description="`auto` takes a container of the training's own when isolation.image is set "
-        "and a container engine answers, else another uid when the gate is root and that works, "
-        "else none.",
+        description="`sibling` is a container of the training's own, `uid` another account, "
+        "`none` the gate's own account. `auto` takes `sibling` when isolation.image is set and a "
+        "container engine answers, else `uid` when the gate is root and that works, else `none`.",
     )
     minimum: IsolationMode = Field(
         default=IsolationMode.NONE,
-        description="A machine that can only do less is an error: `none`, `uid`, `sibling`.",
+        json_schema_extra={"enum": ["none", "uid", "sibling"]},
+        description="The least isolation to accept: `none`, `uid` or `sibling`. A machine that "
+        "cannot provide it is an error.",
     )
     network: bool = Field(
         default=False,
-        description="Let the training reach the network; the verdict then says so. Ranks talk "
-        "over loopback, which under `uid` needs it.",
+        description="Let the training reach the network. The verdict then says so. Under `uid`, "
+        "ranks need it to talk over loopback.",
     )
 
     @model_validator(mode="after")
@@ -251,7 +284,8 @@ class SigningSettings(Document):
 
     trusted_keys: RelativePath = Field(
         default=".repro-gate/trusted-keys.json",
-        description="Public keys that `verify` trusts, relative to repro-gate.yml.",
+        description="The file of public keys, relative to repro-gate.yml. The verify command of a "
+        "sealed pass names it, and the comment shows what a pull request changes in it.",
     )
 
 
@@ -261,7 +295,7 @@ class ReportSettings(Document):
     gate_id: str = Field(
         default="default",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$",
-        description="One comment per id: set it when a repository has several gates.",
+        description="There is one comment for each id: give each gate of a repository its own.",
     )
 
 
@@ -269,34 +303,43 @@ class GateSettings(Document):
     """The whole of `repro-gate.yml`."""
 
     version: Literal[1] = Field(description="Version of this file's schema.")
-    train: TrainSettings = Field(description="The smoke training.")
+    train: TrainSettings = Field(
+        description="The smoke training: what to start, and when to stop it."
+    )
     determinism: DeterminismSettings = Field(
         default_factory=DeterminismSettings, description="What strict runs pin."
     )
     compare: ComparisonSettings = Field(
-        default_factory=ComparisonSettings, description="What counts as the same."
+        default_factory=ComparisonSettings, description="What counts as the same result."
     )
     baseline: BaselineSettings = Field(
         default_factory=BaselineSettings, description="The committed baseline."
     )
     policy: PolicySettings = Field(
-        default_factory=PolicySettings, description="Which outcomes pass."
+        default_factory=PolicySettings,
+        description="Which outcomes pass. On a pull request it is read from the base commit.",
     )
     record: RecordSettings = Field(
-        default_factory=RecordSettings, description="How closely steps are observed."
+        default_factory=RecordSettings, description="How much time recording may take."
     )
     cost: CostSettings = Field(
-        default_factory=CostSettings, description="The price of determinism."
+        default_factory=CostSettings, description="How the price of determinism is measured."
     )
     census: bool = Field(
         default=False,
-        description="One more run that counts operators without a deterministic form, by step.",
+        description="Add a run that counts operators without a deterministic form, step by step.",
     )
     noise: NoiseSettings = Field(
-        default_factory=NoiseSettings, description="The noise floor of the default mode."
+        default_factory=NoiseSettings,
+        description="How `repro-gate noise` measures the noise of the default mode.",
     )
     isolation: IsolationSettings = Field(
-        default_factory=IsolationSettings, description="Training apart from the gate."
+        default_factory=IsolationSettings,
+        description="How the training is kept apart from the gate.",
     )
-    signing: SigningSettings = Field(default_factory=SigningSettings, description="Keys.")
-    report: ReportSettings = Field(default_factory=ReportSettings, description="The comment.")
+    signing: SigningSettings = Field(
+        default_factory=SigningSettings, description="Which keys are trusted."
+    )
+    report: ReportSettings = Field(
+        default_factory=ReportSettings, description="The comment on the pull request."
+    )

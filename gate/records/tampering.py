@@ -72,6 +72,11 @@ class Tampering(TamperLine):
         return not own_seed and not self.declared_hole
 
     @property
+    def seeds(self) -> bool:
+        """Whether a seed was given; everything else turns a setting."""
+        return self.kind in {TamperKind.RESEED, TamperKind.ENTROPY}
+
+    @property
     def place(self) -> str:
         """File and line for a person."""
         return f"{self.file}:{self.line}" if self.file else "an unseen place"

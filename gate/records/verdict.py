@@ -94,12 +94,25 @@ class CanaryProbe(Document):
     caught: bool
 
 
+class SuspectKind(StrEnum):
+    """What a suspected line did: gave a generator its seed, or turned back a setting."""
+
+    SEED = "seed"
+    SETTING = "setting"
+
+
 class Suspect(Document):
-    """A line of the training's that may be the cause: it made or seeded a generator."""
+    """A line of the training's that may be the cause.
+
+    `call` is what it seeded or the knob that it turned, for which `before` and `after` are words.
+    """
 
     place: str
+    kind: SuspectKind
     call: str
     step: int
+    before: str = ""
+    after: str = ""
 
 
 class Diagnosis(Document):

@@ -177,7 +177,7 @@ def _run_row(run: RunRecord) -> Row:
         Cell(run.commit.value),
         Cell("time limit" if run.timed_out else f"exit code {run.exit_code}"),
         Cell(duration(run.wall_seconds)),
-        Cell(run.isolation),
+        Cell(run.isolation.described),
     )
 
 

@@ -8,7 +8,8 @@ cannot open a link, an image, a tag, a comment or a command, mention a person, o
 from __future__ import annotations
 
 import re
-import unicodedata
+
+from gate.codec.untrusted_text import visible
 
 TEXT_LIMIT = 400
 NAME_LIMIT = 120
@@ -17,14 +18,6 @@ ZERO_WIDTH_SPACE = "\u200b"
 ELLIPSIS = "…"
 NOTHING = "—"
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
-# Default_Ignorable_Code_Point of Unicode, as far as it is not in the categories above: invisible,
-# and skipped by culture-aware comparisons, so they could hide a command from us but not from others
-_IGNORABLE = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
-    "\U000e0000-\U000e0fff]"
-)
 # the break stands before the dot of `www.`: behind it GitHub would link all the same
 _LINKING = re.compile(r"@|#|www(?=\.)|GH(?=-)|:(?=//)", re.IGNORECASE)
 # what GitHub links when it begins the hash of a commit: seven digits are enough; decimal digits
@@ -35,20 +28,6 @@ _BACKSLASHED = frozenset("`*_[]~")
 _ENCODED = frozenset("\\&<>|$")
 _PLAIN_CODE = re.compile(r"[^`|\\<>&$]+")
 _URL = re.compile(r"https?://[A-Za-z0-9.\[\]:_-]+(?:/[A-Za-z0-9._~:/?#@!*+,;=%-]*)?")
-
-
-def visible(text: str) -> str:
-    """Only what can be seen: no control, format or bidi character, every space a plain one."""
-    if text.isprintable() and not _IGNORABLE.search(text):
-        return text
-    shown = _IGNORABLE.sub("", _ANSI.sub("", text))
-    return "".join(_visible_character(character) for character in shown)
-
-
-def _visible_character(character: str) -> str:
-    if character.isspace():
-        return " "
-    return "" if unicodedata.category(character) in _HIDDEN_CATEGORIES else character
 
 
 def clean(text: str, limit: int = TEXT_LIMIT) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from gate.records.comparison import EventKind
-from gate.records.verdict import Answer, Diagnosis, Outcome, Suspect, Verdict
+from gate.records.verdict import Answer, Diagnosis, Outcome, Suspect, SuspectKind, Verdict
 from gate.report.escape import NOTHING
 
 SHORT_DIGEST = 12
@@ -118,6 +118,9 @@ def why_words(diagnosis: Diagnosis | None) -> str:
 
 def suspect_words(suspect: Suspect) -> str:
     """A line that would explain a difference."""
+    if suspect.kind is SuspectKind.SETTING:
+        turned = f"{suspect.call} from {suspect.before} to {suspect.after}"
+        return f"{suspect.place} turned {turned} (step {suspect.step})"
     return f"{suspect.place} draws or seeds {suspect.call} (step {suspect.step})"
 
 

@@ -14,13 +14,12 @@ from gate.codec.documents import read_document
 from gate.codec.json_text import canonical_json
 from gate.errors import GateError
 from gate.records.attestation import TrustedKeys
-from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.baseline import MAX_BASELINE_BYTES, Baseline, BaselineEntry
 from gate.records.deciders import MAX_SHOWN, DeciderChange
 from gate.records.document import Document
 from gate.settings.load import parse_settings
 
 MAX_CHANGES = 200
-MAX_BASELINE_BYTES = 16 * 1024 * 1024
 NAMED_PARTS = ("device", "torch", "python")
 Facts = Mapping[str, str]
 Record = TypeVar("Record", bound=Document)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gate.codec.strict_json import parse_json
 from gate.errors import SettingsError
-from gate.records.report import Activity, Mode, PullRequest, RunOrigin
+from gate.records.report import Mode, PullRequest, RunOrigin
 from gate.records.settings_types import path_inside_project
 
 REPOSITORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}\Z")
@@ -24,7 +24,7 @@ MAX_EVENT_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActionInputs:
-    """What the step's `with:` says, its secrets left out: `gate.edges.secrets` reads those late."""
+    """What the step's `with:` says, without secrets: `gate.adapters.secrets` reads those late."""
 
     config: str
     base: str
@@ -43,9 +43,7 @@ class ActionContext:
     `queue_base` is the commit that a group of the merge queue is to be merged into.
     """
 
-    activity: Activity
     repository: str
-    event_name: str
     workspace: Path
     api_url: str
     run_url: str
@@ -135,9 +133,7 @@ def read_context(
         )
     told = pull_request or origin
     return ActionContext(
-        activity=Activity.GATE_PULL_REQUEST if told else Activity.GATE_COMMIT,
         repository=_repository(variables),
-        event_name=name,
         workspace=Path(variables.get("GITHUB_WORKSPACE", ".")),
         api_url=variables.get("GITHUB_API_URL", "https://api.github.com").rstrip("/"),
         run_url=_run_url(variables),

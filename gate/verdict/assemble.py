@@ -12,7 +12,7 @@ from gate.records.census import CensusReport
 from gate.records.comparison import Comparison, ToleranceUse
 from gate.records.evidence import EvidenceSet, MetricSeries
 from gate.records.request import GateRequest
-from gate.records.runs import Isolation
+from gate.records.runs import Isolation, RunMode
 from gate.records.verdict import (
     BaselineFacts,
     Diagnosis,
@@ -52,7 +52,7 @@ class Assessment:
 def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
     """Collect the findings and close the verdict."""
     evidence, facts, decision = assessment.evidence, assessment.facts, assessment.decision
-    run = evidence.labelled("strict")[0]
+    run = evidence.runs_of(RunMode.STRICT)[0]
     about_baseline = _about_baseline(assessment, request)
     return Verdict(
         outcome=decision.outcome,
@@ -80,7 +80,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         baseline_facts=about_baseline,
         diagnosis=assessment.diagnosis,
         cost=facts.cost,
-        recorder=evidence.labelled("strict")[-1].recorder,
+        recorder=evidence.runs_of(RunMode.STRICT)[-1].recorder,
         canary=facts.canary,
         environment=run.environment,
         checkpoint_root=run.checkpoint.root,
@@ -118,7 +118,7 @@ def _findings(
 ) -> tuple[Finding, ...]:
     """What a reader should know beside the outcome, in the order of the report."""
     evidence, facts = assessment.evidence, assessment.facts
-    strict = evidence.labelled("strict")
+    strict = evidence.runs_of(RunMode.STRICT)
     run = strict[0]
     changed_files = tuple(dict.fromkeys(change.file for change in request.decider_changes))
     new_baseline = (
@@ -127,9 +127,13 @@ def _findings(
         else ""
     )
     return (
+        # first of the warnings: nothing below it speaks of the device that was meant
+        *findings.gpu_missed(evidence),
         *findings.dirty_tree(evidence),
         *blind_spots.tolerances(assessment.tolerances, run),
         *blind_spots.unused_settings(run, facts.settings.compare.allow_not_finite),
+        *blind_spots.admitted_by_settings(run, facts.settings),
+        *blind_spots.left_out(run),
         *findings.changed_by_pull_request(changed_files, new_baseline),
         *findings.told_runs(told=request.told_runs, from_fork=request.from_fork),
         *findings.settings_origin(request.settings_from, pull_request=request.pull_request),
@@ -145,6 +149,7 @@ def _findings(
         *findings.weaker_source(run),
         *findings.ended_early(run, facts.settings.train.max_steps),
         *findings.isolation(assessment.isolation),
+        *findings.device_groups(assessment.isolation),
         *findings.open_places(assessment.isolation),
         *findings.credentials_left(request.credentials_left),
         *findings.reading(assessment.isolation),

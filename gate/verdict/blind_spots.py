@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gate.records.comparison import ToleranceUse
 from gate.records.evidence import RunEvidence
-from gate.records.settings import NotFiniteAllowed
+from gate.records.settings import GateSettings, NotFiniteAllowed
 from gate.records.verdict import Finding, Severity
 
 SHOWN = 5
@@ -81,6 +81,48 @@ def unused_settings(run: RunEvidence, allowed: tuple[NotFiniteAllowed, ...]) -> 
             else "Correct the setting, or take it out.",
         )
         for key, value in keys
+    )
+
+
+def admitted_by_settings(run: RunEvidence, settings: GateSettings) -> tuple[Finding, ...]:
+    """What do the settings take out of the comparison, or let pass in it, and why?"""
+    unused = {(one.key, one.value) for one in run.unused_settings}
+    told = [
+        f"train.checkpoint_exclude leaves {rule.pattern} out of the comparison: {rule.reason}"
+        for rule in settings.train.checkpoint_exclude
+        if ("train.checkpoint_exclude", rule.pattern) not in unused
+    ]
+    if run.not_finite:
+        told += [
+            f"compare.allow_not_finite lets {rule.pattern} hold NaN or infinity: {rule.reason}"
+            for rule in settings.compare.allow_not_finite
+        ]
+    return tuple(
+        Finding(
+            code="admitted-by-settings",
+            severity=Severity.NOTICE,
+            message=message,
+            remedy="Nothing to do while that is meant.",
+        )
+        for message in told
+    )
+
+
+def left_out(run: RunEvidence) -> tuple[Finding, ...]:
+    """Was there anything to compare that could not be read?"""
+    if not run.left_out:
+        return ()
+    more = len(run.left_out) - SHOWN
+    rest = f"; and {more} more" if more > 0 else ""
+    return (
+        Finding(
+            code="left-out",
+            severity=Severity.WARNING,
+            message=f"not everything could be compared: {'; '.join(run.left_out[:SHOWN])}{rest}",
+            remedy="A change of it shows in the loss and the other tensors alone. Give a tensor's "
+            "wrapper class __tensor_flatten__, or let the script save its values in "
+            "train.checkpoint as plain tensors.",
+        ),
     )
 
 

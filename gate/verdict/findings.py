@@ -41,6 +41,37 @@ def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
     )
 
 
+def gpu_missed(evidence: EvidenceSet) -> tuple[Finding, ...]:
+    """Did it run on a CPU only because it could not use the machine's GPU?"""
+    missed = evidence.gpu_missed
+    if missed is None:
+        return ()
+    return (
+        Finding(
+            code="gpu-unused",
+            severity=Severity.WARNING,
+            message=f"the training ran on the CPU, and the machine has a GPU: {missed.found}",
+            remedy=missed.fix,
+        ),
+    )
+
+
+def device_groups(used: Isolation) -> tuple[Finding, ...]:
+    """Was the training's account given groups, so that it can open the GPUs' device files?"""
+    if not used.device_groups:
+        return ()
+    groups = ", ".join(map(str, used.device_groups))
+    return (
+        Finding(
+            code="device-groups",
+            severity=Severity.NOTICE,
+            message=f"the training's account was given the groups {groups}: they own the device "
+            "files of the GPUs, which are closed to others",
+            remedy="Nothing to do, if these groups open nothing else on this machine.",
+        ),
+    )
+
+
 def changed_by_pull_request(paths: tuple[str, ...], brought: str) -> tuple[Finding, ...]:
     """Does the pull request touch what decides over it?
 
@@ -313,11 +344,10 @@ def baseline_facts(
 
 def not_exercised(run: RunEvidence) -> tuple[str, ...]:
     """What a green check does not speak of."""
-    parts = run.environment.parts
     found = [f"anything after step {len(run.steps)}", "any other machine or driver"]
-    if parts.get("device", "cpu") == "cpu":
+    if not run.environment.on_gpu:
         found.append("GPU kernels: the training ran on the CPU")
-    if parts.get("world_size", "1") == "1":
+    if run.environment.parts.get("world_size", "1") == "1":
         found.append("several ranks: the training ran as one process")
     else:
         found.append("losses and metrics of ranks other than 0; their weights were compared")

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gate.errors import GateError
+from gate.records.baseline import PROPOSED_BASELINE
 from gate.records.request import GateRequest
 from gate.records.verdict import Diagnosis, NextStep, Outcome
 
-PROPOSAL = "proposed-baseline.json"
 LOOK = "Look at what this change does to the training, and undo it."
 
 
@@ -73,7 +73,7 @@ def _accept(place: Place, when: str, reason: str = "") -> NextStep:
     """How to take the new result over: from the artifact on a pull request, else by command."""
     if place.on_runner:
         text = (
-            f"{when}: download {PROPOSAL} from this run's artifacts, and commit it as "
+            f"{when}: download {PROPOSED_BASELINE} from this run's artifacts, and commit it as "
             f"{place.baseline} in this pull request."
         )
         return _step(text, accepts=True)

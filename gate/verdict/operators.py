@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from gate.records.census import CensusReport, OperatorCensus, OperatorRow, OperatorUse, Span
+from gate.records.census import (
+    CensusReport,
+    FlagReach,
+    OperatorCensus,
+    OperatorRow,
+    OperatorUse,
+    Span,
+)
 from gate.records.evidence import EvidenceSet, RunEvidence
 from gate.records.remedies import admitting_entry, remedy_for
+from gate.records.runs import RunMode
 from gate.records.settings import GateSettings
 from gate.records.unflagged_table import (
     AUTOTUNER_REMEDY,
@@ -17,8 +25,6 @@ from gate.records.unflagged_table import (
 )
 from gate.records.verdict import Finding, Severity
 
-NO_FORM = "no deterministic form"
-NOT_KNOWN = "flag not known to apply"
 SHOWN_NAMES = 8
 SHOWN_RANGES = 3
 
@@ -28,8 +34,8 @@ def census_report(evidence: EvidenceSet, failure: str = "") -> CensusReport | No
 
     None when there is nothing to say: no census was asked for and the run met nothing.
     """
-    census_runs = evidence.labelled("census")
-    found = (census_runs or evidence.labelled("strict"))[0].census
+    census_runs = evidence.runs_of(RunMode.CENSUS)
+    found = (census_runs or evidence.runs_of(RunMode.STRICT))[0].census
     rows = operator_rows(found)
     if not rows and not census_runs and not failure:
         return None
@@ -46,14 +52,18 @@ def operator_rows(census: OperatorCensus) -> tuple[OperatorRow, ...]:
     autotuners = [
         OperatorRow(
             operator=tuner.kernel,
-            flag=f"{NOT_KNOWN}: {AUTOTUNER_WHY} ({tuner.configurations} configurations)",
+            reach=FlagReach.NOT_KNOWN,
+            why=f"{AUTOTUNER_WHY} ({tuner.configurations} configurations)",
             remedy=AUTOTUNER_REMEDY,
         )
         for tuner in census.autotuners
     ]
     extensions = [
         OperatorRow(
-            operator=name, flag=f"{NOT_KNOWN}: a compiled extension of torch", remedy=OWN_REMEDY
+            operator=name,
+            reach=FlagReach.NOT_KNOWN,
+            why="a compiled extension of torch",
+            remedy=OWN_REMEDY,
         )
         for name in census.extensions
     ]
@@ -61,17 +71,17 @@ def operator_rows(census: OperatorCensus) -> tuple[OperatorRow, ...]:
 
 
 def _alert_row(use: OperatorUse) -> OperatorRow:
-    return _counted(use, NO_FORM, remedy_for(use.operator))
+    return _counted(use, FlagReach.NO_FORM, remedy=remedy_for(use.operator))
 
 
 def _call_row(use: OperatorUse) -> OperatorRow | None:
     """None where the table says that the operator is harmless on that device or that way."""
     row = operator_row(use.operator, use.device, use.direction)
     if row is not None:
-        return _counted(use, f"{NOT_KNOWN}: {row.why}", row.remedy, row.source)
+        return _counted(use, FlagReach.NOT_KNOWN, why=row.why, remedy=row.remedy, source=row.source)
     if is_watched_operator(use.operator):
         return None
-    return _counted(use, f"{NOT_KNOWN}: {OWN_WHY}", OWN_REMEDY)
+    return _counted(use, FlagReach.NOT_KNOWN, why=OWN_WHY, remedy=OWN_REMEDY)
 
 
 def _module_row(name: str) -> OperatorRow | None:
@@ -79,16 +89,24 @@ def _module_row(name: str) -> OperatorRow | None:
     row = module_row(name)
     if row is None:
         return None
-    flag = f"{NOT_KNOWN}: {row.why}"
-    return OperatorRow(operator=name, flag=flag, remedy=row.remedy, source=row.source)
+    return OperatorRow(
+        operator=name,
+        reach=FlagReach.NOT_KNOWN,
+        why=row.why,
+        remedy=row.remedy,
+        source=row.source,
+    )
 
 
-def _counted(use: OperatorUse, flag: str, remedy: str, source: str = "") -> OperatorRow:
+def _counted(
+    use: OperatorUse, reach: FlagReach, *, remedy: str, why: str = "", source: str = ""
+) -> OperatorRow:
     calls = sorted({span.calls for span in use.spans})
     few_and_many = calls[:1] + calls[-1:] if len(calls) > 1 else calls
     return OperatorRow(
         operator=use.operator,
-        flag=flag,
+        reach=reach,
+        why=why,
         calls_per_step=" to ".join(f"{number:,}" for number in few_and_many),
         steps=_ranges(use.spans),
         where=use.place + (" (backward)" if use.direction == "backward" else ""),
@@ -161,7 +179,8 @@ def census_failed(report: CensusReport | None) -> tuple[Finding, ...]:
 def beyond_the_flag(report: CensusReport | None) -> tuple[str, ...]:
     """What deterministic mode gives no promise for, as a line of what was not exercised."""
     rows = report.rows if report else ()
-    names = list(dict.fromkeys(row.operator for row in rows if row.flag.startswith(NOT_KNOWN)))
+    unreached = [row.operator for row in rows if row.reach is FlagReach.NOT_KNOWN]
+    names = list(dict.fromkeys(unreached))
     if not names:
         return ()
     rest = len(names) - SHOWN_NAMES

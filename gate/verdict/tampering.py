@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gate.records.evidence import RunEvidence
-from gate.records.tampering import SeedScope, Tampering, TamperKind
+from gate.records.knobs import BY_NAME, KEEP
+from gate.records.tampering import MAY_BE_OPENED, SeedScope, Tampering, TamperKind
 from gate.records.verdict import Finding, Severity
 
 SHOWN = 5
-SEEDS = (TamperKind.RESEED, TamperKind.ENTROPY)
+CPU = "cpu"
+# filling new memory only makes more of a run repeat
+HARMLESS = "memory_fill"
 IN_THE_SCRIPT = "Take that line out, or set determinism.tamper to restore or fail."
 AT_IMPORT = (
     "A library does this while it is imported: set the value again after the import, or set "
@@ -106,6 +109,31 @@ def suspected_seeds(strict: tuple[RunEvidence, ...]) -> tuple[Tampering, ...]:
     return tuple(deed for deed in found if deed.file and not deed.importing)
 
 
+def suspected_settings(strict: tuple[RunEvidence, ...]) -> tuple[Tampering, ...]:
+    """What of strict mode the script turned back in either run, so that an order was left open.
+
+    A declared hole is legal and is one too. What the guest put back at once changed nothing, and
+    neither does a knob of GPUs where every run was on a CPU.
+    """
+    on_cpu = all(run.environment.parts.get("device") == CPU for run in strict)
+    deeds = (deed for run in strict for deed in run.tampering if not deed.seeds)
+    return tuple(deed for deed in deeds if _opens(deed) and not (on_cpu and _of_gpus(deed)))
+
+
+def _opens(deed: Tampering) -> bool:
+    knob = BY_NAME.get(deed.name)
+    if knob is not None and (knob.strict in {KEEP, deed.after} or knob.name == HARMLESS):
+        return False
+    # what is only seen at the end of a step, and this one switch, is put back then
+    switch = deed.kind in {TamperKind.SWITCH, TamperKind.CONTEXT} and deed.name != MAY_BE_OPENED
+    return not (deed.restored and switch and deed.file)
+
+
+def _of_gpus(deed: Tampering) -> bool:
+    knob = BY_NAME.get(deed.name)
+    return knob is not None and knob.gpu_alone
+
+
 SeedKey = tuple[int, str, str]
 
 
@@ -116,7 +144,7 @@ def _seeds_of(run: RunEvidence) -> dict[SeedKey, list[Tampering]]:
     """
     found: dict[SeedKey, list[Tampering]] = {}
     for deed in run.tampering:
-        if deed.kind in SEEDS and not deed.weakens:
+        if deed.seeds and not deed.weakens:
             found.setdefault((deed.rank, deed.place, deed.name), []).append(deed)
     return found
 

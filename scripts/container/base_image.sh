@@ -38,14 +38,14 @@ make_root_files() {
         hooks+=(--customize-hook="copy-in $AUTHORITIES /usr/local/share"
             --customize-hook='chroot "$1" update-ca-certificates')
     fi
-    # What python:slim has and Debian has not: pip installs into the system's Python without asking, and
+    # What python:slim has and Debian has not: Python's headers; pip installs into the system's Python without asking, and
     # trusts the system's authorities. Debian keeps only English manuals out by itself.
     hooks+=(--customize-hook='rm "$1"/usr/lib/python3.11/EXTERNALLY-MANAGED'
         --customize-hook='echo "[global]
 cert = /etc/ssl/certs/ca-certificates.crt" >"$1"/etc/pip.conf'
         --customize-hook='rm -rf "$1"/usr/share/doc "$1"/usr/share/man "$1"/usr/share/locale "$1"/var/cache/apt')
     mmdebstrap --quiet --variant=minbase --dpkgopt=force-unsafe-io --aptopt='APT::Install-Recommends "0"' \
-        --include=ca-certificates,python3,python-is-python3,python3-pip,python3-setuptools,python3-wheel \
+        --include=ca-certificates,python3,python-is-python3,python3-pip,python3-setuptools,python3-wheel,libpython3-dev \
         "${hooks[@]}" "$SUITE" "$file" "$(sources)" >&2 || cannot "mmdebstrap could not make a root file system"
 }
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gate.edges.secrets import InputSecrets
-from gate.report.outputs import StepOutputs
+from gate.adapters.secrets import InputSecrets
+from gate.report.comment.outputs import StepOutputs
 from gate.settings.event import ActionInputs
 
 ROOT = Path(__file__).resolve().parents[2]

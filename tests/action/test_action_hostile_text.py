@@ -18,7 +18,7 @@ from gate.codec.documents import read_document
 from gate.errors import ExitCode
 from gate.records.report import ReportLinks
 from gate.records.verdict import Verdict
-from gate.report.terminal import verdict_view
+from gate.report.terminal.terminal import verdict_view
 
 HASH = "0123456789abcdef0123456789abcdef01234567"
 EVIL = (

@@ -14,19 +14,19 @@ import pytest
 from played_training import SCRIPT, Project
 from runner_rules import commands
 
-from gate.action import Runner, github_comments, github_pull_request, run_action
-from gate.commit_status import github_status
-from gate.edges import account_lock
-from gate.edges.clock import SystemClock
-from gate.edges.console import QuietProgress
-from gate.edges.docker_api import connect_docker
-from gate.edges.engine import Engine
-from gate.edges.files import LocalFiles
-from gate.edges.interrupts import Interrupts
-from gate.edges.isolating import Isolating
-from gate.entry import build_edges
+from gate.action.commit_status import github_status
+from gate.action.main import Runner, github_comments, github_pull_request, run_action
+from gate.adapters.account import account_lock
+from gate.adapters.clock import SystemClock
+from gate.adapters.console import QuietProgress
+from gate.adapters.engine.docker_api import connect_docker
+from gate.adapters.engine.engine import Engine
+from gate.adapters.files.files import LocalFiles
+from gate.adapters.isolating import Isolating
+from gate.adapters.process.interrupts import Interrupts
 from gate.errors import ExitCode
-from gate.session import Edges
+from gate.pipelines.entry import build_adapters
+from gate.pipelines.runs import Adapters
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 CANARY = "CANARY-secret"
@@ -69,7 +69,7 @@ class Place:
         runner = Runner(
             variables=self.variables,
             files=FILES,
-            edges=self._edges,
+            adapters=self._adapters,
             comments=github_comments,
             status=github_status,
             find=github_pull_request,
@@ -94,12 +94,12 @@ class Place:
             "RUNNER_TEMP": str(self.root / "runner_temp"),
         }
 
-    def _edges(self, top: Path) -> Edges:
-        edges = build_edges(FILES, top, QuietProgress(), Interrupts(), self.variables)
+    def _adapters(self, top: Path) -> Adapters:
+        adapters = build_adapters(FILES, top, QuietProgress(), Interrupts(), self.variables)
 
         isolating = Isolating(Engine(connect_docker("")), Interrupts(), SYSTEM_PYTHON)
         return replace(
-            edges,
+            adapters,
             isolate=isolating.choose,
             release=isolating.release,
             host={"PATH": "/usr/bin:/bin"},

@@ -10,7 +10,7 @@ from action_scene import Scene
 from harmless import log_faults, markdown_faults
 
 from gate.errors import ExitCode
-from gate.session import Edges
+from gate.pipelines.runs import Adapters
 
 COMMAND = "##[set-output name=verdict;]reproduced"
 HOSTILE = {
@@ -46,13 +46,13 @@ class Spoilt(Scene):
 
     raised: Exception = field(default_factory=Exception)
 
-    def _edges(self, top: Path) -> Edges:
-        edges = super()._edges(top)
+    def _adapters(self, top: Path) -> Adapters:
+        adapters = super()._adapters(top)
 
         def isolate(*_: object) -> None:
             raise self.raised
 
-        return replace(edges, isolate=isolate)  # type: ignore[arg-type] # it never answers
+        return replace(adapters, isolate=isolate)  # type: ignore[arg-type] # it never answers
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from fake_docker import EngineRefusalError, FakeDocker
 
-from gate.edges.engine import Engine
-from gate.edges.files import LocalFiles
+from gate.action.post_step import PostStep, clean_up
+from gate.adapters.engine.engine import Engine
+from gate.adapters.files.files import LocalFiles
 from gate.errors import ExitCode
-from gate.post_step import PostStep, clean_up
 from gate.settings.step_state import StepState, read_state, state_file_text
 
 RUN, OTHER_RUN = "0123456789abcdef", "fedcba9876543210"

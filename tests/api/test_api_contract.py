@@ -13,11 +13,13 @@ from github_client import AT_ONCE, connect
 from github_failures import Failure
 from github_records import SeenRequest
 
-from gate.edges.github import GitHubComments
-from gate.edges.github_http import ACCEPT
-from gate.edges.github_pulls import find_pull_request
-from gate.edges.github_status import set_commit_status
+from gate.adapters.github.client import GitHubComments
+from gate.adapters.github.http import ACCEPT
+from gate.adapters.github.pulls import find_pull_request
+from gate.adapters.github.status import set_commit_status
+from gate.adapters.github.token import probe_token
 from gate.errors import PublishError
+from gate.records.doctor import TokenSeen
 from gate.records.report import CommitStatus, PullRequest, RunOrigin, StatusState
 
 DESCRIPTION = os.environ.get("GITHUB_OPENAPI", "")
@@ -59,7 +61,7 @@ def _find(api_url: str, token: str) -> PullRequest:
         head_sha=COMMIT, head_repository="o/model", head_owner="o", head_branch="fix#1&x=y"
     )
     return find_pull_request(
-        api_url=api_url, repository="o/model", token=token, origin=origin, patience=AT_ONCE
+        api_url=api_url, repository="o/model", token=token, origin=origin, policy=AT_ONCE
     )
 
 
@@ -71,7 +73,7 @@ def _status(api_url: str, token: str) -> None:
         description="passed: reproduced",
         target_url="https://github.example/run",
     )
-    set_commit_status(status, api_url=api_url, repository="org/repo", token=token, patience=AT_ONCE)
+    set_commit_status(status, api_url=api_url, repository="org/repo", token=token, policy=AT_ONCE)
 
 
 class _Request:
@@ -132,6 +134,11 @@ def test_a_persons_name_is_read_from_githubs_own_example() -> None:
         assert client.author() == "octocat"
 
 
+def test_the_probe_asks_what_github_refuses_for_its_text_alone() -> None:
+    seen = probe_token(PRISM, "org/repo", "ghs_x", number=7)
+    assert seen == TokenSeen(repository_status=200, comment_status=422)
+
+
 def test_prism_refuses_what_github_would() -> None:
     answer = requests.post(
         f"{PRISM}/repos/o/r/statuses/{COMMIT}",
@@ -144,5 +151,5 @@ def test_prism_refuses_what_github_would() -> None:
 
 def _prism(token: str) -> GitHubComments:
     return GitHubComments(
-        api_url=PRISM, repository="org/repo", number=7, token=token, patience=AT_ONCE
+        api_url=PRISM, repository="org/repo", number=7, token=token, policy=AT_ONCE
     )

@@ -17,9 +17,9 @@ from attestation_cases import FILES, member, pack_to
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.adapters.files.files import LocalFiles
 from gate.attestation.package import pack
 from gate.attestation.ustar import MAX_MEMBER_BYTES, header, parse_header
-from gate.edges.files import LocalFiles
 from gate.errors import AttestationError, StorageError
 from gate.records.attestation import PackageMember
 

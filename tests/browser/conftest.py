@@ -14,7 +14,7 @@ from page_cases import distance_of, repeat_apart, sources
 from report_cases import LINKS
 from report_outcomes import NONDETERMINISTIC, REPRODUCED
 
-from gate.report.page import page_html
+from gate.report.page.page import page_html
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 LONG_NAME = "a.very.long.metric.name." * 4

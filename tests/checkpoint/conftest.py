@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from guest_folder import GuestFolder
 
-from gate.edges.files import LocalFiles
+from gate.adapters.files.files import LocalFiles
 
 if TYPE_CHECKING:
     from torch_states import Save

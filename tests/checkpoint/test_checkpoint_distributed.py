@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_states import WEIGHT, Save
 
-from gate.checkpoint import chunked_source, distributed_reader
-from gate.checkpoint.chunked_source import Box, assembled
+from gate.checkpoint.formats import chunked_source, distributed_reader
+from gate.checkpoint.formats.chunked_source import Box, assembled
 from gate.checkpoint.leaves import HeldBytes
 from gate.errors import EvidenceError
 

@@ -15,11 +15,12 @@ from guest_folder import safetensors_bytes
 from sharded_states import sharded, whole
 from torch_states import WEIGHT, Save, row_major
 
-from gate.checkpoint import folder_reader, hostile_folder
+from gate.adapters.files.files import LocalFiles
 from gate.checkpoint.digest import StateDigest, digest_state
-from gate.checkpoint.file_formats import UnknownContent
-from gate.checkpoint.formats import open_state
-from gate.edges.files import LocalFiles
+from gate.checkpoint.formats import folder_reader
+from gate.checkpoint.formats.file_formats import UnknownContent
+from gate.checkpoint.formats.formats import open_state
+from gate.checkpoint.sources import hostile_folder
 from gate.errors import EvidenceError
 
 pytestmark = pytest.mark.torch

@@ -8,8 +8,8 @@ from checkpoint_digests import content_of, leaves_of, root_of
 from hostile_archives import Opcodes, name, pickled, push
 from torch_states import WEIGHT, Save
 
-from gate.checkpoint import legacy_reader
-from gate.checkpoint.legacy_reader import MAGIC_NUMBER, PROTOCOL_VERSION
+from gate.checkpoint.formats import legacy_reader
+from gate.checkpoint.formats.legacy_reader import MAGIC_NUMBER, PROTOCOL_VERSION
 from gate.errors import EvidenceError
 
 pytestmark = pytest.mark.torch

@@ -5,7 +5,8 @@ import torch
 from checkpoint_digests import content_of
 from torch_states import WEIGHT, Save
 
-from gate.checkpoint import digest, state_tree, tensor_sources
+from gate.checkpoint import digest, state_tree
+from gate.checkpoint.formats import tensor_sources
 from gate.errors import EvidenceError
 
 pytestmark = pytest.mark.torch

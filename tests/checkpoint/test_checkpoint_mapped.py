@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.checkpoint.file_part import file_part
-from gate.checkpoint.hostile_file import open_hostile
-from gate.edges.files import LocalFiles
+from gate.adapters.files.files import LocalFiles
+from gate.checkpoint.sources.file_part import file_part
+from gate.checkpoint.sources.hostile_file import open_hostile
 from gate.errors import EvidenceError
 
 CONTENT = bytes(range(251)) * 80

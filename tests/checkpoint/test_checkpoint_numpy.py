@@ -12,10 +12,10 @@ import torch
 from checkpoint_digests import content_of, leaves_of, root_of
 from torch_states import Save
 
-from gate.checkpoint import npy_reader
-from gate.checkpoint.byte_sources import Inflated
-from gate.checkpoint.hostile_file import open_hostile
-from gate.edges.files import LocalFiles
+from gate.adapters.files.files import LocalFiles
+from gate.checkpoint.formats import npy_reader
+from gate.checkpoint.sources.byte_sources import Inflated
+from gate.checkpoint.sources.hostile_file import open_hostile
 from gate.errors import EvidenceError
 
 pytestmark = pytest.mark.torch
@@ -218,7 +218,7 @@ def test_broken_compression_is_refused(tmp_path: Path) -> None:
 def test_a_large_array_in_fortran_order_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gate.checkpoint.byte_sources.MAX_GATHERED_BYTES", 10)
+    monkeypatch.setattr("gate.checkpoint.sources.byte_sources.MAX_GATHERED_BYTES", 10)
     with pytest.raises(EvidenceError, match="in Fortran order is too large to gather"):
         content_of(npy(tmp_path, np.asfortranarray(ARRAY)))
 

@@ -8,11 +8,11 @@ from guest_folder import safetensors_bytes, safetensors_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate.checkpoint import safetensors_reader
-from gate.checkpoint.hostile_file import open_hostile
+from gate.adapters.files.files import LocalFiles
+from gate.checkpoint.formats import safetensors_reader
+from gate.checkpoint.formats.safetensors_reader import read_safetensors
 from gate.checkpoint.leaves import StateContent
-from gate.checkpoint.safetensors_reader import read_safetensors
-from gate.edges.files import LocalFiles
+from gate.checkpoint.sources.hostile_file import open_hostile
 from gate.errors import EvidenceError
 
 

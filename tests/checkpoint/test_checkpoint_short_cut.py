@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate.checkpoint.pickle_calls import StateError
-from gate.checkpoint.pickle_machine import Machine
-from gate.checkpoint.pickle_nodes import (
+from gate.checkpoint.pickle.calls import StateError
+from gate.checkpoint.pickle.machine import Machine
+from gate.checkpoint.pickle.nodes import (
     GlobalNode,
     MapNode,
     OpaqueNode,
@@ -20,8 +20,8 @@ from gate.checkpoint.pickle_nodes import (
     StorageNode,
     TensorNode,
 )
-from gate.checkpoint.pickle_reader import run_opcodes
-from gate.checkpoint.pickle_tensors import TensorForms
+from gate.checkpoint.pickle.reader import run_opcodes
+from gate.checkpoint.pickle.tensors import TensorForms
 
 NODES = (GlobalNode, MapNode, OpaqueNode, SetNode, StorageNode, TensorNode)
 # What stands first fills the memo to where the short cut begins.

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from gate.checkpoint.collector import collector_at_rest
-from gate.checkpoint.hashing import run_all
+from gate.checkpoint.hashing.collector import collector_at_rest
+from gate.checkpoint.hashing.tensors import run_all
 from gate.errors import EvidenceError
 
 

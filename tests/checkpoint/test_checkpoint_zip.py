@@ -9,7 +9,7 @@ import pytest
 from checkpoint_digests import content_of, root_of
 from hostile_archives import archive, pickled, tensor
 
-from gate.checkpoint import torch_archive, zip_reader
+from gate.checkpoint.formats import torch_archive, zip_reader
 from gate.errors import EvidenceError
 
 WHOLE = pickled(tensor())

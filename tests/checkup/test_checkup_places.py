@@ -70,7 +70,10 @@ def test_a_credential_that_checkout_left_is_named_and_never_shown() -> None:
             TokenSeen(repository_status=404, comment_status=404),
             "may not read the repository (404)",
         ),
-        (TokenSeen(problem="the API could not be reached (ReadTimeout)"), "(ReadTimeout)"),
+        (
+            TokenSeen(problem="https://api.example did not answer within 20 s", fix="Ask later."),
+            "did not answer within 20 s",
+        ),
     ],
 )
 def test_a_token_is_told_by_what_it_may(seen: TokenSeen, found: str) -> None:

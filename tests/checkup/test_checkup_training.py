@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from evidence_cases import manifest_of
@@ -15,13 +16,15 @@ from gate.checkup.training import (
     examined_shared_memory,
 )
 from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.doctor import DoctorReport, Gpu, GpusSeen, Health, TrainingSeen
+from gate.records.doctor import DoctorReport, Health, TrainingSeen
 from gate.records.evidence import Environment
+from gate.records.gpu import Gpu, GpusSeen
 from gate.records.runs import Isolation
 from gate.records.settings import GateSettings, IsolationMode
-from gate.report.doctor_view import doctor_view
+from gate.report.terminal.doctor_view import doctor_view
 from gate.settings.load import parse_settings
 
+HERE = Environment(parts={"torch": "2.13.0"})
 UUID = "GPU-8b9c1a2d-0000-1111-2222-333344445555"
 HOST = GpusSeen(gpus=(Gpu(uuid=UUID, name="NVIDIA A", driver="580.1", memory_mib=81920),))
 NO_GPU = GpusSeen(problem="nvidia-smi is not there")
@@ -30,7 +33,7 @@ CPU = TrainingSeen(
 )
 CUDA = TrainingSeen(
     parts={"torch": "2.13.0+cu128", "driver": "580.1", "cuda": "12.8", "cudnn": "91002"},
-    gpus=(f"NVIDIA A {UUID}",),
+    gpus=(f"NVIDIA A {UUID} (81,559 MiB)",),
 )
 
 
@@ -40,32 +43,58 @@ def _settings(device: str) -> GateSettings:
 
 
 def test_a_gpu_that_is_demanded_and_missing_fails_loudly() -> None:
-    row = examined_gpu(_settings("cuda"), CPU, NO_GPU)
+    row = examined_gpu(_settings("cuda"), CPU, NO_GPU, None)
     assert row.health is Health.FAIL
     assert row.found == "train.device is cuda, and there is no GPU: nvidia-smi is not there"
     assert "docs/gpu.md" in row.fix
 
 
 def test_without_a_demand_the_cpu_is_said_to_be_used() -> None:
-    row = examined_gpu(_settings("auto"), CPU, NO_GPU)
+    row = examined_gpu(_settings("auto"), CPU, NO_GPU, None)
     assert row.health is Health.OK
     assert row.found.endswith("train.device auto trains on the CPU")
 
 
 def test_a_gpu_is_told_by_its_uuid_and_memory() -> None:
-    row = examined_gpu(_settings("cuda"), CUDA, HOST)
-    assert (row.health, row.found) == (Health.OK, f"NVIDIA A {UUID} (81,920 MiB)")
+    row = examined_gpu(_settings("cuda"), CUDA, HOST, None)
+    assert (row.health, row.found) == (Health.OK, f"NVIDIA A {UUID} (81,559 MiB)")
 
 
 @pytest.mark.parametrize(("device", "health"), [("cuda", Health.FAIL), ("auto", Health.WARN)])
 def test_a_gpu_that_torch_cannot_use_is_no_gpu(device: str, health: Health) -> None:
-    row = examined_gpu(_settings(device), CPU, HOST)
-    assert (row.health, row.found) == (health, f"NVIDIA A {UUID}; torch cannot use it")
-    assert row.fix == "Install a build of torch for CUDA where the training runs."
+    row = examined_gpu(_settings(device), CPU, HOST, None)
+    assert (row.health, row.found) == (
+        health,
+        "NVIDIA A; the training's torch (2.13.0+cpu) is a build without CUDA",
+    )
+    assert row.fix.startswith("Install a build of torch for CUDA where the training runs.")
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        (replace(HOST, mps=True), "MPS runs"),
+        (
+            replace(HOST, gpus=(replace(HOST.gpus[0], compute_mode="Exclusive_Process"),)),
+            "compute mode Exclusive_Process",
+        ),
+    ],
+)
+def test_a_gpu_that_another_process_may_take_is_a_warning(host: GpusSeen, told: str) -> None:
+    row = examined_gpu(_settings("auto"), CUDA, host, None)
+    assert row.health is Health.WARN
+    assert row.found.endswith(f"Another process may keep the training from it: {told}")
+    assert "train.timeout_seconds" in row.fix
+
+
+@pytest.mark.parametrize("mode", ["Default", "[N/A]", ""])
+def test_a_shared_gpu_is_none(mode: str) -> None:
+    host = replace(HOST, gpus=(replace(HOST.gpus[0], compute_mode=mode),))
+    assert examined_gpu(_settings("auto"), CUDA, host, None).health is Health.OK
 
 
 def test_a_gpu_is_not_looked_for_when_the_cpu_is_wanted() -> None:
-    row = examined_gpu(_settings("cpu"), CPU, HOST)
+    row = examined_gpu(_settings("cpu"), CPU, HOST, None)
     assert (row.health, row.found) == (Health.OK, "train.device is cpu: none is used")
 
 
@@ -107,14 +136,16 @@ def _entry(**parts: str) -> BaselineEntry:
 
 def test_an_entry_of_this_very_environment_is_fine() -> None:
     entry = _entry(torch="2.13.0")
-    row = examined_baseline(Baseline(entries=(entry,)), "b.json", entry, {"torch": "2.13.0"})
+    row = examined_baseline(
+        Baseline(entries=(entry,)), "b.json", entry, Environment(parts={"torch": "2.13.0"})
+    )
     assert (row.health, row.found) == (Health.OK, "b.json: an entry of this very environment")
 
 
 def test_what_moved_is_named_with_what_it_was() -> None:
     entry = _entry(torch="2.12.0", cpu="A")
     seen = {"torch": "2.13.0", "cpu": "A", "driver": "580.1"}
-    row = examined_baseline(Baseline(entries=(entry,)), "b.json", entry, seen)
+    row = examined_baseline(Baseline(entries=(entry,)), "b.json", entry, Environment(parts=seen))
     assert row.health is Health.WARN
     assert row.found == (
         "b.json: the nearest entry differs in driver 580.1 (was none), torch 2.13.0 (was 2.12.0)"
@@ -122,14 +153,16 @@ def test_what_moved_is_named_with_what_it_was() -> None:
 
 
 def test_another_experiment_cannot_be_judged() -> None:
-    row = examined_baseline(Baseline(entries=(_entry(),)), "b.json", None, {"torch": "2.13.0"})
+    row = examined_baseline(
+        Baseline(entries=(_entry(),)), "b.json", None, Environment(parts={"torch": "2.13.0"})
+    )
     assert row.health is Health.FAIL
     assert "recorded under another command, seed, step or thread count" in row.found
 
 
 def test_an_environment_that_is_not_known_is_said_to_be_so() -> None:
     entry = _entry()
-    row = examined_baseline(Baseline(entries=(entry,)), "b.json", entry, {})
+    row = examined_baseline(Baseline(entries=(entry,)), "b.json", entry, Environment(parts={}))
     assert row.found == "b.json: 1 entries; this environment is not known"
 
 
@@ -144,6 +177,6 @@ def test_hostile_text_of_the_trainings_python_is_shown_as_text() -> None:
 
 
 def test_no_baseline_fails() -> None:
-    row = examined_baseline(None, ".repro-gate/baseline.json", None, {})
+    row = examined_baseline(None, ".repro-gate/baseline.json", None, Environment(parts={}))
     assert (row.health, row.found) == (Health.FAIL, ".repro-gate/baseline.json: none is committed")
     assert "baseline record" in row.fix

@@ -8,7 +8,7 @@ import pytest
 from command_line import Run
 from played_training import Project
 
-from gate.baseline_commands import PLACEHOLDERS
+from gate.commands.baseline import PLACEHOLDERS
 from gate.verdict import next_step
 
 

@@ -68,6 +68,7 @@ def test_json_is_the_document_and_nothing_else(run: Run) -> None:
     ("settings", "message"),
     [
         ("", "repro-gate.yml: is empty or not a mapping of keys"),
+        ("version: 2\ntrain: {command: x, max_steps: 1}\n", "line 1: version: must be 1"),
         ("version: 1\n", "line 1: train: is required"),
         ("version: 1\ntrain: {command: x, max_steps: 1, colour: red}\n", "train.colour: is not a"),
         ("version: [\n", "repro-gate.yml: not valid YAML"),
@@ -155,3 +156,10 @@ def test_quiet_is_the_result_line_and_nothing_else(run: Run) -> None:
     ended = run("gate", "--quiet")
     assert (ended.code, ended.err) == (1, "")
     assert ended.out == "\N{CROSS MARK} repro-gate failed: no baseline\n"
+
+
+def test_the_comment_bears_the_id_of_its_gate(project: Project, run: Run, tmp_path: Path) -> None:
+    project.settings("report: {gate_id: lm-small}\n")
+    run("gate", "--out", tmp_path / "out", "-q")
+    comment = (tmp_path / "out" / "comment.md").read_text()
+    assert comment.startswith("<!-- repro-gate:lm-small -->\n")

@@ -10,7 +10,8 @@ from command_line import Run
 from played_training import Project
 
 HOLD = (
-    "import sys; from pathlib import Path; from gate.edges.folder_lock import held_folder\n"
+    "import sys; from pathlib import Path\n"
+    "from gate.adapters.files.folder_lock import held_folder\n"
     "with held_folder(Path('repro-gate-out')): print('held', flush=True); sys.stdin.read()"
 )
 WORKS_THERE = [

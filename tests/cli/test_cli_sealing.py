@@ -37,6 +37,17 @@ def test_a_sealed_pass_verifies(project: Project, run: Run, sealed: Path) -> Non
     assert "openssl dgst -sha256 -verify" in text
 
 
+def test_the_verify_command_names_the_trust_file_of_the_settings(
+    project: Project, run: Run, sealed: Path
+) -> None:
+    project.settings("signing: {trusted_keys: keys/team.json}\n")
+    key = sealed.parent / "keys" / "signing-key.pem"
+    run("gate", "--out", sealed, "--signing-key", key, "-q")
+    assert "--trusted-keys keys/team.json --commit" in (sealed / "comment.md").read_text()
+    run("gate", "--out", sealed, "--signing-key", key, "--trusted-keys", "mine.json", "-q")
+    assert "--trusted-keys mine.json --commit" in (sealed / "comment.md").read_text()
+
+
 @pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command here")
 @pytest.mark.parametrize("form", ["package.dsse.json", "package.sigstore.json"])
 def test_the_recipe_works_as_printed_where_the_command_was_called(

@@ -14,9 +14,9 @@ from command_line import Run
 from played_training import Project
 from saved_tensors import Stored, floats, raw, write_state
 
+from gate.adapters.files.files import LocalFiles
 from gate.checkpoint.digest import digest_state
-from gate.checkpoint.formats import open_state
-from gate.edges.files import LocalFiles
+from gate.checkpoint.formats.formats import open_state
 
 HEAVY = ("typer", "pydantic", "numpy", "torch", "rich", "jinja2")
 

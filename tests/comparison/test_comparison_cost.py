@@ -102,3 +102,31 @@ def test_the_first_run_warms_up_twice_as_long() -> None:
     first = run.model_copy(update={"timings": slow})
     cost = _cost((first, *_runs("strict", 1.0)), _runs("default", 1.0, 1.0))
     assert cost.strict_step_seconds == pytest.approx(1.0, rel=0.05)
+
+
+def _disturbed(runs: tuple[RunEvidence, ...], kept: int) -> tuple[RunEvidence, ...]:
+    """All but `kept` of the steady steps seem half as long, and the guest's work hid in them."""
+    found = []
+    for run in runs:
+        timings = tuple(
+            timing
+            if timing.step > len(run.timings) - kept
+            else timing.model_copy(update={"seconds": timing.seconds / 2, "guest_seconds": 0.5})
+            for timing in run.timings
+        )
+        found.append(run.model_copy(update={"timings": timings}))
+    return tuple(found)
+
+
+def test_steps_that_observing_did_not_touch_make_the_price_where_there_are_enough() -> None:
+    strict, default = _runs("strict", 1.2, 1.2), _runs("default", 1.0, 1.0)
+    cost = _cost(_disturbed(strict, kept=6), default)
+    assert cost.time_ratio == pytest.approx(1.2, rel=0.02)
+    assert cost.steps_used == 6
+
+
+def test_with_too_few_of_them_all_steps_count_on_both_sides() -> None:
+    strict, default = _runs("strict", 1.2, 1.2), _runs("default", 1.0, 1.0)
+    cost = _cost(_disturbed(strict, kept=4), _disturbed(default, kept=4))
+    assert cost.time_ratio == pytest.approx(1.2, rel=0.02)
+    assert cost.steps_used == 30

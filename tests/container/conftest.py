@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gate.edges.docker_api import connect_docker
-from gate.edges.engine import Engine, engine_address
+from gate.adapters.engine.docker_api import connect_docker
+from gate.adapters.engine.engine import Engine, engine_address
 from gate.errors import RunError
 
 

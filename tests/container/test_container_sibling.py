@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from gate.edges.docker_api import connect_docker
-from gate.edges.engine import Engine, engine_address
-from gate.edges.files import LocalFiles
-from gate.edges.interrupts import Interrupts
-from gate.edges.sibling import SiblingProcesses
-from gate.edges.sibling_choice import SiblingChooser
+from gate.adapters.engine.docker_api import connect_docker
+from gate.adapters.engine.engine import Engine, engine_address
+from gate.adapters.engine.sibling import SiblingProcesses
+from gate.adapters.engine.sibling_choice import SiblingChooser
+from gate.adapters.files.files import LocalFiles
+from gate.adapters.process.interrupts import Interrupts
 from gate.errors import CancelledError, RunError
 from gate.execution.launch import install_guest
 from gate.records.container_settings import ContainerSettings

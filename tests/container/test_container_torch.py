@@ -13,7 +13,7 @@ import pytest
 from git_workshop import Repository
 from runner_emulator import Job, StepResult
 
-from gate.edges.engine import engine_address
+from gate.adapters.engine.engine import engine_address
 
 pytestmark = pytest.mark.docker
 TRAINING = """
@@ -79,6 +79,21 @@ def checked(torch_image: str) -> Iterator[Checked]:
 
 def test_a_training_is_observed_under_another_account(checked: Checked) -> None:
     result = checked.gate(TRAINING, "python train.py", "mode: uid")
+    assert result.outputs["verdict"] == "no-baseline", result.log
+
+
+# one small kernel, built without what only makes later ones faster
+COMPILED = TRAINING.replace(
+    "optimizer =",
+    "quick = {'cpp.simdlen': 1, 'cpp_cache_precompile_headers': False}\n"
+    "squares = torch.compile(lambda x: x.square().mean(), options=quick)\noptimizer =",
+).replace("model(torch.randn(32, 8)).square().mean()", "squares(model(torch.randn(32, 8)))")
+
+
+@pytest.mark.parametrize("apart", ["uid", "sibling"])
+def test_a_compiled_training_finds_a_compiler(checked: Checked, apart: str) -> None:
+    isolation = "mode: uid" if apart == "uid" else checked.in_this_image
+    result = checked.gate(COMPILED, "python train.py", isolation)
     assert result.outputs["verdict"] == "no-baseline", result.log
 
 

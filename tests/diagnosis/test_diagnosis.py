@@ -10,6 +10,7 @@ from gate.records.comparison import EventKind
 from gate.records.evidence import RunEvidence, StepDigest
 from gate.records.tampering import Tampering, TamperKind
 from gate.records.verdict import Diagnosis
+from gate.report.wording import why_words
 
 
 def _diagnose(observed: RunEvidence, expected: RunEvidence | None = None) -> Diagnosis:
@@ -211,6 +212,68 @@ def test_a_generator_without_a_seed_is_named_with_its_line() -> None:
     assert found is not None
     assert [str(suspect.place) for suspect in found.suspects] == ["train.py:28"]
     assert found.remedy.startswith("Give train.py:28 a constant seed.")
+
+
+def _turned(name: str, step: int = 1, after: str = "on") -> Tampering:
+    return Tampering(
+        rank=0, pid=7, step=step, kind=TamperKind.SWITCH, name=name, before="off", after=after,
+        file="train.py", line=12, closed=False, restored=False,
+    )  # fmt: skip
+
+
+def _seeded() -> Tampering:
+    return _turned("numpy.random.default_rng").model_copy(
+        update={"kind": TamperKind.ENTROPY, "line": 28}
+    )
+
+
+def _with_deeds(one: RunEvidence, other: RunEvidence, *deeds: Tampering) -> Diagnosis:
+    compared = compare_results(one, other, settings_of().compare, ("strict-1", "strict-2"))
+    found = diagnose_repeat(compared, deeds, one_cpu_thread=False)
+    assert found is not None
+    return found
+
+
+STREAMS = ("structure", "initial", "random", "batch", "gradients", "parameters", "optimizer")
+OF_ARITHMETIC = ("gradients", "parameters", "optimizer")
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_a_setting_that_was_turned_back_explains_arithmetic_before_a_seed_does(
+    stream: str,
+) -> None:
+    one, other = (
+        _with_streams({stream: f"a:{text}", "parameters": f"a:{text}"}, values=(2.5,))
+        for text in "12"
+    )
+    found = _with_deeds(one, other, _seeded(), _turned("cudnn_benchmark"))
+    kinds = [suspect.kind for suspect in found.suspects]
+    assert kinds == (["setting", "seed"] if stream in OF_ARITHMETIC else ["seed"])
+
+
+def test_a_benchmarking_cudnn_is_the_first_suspect_with_its_line() -> None:
+    one, other = evidence_of(values=(2.5, 2.25)), evidence_of(values=(2.5, 9.0))
+    found = _with_deeds(one, other, _turned("cudnn_benchmark"))
+    assert why_words(found).startswith(
+        "forward pass, at step 2 (guest.loss); train.py:12 turned cudnn_benchmark from off to on "
+        "(step 1): "
+    )
+    assert found.remedy.startswith(
+        "Leave cudnn_benchmark off at train.py:12: cuDNN then takes the algorithm that it found "
+        "fastest, in each run anew. If that is not it: "
+    )
+
+
+def test_a_setting_that_was_turned_back_later_explains_nothing_before_it() -> None:
+    one, other = evidence_of(values=(2.5, 2.25, 2.0)), evidence_of(values=(2.5, 9.0, 9.0))
+    assert _with_deeds(one, other, _turned("cudnn_benchmark", step=3)).suspects == ()
+
+
+def test_a_setting_by_any_name_is_told_with_both_words() -> None:
+    one, other = evidence_of(values=(2.5,)), evidence_of(values=(9.0,))
+    found = _with_deeds(one, other, _turned("nccl_algorithm", after=""))
+    assert found.suspects[0].after == "unset"
+    assert found.remedy.startswith("Leave nccl_algorithm off at train.py:12. If that is not it: ")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EventKind if kind is not EventKind.ENVIRONMENT])

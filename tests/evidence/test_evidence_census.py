@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from guest_folder import GuestFolder
 
-from gate.edges.files import LocalFiles
+from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError, RunError
 from gate.evidence.census import explained, read_census
 from gate.evidence.guest_files import find_processes

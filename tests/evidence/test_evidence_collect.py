@@ -6,13 +6,13 @@ import pytest
 from evidence_cases import record_of
 from guest_folder import GuestFolder, exact, safetensors_bytes, step_line
 
-from gate.edges.files import LocalFiles
+from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
 from gate.evidence.saved_state import roots_fit
 from gate.records.evidence import RunEvidence
 from gate.records.metrics_settings import MetricsSettings
-from gate.records.settings import TrainSettings
+from gate.records.settings import CheckpointExclusion, TrainSettings
 
 
 def collect(
@@ -121,6 +121,15 @@ def test_problems_at_the_end_of_a_strict_run_are_an_error(guest: GuestFolder) ->
     error = refusal(guest)
     assert error.message == "the guest could not observe everything (1 problem(s))"
     assert error.details == ("rank 0: the state was not written",)
+
+
+def test_what_a_strict_run_left_out_is_told_and_no_error(guest: GuestFolder) -> None:
+    sentence = "parameter 1 is left out of the digest: FP8 does not name its inner tensors"
+    guest.whole(left_out=[sentence])
+    guest.of(rank=1).whole(left_out=[sentence, "\x1b"])
+    evidence = collect(guest)
+    assert evidence.left_out == (sentence, "\\x1b")
+    assert evidence.notes == ()
 
 
 def test_an_attestation_of_another_process_is_refused(guest: GuestFolder) -> None:
@@ -235,6 +244,43 @@ def test_a_checkpoint_may_be_a_folder_without_links(guest: GuestFolder) -> None:
     assert "is a link, not a regular file" in error.message
 
 
+def test_what_the_settings_exclude_from_a_checkpoint_does_not_count(guest: GuestFolder) -> None:
+    guest.whole()
+    rules = (
+        CheckpointExclusion(pattern="/log/**", reason="a log"),
+        CheckpointExclusion(pattern="/nothing", reason="was renamed"),
+    )
+    train = train_of(checkpoint="c.json").model_copy(update={"checkpoint_exclude": rules})
+
+    def collected(seconds: float) -> RunEvidence:
+        saved = f'{{"epoch": 3, "log": {{"lag": {seconds}}}}}'
+        (guest.path.parent / "c.json").write_text(saved)
+        return collect(guest, train=train)
+
+    first, second = collected(1.5), collected(2.5)
+    assert first.checkpoint == second.checkpoint
+    names = [tensor.name for tensor in first.checkpoint.tensors]
+    assert names == ["checkpoint/epoch", "state/model/0/weight"]
+    assert first.notes == ("c.json: 1 value(s) left out by /log/**: a log",)
+    assert [(unused.key, unused.value) for unused in first.unused_settings] == [
+        ("train.checkpoint_exclude", "/nothing")
+    ]
+
+
+def test_output_is_kept_up_to_the_limit_of_the_settings(guest: GuestFolder) -> None:
+    guest.whole()
+    train = train_of(pattern="loss (?P<loss>[0-9.]+)")
+    wide = train.model_copy(update={"output_limit_bytes": 8192})
+    narrow = train.model_copy(update={"output_limit_bytes": 4096})
+    names = [
+        series.name
+        for series in collect(guest, output=b"loss 1\n", printed=5000, train=wide).metrics
+    ]
+    assert "stdout.loss" in names
+    with pytest.raises(EvidenceError, match="printed 5,000 bytes, of which 4,096 were kept"):
+        collect(guest, output=b"loss 1\n", printed=5000, train=narrow)
+
+
 def test_metrics_are_not_read_from_cut_output(guest: GuestFolder) -> None:
     guest.whole()
     with pytest.raises(EvidenceError, match="the script printed 2,000,000 bytes, of which"):
@@ -276,6 +322,21 @@ def test_every_rank_is_part_of_the_evidence(guest: GuestFolder) -> None:
         True,
         False,
     ]
+
+
+def test_ranks_in_other_places_are_told_one_after_the_other(guest: GuestFolder) -> None:
+    guest.whole(environment={"device": "NVIDIA A10", "world_size": "2"})
+    guest.of(rank=1, pid=12).whole(environment={"device": "cpu", "world_size": "2"})
+    parts = collect(guest).environment.parts
+    assert parts == {"device": "NVIDIA A10 | cpu", "world_size": "2"}
+
+
+def test_each_gpu_that_a_process_attests_is_kept(guest: GuestFolder) -> None:
+    guest.whole()
+    seen = {"index": 1, "name": "A", "capability": "9.0", "multiprocessors": 132}
+    guest.attest(devices=[{**seen, "memory_bytes": 80, "slice": "1g.10gb", "used": True}])
+    (device,) = collect(guest).processes[0].devices
+    assert (device.index, device.slice, device.used) == (1, "1g.10gb", True)
 
 
 def test_ranks_must_take_the_same_steps(guest: GuestFolder) -> None:

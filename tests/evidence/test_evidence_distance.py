@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from guest_folder import safetensors_bytes
 
-from gate.edges.console import QuietProgress
-from gate.edges.files import LocalFiles
-from gate.edges.processes import LocalProcesses
+from gate.adapters.console import QuietProgress
+from gate.adapters.files.files import LocalFiles
+from gate.adapters.process.processes import LocalProcesses
 from gate.evidence.fresh_process import FreshReader
 from gate.records.state_distance import StateDistance, TensorDistance
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from evidence_cases import evidence_of, evidence_set_of
 
+from gate.adapters.files.files import LocalFiles
 from gate.codec.digests import sha256_hex
-from gate.edges.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.folder import evidence_documents, read_evidence_set, run_document
 

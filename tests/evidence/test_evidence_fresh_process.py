@@ -15,11 +15,11 @@ import pytest
 from evidence_cases import evidence_of, record_of, settings_of
 from guest_folder import GuestFolder
 
-from gate.edges.account_lock import let_go
-from gate.edges.console import QuietProgress
-from gate.edges.files import LocalFiles
-from gate.edges.isolation import unused_account
-from gate.edges.processes import LocalProcesses
+from gate.adapters.account.account_lock import let_go
+from gate.adapters.account.isolation import unused_account
+from gate.adapters.console import QuietProgress
+from gate.adapters.files.files import LocalFiles
+from gate.adapters.process.processes import LocalProcesses
 from gate.errors import EvidenceError, RunError
 from gate.evidence.collect import collect_run
 from gate.evidence.fresh_process import READY, FreshReader
@@ -133,7 +133,7 @@ def test_it_has_no_variable_of_the_gates_and_no_descriptor(
 
 LIMITED = (
     "import sys; sys.path += sys.argv[2:]\n"
-    "from gate.edges.confinement import confine\n"
+    "from gate.adapters.process.confinement import confine\n"
     "confine()\n"
     f"sys.stdout.write({READY.decode()!r}); sys.stdout.flush()\n"
 )

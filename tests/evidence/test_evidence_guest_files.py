@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from guest_folder import GuestFolder, step_line
 
-from gate.checkpoint.hostile_file import open_hostile, plain_text, short_text
-from gate.edges.files import LocalFiles
+from gate.adapters.files.files import LocalFiles
+from gate.checkpoint.sources.hostile_file import open_hostile
+from gate.codec.untrusted_text import plain_text, short_text
 from gate.errors import EvidenceError
 from gate.evidence import guest_files
 from gate.evidence.guest_documents import Attestation, ExactNumber, StepLine, Summary, representable

@@ -8,7 +8,7 @@ from guest_folder import exact, step_line
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.edges.files import LocalFiles
+from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence import metrics, series
 from gate.evidence.guest_documents import MetricLine, StepLine

@@ -47,6 +47,12 @@ def test_optimizers_with_a_backward_pass_in_between_keep_their_order() -> None:
     assert in_order(lines, (0, 1), NAME) == lines
 
 
+def test_a_model_may_have_an_optimizer_for_each_of_thousands_of_parameters() -> None:
+    order = tuple(reversed(range(2500)))
+    lines = in_order(lines_of(order), order, NAME)
+    assert [line.optimizer for line in lines] == list(range(2500)) * 2
+
+
 @pytest.mark.parametrize("numbers", [(0,), (0, 0), (1, 2), (5,)])
 def test_numbers_that_are_no_order_are_refused(numbers: tuple[int, ...]) -> None:
     with pytest.raises(EvidenceError, match="optimizer_numbers are no order of its optimizers"):

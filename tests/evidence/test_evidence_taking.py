@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from guest_folder import GuestFolder
 
-from gate.edges.files import LocalFiles
+from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.saved_state import captured_state
 from gate.evidence.taking import TakenFile, take_files

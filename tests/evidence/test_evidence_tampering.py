@@ -4,7 +4,7 @@ import pytest
 from evidence_cases import record_of
 from guest_folder import GuestFolder, tamper_line
 
-from gate.edges.files import LocalFiles
+from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
 from gate.evidence.shut_out import GENERAL, shut_out_by

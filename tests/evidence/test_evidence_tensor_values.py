@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from guest_folder import safetensors_bytes
 
-from gate.edges.files import LocalFiles
+from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence import tensor_values
 from gate.evidence.tensor_values import gradient_tensors, paired_weights, weights_not_compared

@@ -8,16 +8,21 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from evidence_cases import record_of
+from guest_folder import GuestFolder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.edges.files import LocalFiles
+from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence import event_records, tensorboard
+from gate.evidence.collect import collect_run
 from gate.evidence.event_records import crc32c, masked_crc
 from gate.evidence.event_scalars import MalformedEventError, scalars
 from gate.evidence.tensorboard import tensorboard_series
 from gate.records.evidence import MetricSeries, MetricSource
+from gate.records.metrics_settings import MetricsSettings
+from gate.records.settings import TrainSettings
 
 
 def varint(value: int) -> bytes:
@@ -142,6 +147,25 @@ def test_folders_below_the_common_one_are_part_of_the_name(tmp_path: Path) -> No
 def test_folders_beside_each_other_share_their_parent(tmp_path: Path) -> None:
     found = read(tmp_path, {"a/x.tfevents.1": losses(1.0), "b/x.tfevents.2": losses(2.0)})
     assert list(found) == ["tensorboard.a/loss", "tensorboard.b/loss"]
+
+
+def test_folder_and_tags_are_those_of_the_settings(guest: GuestFolder) -> None:
+    guest.whole()
+    folder = guest.path.parent / "events"
+    folder.mkdir()
+    other = record(event(1, b"seconds", plain(9.0)))
+    (folder / "events.out.tfevents.1").write_bytes(losses(0.5, 0.25) + other)
+    metrics = MetricsSettings(tensorboard="events", tensorboard_tags=("lo*",))
+    evidence = collect_run(
+        files=LocalFiles(),
+        run=record_of(),
+        out=guest.path,
+        workdir_tree=guest.path.parent,
+        output=b"",
+        train=TrainSettings(command=("python", "train.py"), max_steps=2, metrics=metrics),
+    )
+    names = [series.name for series in evidence.metrics]
+    assert names == ["guest.loss", "tensorboard.loss"]
 
 
 def test_only_matching_tags_count(tmp_path: Path) -> None:

@@ -19,6 +19,12 @@ HOST = {
     "ACTIONS_RUNTIME_TOKEN": "secret",
     "AWS_SECRET_ACCESS_KEY": "secret",
     "NVIDIA_VISIBLE_DEVICES": "all",
+    "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+    "NVIDIA_TF32_OVERRIDE": "1",
+    "NCCL_PROTO": "LL",
+    "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    "CUDA_VISIBLE_DEVICES": "1",
     "DATA_DIR": "/data",
     "HOME": "/root",
     "PYTHONPATH": "/elsewhere",
@@ -40,6 +46,12 @@ def _train(**keys: object) -> GateSettings:
     return settings_of(train={"command": ("python", "train.py"), "max_steps": 3, **keys})
 
 
+def test_seed_and_steps_of_the_settings_reach_the_guest() -> None:
+    told = _environment(settings=_train(seed=7, max_steps=9))
+    assert (told["REPRO_GATE_SEED"], told["REPRO_GATE_MAX_STEPS"]) == ("7", "9")
+    assert told["PYTHONHASHSEED"] == "7"
+
+
 def test_the_guest_is_told_what_to_allow_and_what_to_look_for() -> None:
     settings = settings_of(determinism={"allow_operators": ("put_", "median CUDA")})
     variables = _environment(RunMode.CENSUS, settings)
@@ -58,6 +70,22 @@ def test_nothing_of_the_host_comes_along_but_what_is_named() -> None:
     assert (variables["PATH"], variables["NVIDIA_VISIBLE_DEVICES"]) == ("/bin", "all")
     assert variables["HOME"] == "/run/home"
     assert variables["PYTHONPATH"] == "/run/guest"
+
+
+def test_a_hosts_variable_that_moves_results_does_not_come_along_by_itself() -> None:
+    variables = _environment()
+    assert not {"NVIDIA_TF32_OVERRIDE", "NCCL_PROTO", "PYTORCH_ALLOC_CONF"} & variables.keys()
+    passed = _environment(settings=_train(pass_env=("NVIDIA_TF32_OVERRIDE",)))
+    assert passed["NVIDIA_TF32_OVERRIDE"] == "1"
+
+
+def test_what_says_which_card_is_meant_comes_along_as_a_whole() -> None:
+    variables = _environment()
+    assert variables["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    assert (variables["CUDA_DEVICE_ORDER"], variables["CUDA_VISIBLE_DEVICES"]) == (
+        "PCI_BUS_ID",
+        "1",
+    )
 
 
 def test_what_must_be_set_before_the_start_is_set() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from evidence_cases import settings_of
 
-from gate.edges.console import QuietProgress
-from gate.edges.files import LocalFiles
+from gate.adapters.console import QuietProgress
+from gate.adapters.files.files import LocalFiles
 from gate.errors import RunError
 from gate.execution.launch import Launcher, last_lines, run_folders
 from gate.execution.plan import plan_base, plan_gate, plan_record
@@ -70,7 +70,7 @@ def _launch(
     root.mkdir(exist_ok=True)
     record, _ = launcher.run(plan_gate()[0], snapshot, run_folders(root))
     assert (record.label, record.wall_seconds) == ("strict-1", 1.235)
-    assert record.isolation == isolation.described
+    assert record.isolation == isolation.of_a_run
     return root
 
 
@@ -128,6 +128,37 @@ def test_the_process_gets_its_environment_and_nothing_else(tmp_path: Path) -> No
             "An operator has no deterministic form",
         ),
         (Played(1, b"No module named 'torch'"), "exited with 1", "lacks a package"),
+        (
+            Played(
+                1, b"NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x (size 9)"
+            ),
+            "exited with 1",
+            "isolation.shm_bytes",
+        ),
+        (
+            Played(1, b"RuntimeError: pidfd_getfd: Operation not permitted"),
+            "1",
+            "expandable_segments",
+        ),
+        (
+            Played(1, b"RuntimeError: In the deterministic mode of Inductor, we will avoid those"),
+            "exited with 1",
+            "determinism.knobs.inductor_deterministic",
+        ),
+        (
+            Played(
+                1, b"RuntimeError: Failed to find C compiler. Please specify via CC environment"
+            ),
+            "exited with 1",
+            "gcc, g++ and libc6-dev",
+        ),
+        (Played(1, b"InvalidCxxCompiler: No working C++ compiler found in x"), "1", "libc6-dev"),
+        (
+            Played(1, b"CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+            "exited with 1",
+            "repro-gate doctor",
+        ),
+        (Played(1, b"all CUDA-capable devices are busy or unavailable"), "1", "-c DEFAULT"),
         (Played(0, timed_out=True), "timed out after 1800 s", "Lower train.max_steps"),
     ],
 )

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import json
+import os
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from evidence_cases import settings_of
 
-from gate.edges.files import LocalFiles
+from gate.adapters.files.files import LocalFiles
+from gate.adapters.process.processes import LocalProcesses
 from gate.execution.training_probe import probe_training
 from gate.records.doctor import TrainingSeen
+from gate.records.gpu import DeviceFile
 from gate.records.runs import Isolation, ProcessRequest, ProcessResult
 from gate.records.settings import IsolationMode
 
@@ -77,9 +83,87 @@ def test_a_hostile_answer_is_refused(tmp_path: Path, said: bytes) -> None:
 
 def test_a_hostile_answer_of_the_right_form_is_bounded(tmp_path: Path) -> None:
     said = '{"parts": {"torch": "%s"}, "gpus": %s, "shm_bytes": "many"}'
-    names = "[" + ",".join(['"x"'] * 500) + "]"
+    names = "[" + ",".join(['["x", "y", 1]', '"z"'] * 500) + "]"
     seen = _probe(tmp_path, (0, b"repro-gate-doctor:" + (said % ("y" * 9000, names)).encode()))
-    assert (len(seen.parts["torch"]), len(seen.gpus), seen.shm_bytes) == (200, 64, None)
+    assert (len(seen.parts["torch"]), len(seen.gpus), seen.shm_bytes) == (200, 32, None)
+
+
+@pytest.mark.parametrize(
+    "tried",
+    [
+        3,
+        {"supports": -1, "files": 7, "built_for": ["x"]},
+        {"supports": 10**30, "files": [["/dev/nvidia0", "rw", 0, ""], [1], None]},
+    ],
+)
+def test_what_it_says_of_a_gpu_is_taken_as_far_as_it_has_the_form(
+    tmp_path: Path, tried: object
+) -> None:
+    seen = _probe(tmp_path, (0, b"repro-gate-doctor:" + json.dumps({"tried": tried}).encode()))
+    assert (seen.tried.supports, seen.tried.files, seen.problem) == (0, (), "")
+
+
+def test_a_gpu_is_told_as_the_settings_name_it(tmp_path: Path) -> None:
+    gpus = [["NVIDIA H100", "ab", 80 * 1024**3], ["NVIDIA H100 MIG 1g.10gb", "cd", 10 * 1024**3]]
+    seen = _probe(tmp_path, (0, b"repro-gate-doctor:" + json.dumps({"gpus": gpus}).encode()))
+    assert seen.gpus == (
+        "NVIDIA H100 GPU-ab (81,920 MiB)",
+        "NVIDIA H100 MIG 1g.10gb MIG-cd (10,240 MiB)",
+    )
+
+
+def test_what_it_says_of_a_gpu_is_one_bounded_line(tmp_path: Path) -> None:
+    tried = {
+        "refusal": "first\n\x1b[31msecond " + "x" * 900,
+        "files": [["/dev/nvidia0", 432, 44, "no"]],
+    }
+    seen = _probe(tmp_path, (0, b"repro-gate-doctor:" + json.dumps({"tried": tried}).encode()))
+    assert seen.tried.refusal.startswith("first second xxx")
+    assert len(seen.tried.refusal) <= 200
+    assert seen.tried.files == (DeviceFile(path="/dev/nvidia0", mode=0o660, gid=44, refusal="no"),)
+
+
+PLAYED = """
+import sys
+from types import SimpleNamespace
+import torch
+def refuse(): raise RuntimeError("The NVIDIA driver on your system is too old (found 12040).")
+torch.version.cuda = "13.0"
+torch.cuda.init = {init}
+torch.cuda.device_count = lambda: 1
+torch.zeros = lambda *_, device: None
+torch.cuda.get_device_properties = lambda index: SimpleNamespace(
+    name="NVIDIA H100 MIG 1g.10gb", uuid="ab", total_memory=10 * 1024**3
+)
+torch._C._cuda_getDriverVersion = lambda: 12040
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("init", "gpus", "refusal"),
+    [
+        ("refuse", (), "The NVIDIA driver on your system is too old (found 12040)."),
+        ("lambda: None", ("NVIDIA H100 MIG 1g.10gb MIG-ab (10,240 MiB)",), ""),
+    ],
+)
+def test_torchs_own_words_come_from_where_trainings_run(
+    tmp_path: Path, init: str, gpus: tuple[str, ...], refusal: str
+) -> None:
+    class Playing(LocalProcesses):
+        def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
+            python, option, program, *rest = request.argv
+            played = PLAYED.format(init=init) + program
+            return super().run(replace(request, argv=(python, option, played, *rest)), on_line)
+
+    settings = settings_of(train={"command": (sys.executable, "train.py"), "max_steps": 1})
+    (tmp_path / "run").mkdir()
+    host = {"PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": "-1"}
+    seen = probe_training(settings, NOBODY, tmp_path / "run", LocalFiles(), Playing(), host)
+    assert (seen.problem, seen.gpus, seen.tried.refusal) == ("", gpus, refusal)
+    assert (seen.tried.built_for, seen.tried.supports) == ("13.0", 12040)
+    assert seen.tried.hidden_by == "CUDA_VISIBLE_DEVICES=-1"
+    assert seen.parts["device"] == "cpu"
 
 
 def test_the_guest_does_not_watch_and_nothing_of_ours_is_handed_on(tmp_path: Path) -> None:

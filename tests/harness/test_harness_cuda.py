@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from guest_digest import parameters_digest
-
-from gate.harness.digests import polynomial
+from guest_digest import parameters_digest, polynomial_of
 
 if TYPE_CHECKING:
     from tests.harness.conftest import Guest
@@ -50,7 +48,7 @@ def test_a_run_on_a_gpu_names_the_device_and_its_memory(guest: Guest) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8])
 def test_the_polynomial_is_the_same_on_every_device(dtype: torch.dtype) -> None:
     tensor = torch.arange(-64, 64, dtype=torch.int8).view(dtype)
-    assert polynomial(tensor.cuda()).item() == polynomial(tensor).item()
+    assert polynomial_of(tensor.cuda()) == polynomial_of(tensor)
 
 
 def test_a_flipped_bit_on_a_gpu_changes_the_digest() -> None:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+from collections.abc import Mapping
+
 import pytest
 import torch
-from guest_digest import parameters_digest
+from guest_digest import parameters_digest, polynomial_of
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from gate.harness.digests import CHUNK_WORDS, MULTIPLIER, polynomial
+from gate.harness import digests
+from gate.harness.digests import (
+    CHUNK_WORDS,
+    MULTIPLIER,
+    HostCopies,
+    chunk_sums,
+    finish_all,
+    start_parameters,
+)
+from gate.harness.order import Order
 
 words = st.integers(-(2**31), 2**31 - 1)
 
@@ -57,18 +72,18 @@ def test_strides_do_not_count() -> None:
     assert digest(tensor.t().contiguous().t()) == digest(tensor)
 
 
-def test_a_sparse_parameter_is_left_out_and_told() -> None:
-    problems: list[str] = []
-    parameters_digest([torch.ones(1), torch.eye(2).to_sparse()], problems.append)
-    assert problems == [
-        "parameter 1 is left out of the digest: layout torch.sparse_coo is not supported"
+def test_a_parameter_without_memory_is_left_out_and_told() -> None:
+    left_out: list[str] = []
+    parameters_digest([torch.ones(1), torch.empty(2, device="meta")], left_out.append)
+    assert left_out == [
+        "parameter 1 is left out of the digest: tensors without plain memory are not supported"
     ]
 
 
 @given(st.lists(words, max_size=20))
 def test_the_polynomial_is_what_its_formula_says(values: list[int]) -> None:
     expected = sum(value * MULTIPLIER**place for place, value in enumerate(values))
-    assert int(polynomial(int32(values))) % 2**64 == expected % 2**64
+    assert polynomial_of(int32(values)) == expected % 2**64
 
 
 @given(st.lists(words, min_size=1, max_size=20), st.data())
@@ -76,7 +91,7 @@ def test_the_polynomial_sees_every_flipped_bit(values: list[int], data: st.DataO
     tensor = int32(values)
     index = data.draw(st.integers(0, len(values) - 1))
     bit = data.draw(st.integers(0, 31))
-    assert polynomial(tensor) != polynomial(flipped(tensor, index, bit))
+    assert polynomial_of(tensor) != polynomial_of(flipped(tensor, index, bit))
 
 
 @given(st.lists(words, min_size=2, max_size=20, unique=True), st.data())
@@ -84,7 +99,7 @@ def test_the_polynomial_sees_every_swap(values: list[int], data: st.DataObject) 
     one, other = data.draw(st.permutations(range(len(values))))[:2]
     swapped = list(values)
     swapped[one], swapped[other] = values[other], values[one]
-    assert polynomial(int32(values)) != polynomial(int32(swapped))
+    assert polynomial_of(int32(values)) != polynomial_of(int32(swapped))
 
 
 def test_the_hardest_swap_over_chunks_is_seen() -> None:
@@ -93,7 +108,7 @@ def test_the_hardest_swap_over_chunks_is_seen() -> None:
     tensor[0] = -0.0
     swapped = torch.zeros(CHUNK_WORDS + 1)
     swapped[CHUNK_WORDS] = -0.0
-    assert polynomial(tensor) != polynomial(swapped)
+    assert polynomial_of(tensor) != polynomial_of(swapped)
 
 
 @pytest.mark.parametrize(
@@ -101,4 +116,135 @@ def test_the_hardest_swap_over_chunks_is_seen() -> None:
 )
 def test_the_polynomial_takes_every_width(dtype: torch.dtype) -> None:
     tensor = torch.tensor([0, 1, 0, 0], dtype=dtype)
-    assert polynomial(tensor) != polynomial(tensor.roll(1))
+    assert polynomial_of(tensor) != polynomial_of(tensor.roll(1))
+
+
+def test_a_digest_that_was_sent_is_of_the_tensors_as_they_were() -> None:
+    """The training goes on before it is finished."""
+    tensor = torch.ones(100)
+    started = start_parameters([tensor], print)
+    copies = HostCopies([started])
+    tensor.zero_()
+    assert finish_all([started], copies) == [parameters_digest([torch.ones(100)], print)]
+
+
+DTYPES = (torch.int8, torch.bfloat16, torch.float32, torch.int64, torch.complex128)
+
+
+@given(
+    dtype=st.sampled_from(DTYPES),
+    shape=st.lists(st.integers(0, 7), max_size=4),
+    seed=st.integers(0, 2**32 - 1),
+    turned=st.booleans(),
+)
+def test_the_polynomial_is_that_of_the_words_in_row_major_order(
+    dtype: torch.dtype, shape: list[int], seed: int, *, turned: bool
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    size = torch.empty((), dtype=dtype).element_size()
+    count = math.prod(shape)
+    data = torch.randint(0, 256, (count * size,), dtype=torch.uint8, generator=generator)
+    tensor = data.view(dtype).reshape(shape)
+    strided = tensor.mT.contiguous().mT if turned and len(shape) > 1 else tensor
+    assert polynomial_of(strided) == by_hand(bytes(data.tolist()), min(size, 4))
+
+
+def by_hand(data: bytes, width: int) -> int:
+    """P over little-endian signed words of this many bytes."""
+    numbers = (
+        int.from_bytes(data[at : at + width], "little", signed=True)
+        for at in range(0, len(data), width)
+    )
+    return sum(n * pow(MULTIPLIER, at, 2**64) for at, n in enumerate(numbers)) % 2**64
+
+
+@pytest.mark.parametrize("words", [CHUNK_WORDS, CHUNK_WORDS + 1, 2 * CHUNK_WORDS + 3])
+def test_chunks_are_put_together_to_the_polynomial_of_the_whole(words: int) -> None:
+    """Most words are 0, so that a sum over a few says what all of them give."""
+    places = {0, 5, CHUNK_WORDS - 1, words // 2, words - 1}
+    tensor = torch.zeros(words, dtype=torch.int32)
+    for place in places:
+        tensor[place] = place + 3 - 2**20
+    expected = sum((place + 3 - 2**20) * pow(MULTIPLIER, place, 2**64) for place in places)
+    assert polynomial_of(tensor) == expected % 2**64
+
+
+class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's own lacks types
+    """Counts what a device would have to run; a view runs nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # as above
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload[..., object],
+        _types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        if not func.is_view:
+            self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("words", "launches"), [(0, 0), (1, 2), (CHUNK_WORDS + 1, 4)])
+def test_a_chunk_is_two_launches(words: int, launches: int) -> None:
+    chunk_sums(torch.ones(CHUNK_WORDS))  # the powers are made once
+    tensor = torch.ones(words)
+    with Launches() as counted:
+        chunk_sums(tensor)
+    assert counted.names == ["aten.mul.Tensor", "aten.sum.default"] * (launches // 2)
+
+
+def test_a_device_is_warm_for_its_largest_tensor_once_an_optimizer_has_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The place is found before any step is timed; the host plays the device."""
+    device = torch.device("cpu")
+    digests._powers_of.pop(device, None)
+    monkeypatch.setattr(digests, "_on_host", lambda _: False)
+    optimizer = torch.optim.SGD([torch.ones(3), torch.ones(100)])
+    Order().optimizer_place(optimizer, 0)
+    assert digests._powers_of[device].numel() == 128
+
+
+def test_small_tensors_ask_for_few_powers() -> None:
+    powers = digests._powers
+    device = torch.device("cpu")
+    digests._powers_of.pop(device, None)  # as in a fresh process
+    assert powers(device, 100).numel() == 128
+    assert powers(device, 1).numel() == 128
+    grown = powers(device, 1000)
+    assert grown.numel() == 1024
+    expected = [pow(MULTIPLIER, place, 2**64) for place in range(1024)]
+    assert [int(power) % 2**64 for power in grown] == expected
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_digests_of_a_device_are_put_together_from_one_copy(
+    monkeypatch: pytest.MonkeyPatch, *, fast: bool
+) -> None:
+    """The host plays the device: nothing but the place of the sums differs."""
+    monkeypatch.setattr(digests, "_on_host", lambda _: False)
+    monkeypatch.setattr(digests, "CHUNK_WORDS", 4)
+    tensors = [torch.arange(11.0), torch.ones(0), torch.ones(2, 3).t(), torch.eye(3).to_sparse()]
+    started = [
+        digests.StartedDigest([(str(n), each)], "x", print, fast=fast)
+        for n, each in enumerate(tensors)
+    ]
+    copies: list[int] = []
+    plain_stack = torch.stack
+
+    def stack(parts: list[torch.Tensor]) -> torch.Tensor:
+        copies.append(len(parts))
+        return plain_stack(parts)
+
+    monkeypatch.setattr(torch, "stack", stack)
+    found = digests.finish_all(started)
+    assert copies == [3 + 0 + 2 + 3 + 1]  # chunks of 4 words; indices are of 8 bytes, 2 words each
+    name = "0 " if fast else ""
+    body = by_hand(tensors[0].numpy().tobytes(), 4).to_bytes(8, "little")
+    expected = hashlib.sha256(f"{name}torch.float32 (11,)\n".encode() + body).hexdigest()
+    assert found[0] == f"poly64:{expected}"
+    assert len(set(found)) == len(found)

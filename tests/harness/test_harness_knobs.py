@@ -33,8 +33,7 @@ TURNED = {
     "attention_flash": "off",
     "attention_mem_efficient": "off",
     "fp32_matmul": "tf32",
-    "fp32_conv": "ieee",
-    "fp32_rnn": "ieee",
+    "fp32_cudnn": "ieee",
     "reduced_fp16": "off",
     "reduced_bf16": "off",
 }
@@ -72,6 +71,29 @@ for _ in range(30):
         break
 print(len(seen))
 """
+
+
+# A script of the days before `fp32_precision`: it reads and sets the old flags around its steps.
+OLD_FLAGS = """
+import json, os, torch
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+allowed = [torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32]
+allowed.append(torch.get_float32_matmul_precision())
+with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=allowed[0]):
+    weight.sum().backward()
+    optimizer.step()
+if os.environ.get("SET") == "same":
+    torch.backends.cudnn.allow_tf32 = allowed[0]
+    torch.backends.cuda.matmul.allow_tf32 = allowed[1]
+if os.environ.get("SET") == "other":
+    torch.backends.cudnn.allow_tf32 = not allowed[0]
+    torch.backends.cuda.matmul.allow_tf32 = not allowed[1]
+print(json.dumps(allowed), flush=True)
+for _ in range(2):
+    optimizer.step()
+"""
+PRECISION = ("fp32_matmul", "fp32_cudnn")
 
 
 def text(words: dict[str, str]) -> str:
@@ -186,3 +208,65 @@ def test_sets_of_text_keep_their_order_with_the_hash_seed_alone(guest: Guest) ->
     free = {guest.run(source, PYTHONHASHSEED="random").stdout for _ in range(4)}
     assert len(fixed) == 1
     assert len(free) > 1
+
+
+def precision_words() -> list[str]:
+    return knobs.BY_NAME["fp32_matmul"].accepts.split("|")
+
+
+def told_of_precision(outcome: Outcome) -> set[tuple[str, str, str]]:
+    lines = outcome.lines("tamper") if "tamper" in outcome.names() else []
+    return {(line["name"], line["before"], line["after"]) for line in lines}
+
+
+def test_the_words_of_a_precision_are_those_that_torch_takes_everywhere() -> None:
+    assert {knobs.BY_NAME[name].accepts for name in PRECISION} == {"ieee|tf32"}
+
+
+@pytest.mark.parametrize("mode", ["observe", "restore", "fail"])
+@pytest.mark.parametrize("word", precision_words())
+def test_a_precision_leaves_the_old_names_working_and_an_equal_setting_is_no_override(
+    guest: Guest, word: str, mode: str
+) -> None:
+    asked = text(dict.fromkeys(PRECISION, word))
+    outcome = guest.run(OLD_FLAGS, REPRO_GATE_KNOBS=asked, REPRO_GATE_TAMPER=mode, SET="same")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    tf32 = word == "tf32"
+    assert json.loads(outcome.stdout) == [tf32, tf32, "high" if tf32 else "highest"]
+    attestation = outcome.document("process")
+    assert [attestation["applied"][name] for name in PRECISION] == [word, word]
+    assert attestation["problems"] == outcome.document("summary")["problems"] == []
+    assert told_of_precision(outcome) == set()
+
+
+@pytest.mark.parametrize("mode", ["observe", "restore"])
+@pytest.mark.parametrize("word", precision_words())
+def test_another_precision_by_the_old_flags_is_told_once(
+    guest: Guest, word: str, mode: str
+) -> None:
+    asked = text(dict.fromkeys(PRECISION, word))
+    outcome = guest.run(OLD_FLAGS, REPRO_GATE_KNOBS=asked, REPRO_GATE_TAMPER=mode, SET="other")
+    other = "ieee" if word == "tf32" else "tf32"
+    assert told_of_precision(outcome) == {(name, word, other) for name in PRECISION}
+    assert outcome.document("summary")["tampered"] == len(PRECISION)
+
+
+@pytest.mark.parametrize("word", precision_words())
+def test_a_precision_is_set_whatever_names_were_mixed_before(guest: Guest, word: str) -> None:
+    source = (
+        "import torch\n"
+        "from repro_gate_guest.knobs import SWITCHES\n"
+        "from torch.backends import cuda, cudnn\n"
+        "cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision = 'ieee', 'tf32'\n"
+        "cuda.matmul.fp32_precision = 'tf32'\n"
+        "print(SWITCHES['fp32_cudnn'].read())\n"
+        f"for name in {PRECISION}:\n"
+        f"    SWITCHES[name].set('{word}')\n"
+        "    print(SWITCHES[name].read())\n"
+        "with cudnn.flags(enabled=True):\n"
+        "    print(cudnn.allow_tf32, cuda.matmul.allow_tf32)\n"
+    )
+    assert guest.run(source).stdout.split() == [
+        *("ieee+tf32", word, word),
+        *("True", str(word == "tf32")),
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 from importlib.metadata import distributions
 from pathlib import Path
@@ -24,7 +25,9 @@ from gate.harness.state import capture, named_tensors
 
 def names_of(value: object) -> tuple[dict[str, torch.Tensor], list[str]]:
     problems = Problems()
-    return dict(named_tensors("x", value, problems)), problems.sentences
+    found = dict(named_tensors("x", value, problems))
+    assert problems.sentences == []
+    return found, problems.left_out
 
 
 @given(st.floats())
@@ -61,14 +64,32 @@ def test_numbers_of_a_state_have_their_full_width() -> None:
     assert problems == []
 
 
-def test_text_and_none_are_left_out_silently() -> None:
-    assert names_of({"a": "text", "b": None, "c": print}) == ({}, [])
+def test_what_describes_and_does_not_train_is_left_out_silently() -> None:
+    kinds = (torch.float32, torch.device("cpu"), torch.strided, torch.channels_last)
+    assert names_of({"a": "text", "b": None, "c": print, "d": Path, "e": kinds}) == ({}, [])
 
 
-def test_a_number_beyond_64_bits_is_left_out_and_told() -> None:
-    found, problems = names_of([1, 2**64])
+@pytest.mark.parametrize("value", [b"ab", bytearray(b"ab"), io.BytesIO(b"ab")])
+def test_bytes_of_an_extra_state_are_kept(value: object) -> None:
+    found, left_out = names_of({"_extra_state": value, "empty": b""})
+    assert left_out == []
+    assert found["x/_extra_state"].tolist() == [97, 98]
+    assert (found["x/empty"].dtype, found["x/empty"].shape) == (torch.uint8, (0,))
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (2**64, "Overflow when unpacking long long"),
+        ({1, 2}, "set is neither a tensor nor a number nor bytes"),
+        (Problems(), "Problems is neither a tensor nor a number nor bytes"),
+        (np.array([None]), "can't convert np.ndarray of type numpy.object_"),
+    ],
+)
+def test_what_is_no_number_is_left_out_and_told(value: object, why: str) -> None:
+    found, left_out = names_of([1, value])
     assert list(found) == ["x/0"]
-    assert problems[0].startswith("x/1 is left out of the state: ")
+    assert left_out[0].startswith(f"x/1 is left out of the state: {why}")
 
 
 def test_the_second_of_two_equal_names_is_told() -> None:

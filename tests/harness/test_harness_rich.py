@@ -32,6 +32,7 @@ class Model(nn.Module):
         self.register_buffer("flag", torch.tensor(True))
         self.register_buffer("empty", torch.zeros(0, 5))
         self.register_buffer("sparse", torch.eye(2).to_sparse())
+        self.register_buffer("nowhere", torch.empty(2, device="meta"))
 
     def forward(self, x):
         return self.second(self.first(x))
@@ -112,11 +113,19 @@ def test_tensors_of_every_kind_keep_their_logical_bytes(rich: Outcome) -> None:
     assert {name: state[f"model/0/model.{name}"] for name in expected} == expected
 
 
-def test_an_unsupported_tensor_is_left_out_and_told(rich: Outcome) -> None:
-    assert "model/0/model.sparse" not in rich.state()
-    assert rich.document("summary")["problems"] == [
-        "model/0/model.sparse is left out of the state: layout torch.sparse_coo is not supported"
-    ]
+def test_a_sparse_tensor_is_kept_as_its_indices_and_values(rich: Outcome) -> None:
+    state = rich.state()
+    indices = ("I64", (2, 2), torch.tensor([[0, 1], [0, 1]]).numpy().tobytes())
+    assert state["model/0/model.sparse/indices"] == indices
+    assert state["model/0/model.sparse/values"][:2] == ("F32", (2,))
+
+
+def test_a_tensor_that_cannot_be_read_is_left_out_and_told_and_no_problem(rich: Outcome) -> None:
+    assert "model/0/model.nowhere" not in rich.state()
+    summary = rich.document("summary")
+    assert summary["problems"] == []
+    why = "tensors without plain memory are not supported"
+    assert summary["left_out"] == [f"model/0/model.nowhere is left out of the state: {why}"]
 
 
 def test_lists_of_tensors_in_an_optimizer_are_kept(rich: Outcome) -> None:

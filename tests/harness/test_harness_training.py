@@ -61,7 +61,7 @@ def printed(outcome: Outcome) -> tuple[list[float], list[str], list[str]]:
     return drawn, losses, told
 
 
-MEASURED = ("seconds", "observe_seconds", "memory_bytes")
+MEASURED = ("seconds", "guest_seconds", "observe_seconds", "memory_bytes")
 
 
 def untimed_steps(outcome: Outcome) -> list[dict[str, Any]]:
@@ -109,10 +109,10 @@ def test_what_torch_had_before_is_attested_too(training: Outcome) -> None:
 
 def test_precision_is_recorded_and_left_alone(training: Outcome) -> None:
     attestation = training.document("process")
-    names = ("fp32_matmul", "fp32_conv", "fp32_rnn", "reduced_fp16", "reduced_bf16")
+    names = ("fp32_matmul", "fp32_cudnn", "fp32_conv", "fp32_rnn", "reduced_fp16", "reduced_bf16")
     chosen = [attestation["applied"][name] for name in names]
     assert chosen == [attestation["before"][name] for name in names]
-    assert chosen == ["none", "tf32", "tf32", "on", "on"]
+    assert chosen == ["ieee", "tf32", "tf32", "tf32", "on", "on"]
 
 
 def test_versions_device_and_variables_are_attested(training: Outcome) -> None:
@@ -190,6 +190,7 @@ def test_the_environment_has_every_part(training: Outcome) -> None:
     assert set(parts) == {
         *("python", "torch", "numpy", "device", "cuda", "cudnn", "driver", "cpu"),
         *("cpu_capability", "os", "threads", "world_size", "packages"),
+        *("cublas", "nccl", "variables"),
     }
     assert (parts["torch"], parts["numpy"]) == (str(torch.__version__), np.__version__)
     assert (parts["device"], parts["driver"]) == ("cpu", "none")

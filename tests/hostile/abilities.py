@@ -9,10 +9,10 @@ from pathlib import Path
 
 from attempt import Attempt
 
-from gate.edges.account_lock import let_go
-from gate.edges.closed_way import closed_on_the_way
-from gate.edges.isolation import choose_isolation
-from gate.edges.processes import LocalProcesses
+from gate.adapters.account.account_lock import let_go
+from gate.adapters.account.isolation import choose_isolation
+from gate.adapters.process.closed_way import closed_on_the_way
+from gate.adapters.process.processes import LocalProcesses
 from gate.records.runs import Credentials, WriteGuard
 from gate.records.settings import IsolationMode, IsolationSettings
 

@@ -13,8 +13,8 @@ from arena import CANARIES, OWNER, Arena
 from attempt import ACCOUNT, GOT, REFUSED, Attempt
 from harmless import log_faults, markdown_faults, page_faults
 
-from gate.edges.account_lock import hold_account, let_go
-from gate.edges.isolation import ACCOUNTS
+from gate.adapters.account.account_lock import hold_account, let_go
+from gate.adapters.account.isolation import ACCOUNTS
 from gate.errors import ExitCode
 from gate.records.settings import IsolationMode
 

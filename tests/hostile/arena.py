@@ -22,10 +22,10 @@ from fake_github import FakeGitHub
 from gate_bench import Bench
 from played_training import SCRIPT, Project
 
+from gate.adapters.files.files import LocalFiles
 from gate.attestation.keys import generate_private_key, private_pem
 from gate.codec.documents import write_document
-from gate.edges.files import LocalFiles
-from gate.pipeline import record_baseline
+from gate.pipelines.gate import record_baseline
 from gate.records.settings import IsolationMode
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ DRIVER = """
 import json, sys
 sys.path[:0] = json.loads(sys.argv.pop(1))
 limits = json.loads(sys.argv.pop(1))
-from gate.edges import fenced_start
+from gate.adapters.process import fenced_start
 fenced_start.LIMITS.update(limits)
 from gate.cli import main
 main()
@@ -76,7 +76,9 @@ def baseline() -> bytes:
     """What the clean training gives; isolation is no part of it."""
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Project(Path(folder) / "project"), Path(folder) / "out")
-        return write_document(record_baseline(bench.request(), bench.edges(), "for the attempts"))
+        return write_document(
+            record_baseline(bench.request(), bench.adapters(), "for the attempts")
+        )
 
 
 @dataclass

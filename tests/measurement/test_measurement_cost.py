@@ -7,7 +7,7 @@ from gate_bench import Bench
 from played_training import Project
 
 from gate.errors import RunError
-from gate.measurement import measure_cost
+from gate.pipelines.measurement import measure_cost
 from gate.records.comparison import CostState
 from gate.records.measurement import CostDocument, KnobState
 
@@ -21,7 +21,7 @@ def _settings(project: Project, **cost: object) -> None:
 
 
 def _cost(bench: Bench, *, attribute: bool = False) -> CostDocument:
-    return measure_cost(bench.request(), bench.edges(), attribute=attribute)
+    return measure_cost(bench.request(), bench.adapters(), attribute=attribute)
 
 
 def test_each_arm_is_priced_in_interleaved_rounds(bench: Bench, project: Project) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from gate_bench import Bench
 from played_training import Project
 
-from gate.measurement import measure_noise
+from gate.pipelines.measurement import measure_noise
 from gate.records.measurement import NoiseDocument
 from gate.settings.load import parse_settings
 
 
 def _noise(bench: Bench, runs: int | None = 3) -> NoiseDocument:
-    return measure_noise(bench.request(), bench.edges(), runs=runs)
+    return measure_noise(bench.request(), bench.adapters(), runs=runs)
 
 
 def test_equal_reruns_have_no_noise_and_no_tolerance(bench: Bench) -> None:

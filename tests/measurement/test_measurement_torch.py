@@ -10,10 +10,10 @@ from gate_bench import Bench
 from git_workshop import Repository
 
 from gate.comparison.attribution import cheapest_set
-from gate.measurement import Priced, measure_cost, measure_noise
+from gate.pipelines.measurement import Priced, measure_cost, measure_noise
+from gate.pipelines.runs import Session
 from gate.records.comparison import CostState
 from gate.records.priced_knobs import PricedKnob, strict_knobs
-from gate.session import Session
 
 pytestmark = [
     pytest.mark.slow,
@@ -55,7 +55,7 @@ def _bench(folder: Path, script: str, settings: str) -> Bench:
 def test_the_price_of_a_tiny_training(tmp_path: Path) -> None:
     settings = "train: {command: python train.py, max_steps: 20}\ncost: {rounds: 2, min_steps: 5}\n"
     bench = _bench(tmp_path, TINY, settings)
-    cost = measure_cost(bench.request(), bench.edges(), attribute=False)
+    cost = measure_cost(bench.request(), bench.adapters(), attribute=False)
     assert [price.state for price in cost.prices] == [CostState.INCONCLUSIVE] * 3
     assert all(price.ratio is not None and price.ratio > 0 for price in cost.prices)
     assert all(arm.distinct_results == 1 for arm in cost.arms)
@@ -70,7 +70,7 @@ def test_the_noise_of_a_training_whose_threads_race(tmp_path: Path) -> None:
         "noise: {runs: 4}\n"
     )
     bench = _bench(tmp_path, RACING, settings)
-    noise = measure_noise(bench.request(), bench.edges(), runs=None)
+    noise = measure_noise(bench.request(), bench.adapters(), runs=None)
     assert noise.distinct_results > 1
     assert noise.first_diverging_step in {1, 2, 3, 4}
     assert 0 < noise.weights.largest_relative_l2 < 1e-3
@@ -89,7 +89,7 @@ def test_a_knob_without_which_threads_race_is_found_to_be_needed(tmp_path: Path)
     bench = _bench(tmp_path, RACING, settings)
     order = (PricedKnob.DETERMINISTIC_ALGORITHMS, PricedKnob.INDUCTOR_DETERMINISTIC)
     whole = strict_knobs(fill=False)
-    with Session(bench.request(), bench.edges()) as session:
+    with Session(bench.request(), bench.adapters()) as session:
         priced = Priced(session)
         assert priced.equal(whole)
         search = cheapest_set(whole, order, priced.equal, priced.verify)

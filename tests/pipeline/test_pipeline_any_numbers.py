@@ -13,9 +13,9 @@ from report_outcomes import REQUEST, TOLERANT, entry, judged
 from gate.codec.documents import read_document, write_document
 from gate.records.evidence import RunEvidence
 from gate.records.verdict import Outcome, Verdict
-from gate.report.comment import comment_text
-from gate.report.page import page_html
-from gate.report.terminal import next_text
+from gate.report.comment.comment import comment_text
+from gate.report.page.page import page_html
+from gate.report.terminal.terminal import next_text
 from gate.settings.load import training_settings
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

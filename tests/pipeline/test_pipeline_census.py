@@ -5,7 +5,7 @@ from gate_bench import Bench
 from played_training import Project
 
 from gate.errors import RunError
-from gate.pipeline import take_census
+from gate.pipelines.gate import take_census
 from gate.records.verdict import Outcome
 
 USE = {
@@ -50,7 +50,7 @@ def test_a_run_that_strict_mode_ended_says_which_operator(bench: Bench, project:
 
 def test_a_census_by_itself_is_one_run(bench: Bench, project: Project) -> None:
     project.play(counted={"uses": [USE], "modules": ["flash_attn"]})
-    found = take_census(bench.request(), bench.edges())
+    found = take_census(bench.request(), bench.adapters())
     assert [row.operator for row in found.rows] == ["put_", "flash_attn"]
     assert found.complete
 

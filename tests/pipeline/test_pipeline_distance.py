@@ -14,15 +14,15 @@ from played_training import Project
 
 from gate.attestation.archive import read_archive
 from gate.codec.digests import sha256_hex
-from gate.delivery import write_package
-from gate.entry import judging, run_only
 from gate.errors import EvidenceError
-from gate.pipeline import Gated
+from gate.pipelines.delivery import write_package
+from gate.pipelines.entry import judging, run_only
+from gate.pipelines.gate import Gated
 from gate.records.report import ReportLinks
 from gate.records.verdict import Outcome
-from gate.report.difference_map import heat_cell
-from gate.report.page import page_html
-from gate.report.page_sources import page_sources
+from gate.report.page.difference_map import heat_cell
+from gate.report.page.page import page_html
+from gate.report.page.page_sources import page_sources
 
 STATE = "strict-2/state.safetensors"
 NAME = "state/model/0/weight"
@@ -64,13 +64,13 @@ def test_a_second_state_that_is_equal_is_not_kept(bench: Bench) -> None:
 def told(bench: Bench, project: Project, tmp_path: Path) -> Path:
     project.play(random=True)
     folder = tmp_path / "told"
-    shutil.copytree(run_only(bench.request(), bench.edges()), folder)
+    shutil.copytree(run_only(bench.request(), bench.adapters()), folder)
     return folder
 
 
 def judged(bench: Bench, folder: Path) -> Gated:
     request = bench.request(commit=bench.project.git("rev-parse", "HEAD").strip())
-    return judging(folder)(replace(request, told_runs=True), bench.edges())
+    return judging(folder)(replace(request, told_runs=True), bench.adapters())
 
 
 def rewrite(folder: Path, **apart: object) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from gate_bench import FILES, Bench
 
+from gate.adapters.process.processes import LocalProcesses
 from gate.attestation.archive import read_archive
-from gate.delivery import write_package
-from gate.edges.processes import LocalProcesses
 from gate.errors import StorageError
-from gate.pipeline import Gated, gate
+from gate.pipelines.delivery import write_package
+from gate.pipelines.gate import Gated, gate
 from gate.records.runs import ProcessRequest, ProcessResult
 
 STATE = "strict-1/state.safetensors"
@@ -50,7 +50,7 @@ class Swapping:
 
 
 def gated(bench: Bench, processes: Swapping) -> Gated:
-    return gate(bench.request(), replace(bench.edges(), processes=processes))
+    return gate(bench.request(), replace(bench.adapters(), processes=processes))
 
 
 @pytest.mark.parametrize("before_reading", [True, False])

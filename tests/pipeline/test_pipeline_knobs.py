@@ -18,6 +18,19 @@ def test_a_knob_that_the_training_turns_back_is_a_finding(bench: Bench, project:
     assert findings["tampered"] == "train.py:12 turned cudnn_benchmark from off to on at step 3"
 
 
+@pytest.mark.parametrize(
+    ("device", "suspects"), [("a GPU, 132 multiprocessors", ["train.py:12"]), ("cpu", [])]
+)
+def test_runs_that_differ_name_the_knob_that_was_turned_back_where_it_acts(
+    bench: Bench, project: Project, device: str, suspects: list[str]
+) -> None:
+    project.play(tamper=tamper_line(), random=True, environment={"device": device})
+    found = bench.gate().verdict.diagnosis
+    assert found is not None
+    assert [suspect.place for suspect in found.suspects] == suspects
+    assert found.remedy.startswith("Leave cudnn_benchmark off at train.py:12") == bool(suspects)
+
+
 def test_the_settings_can_make_it_an_error(bench: Bench, project: Project) -> None:
     project.play(tamper=tamper_line())
     project.settings("determinism: {tamper: fail}\n")

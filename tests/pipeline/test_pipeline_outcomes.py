@@ -13,7 +13,7 @@ from gate.errors import (
     RunError,
     SettingsError,
 )
-from gate.pipeline import accept_baseline
+from gate.pipelines.gate import accept_baseline
 from gate.records.verdict import Outcome
 
 TOLERANCE = "compare: {tolerances: [{metric: '*loss', absolute: 0.5}]}\n"
@@ -220,12 +220,12 @@ def test_a_baseline_of_another_schema_is_told_apart(bench: Bench, project: Proje
 def test_accept_takes_the_proposal_with_its_reason(bench: Bench, project: Project) -> None:
     found = bench.gate()
     assert found.proposed is not None
-    request, edges = bench.request(), bench.edges()
-    accepted = accept_baseline(request, edges, write_document(found.proposed), "new data")
+    request, adapters = bench.request(), bench.adapters()
+    accepted = accept_baseline(request, adapters, write_document(found.proposed), "new data")
     assert accepted.entries[0].reason == "new data"
     empty = found.proposed.model_copy(update={"entries": ()})
     with pytest.raises(SettingsError, match="holds no entry"):
-        accept_baseline(request, edges, write_document(empty), "x")
+        accept_baseline(request, adapters, write_document(empty), "x")
     assert project.git("status", "--porcelain") == ""
 
 

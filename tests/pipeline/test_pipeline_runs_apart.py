@@ -10,9 +10,9 @@ from gate_bench import Bench
 from played_training import SCRIPT, Project
 
 from gate.execution.plan import plan_gate
+from gate.pipelines.runs import Session
 from gate.ports import Processes
 from gate.records.runs import ProcessRequest, ProcessResult, RunMode
-from gate.session import Session
 
 # Leaves a drawn number in everything that it may write: what the guest reports, and every folder.
 HOSTILE = """
@@ -61,10 +61,10 @@ def test_what_a_run_finds_does_not_depend_on_what_the_runs_before_it_wrote(
 ) -> None:
     project.write("train.py", SCRIPT + HOSTILE)
     project.play()
-    request, edges = bench.request(), bench.edges()
-    recorded = Recorded(edges.processes, request.settings.train.command)
+    request, adapters = bench.request(), bench.adapters()
+    recorded = Recorded(adapters.processes, request.settings.train.command)
     planned = (*plan_gate(), *plan_gate())
-    with Session(request, replace(edges, processes=recorded)) as session:
+    with Session(request, replace(adapters, processes=recorded)) as session:
         runs = [session.run(one) for one in planned]
     assert len({run.peak_memory_bytes for run in runs}) == len(runs), "each drew its own number"
     for mode in (RunMode.STRICT, RunMode.DEFAULT):

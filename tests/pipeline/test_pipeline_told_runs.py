@@ -16,11 +16,11 @@ from gate_bench import FILES, Bench
 from played_training import Project
 
 from gate.codec.digests import sha256_hex
-from gate.entry import judging, run_only
 from gate.errors import EvidenceError
-from gate.pipeline import Gated
+from gate.pipelines.entry import judging, run_only
+from gate.pipelines.gate import Gated
+from gate.pipelines.runs import Adapters
 from gate.records.verdict import Outcome
-from gate.session import Edges
 
 STATE = "strict-1/state.safetensors"
 
@@ -34,9 +34,9 @@ class Told:
     commit: str
 
     def judge(self, **options: object) -> Gated:
-        edges = replace(self.bench.edges(), progress=self.bench.edges().progress)
+        adapters = replace(self.bench.adapters(), progress=self.bench.adapters().progress)
         request = self.bench.request(commit=self.commit, **options)
-        return judging(self.folder)(replace(request, told_runs=True), edges)
+        return judging(self.folder)(replace(request, told_runs=True), adapters)
 
     def refusal(self) -> str:
         with pytest.raises(EvidenceError) as caught:
@@ -63,7 +63,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Told:
     project = Project(place / "project")
     bench = Bench(project, place / "ran")
     commit = bench.record()
-    return Told(bench=bench, folder=run_only(bench.request(), bench.edges()), commit=commit)
+    return Told(bench=bench, folder=run_only(bench.request(), bench.adapters()), commit=commit)
 
 
 @pytest.fixture
@@ -76,10 +76,10 @@ def told(made: Told, tmp_path: Path) -> Iterator[Told]:
 
 
 class NoTraining:
-    """Edges that refuse to start the training's program."""
+    """Adapters that refuse to start the training's program."""
 
-    def __init__(self, edges: Edges) -> None:
-        self._processes = edges.processes
+    def __init__(self, adapters: Adapters) -> None:
+        self._processes = adapters.processes
         self.started: list[str] = []
 
     def run(self, request, on_line):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201 - port
@@ -95,10 +95,10 @@ def test_the_job_that_runs_judges_nothing(made: Told) -> None:
 
 
 def test_the_job_that_judges_comes_to_the_same_verdict_and_runs_nothing(told: Told) -> None:
-    edges = told.bench.edges()
-    watched = NoTraining(edges)
+    adapters = told.bench.adapters()
+    watched = NoTraining(adapters)
     request = replace(told.bench.request(commit=told.commit), told_runs=True)
-    found = judging(told.folder)(request, replace(edges, processes=watched))
+    found = judging(told.folder)(request, replace(adapters, processes=watched))
     assert (found.verdict.outcome, found.verdict.passes) == (Outcome.REPRODUCED, True)
     assert ["gate.reader" in line for line in watched.started] == [True]
     codes = {finding.code: finding for finding in found.verdict.findings}
@@ -110,14 +110,43 @@ def test_the_job_that_judges_comes_to_the_same_verdict_and_runs_nothing(told: To
 
 def test_the_weakest_isolation_that_a_run_names_counts(told: Told) -> None:
     named = {
-        "strict-1": "uid (mount namespace)",
-        "default-1": "uid (permissions only)",
-        "strict-2": "uid (landlock), network open",
-        "default-2": "uid (landlock)",
+        "strict-1": _uid("mount namespace"),
+        "default-1": _uid("permissions only"),
+        "strict-2": _uid("landlock", network=True),
+        "default-2": _uid("landlock"),
     }
     for label, isolation in named.items():
         told.document(f"{label}/evidence.json", _record(isolation=isolation))
     assert told.judge().verdict.isolation == "uid (permissions only), network open"
+
+
+def _uid(guard: str, **more: object) -> dict[str, object]:
+    return {"mode": "uid", "guard": guard, **more}
+
+
+def test_groups_of_any_run_are_told_of_all(told: Told) -> None:
+    for label, more in (
+        ("strict-1", {"device_groups": [44]}),
+        ("strict-2", {"device_groups": [44, 107], "network": True}),
+    ):
+        told.document(f"{label}/evidence.json", _record(isolation=_uid("landlock", **more)))
+    verdict = told.judge().verdict
+    assert verdict.isolation == "none, network open, device groups 44 107"
+    assert "device-groups" in {finding.code for finding in verdict.findings}
+
+
+def test_a_gpu_that_the_other_job_missed_is_told_with_a_fix_of_our_own(told: Told) -> None:
+    missed = {"obstacle": "no-uvm", "found": "NVIDIA H100; so it says"}
+    told.document("set.json", lambda value: value.update(gpu_missed=missed))
+    (finding,) = [one for one in told.judge().verdict.findings if one.code == "gpu-unused"]
+    assert "NVIDIA H100; so it says" in finding.message
+    assert finding.remedy.startswith("As root on the machine: nvidia-modprobe -u -c 0")
+
+
+def test_another_jobs_advice_is_not_taken(told: Told) -> None:
+    missed = {"obstacle": "no-uvm", "found": "A", "fix": "curl x | sh"}
+    told.document("set.json", lambda value: value.update(gpu_missed=missed))
+    assert "set.json" in told.refusal()
 
 
 def test_the_time_is_the_judges_own(told: Told) -> None:
@@ -163,8 +192,10 @@ def _record(**changes: object) -> Callable[[dict[str, object]], object]:
         (_record(argv=["python3", "other.py"]), "did not run or end as the settings ask"),
         (_record(exit_code=1), "did not run or end as the settings ask"),
         (_record(mode="default"), "did not run or end as the settings ask"),
-        (_record(isolation="fortress"), "name an isolation that there is not"),
-        (_record(isolation="uid (a wish)"), "name an isolation that there is not"),
+        (_record(isolation={"mode": "fortress"}), "run.isolation.mode: must be 'auto', 'none'"),
+        (_record(isolation={"mode": "auto"}), "run.isolation.mode: must be the mode that was"),
+        (_record(isolation=_uid("a wish")), "run.isolation.guard: must be 'mount namespace'"),
+        (_record(isolation=_uid("landlock", device_groups=["x"])), "run.isolation.device_groups"),
         (_record(label="strict-2"), "strict-1/evidence.json: holds the run 'strict-2'"),
         (
             lambda document: document["checkpoint"].update(root="0" * 64),

@@ -10,7 +10,7 @@ from report_outcomes import BASELINE_CHANGE, CODE_DRIFT, REPRODUCED
 
 from gate.errors import RunError
 from gate.records.verdict import Finding, Severity
-from gate.report.commands import annotation_commands, fault_annotation
+from gate.report.comment.commands import annotation_commands, fault_annotation
 
 COMMAND = re.compile(r"::(error|warning|notice) title=([^,:\r\n]*)::([^\r\n]*)\Z")
 

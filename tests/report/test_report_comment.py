@@ -14,7 +14,7 @@ from report_outcomes import BASELINE_CHANGE, CASES, CODE_DRIFT, REPRODUCED
 
 from gate.records.report import ReportLinks
 from gate.records.verdict import Finding, Severity
-from gate.report.comment import COMMENT_BYTES, comment_text, marker
+from gate.report.comment.comment import COMMENT_BYTES, comment_text, marker
 from gate.report.markdown import CUT_NOTE, Part, cut_lines, fit
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])

@@ -8,8 +8,8 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gate.report.curves import HEIGHT, LEFT, WIDTH, Line, Mark, chart
-from gate.report.scales import BUCKETS, Scale, envelope, evenly, number, step_ticks, ticks
+from gate.report.page.curves import HEIGHT, LEFT, WIDTH, Line, Mark, chart
+from gate.report.page.scales import BUCKETS, Scale, envelope, evenly, number, step_ticks, ticks
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 

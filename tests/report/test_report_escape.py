@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from report_hostile import HOSTILE
 
+from gate.codec.untrusted_text import visible
 from gate.report.escape import (
     clean,
     clean_name,
@@ -22,7 +23,6 @@ from gate.report.escape import (
     command_property,
     prose,
     safe_url,
-    visible,
 )
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])

@@ -13,11 +13,11 @@ from report_outcomes import CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 from gate.records.baseline import Baseline
 from gate.records.comparison import TensorChange
 from gate.records.verdict import Verdict
-from gate.report.difference_map import DifferenceMap, difference_map, taken_apart
 from gate.report.layout import Limits
-from gate.report.page_sources import PageSources, page_sources
-from gate.report.page_tables import page_sections
-from gate.report.stream_map import stream_map
+from gate.report.page.difference_map import DifferenceMap, difference_map, taken_apart
+from gate.report.page.page_sources import PageSources, page_sources
+from gate.report.page.page_tables import page_sections
+from gate.report.page.stream_map import stream_map
 
 WEIGHT, BIAS = "state/model/0/loss.weight", "state/model/0/head.bias"
 LIMITS = Limits(deltas=50, rows=50)

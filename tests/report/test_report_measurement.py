@@ -26,8 +26,13 @@ from gate.records.measurement import (
     UlpQuantile,
     WeightNoise,
 )
-from gate.report.measurement_view import cost_markdown, cost_view, noise_markdown, noise_view
 from gate.report.measurement_words import cost_headline, noise_headline
+from gate.report.terminal.measurement_view import (
+    cost_markdown,
+    cost_view,
+    noise_markdown,
+    noise_view,
+)
 from gate.settings.load import parse_settings
 
 

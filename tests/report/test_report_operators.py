@@ -5,18 +5,18 @@ import io
 from report_cases import LINKS, verdict
 from rich.console import Console
 
-from gate.records.census import CensusReport, OperatorRow
+from gate.records.census import CensusReport, FlagReach, OperatorRow
 from gate.records.verdict import Outcome
-from gate.report.census_view import census_view
-from gate.report.comment import comment_text
+from gate.report.comment.comment import comment_text
+from gate.report.comment.summary import summary_text
 from gate.report.layout import Limits
 from gate.report.operators import NOTHING_FOUND, operators_section
-from gate.report.summary import summary_text
+from gate.report.terminal.census_view import census_view
 
 LIMITS = Limits(deltas=5, rows=5)
 ROW = OperatorRow(
     operator="put_",
-    flag="no deterministic form",
+    reach=FlagReach.NO_FORM,
     calls_per_step="1 to 2",
     steps="1-3",
     where="train.py:7",
@@ -41,7 +41,9 @@ def test_comment_and_summary_show_operators_with_count_place_and_remedy() -> Non
 
 
 def test_what_the_own_table_says_names_its_source() -> None:
-    row = ROW.model_copy(update={"flag": "flag not known to apply: why", "source": "torch.sort"})
+    row = ROW.model_copy(
+        update={"reach": FlagReach.NOT_KNOWN, "why": "why", "source": "torch.sort"}
+    )
     text = terminal_text(CensusReport(rows=(row,)))
     assert "flag not known to apply: why. Use scatter. (Source: torch.sort)" in text
     assert "Source" not in terminal_text(FOUND)

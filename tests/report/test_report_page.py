@@ -13,10 +13,10 @@ from report_cases import LINKS, SERIES, delta
 from report_hostile import HOSTILE, poisoned
 from report_outcomes import BROKEN_SERIES, CASES, CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 
-from gate.records.evidence import RunEvidence
+from gate.records.evidence import DeviceFacts, RunEvidence
 from gate.records.report import ReportLinks
 from gate.records.verdict import Finding, SeriesSummary, Severity
-from gate.report.page import PAGE_BYTES, page_html
+from gate.report.page.page import PAGE_BYTES, page_html
 
 FREE_OF = {"script", "link", "img", "iframe", "object", "embed", "form", "base"}
 
@@ -47,6 +47,27 @@ def test_every_link_inside_the_page_leads_somewhere_and_no_id_comes_twice() -> N
         if (name := attrs.get(key)) and (tag != "a" or name.startswith("#"))
     }
     assert named <= set(ids)
+
+
+def test_each_gpu_of_each_process_is_shown() -> None:
+    shown = sources()
+    device = DeviceFacts(
+        index=1,
+        name="NVIDIA <b>H100</b> MIG 1g.10gb",
+        capability="9.0",
+        multiprocessors=16,
+        memory_bytes=10 * 1024**3,
+        slice="1g.10gb",
+        used=True,
+    )
+    first = shown.runs[0]
+    processes = (first.processes[0].model_copy(update={"devices": (device,), "rank": 3}),)
+    runs = (first.model_copy(update={"processes": processes}), *shown.runs[1:])
+    page = page_html(REPRODUCED, LINKS, sources=replace(shown, runs=runs))
+    assert "GPUs as attested by the training (1)" in page
+    assert "NVIDIA &lt;b&gt;H100&lt;/b&gt; MIG 1g.10gb" in page
+    assert "10,240" in page
+    assert "GPUs as attested" not in page_html(REPRODUCED, LINKS, sources=shown)
 
 
 def test_every_picture_has_a_title_and_words() -> None:

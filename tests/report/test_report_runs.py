@@ -9,9 +9,9 @@ from report_outcomes import CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 
 from gate.records.evidence import StepMemory, StepTiming
 from gate.records.verdict import SeriesSummary
-from gate.report.page_sources import PageSources, style_of
-from gate.report.run_charts import first_differences, memory_charts, metric_picture
-from gate.report.step_times import quantile, step_times
+from gate.report.page.page_sources import PageSources, style_of
+from gate.report.page.run_charts import first_differences, memory_charts, metric_picture
+from gate.report.page.step_times import quantile, step_times
 
 SUMMARY = SeriesSummary(name=METRIC, source="guest", steps=(), values=(), last_decimal="0.5")
 
@@ -74,7 +74,7 @@ def test_memory_on_the_host_and_on_a_device_that_was_used() -> None:
     on_device = StepMemory(step=1, resident_bytes=2**30, device_bytes=2**21)
     run = run_evidence("strict-1").model_copy(update={"memory": (on_device,)})
     device = memory_charts(PageSources(runs=(run,)))[1]
-    assert device.title == "Memory allocated on the device, MiB"
+    assert device.title == "Memory allocated on the device (not reserved), MiB"
     assert device.lines[0].words == "highest 2.0 MiB"
     assert memory_charts(PageSources()) == ()
 

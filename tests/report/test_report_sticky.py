@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gate.errors import PublishError
 from gate.records.report import Comment, Publication
-from gate.report.sticky import Create, Decision, Unchanged, Update, decide, publish
+from gate.report.comment.sticky import Create, Decision, Unchanged, Update, decide, publish
 
 BOT = "github-actions[bot]"
 MARKER = "<!-- repro-gate:default -->"

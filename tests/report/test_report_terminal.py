@@ -14,7 +14,7 @@ from rich.console import Console
 
 from gate.records.report import ReportLinks
 from gate.records.verdict import NextStep, Verdict
-from gate.report.terminal import next_text, verdict_view
+from gate.report.terminal.terminal import next_text, verdict_view
 
 
 def shown(verdict: Verdict, links: ReportLinks = LINKS, *, colour: bool = False) -> str:

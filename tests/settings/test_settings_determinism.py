@@ -30,12 +30,12 @@ def test_strict_and_observing_is_the_default() -> None:
 
 
 def test_words_may_stand_bare_as_yaml_reads_them() -> None:
-    text = "{knobs: {cudnn_benchmark: on, seed_numpy: off, hash_seed: 7, fp32_conv: ieee}}"
+    text = "{knobs: {cudnn_benchmark: on, seed_numpy: off, hash_seed: 7, fp32_cudnn: ieee}}"
     assert parsed(text).determinism.knobs == {
         "cudnn_benchmark": "on",
         "seed_numpy": "off",
         "hash_seed": "7",
-        "fp32_conv": "ieee",
+        "fp32_cudnn": "ieee",
     }
 
 
@@ -50,7 +50,9 @@ def test_an_unknown_knob_is_refused_with_all_that_there_are() -> None:
     [
         ("nccl_algorithm", "Tree"),
         ("cublas_workspace", "':0:0'"),
-        ("fp32_conv", "on"),
+        ("fp32_cudnn", "on"),
+        ("fp32_cudnn", "bf16"),
+        ("fp32_matmul", "bf16"),
         ("cudnn_benchmark", "fast"),
         ("seed_torch", "7"),
         ("hash_seed", "'1;2'"),

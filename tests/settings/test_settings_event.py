@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from gate.errors import SettingsError
-from gate.records.report import Activity
 from gate.settings.event import read_context, read_inputs
 
 HEAD, BASE = "b" * 40, "c" * 40
@@ -33,7 +32,7 @@ def _event(*, head_repository: str = "octo/model", number: object = 7) -> bytes:
 
 def test_a_pull_request_is_judged_at_its_head_against_its_base() -> None:
     context = read_context(RUNNER, _event())
-    assert context.activity is Activity.GATE_PULL_REQUEST
+    assert context.pull_request is not None
     assert context.pull_request is not None
     assert (context.head_commit, context.pull_request.base_sha) == (HEAD, BASE)
     assert not context.pull_request.from_fork
@@ -50,7 +49,7 @@ def test_a_fork_is_recognised() -> None:
 
 def test_a_push_is_judged_at_its_commit() -> None:
     context = read_context({**RUNNER, "GITHUB_EVENT_NAME": "push"}, b"{}")
-    assert context.activity is Activity.GATE_COMMIT
+    assert context.pull_request is None
     assert context.head_commit == "d" * 40
 
 

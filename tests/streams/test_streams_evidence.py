@@ -8,10 +8,10 @@ import pytest
 from evidence_cases import evidence_of, evidence_set_of, record_of, settings_of
 from guest_folder import GuestFolder, step_line
 
+from gate.adapters.files.files import LocalFiles
 from gate.baseline.record import propose_entry
 from gate.codec.documents import read_document, write_document
 from gate.comparison.compare import compare_results
-from gate.edges.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
 from gate.execution.child_environment import child_environment
@@ -104,7 +104,7 @@ def test_a_stream_that_moves_no_number_is_a_notice() -> None:
 
 
 def told(planned: PlannedRun) -> dict[str, str]:
-    settings = settings_of(record={"overhead_budget": 0.1})
+    settings = settings_of(record={"overhead_budget": 0.1, "free_seconds": 7.5})
     return child_environment(planned, settings, run_folders(Path("/run")), {})
 
 
@@ -112,7 +112,7 @@ def test_every_run_is_told_the_budget_and_cost_runs_not_to_observe() -> None:
     variables = told(PlannedRun(label="strict-1", mode=RunMode.STRICT))
     assert variables["REPRO_GATE_OBSERVE"] == "on"
     assert variables["REPRO_GATE_OVERHEAD_BUDGET"] == "0.1"
-    assert variables["REPRO_GATE_FREE_SECONDS"] == "2.0"
+    assert variables["REPRO_GATE_FREE_SECONDS"] == "7.5"
     blind = PlannedRun(label="cost-1", mode=RunMode.DEFAULT, observe=False)
     assert told(blind)["REPRO_GATE_OBSERVE"] == "off"
 

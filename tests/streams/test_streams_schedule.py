@@ -20,8 +20,8 @@ def trained(costs: list[float], step_seconds: float, last_step: int) -> tuple[Sc
         if schedule.due(TENSORS, step):
             observed.append(step)
             spent = costs[step % len(costs)]
-            schedule.spend(TENSORS, spent)
-        schedule.close_step(step, None if step == 1 else step_seconds, spent)
+        groups = {TENSORS: spent} if spent else {}
+        schedule.close_step(step, None if step == 1 else step_seconds, spent, groups)
     return schedule, observed
 
 
@@ -49,16 +49,22 @@ def test_a_run_stays_within_the_budget_but_for_its_calibration_and_its_ends(
 
 def test_a_run_observes_cheap_steps_while_it_calibrates() -> None:
     assert trained([0.001], 1.0, 8)[1] == list(range(1, 9))
-    assert trained([0.1], 1.0, 8)[1] == [1, 8]
+    assert trained([0.1], 1.0, 8)[1] == [1, 2, 8]
     assert trained([0.001], 0.001, 64)[1] == [1, 2, 3, 64]
+
+
+@given(st.floats(1e-6, 100.0))
+def test_what_the_first_step_costs_decides_nothing(first: float) -> None:
+    """Cold caches, and what a device loads at its first use, come once."""
+    observed = [trained([0.01, cost, *[0.01] * 38], 1.0, 32)[1] for cost in (first, 0.01)]
+    assert observed[0] == observed[1] == list(range(1, 33))
 
 
 @pytest.mark.parametrize("group", [RANDOM, BATCH])
 def test_small_streams_take_at_most_a_quarter_of_the_budget(group: str) -> None:
     schedule = Schedule(0.02, 64)
     for step in (1, 2, 3):
-        schedule.spend(group, 0.03)
-        schedule.close_step(step, None if step == 1 else 1.0, 0.03)
+        schedule.close_step(step, None if step == 1 else 1.0, 0.03, {group: 0.03})
     assert schedule.strides[group] == 8
     assert schedule.strides[TENSORS] == 1
 
@@ -67,8 +73,7 @@ def test_a_short_run_is_observed_at_every_step_for_its_free_seconds() -> None:
     schedule = Schedule(0.02, 25, free_seconds=2.0)
     for step in range(1, 26):
         assert schedule.due(TENSORS, step)
-        schedule.spend(TENSORS, 0.05)
-        schedule.close_step(step, None if step == 1 else 0.03, 0.05)
+        schedule.close_step(step, None if step == 1 else 0.03, 0.05, {TENSORS: 0.05})
     assert schedule.strides[TENSORS] == 1
 
 
@@ -77,7 +82,7 @@ def test_a_long_run_does_not_become_longer_than_its_free_seconds_allow() -> None
     for step in range(1, 1001):
         due = schedule.due(TENSORS, step)
         observed += due
-        schedule.spend(TENSORS, 0.05 if due else 0.0)
-        schedule.close_step(step, None if step == 1 else 0.03, 0.05 if due else 0.0)
+        groups = {TENSORS: 0.05} if due else {}
+        schedule.close_step(step, None if step == 1 else 0.03, 0.05 if due else 0.0, groups)
     # half a second more at most, for the calibration
     assert observed * 0.05 <= 2.5

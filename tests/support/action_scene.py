@@ -12,17 +12,17 @@ from types import MappingProxyType
 from fake_github import FakeGitHub
 from played_training import Project
 
-from gate.action import Runner, github_comments, github_pull_request, run_action
-from gate.commit_status import github_status
-from gate.edges.clock import SystemClock
-from gate.edges.console import QuietProgress
-from gate.edges.files import LocalFiles
-from gate.edges.interrupts import Interrupts
-from gate.entry import build_edges
+from gate.action.commit_status import github_status
+from gate.action.main import Runner, github_comments, github_pull_request, run_action
+from gate.adapters.clock import SystemClock
+from gate.adapters.console import QuietProgress
+from gate.adapters.files.files import LocalFiles
+from gate.adapters.process.interrupts import Interrupts
 from gate.errors import ExitCode
+from gate.pipelines.entry import build_adapters
+from gate.pipelines.runs import Adapters
 from gate.records.runs import Isolation
 from gate.records.settings import GateSettings, IsolationMode, IsolationSettings
-from gate.session import Edges
 
 FILES = LocalFiles()
 EMPTY: Mapping[str, str] = MappingProxyType({})
@@ -83,7 +83,7 @@ class Scene:
         runner = Runner(
             variables=variables,
             files=FILES,
-            edges=self._edges,
+            adapters=self._adapters,
             comments=github_comments,
             status=github_status,
             find=github_pull_request,
@@ -92,14 +92,14 @@ class Scene:
         )
         return run_action(runner)
 
-    def _edges(self, top: Path) -> Edges:
-        edges = build_edges(FILES, top, QuietProgress(), Interrupts(), self.variables)
+    def _adapters(self, top: Path) -> Adapters:
+        adapters = build_adapters(FILES, top, QuietProgress(), Interrupts(), self.variables)
 
         def isolate(settings: GateSettings, _: tuple[Path, ...]) -> Isolation:
             self.asked.append(settings.isolation)
             return self.apart
 
-        return replace(edges, isolate=isolate)
+        return replace(adapters, isolate=isolate)
 
     def with_baseline(self) -> None:
         """Put the proposal of a first run into the base branch."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from gate.adapters.files.files import LocalFiles
 from gate.attestation.dsse import PAYLOAD_TYPE, sign
 from gate.attestation.envelope import write_envelope
 from gate.attestation.keys import PrivateKey, generate_private_key, trusted_key
@@ -15,7 +16,6 @@ from gate.attestation.seal import seal, statement_facts
 from gate.attestation.statement import write_statement
 from gate.attestation.verify import verify_package
 from gate.codec.documents import write_document
-from gate.edges.files import LocalFiles
 from gate.records.attestation import (
     Expected,
     KeyStatus,

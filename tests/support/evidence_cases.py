@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from gate.checkpoint.canonical import WHOLE, tensor_head
 from gate.checkpoint.digest import LeafDigest
+from gate.checkpoint.hashing.canonical import WHOLE, tensor_head
 from gate.evidence.saved_state import manifest
 from gate.records.evidence import (
     CheckpointManifest,
@@ -19,8 +19,8 @@ from gate.records.evidence import (
     StepDigest,
     StepTiming,
 )
-from gate.records.runs import Commit, RunMode, RunRecord
-from gate.records.settings import GateSettings
+from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
+from gate.records.settings import GateSettings, IsolationMode
 
 CREATED_AT = "2026-01-02T03:04:05+00:00"
 COMMIT = "a" * 40
@@ -57,18 +57,22 @@ def _leaf(data: bytes) -> bytes:
     return hashlib.sha256(tensor_head(WHOLE, "U8", (len(data),)) + data).digest()
 
 
+# what the first word of a label stands for, where it is not a strict run
+MODES = {"default": RunMode.DEFAULT, "census": RunMode.CENSUS}
+
+
 def record_of(label: str = "strict-1") -> RunRecord:
     """A run that ended well."""
     return RunRecord(
         label=label,
-        mode=RunMode.DEFAULT if label.startswith("default") else RunMode.STRICT,
+        mode=MODES.get(label.partition("-")[0], RunMode.STRICT),
         commit=Commit.BASE if label.startswith("base") else Commit.HEAD,
         argv=("python", "train.py"),
         exit_code=0,
         timed_out=False,
         wall_seconds=1.5,
         output_bytes=10,
-        isolation="none",
+        isolation=RunIsolation(mode=IsolationMode.NONE),
     )
 
 

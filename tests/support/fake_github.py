@@ -31,6 +31,7 @@ TOKEN: Final = "ghs_a-token-of-the-test"
 BOT: Final = "github-actions[bot]"
 MAX_BODY_CHARACTERS: Final = 65_536
 LIST_PATH = re.compile(r"/repos/(?P<repository>[^/]+/[^/]+)/issues/(?P<number>\d+)/comments")
+REPOSITORY_PATH = re.compile(r"/repos/[^/]+/[^/]+")
 PULLS_PATH = re.compile(r"/repos/[^/]+/[^/]+/pulls")
 STATUS_PATH = re.compile(r"/repos/[^/]+/[^/]+/statuses/(?P<commit>[0-9a-f]{40})")
 DRIP_SECONDS: Final = 0.02
@@ -192,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
         places = {"path": self.path, "url": f"http://{self.headers['Host']}{self.path}"}
         headers = {name: value.format(**places) for name, value in script.headers}
         if script.dripping:
-            self._drip()
+            self._drip(script.status)
             return
         if script.broken_off:
             headers["Content-Length"] = "1000"
@@ -202,9 +203,9 @@ class _Handler(BaseHTTPRequestHandler):
             content *= script.repeated
         self._answer(script.status, content, headers)
 
-    def _drip(self) -> None:
+    def _drip(self, status: int) -> None:
         """Ten thousand bytes, one after the other, unless the client leaves."""
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Length", "10000")
         self.end_headers()
         self.close_connection = True
@@ -221,6 +222,8 @@ class _Handler(BaseHTTPRequestHandler):
         many = LIST_PATH.fullmatch(parts.path)
         if method == "GET" and many:
             return self._page(many, parts.query)
+        if REPOSITORY_PATH.fullmatch(parts.path):
+            return 200, {}, {}
         if PULLS_PATH.fullmatch(parts.path):
             return 200, self.state.pulls, {}
         if method == "GET" and parts.path == "/user":
@@ -234,7 +237,9 @@ class _Handler(BaseHTTPRequestHandler):
         if method == "POST" and status:
             self.state.statuses.setdefault(status["commit"], []).append(body)
             return 201, body, {}
-        text = body.get("body", "")
+        if "body" not in body:
+            return 422, {"message": 'Invalid request. "body" wasn\'t supplied.'}, {}
+        text = body["body"]
         if len(text) > MAX_BODY_CHARACTERS:
             return 422, {"message": "Validation Failed: body is too long"}, {}
         if method == "POST" and many:

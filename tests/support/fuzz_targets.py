@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gate.adapters.files.files import LocalFiles
 from gate.baseline.record import read_baseline
 from gate.checkpoint.digest import digest_state
-from gate.checkpoint.formats import open_state
-from gate.checkpoint.hostile_file import HostileFile, open_hostile
-from gate.checkpoint.pickle_nodes import StorageNode, TensorNode
-from gate.checkpoint.pickle_reader import read_pickle
+from gate.checkpoint.formats.formats import open_state
+from gate.checkpoint.formats.safetensors_reader import read_safetensors
+from gate.checkpoint.formats.torch_archive import read_torch_archive
+from gate.checkpoint.formats.zip_reader import read_zip_records
+from gate.checkpoint.pickle.nodes import StorageNode, TensorNode
+from gate.checkpoint.pickle.reader import read_pickle
 from gate.checkpoint.plain_values import value_leaf
-from gate.checkpoint.safetensors_reader import read_safetensors
+from gate.checkpoint.sources.hostile_file import HostileFile, open_hostile
 from gate.checkpoint.state_tree import leaves
-from gate.checkpoint.torch_archive import read_torch_archive
-from gate.checkpoint.zip_reader import read_zip_records
 from gate.codec.strict_json import parse_json
-from gate.edges.files import LocalFiles
 from gate.settings.changes import baseline_changes, key_changes, settings_changes
 from gate.settings.load import MINIMAL_FILE, parse_settings
 

@@ -1,4 +1,4 @@
-"""A project and the real edges to gate it with."""
+"""A project and the real adapters to gate it with."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 
 from git_workshop import Repository
 
+from gate.adapters.console import QuietProgress
+from gate.adapters.files.files import LocalFiles
+from gate.adapters.process.interrupts import Interrupts
 from gate.codec.documents import write_document
-from gate.edges.console import QuietProgress
-from gate.edges.files import LocalFiles
-from gate.edges.interrupts import Interrupts
-from gate.entry import LocalCall, build_edges, local_request
-from gate.pipeline import Gated, gate, record_baseline
+from gate.pipelines.entry import LocalCall, build_adapters, local_request
+from gate.pipelines.gate import Gated, gate, record_baseline
+from gate.pipelines.runs import Adapters
 from gate.records.request import GateRequest
-from gate.session import Edges
 
 FILES = LocalFiles()
 
 
 class Bench:
-    """A project and the real edges to gate it with."""
+    """A project and the real adapters to gate it with."""
 
     def __init__(self, project: Repository, out: Path, *, config: str = "") -> None:
         self.project = project
@@ -34,17 +34,17 @@ class Bench:
             FILES,
         )
 
-    def edges(self) -> Edges:
-        return build_edges(
+    def adapters(self) -> Adapters:
+        return build_adapters(
             FILES, self.project.path, QuietProgress(), Interrupts(), dict(os.environ)
         )
 
     def gate(self, **options: object) -> Gated:
-        return gate(self.request(**options), self.edges())
+        return gate(self.request(**options), self.adapters())
 
     def record(self) -> str:
         """Record the baseline and commit it."""
-        baseline = record_baseline(self.request(), self.edges(), "first")
+        baseline = record_baseline(self.request(), self.adapters(), "first")
         path = self.project.path / Path(self.config).parent / ".repro-gate/baseline.json"
         FILES.write_bytes(path, write_document(baseline))
         return self.project.commit()

@@ -6,37 +6,37 @@ from dataclasses import dataclass, field
 
 from fake_github import FakeGitHub
 
-from gate.edges.github import GitHubComments
-from gate.edges.github_waiting import Patience
+from gate.adapters.github.client import GitHubComments
+from gate.adapters.github.retry import RetryPolicy
 
-AT_ONCE = Patience(
+AT_ONCE = RetryPolicy(
     timeout_seconds=5.0, backoff_seconds=0.0, pause_seconds=0.0, sleep=lambda _seconds: None
 )
 
 
 @dataclass
-class Naps:
-    """A clock that sleeping alone moves, from second 1000 on; `taken` keeps each sleep."""
+class SleepClock:
+    """A clock that sleeping alone moves, from second 1000 on; `slept` keeps each sleep."""
 
-    taken: list[float] = field(default_factory=list)
+    slept: list[float] = field(default_factory=list)
     time: float = 1000.0
 
     def sleep(self, seconds: float) -> None:
-        self.taken.append(seconds)
+        self.slept.append(seconds)
         self.time += seconds
 
     def now(self) -> float:
         return self.time
 
-    def patience(self) -> Patience:
-        return Patience(sleep=self.sleep, monotonic=self.now, now=self.now)
+    def policy(self) -> RetryPolicy:
+        return RetryPolicy(sleep=self.sleep, monotonic=self.now, now=self.now)
 
 
-def connect(github: FakeGitHub, patience: Patience = AT_ONCE) -> GitHubComments:
+def connect(github: FakeGitHub, policy: RetryPolicy = AT_ONCE) -> GitHubComments:
     return GitHubComments(
         api_url=github.api_url,
         repository="org/repo",
         number=7,
         token=github.token,
-        patience=patience,
+        policy=policy,
     )

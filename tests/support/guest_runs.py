@@ -12,7 +12,7 @@ from pathlib import Path
 
 from evidence_cases import record_of, settings_of
 
-from gate.edges.files import LocalFiles
+from gate.adapters.files.files import LocalFiles
 from gate.evidence.collect import collect_run
 from gate.records.evidence import RunEvidence
 from gate.records.runs import RunMode

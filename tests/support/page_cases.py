@@ -20,7 +20,7 @@ from gate.records.evidence import (
 )
 from gate.records.state_distance import StateDistance, TensorDistance
 from gate.records.tampering import Tampering, TamperKind
-from gate.report.page_sources import PageSources
+from gate.report.page.page_sources import PageSources
 
 METRIC = "loss"
 MEBIBYTE = 2**20

@@ -47,7 +47,9 @@ lines = [
     for step, loss in enumerate(losses, start=1)
 ]
 write("steps", ".jsonl", b"".join(json.dumps(line).encode() + b"\\n" for line in lines))
-weights = hashlib.sha256(repr(losses).encode() + play.get("weights", "").encode()).digest()
+drawn = hashlib.sha256(repr(losses).encode() + play.get("weights", "").encode()).digest()
+# numbers below one: the digest's bytes themselves can read as NaN, which no training may end in
+weights = struct.pack("<8f", *(part / 2**32 for part in struct.unpack("<8I", drawn)))
 entry = {"dtype": "F32", "shape": [8], "data_offsets": [0, 32]}
 header = json.dumps({play.get("tensor", "model/0/weight"): entry}).encode()
 write("state", ".safetensors", len(header).to_bytes(8, "little") + header + weights)

@@ -1,4 +1,4 @@
-"""Real trainings: files in, one run by the real launcher and edges, evidence or an error out."""
+"""Real trainings: files in, one run by the real launcher and adapters, evidence or an error out."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.edges.console import QuietProgress
-from gate.edges.files import LocalFiles
-from gate.edges.processes import LocalProcesses
+from gate.adapters.console import QuietProgress
+from gate.adapters.files.files import LocalFiles
+from gate.adapters.process.processes import LocalProcesses
 from gate.evidence.collect import collect_run
 from gate.execution.child_environment import path_with_interpreter
 from gate.execution.launch import Launcher, run_folders

@@ -17,7 +17,8 @@ from gate.records.comparison import (
 )
 from gate.records.evidence import Environment
 from gate.records.report import ReportLinks
-from gate.records.runs import Commit, RunMode, RunRecord
+from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
+from gate.records.settings import IsolationMode
 from gate.records.verdict import (
     BaselineFacts,
     CanaryProbe,
@@ -182,7 +183,7 @@ def run(label: str, mode: RunMode, exit_code: int = 0, *, timed_out: bool = Fals
         timed_out=timed_out,
         wall_seconds=7.31,
         output_bytes=1834,
-        isolation="uid",
+        isolation=RunIsolation(mode=IsolationMode.UID),
     )
 
 

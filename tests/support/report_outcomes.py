@@ -16,7 +16,7 @@ from report_cases import BASE, COMMIT, CPU_PARTS, SERIES, TENSOR_NAMES, digest, 
 
 from gate.baseline.record import with_entry
 from gate.errors import RunError
-from gate.pipeline import Baselines, judge
+from gate.pipelines.gate import Baselines, judge
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.deciders import DeciderChange
 from gate.records.evidence import (
@@ -33,7 +33,7 @@ from gate.records.evidence import (
     TensorDigest,
 )
 from gate.records.request import GateRequest
-from gate.records.runs import Commit, Isolation
+from gate.records.runs import Commit, Isolation, RunIsolation
 from gate.records.settings import GateSettings, IsolationMode
 from gate.records.tampering import Tampering, TamperKind
 from gate.records.verdict import Verdict
@@ -45,6 +45,7 @@ RECORDED_AT, JUDGED_AT = "2026-08-01T09:30:00+00:00", "2026-08-22T12:00:00+00:00
 CHAIN = ("batch", "gradients", "parameters", "optimizer")
 OLD_PARTS = {**CPU_PARTS, "driver": "550.54"}
 MOVED_PARTS = {**CPU_PARTS, "torch": "2.12.1", "packages": digest("old")}
+APART = RunIsolation(mode=IsolationMode.UID)
 ISOLATED = Isolation(mode=IsolationMode.UID, credentials=None, reason="a golden")
 
 
@@ -74,7 +75,7 @@ def ran(  # noqa: PLR0913 - each is another way in which a run can be another on
     names = TENSOR_NAMES if leaves is None else leaves
     moved = since is not None
     return RunEvidence(
-        run=record_of(label).model_copy(update={"commit": commit, "isolation": "uid"}),
+        run=record_of(label).model_copy(update={"commit": commit, "isolation": APART}),
         metrics=(
             _series("guest.loss", MetricSource.GUEST, steps, _parted(since, first != "loss"), by),
             _series("file.accuracy", MetricSource.FILE, steps, _parted(since, late=True), by),

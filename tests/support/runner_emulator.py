@@ -28,7 +28,8 @@ ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8")
 RUNNER_ACCOUNT = 1001
 INTERRUPT_SECONDS = 7.5
 TERMINATE_SECONDS = 2.5
-STEP_SECONDS = 300
+# a guard against a step that hangs; compilers take minutes on a busy machine
+STEP_SECONDS = 800
 FILES = {
     "GITHUB_OUTPUT": "set_output",
     "GITHUB_ENV": "set_env",

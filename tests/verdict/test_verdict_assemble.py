@@ -178,6 +178,13 @@ def test_what_a_pull_request_changes_in_the_rules_is_shown() -> None:
     assert "settings-from-head" not in _messages(trusted)
 
 
+def test_a_baseline_is_stale_when_it_is_older_than_the_settings_say() -> None:
+    for days, stale in ((122, True), (123, False), (124, False)):  # the entry is 123 days old
+        settings = settings_of(baseline={"stale_after_days": days})
+        told = assemble(_assessment(), replace(REQUEST, settings=settings))
+        assert ("baseline-stale" in _messages(told)) is stale
+
+
 def test_without_a_baseline_entry_no_age_is_claimed() -> None:
     bare = _assessment()
     facts = replace(bare.facts, baseline=None)

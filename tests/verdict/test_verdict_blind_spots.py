@@ -1,13 +1,19 @@
 from __future__ import annotations
 
 import pytest
-from evidence_cases import evidence_of, series_of
+from evidence_cases import evidence_of, series_of, settings_of
 
 from gate.comparison.tolerances import tolerance_uses
-from gate.records.evidence import RunEvidence, UnusedSetting
+from gate.records.evidence import NotFiniteTensor, RunEvidence, UnusedSetting
 from gate.records.settings import NotFiniteAllowed, Tolerance
 from gate.records.verdict import Finding, Severity
-from gate.verdict.blind_spots import rare_faults, tolerances, unused_settings
+from gate.verdict.blind_spots import (
+    admitted_by_settings,
+    left_out,
+    rare_faults,
+    tolerances,
+    unused_settings,
+)
 
 RUN = evidence_of()
 TWO = RUN.model_copy(
@@ -60,6 +66,32 @@ def test_a_permission_that_nothing_needs_is_told() -> None:
     allowed = NotFiniteAllowed(pattern="state/mask", reason="was there once")
     (found,) = unused_settings(RUN, (allowed,))
     assert found.message.startswith("compare.allow_not_finite is state/mask")
+
+
+def test_what_the_settings_take_out_is_told_with_its_reason() -> None:
+    rules = ({"pattern": "/log/**", "reason": "a log"}, {"pattern": "/gone", "reason": "x"})
+    train = {"command": ("python", "t.py"), "max_steps": 3, "checkpoint_exclude": rules}
+    mask = {"pattern": "state/mask", "reason": "a mask"}
+    settings = settings_of(train=train, compare={"allow_not_finite": (mask,)})
+    unused = UnusedSetting(key="train.checkpoint_exclude", value="/gone")
+    run = RUN.model_copy(update={"unused_settings": (unused,)})
+    excluded = "train.checkpoint_exclude leaves /log/** out of the comparison: a log"
+    assert [one.message for one in admitted_by_settings(run, settings)] == [excluded]
+    infinite = NotFiniteTensor(name="state/mask", nan=0, infinite=3)
+    masked = run.model_copy(update={"not_finite": (infinite,)})
+    assert [one.message for one in admitted_by_settings(masked, settings)] == [
+        excluded,
+        "compare.allow_not_finite lets state/mask hold NaN or infinity: a mask",
+    ]
+
+
+def test_what_could_not_be_compared_is_a_warning_that_names_the_first_of_it() -> None:
+    assert left_out(RUN) == ()
+    told = tuple(f"parameter {number} is left out of the digest: why" for number in range(7))
+    (found,) = left_out(RUN.model_copy(update={"left_out": told}))
+    assert (found.code, found.severity) == ("left-out", Severity.WARNING)
+    assert found.message.startswith("not everything could be compared: parameter 0 is left out")
+    assert found.message.endswith("parameter 4 is left out of the digest: why; and 2 more")
 
 
 def test_what_equal_runs_leave_open_is_said_in_figures() -> None:

@@ -116,6 +116,13 @@ def test_inside_tolerance_passes_even_with_other_weights() -> None:
     assert _row(decide(_facts(TOLERANT, baseline=NEAR))) == (Outcome.WITHIN_TOLERANCE, True)
 
 
+def test_the_settings_may_want_equal_tensors_where_metrics_may_move() -> None:
+    rule = {"metric": "*", "absolute": 0.5}
+    exact = settings_of(compare={"tolerances": (rule,), "tensors_within_tolerance": False})
+    assert _row(decide(_facts(exact, baseline=NEAR))) == (Outcome.CODE_DRIFT, False)
+    assert decide(_facts(TOLERANT, baseline=NEAR)).outcome is Outcome.WITHIN_TOLERANCE
+
+
 def test_without_any_tolerance_weights_must_be_equal() -> None:
     decision = decide(_facts(baseline=evidence_of(weights=b"WEIGHTS")))
     assert _row(decision) == (Outcome.CODE_DRIFT, False)
@@ -139,6 +146,15 @@ def test_the_policy_may_want_equal_bits() -> None:
 def test_a_comparable_environment_passes_within_tolerance() -> None:
     decision = decide(_facts(TOLERANT, baseline=_moved(NEAR, OTHER_CPU)))
     assert _row(decision) == (Outcome.WITHIN_TOLERANCE, True)
+
+
+def test_the_settings_say_which_parts_of_the_environment_may_move() -> None:
+    rule = {"metric": "*", "absolute": 0.5}
+    for parts, decides in ((("cpu",), True), ((), False), (("driver", "python"), False)):
+        settings = settings_of(compare={"tolerances": (rule,), "comparable_environment": parts})
+        decision = decide(_facts(settings, baseline=_moved(NEAR, OTHER_CPU)))
+        assert (decision.outcome is Outcome.WITHIN_TOLERANCE) is decides
+        assert decision.passes is decides
 
 
 @pytest.mark.parametrize("parts", [OTHER_CPU, OTHER_TORCH])

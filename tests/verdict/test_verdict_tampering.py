@@ -1,11 +1,13 @@
 from __future__ import annotations
 
-from evidence_cases import evidence_of
+import pytest
+from evidence_cases import PARTS, evidence_of
 
+from gate.records import knobs
 from gate.records.evidence import RunEvidence
 from gate.records.tampering import SeedScope, Tampering, TamperKind
 from gate.records.verdict import Finding, Severity
-from gate.verdict.tampering import tampering
+from gate.verdict.tampering import suspected_settings, tampering
 
 
 def deed(line: int = 12, **changes: object) -> Tampering:
@@ -138,3 +140,43 @@ def test_no_remedy_asks_to_take_an_import_out() -> None:
 def test_seeds_of_workers_are_compared_in_any_order_and_number() -> None:
     workers = [private(text, pid=pid) for pid, text in enumerate("3123")]
     assert tampering((run(*workers), run(*reversed(workers[1:]))), repeats=False) == ()
+
+
+def suspected(*deeds: Tampering, device: str = "GPU, compute capability 9.0") -> list[str]:
+    runs = tuple(
+        evidence_of(parts={**PARTS, "device": device}).model_copy(update={"tampering": each})
+        for each in (deeds, ())
+    )
+    return [each.name for each in suspected_settings(runs)]
+
+
+def turned(knob: knobs.Knob) -> Tampering:
+    kind = TamperKind.ENVIRONMENT if knob.acts is knobs.Acts.ENVIRONMENT else TamperKind.SWITCH
+    return deed(kind=kind, name=knob.name, before=knob.strict, after="other")
+
+
+@pytest.mark.parametrize("knob", knobs.KNOBS, ids=lambda knob: knob.name)
+def test_a_knob_of_strict_mode_is_suspected_where_it_acts(knob: knobs.Knob) -> None:
+    if knob.acts is knobs.Acts.SEED:
+        return  # seeds are told as seeds
+    opens = knob.strict != knobs.KEEP and knob.name != "memory_fill"
+    assert suspected(turned(knob)) == [knob.name] * opens
+    assert suspected(turned(knob), device="cpu") == [knob.name] * (opens and not knob.gpu_alone)
+
+
+def test_the_other_way_round_a_knob_is_no_suspect() -> None:
+    assert suspected(deed(before="on", after="off")) == []
+
+
+def test_what_the_guest_put_back_at_once_is_no_suspect() -> None:
+    hole = deed(name="deterministic_algorithms", before="on", after="off")
+    assert suspected(deed(restored=True)) == []
+    assert suspected(deed(restored=True, file="", line=0)) == ["cudnn_benchmark"]
+    assert suspected(hole.model_copy(update={"restored": True})) == ["deterministic_algorithms"]
+    assert suspected(hole.model_copy(update={"closed": True})) == ["deterministic_algorithms"]
+
+
+def test_threads_are_suspected_and_seeds_are_not() -> None:
+    threads = deed(kind=TamperKind.THREADS, name="threads", before="1", after="2")
+    seed = deed(kind=TamperKind.RESEED, name="torch.manual_seed", scope=SeedScope.GLOBAL)
+    assert suspected(threads, seed, device="cpu") == ["threads"]

@@ -1,0 +1,201 @@
+"""What the parts share: the machine, the sizes, and ways to train under the gate and the guest."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from gate.adapters.console import QuietProgress
+from gate.adapters.files.files import LocalFiles
+from gate.adapters.process.processes import LocalProcesses
+from gate.evidence.collect import collect_run
+from gate.execution.child_environment import path_with_interpreter
+from gate.execution.launch import Launcher, run_folders
+from gate.records.evidence import RunEvidence
+from gate.records.runs import Isolation, PlannedRun, RunMode, Snapshot
+from gate.records.settings import IsolationMode
+from gate.settings.load import parse_settings
+
+PROJECT = Path(__file__).resolve().parents[2]
+TRAINING = Path(__file__).resolve().parent / "training"
+FILES = LocalFiles()
+ALONE = Isolation(mode=IsolationMode.NONE, credentials=None, reason="the trainings are our own")
+TRAINING_SECONDS = 400
+SHOWN = 800
+Sections = Mapping[str, Mapping[str, object]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sizes:
+    """How large things are. Each `gpt` is arguments of `training/gpt.py`."""
+
+    gpt: tuple[str, ...]
+    small_gpt: tuple[str, ...]
+    compiled_gpt: tuple[str, ...]
+    steps: int
+    repeats: int
+    words: int
+    rounds: int
+    compile_modes: tuple[str, ...]
+    examples: tuple[str, ...]
+
+
+GPU_SIZES = Sizes(
+    # GPT-2 small: 124 million parameters
+    gpt=("--layers=12", "--width=768", "--sequence=1024", "--batch=8", "--words=50304"),
+    small_gpt=("--layers=4", "--width=256", "--sequence=256", "--batch=8"),
+    compiled_gpt=("--layers=4", "--width=256", "--sequence=256", "--batch=8"),
+    steps=40,
+    repeats=50,
+    words=1_000_000_000,
+    rounds=3,
+    compile_modes=("default", "max-autotune", "reduce-overhead"),
+    examples=("digits", "chargpt"),
+)
+DRY_SIZES = Sizes(
+    gpt=(),
+    small_gpt=(),
+    # a compiler of C++ takes minutes for a block
+    compiled_gpt=("--layers=0",),
+    steps=16,
+    repeats=2,
+    words=3_000_000,
+    rounds=1,
+    compile_modes=("default",),
+    examples=("digits",),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GateCall:
+    """What `repro-gate` answered; `document` is what it printed, `out` what it wrote."""
+
+    exit_code: int
+    document: str
+    complaint: str
+    out: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """Where the parts work. Without a `gpu` everything runs on the CPU."""
+
+    gpu: bool
+    sizes: Sizes
+    folder: Path
+
+    def train(
+        self,
+        *arguments: str,
+        label: str = "strict-1",
+        mode: RunMode = RunMode.STRICT,
+        observe: bool = True,
+        sections: Sections | None = None,
+    ) -> RunEvidence:
+        """One run of a script of `training/` by the real launcher, guest and readers.
+
+        Raises `RunError` when the training or its guest had a problem.
+        """
+        text = self._settings(arguments, sections)
+        settings = parse_settings(text.encode(), "repro-gate.yml")
+        snapshot = Snapshot(commit="0" * 40, tree=TRAINING, workdir=".", digest="0" * 64)
+        planned = PlannedRun(label=label, mode=mode, observe=observe)
+        launcher = Launcher(
+            files=FILES,
+            processes=LocalProcesses(),
+            progress=QuietProgress(),
+            settings=settings,
+            isolation=ALONE,
+            host={**os.environ, "PATH": path_here()},
+        )
+        # a state of gigabytes is read and goes again
+        with tempfile.TemporaryDirectory(dir=self.folder) as root:
+            folders = run_folders(Path(root))
+            record, ended = launcher.run(planned, snapshot, folders)
+            return collect_run(
+                FILES, record, folders.out, folders.tree, ended.output, settings.train
+            )
+
+    def repository(self, source: Path, settings: str = "") -> Path:
+        """A new clone with a copy of a folder of this project, all of it committed."""
+        clone = self.fresh_folder()
+        shutil.copytree(source, clone / source.name)
+        if settings:
+            (clone / source.name / "repro-gate.yml").write_text(settings, "utf-8")
+        git = ("git", "-C", str(clone), "-c", "user.name=gpu", "-c", "user.email=gpu@invalid")
+        for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "As it is here")):
+            subprocess.run((*git, *words), check=True)
+        return clone
+
+    def gate(self, verb: str, clone: Path, config: str, *options: str) -> GateCall:
+        """`repro-gate VERB` in a clone, as a user calls it."""
+        out = self.fresh_folder()
+        words = ("--config", config, "--out", str(out), "--json")
+        call = (sys.executable, "-m", "gate", verb, *words, *options)
+        ended = subprocess.run(
+            call, cwd=clone, env=here(), capture_output=True, text=True, check=False
+        )
+        return GateCall(
+            exit_code=ended.returncode,
+            document=ended.stdout,
+            complaint=last_line(ended.stderr),
+            out=out,
+        )
+
+    def gate_training(
+        self, *arguments: str, sections: Sections | None = None, verb: str = "gate"
+    ) -> GateCall:
+        """`repro-gate` over one script of `training/`, in a clone of its own."""
+        clone = self.repository(TRAINING, self._settings(arguments, sections))
+        return self.gate(verb, clone, f"{TRAINING.name}/repro-gate.yml")
+
+    def _settings(self, arguments: tuple[str, ...], sections: Sections | None) -> str:
+        """`repro-gate.yml` for a script of `training/`; `sections` go over what is usual here."""
+        asked = {name: dict(section) for name, section in (sections or {}).items()}
+        train = {
+            "command": [sys.executable, *arguments],
+            "max_steps": self.sizes.steps,
+            "timeout_seconds": TRAINING_SECONDS,
+            "device": "cuda" if self.gpu else "cpu",
+            **asked.pop("train", {}),
+        }
+        return yaml.safe_dump({"version": 1, "train": train, **asked})
+
+    def fresh_folder(self) -> Path:
+        """A new folder below the bench's own."""
+        return Path(tempfile.mkdtemp(dir=self.folder))
+
+
+def path_here() -> str:
+    """PATH with this interpreter first, so that `python` is the one that has torch."""
+    return path_with_interpreter(os.environ["PATH"], Path(sys.executable), beside_torch=True)
+
+
+def here() -> dict[str, str]:
+    """The environment of a child: this project first, then what PYTHONPATH held already."""
+    carried = os.environ.get("PYTHONPATH", "").split(":")
+    found = dict.fromkeys((str(PROJECT), str(PROJECT / "benchmarks"), *filter(None, carried)))
+    return {**os.environ, "PATH": path_here(), "PYTHONPATH": ":".join(found)}
+
+
+def last_line(text: str) -> str:
+    """The last line that says something, for a person."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""
+
+
+def output_of(*command: str) -> str:
+    """What a command prints, in one line, or why it printed nothing."""
+    if shutil.which(command[0]) is None:
+        return "not here"
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    lines = map(str.strip, (ended.stdout or ended.stderr).splitlines())
+    return "; ".join(filter(None, lines))[:SHOWN]

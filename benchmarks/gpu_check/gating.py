@@ -1,0 +1,161 @@
+"""Parts that call the gate as a user does: examples, workers, ranks, price; and observing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from gate.records.evidence import RunEvidence
+from gate.records.measurement import CostDocument, Price
+from gate.records.verdict import Outcome, Verdict
+from gpu_check.bench import PROJECT, Bench, GateCall, Sections, output_of
+from gpu_check.rows import Row, held, left_out, told
+from gpu_check.trained import gated, isolation_of, median_step, refuse_cpu, verdict_row
+
+MILLI = 1000
+AGREEING = 0.02
+# a baseline of another machine: the base commit, run here, decides
+OF_THIS_MACHINE = (Outcome.REPRODUCED, Outcome.WITHIN_TOLERANCE)
+
+
+def examples(bench: Bench) -> Iterator[Row]:
+    """The committed examples; the commit itself, run again, is their base."""
+    for name in bench.sizes.examples:
+        clone = bench.repository(PROJECT / "examples")
+        call = bench.gate("gate", clone, f"examples/{name}/repro-gate.yml", "--base", "HEAD")
+        yield verdict_row(name, call, OF_THIS_MACHINE)
+        yield from _details(name, bench, call)
+
+
+def _details(name: str, bench: Bench, call: GateCall) -> Iterator[Row]:
+    """What the first strict run left, and what determinism cost."""
+    path = call.out / "evidence" / "strict-1" / "evidence.json"
+    if not path.is_file():
+        return
+    run = RunEvidence.model_validate_json(path.read_bytes())
+    device = run.environment.parts.get("device", "unknown")
+    yield held(f"{name}: device", device, holds=(device != "cpu") == bench.gpu)
+    problems = [text for process in run.processes for text in process.problems]
+    yield held(f"{name}: problems", "; ".join(problems) or "none", holds=not problems)
+    if run.recorder is not None:
+        strides = ", ".join(f"{key} {value}" for key, value in run.recorder.strides.items())
+        seen = (
+            f"strides {strides}; observing {float(run.recorder.observe_seconds):.3f} s beside "
+            f"{float(run.recorder.step_seconds):.3f} s of steps"
+        )
+        yield told(f"{name}: observing", seen)
+    yield told(f"{name}: step", _observed_or_not(run))
+    yield told(f"{name}: digest", run.checkpoint.root)
+    cost = Verdict.model_validate_json(call.document).cost if call.document else None
+    if cost is not None:
+        yield told(f"{name}: cost", f"{cost.state}: {cost.reason or cost.time_ratio}")
+
+
+def _observed_or_not(run: RunEvidence) -> str:
+    """Median seconds of the steps whose parameters were observed, and of the others."""
+    seen = {step.step for step in run.steps if step.parameters}
+    words = []
+    for word, wanted in (("observed", True), ("unobserved", False)):
+        times = sorted(
+            float(timing.seconds) for timing in run.timings if (timing.step in seen) is wanted
+        )
+        middle = f"{times[len(times) // 2] * MILLI:.2f} ms" if times else "none"
+        words.append(f"{len(times)} {word}: {middle}")
+    return ", ".join(words)
+
+
+def observing(bench: Bench) -> Iterator[Row]:
+    """Seconds of a step must not depend on how much is observed."""
+    arguments = ("gpt.py", *bench.sizes.gpt)
+    arms: dict[str, tuple[Sections, bool]] = {
+        "everything observed": ({"record": {"overhead_budget": 100}}, True),
+        "within 2 %": ({"record": {"overhead_budget": 0.02, "free_seconds": 0}}, True),
+        "nothing observed": ({}, False),
+    }
+    medians = {}
+    for name, (sections, observe) in arms.items():
+        run = bench.train(*arguments, sections=sections, observe=observe)
+        refuse_cpu(bench, run)
+        medians[name] = median_step(run)
+        memory = f", {run.device_memory_bytes / 2**20:,.0f} MiB of the device"
+        yield told(name, f"median step {medians[name] * MILLI:.2f} ms{memory * bench.gpu}")
+    bare = medians["nothing observed"]
+    apart = max(abs(median / bare - 1) for median in medians.values())
+    seen = f"{apart:.1%} apart"
+    # a CPU that others use too says nothing about time
+    yield held("they agree", seen, holds=apart <= AGREEING) if bench.gpu else told("apart", seen)
+
+
+def workers(bench: Bench) -> Iterator[Row]:
+    """Data workers that seed, after the model went to the device; all are gone afterwards."""
+    yield gated("two workers that seed", bench, ("workers.py",))
+    left = _processes_that_name(bench.folder)
+    yield held("processes left", "; ".join(left) or "none", holds=not left)
+    if bench.gpu:
+        query = ("nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader")
+        using = output_of(*query)
+        yield held("processes on the GPU", using or "none", holds=not using)
+
+
+def _processes_that_name(folder: Path) -> list[str]:
+    """Command lines of processes that still name a folder, this one's parents left out."""
+    own = str(folder).encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes()
+        except OSError:
+            continue  # it has just ended
+        if own in words and b"gpu_check" not in words:
+            found.append(words.replace(b"\0", b" ").decode("utf-8", "replace")[:100])
+    return found
+
+
+def ranks(bench: Bench) -> Iterator[Row]:
+    """One rank by NCCL where there is a GPU, and two by gloo on one device."""
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+    calls = [("two ranks by gloo", "2", "gloo")]
+    if bench.gpu:
+        calls.insert(0, ("one rank by NCCL", "1", "nccl"))
+    else:
+        yield left_out("one rank by NCCL", "needs a GPU")
+    for what, count, backend in calls:
+        command = [*torchrun, f"--nproc-per-node={count}", "ranks.py", backend]
+        open_loopback: Sections = {"train": {"command": command}, "isolation": {"network": True}}
+        call = bench.gate_training(sections=open_loopback)
+        yield verdict_row(what, call)
+        if isolation_of(call).startswith("uid"):
+            # whoever forgets the network has to be told of it
+            closed = bench.gate_training(sections={"train": {"command": command}})
+            seen = closed.document + closed.complaint
+            hinted = "isolation.network" in seen
+            yield held(f"{what}, no network", "isolation.network is named", holds=hinted)
+
+
+def price(bench: Bench) -> Iterator[Row]:
+    """`repro-gate cost` on the character model, or on a small one where there is no GPU."""
+    if bench.gpu:
+        clone = bench.repository(PROJECT / "examples")
+        call = bench.gate("cost", clone, "examples/chargpt/repro-gate.yml")
+    else:
+        sections = {"cost": {"rounds": bench.sizes.rounds, "warmup_steps": 2, "min_steps": 4}}
+        call = bench.gate_training("gpt.py", sections=sections, verb="cost")
+    if not call.document.startswith("{"):
+        yield held("cost", f"exit code {call.exit_code}: {call.complaint}", holds=False)
+        return
+    document = CostDocument.model_validate_json(call.document)
+    yield told("rounds", f"{document.rounds}, {document.steps_used} steps used")
+    for one in (document.control, *document.prices):
+        yield told(f"{one.arm} over {one.over}", _price(one))
+    for arm in document.arms:
+        seconds = "unknown" if arm.step_seconds is None else f"{arm.step_seconds * MILLI:.3f} ms"
+        results = f"{arm.distinct_results} distinct result(s) of {arm.runs} run(s)"
+        repeats = arm.distinct_results == 1 or not arm.name.startswith("strict")
+        yield held(arm.name, f"median step {seconds}; {results}", holds=repeats)
+
+
+def _price(one: Price) -> str:
+    if one.ratio is None or one.low is None or one.high is None:
+        return f"{one.state}: {one.reason}"
+    return f"{one.state}: {one.ratio:.4f} [{one.low:.4f}, {one.high:.4f}] {one.reason}"

@@ -1,0 +1,112 @@
+"""Trainings told as rows: one gate call, or strict runs held against each other."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+
+from gate.comparison.compare import compare_results
+from gate.errors import GateError
+from gate.records.comparison import Comparison
+from gate.records.evidence import RunEvidence
+from gate.records.settings import ComparisonSettings
+from gate.records.verdict import Answer as Equality
+from gate.records.verdict import Outcome, Verdict
+from gpu_check.bench import Bench, GateCall, Sections
+from gpu_check.rows import Answer, Row, held
+
+# how the operators are named that torch refuses under deterministic algorithms
+REFUSED = re.compile(r"(\S+) does not have a deterministic implementation")
+REPEATED = (Outcome.REPRODUCED, Outcome.WITHIN_TOLERANCE, Outcome.NO_BASELINE)
+WARM_UP = 5
+
+
+def gated(
+    what: str, bench: Bench, arguments: Sequence[str], sections: Sections | None = None
+) -> Row:
+    """A script of `training/` under the whole gate: its strict runs have to be equal."""
+    return verdict_row(what, bench.gate_training(*arguments, sections=sections))
+
+
+def verdict_row(what: str, call: GateCall, accepted: Iterable[Outcome] = REPEATED) -> Row:
+    """The verdict of a gate call, or why it gave none."""
+    if not call.document.startswith("{"):
+        return held(what, f"exit code {call.exit_code}: {call.complaint}", holds=False)
+    verdict = Verdict.model_validate_json(call.document)
+    holds = verdict.outcome in tuple(accepted) and verdict.answers.repeat is Equality.EQUAL
+    codes = ", ".join(dict.fromkeys(finding.code for finding in verdict.findings))
+    seen = f"{verdict.outcome}: {verdict.cause}; isolation {verdict.isolation}"
+    return held(what, f"{seen}; findings: {codes or 'none'}", holds=holds)
+
+
+def isolation_of(call: GateCall) -> str:
+    """How the trainings of a gate call were kept apart; empty where it gave no verdict."""
+    if not call.document.startswith("{"):
+        return ""
+    return Verdict.model_validate_json(call.document).isolation
+
+
+def strict_pair(bench: Bench, *arguments: str, sections: Sections | None = None) -> Comparison:
+    """Two strict runs in fresh processes, compared as the gate compares them.
+
+    Raises `GateError` when a run had a problem or trained on another device than asked for.
+    """
+    runs = [
+        bench.train(*arguments, label=label, sections=sections)
+        for label in ("strict-1", "strict-2")
+    ]
+    for run in runs:
+        refuse_cpu(bench, run)
+    return compared(*runs)
+
+
+def compared(first: RunEvidence, second: RunEvidence) -> Comparison:
+    """Two runs as the gate compares them, with no tolerance."""
+    names = (first.run.label, second.run.label)
+    return compare_results(first, second, ComparisonSettings(), names)
+
+
+def pair_row(what: str, bench: Bench, *arguments: str, sections: Sections | None = None) -> Row:
+    """Equal twice, or an operator that torch refuses by name; anything else fails."""
+    try:
+        comparison = strict_pair(bench, *arguments, sections=sections)
+    except GateError as error:
+        found = REFUSED.search("\n".join(error.details))
+        if found:
+            return Row(what=what, answer=Answer.TOLD, told=f"torch refuses {found.group(1)}")
+        return held(what, told_error(error), holds=False)
+    return comparison_row(what, comparison)
+
+
+def comparison_row(what: str, comparison: Comparison) -> Row:
+    """Whether something was compared and all of it is equal."""
+    counts = (
+        f"{comparison.compared_steps} steps, {comparison.compared_points} numbers, "
+        f"{comparison.compared_tensors} tensors"
+    )
+    first = comparison.first
+    if comparison.differs or first is not None:
+        where = "at the end" if first is None else f"{first.name} {first.where}"
+        return held(what, f"differs: {where}; {counts}", holds=False)
+    return held(what, f"equal: {counts}", holds=comparison.something_compared)
+
+
+def told_error(error: GateError) -> str:
+    """An error and the last line of what the training printed."""
+    return "; ".join((error.message, *error.details[-1:]))
+
+
+def refuse_cpu(bench: Bench, run: RunEvidence) -> None:
+    """A GPU that was not used shows nothing about GPUs."""
+    device = run.environment.parts.get("device", "")
+    if bench.gpu and device == "cpu":
+        raise GateError(
+            f"{run.run.label} trained on the CPU",
+            hint="Look at the part facts: torch, device files.",
+        )
+
+
+def median_step(run: RunEvidence) -> float:
+    """Seconds of a steady step, as the guest timed them."""
+    return statistics.median(float(timing.seconds) for timing in run.timings[WARM_UP:])

@@ -1,0 +1,54 @@
+"""The verdict beside the commit under test: a commit status, where the step asks for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gate.adapters.github.status import set_commit_status
+from gate.errors import PublishError
+from gate.records.report import CommitStatus, Mode, StatusState
+from gate.report.comment.status import status_context
+from gate.report.escape import safe_url
+from gate.settings.event import ActionContext, ActionInputs
+from gate.settings.load import FILE_NAME
+
+SetStatus = Callable[[ActionContext, str, CommitStatus], None]
+
+
+def tell_status(
+    context: ActionContext,
+    inputs: ActionInputs,
+    told: tuple[StatusState, str],
+    token: str,
+    set_status: SetStatus,
+) -> str:
+    """Set the status on the commit that was checked, and say what came of it.
+
+    On a pull request that is its head. Nothing is said where nothing was asked for; what keeps a
+    status from being set changes no verdict.
+    """
+    fork = context.pull_request is not None and context.pull_request.from_fork
+    if not inputs.status or inputs.mode is Mode.RUN:
+        return ""
+    if fork and inputs.mode is not Mode.JUDGE:
+        return "no status: a fork's code ran in this job, so its token is not used"
+    if not token:
+        return "no status: no token was given"
+    state, description = told
+    status = CommitStatus(
+        commit=context.head_commit,
+        state=state,
+        context=status_context(inputs.config, FILE_NAME),
+        description=description,
+        target_url=safe_url(context.run_url),
+    )
+    try:
+        set_status(context, token, status)
+    except PublishError as error:
+        return f"no status: {error}"
+    return f"status {state.value} set on commit {context.head_commit}"
+
+
+def github_status(context: ActionContext, token: str, status: CommitStatus) -> None:
+    """Set the real status of the event's commit; raises `PublishError`."""
+    set_commit_status(status, api_url=context.api_url, repository=context.repository, token=token)

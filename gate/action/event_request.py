@@ -1,0 +1,88 @@
+"""An event becomes a request: which commit, judged by whose rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from gate.errors import SettingsError
+from gate.pipelines.head_files import HeadFiles
+from gate.pipelines.runs import Adapters
+from gate.ports import Git
+from gate.records.deciders import DeciderChange
+from gate.records.reading import ReadingTask
+from gate.records.request import GateRequest
+from gate.settings.event import ActionContext, ActionInputs
+from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
+
+
+def event_request(context: ActionContext, inputs: ActionInputs, adapters: Adapters) -> GateRequest:
+    """The request of an event; what decides comes from the commit that a change is merged into.
+
+    Only a base without a settings file lets the change bring its own, and says so. What a change
+    brings is parsed by a process of its own.
+    """
+    with HeadFiles(adapters, context.workspace) as head_files:
+        return _request(context, inputs, adapters.git, head_files)
+
+
+def _request(
+    context: ActionContext, inputs: ActionInputs, git: Git, head_files: HeadFiles
+) -> GateRequest:
+    head = git.resolve(context.head_commit)
+    pull_request = context.pull_request
+    trusted_base = pull_request.base_sha if pull_request else context.queue_base
+    base = git.resolve(trusted_base) if trusted_base else None
+    if base is None and inputs.base:
+        base = git.resolve(inputs.base)
+    path = inputs.config or FILE_NAME
+    brought = git.read_file(head, path)
+    trusted = git.read_file(base, path) if base and trusted_base else None
+    text = trusted if trusted is not None else brought
+    if text is None:
+        raise SettingsError(
+            f"{path}: not in commit {head[:12]}", hint=f"Make one; a minimal file:\n{MINIMAL_FILE}"
+        )
+    untrusted = trusted is None and trusted_base is not None
+    settings = head_files.settings(text, path) if untrusted else parse_settings(text, path)
+    project = Path(path).parent.as_posix()
+    request = GateRequest(
+        top=context.workspace,
+        project=project,
+        config_name=Path(path).name,
+        settings=settings,
+        settings_text=text,
+        settings_from="base" if trusted is not None else "head",
+        out=context.workspace / inputs.out,
+        commit=head,
+        base_commit=base,
+        pull_request=trusted_base is not None,
+        from_fork=pull_request is not None and pull_request.from_fork,
+        repository=context.repository,
+        run_url=context.run_url,
+        credentials_left=git.credentials_left(),
+        baseline_reason=inputs.baseline_reason,
+        on_runner=True,
+    )
+    if trusted_base is None or base is None:
+        return request
+    changes = _decider_changes(request, (base, head), git, head_files)
+    return replace(request, decider_changes=changes)
+
+
+def _decider_changes(
+    request: GateRequest, commits: tuple[str, str], git: Git, head_files: HeadFiles
+) -> tuple[DeciderChange, ...]:
+    """What the pull request changes in settings, baseline and trusted keys: shown, not obeyed."""
+    settings = request.settings
+    deciders = (
+        (ReadingTask.SETTINGS_CHANGES, request.config_name),
+        (ReadingTask.BASELINE_CHANGES, settings.baseline.path),
+        (ReadingTask.KEY_CHANGES, settings.signing.trusted_keys),
+    )
+    found: list[DeciderChange] = []
+    for task, name in deciders:
+        path = request.repository_path(name)
+        before, after = (git.read_file(commit, path) for commit in commits)
+        found += head_files.changes(task, path, before, after)
+    return tuple(found)

@@ -1,0 +1,331 @@
+"""The GitHub Action: the runner's variables in, comment, summary, outputs and an exit code out."""
+
+from __future__ import annotations
+
+import secrets as randomness
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gate.action.commit_status import SetStatus, tell_status
+from gate.action.event_request import event_request
+from gate.adapters.engine.own_container import this_process
+from gate.adapters.github.client import GitHubComments
+from gate.adapters.github.pulls import find_pull_request
+from gate.adapters.job_log import quoted
+from gate.adapters.secrets import InputSecrets
+from gate.codec.untrusted_text import safe_block
+from gate.errors import ExitCode, GateError, InternalError, PublishError, SettingsError
+from gate.pipelines.entry import Outcome, judging, run_and_deliver, run_only
+from gate.pipelines.gate import gate
+from gate.pipelines.runs import Adapters
+from gate.ports import Clock, Comments, Files
+from gate.records.baseline import PROPOSED_BASELINE
+from gate.records.report import (
+    Mode,
+    Publication,
+    PullRequest,
+    ReportLinks,
+    RunOrigin,
+    StatusState,
+)
+from gate.records.request import GateRequest
+from gate.records.runs import Isolation
+from gate.records.settings import GateSettings, IsolationMode
+from gate.report.comment.commands import annotation_commands, fault_annotation
+from gate.report.comment.comment import comment_text
+from gate.report.comment.outputs import (
+    StepOutputs,
+    fault_outputs,
+    output_file_text,
+    run_outputs,
+    verdict_outputs,
+)
+from gate.report.comment.status import fault_status, verdict_status
+from gate.report.comment.sticky import publish
+from gate.report.comment.summary import summary_text
+from gate.settings.event import ActionContext, ActionInputs, read_context, read_inputs
+from gate.settings.step_state import CONTAINER_ID, StepState, state_file_text
+from gate.verdict.assemble import fault_verdict
+
+MAX_EVENT_BYTES = 32 * 1024 * 1024
+Say = Callable[[str], None]
+FindPullRequest = Callable[[ActionContext, RunOrigin, str], PullRequest]
+OpenComments = Callable[[ActionContext, str], AbstractContextManager[Comments]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Runner:
+    """What the action is given: the runner's variables, and the makers of its adapters."""
+
+    variables: Mapping[str, str]
+    files: Files
+    adapters: Callable[[Path], Adapters]
+    comments: OpenComments
+    say: Say
+    find: FindPullRequest
+    status: SetStatus
+    clock: Clock
+
+
+@dataclass(kw_only=True, slots=True)
+class Known:
+    """What is known of a call when something is raised; filled in as the call goes on."""
+
+    context: ActionContext | None = None
+    inputs: ActionInputs | None = None
+    gate_id: str = "default"
+
+
+def run_action(runner: Runner) -> ExitCode:
+    """Gate the commit of the event and tell the result everywhere that the runner offers.
+
+    The exit code is the verdict's alone: a comment that cannot be posted changes nothing. Nothing
+    that is raised leaves here: each way out has words, outputs, a status and a comment, since an
+    older green must not stay beside a commit that could not be checked again.
+    """
+    known = Known()
+    try:
+        known.context, known.inputs = _read(runner)
+        return _act(runner, known.context, known.inputs, known)
+    except GateError as fault:
+        return _tell_fault(runner, known, fault)
+    except Exception as raised:  # noqa: BLE001 - the last handler: a traceback may quote a pull request
+        if runner.variables.get("RUNNER_DEBUG") == "1":
+            runner.say(quoted("".join(traceback.format_exception(raised))))
+        return _tell_fault(runner, known, InternalError(raised))
+
+
+def _tell_fault(runner: Runner, known: Known, fault: GateError) -> ExitCode:
+    """Say it, then write it everywhere that is known; one that fails keeps no other from it."""
+    runner.say(fault_annotation(fault))
+    runner.say(quoted(str(fault)))
+    context, inputs = known.context, known.inputs
+    if context is None:
+        return fault.exit_code
+    told: list[Callable[[], None]] = [
+        lambda: _append_outputs(runner, context, fault_outputs(fault.exit_code)),
+        lambda: _tell_status(runner, context, fault_status(fault)),
+    ]
+    if inputs is not None:
+        told.append(lambda: _comment_fault(runner, context, inputs, known.gate_id, fault))
+    for tell in told:
+        try:
+            tell()
+        except Exception as second:  # noqa: BLE001 - as above
+            runner.say(quoted(f"this could not be told everywhere: {InternalError(second)}"))
+    return fault.exit_code
+
+
+def _comment_fault(
+    runner: Runner, context: ActionContext, inputs: ActionInputs, gate_id: str, fault: GateError
+) -> None:
+    verdict = fault_verdict(context.head_commit, runner.clock.now().isoformat(), fault)
+    links = ReportLinks(run_url=context.run_url)
+    comment = comment_text(verdict, links, gate_id=gate_id)
+    publication = _publish(runner, context, inputs, comment, InputSecrets(runner.variables))
+    if publication.reason_not_posted:
+        runner.say(safe_block(f"no comment: {publication.reason_not_posted}"))
+    if context.summary_path is not None:
+        _append(runner, context.summary_path, summary_text(verdict, links, gate_id=gate_id))
+
+
+def _read(runner: Runner) -> tuple[ActionContext, ActionInputs]:
+    path = runner.variables.get("GITHUB_EVENT_PATH", "")
+    event = runner.files.read_bytes(Path(path), max_bytes=MAX_EVENT_BYTES) if path else b"{}"
+    inputs = read_inputs(runner.variables)
+    context = read_context(runner.variables, event, inputs.mode)
+    if context.origin is None:
+        return context, inputs
+    # only the job that judges gets here, and that one trains nothing
+    token = InputSecrets(runner.variables).token()
+    found = runner.find(context, context.origin, token)
+    return replace(context, pull_request=found), inputs
+
+
+def _act(runner: Runner, context: ActionContext, inputs: ActionInputs, known: Known) -> ExitCode:
+    adapters = runner.adapters(context.workspace)
+    told = inputs.mode is Mode.JUDGE
+    if not told:
+        _tell_post_step(runner, adapters)
+    request = replace(event_request(context, inputs, adapters), told_runs=told)
+    adapters = adapters if told else isolated(adapters)
+    known.gate_id = request.settings.report.gate_id
+    # the pull request's commit lies in the workspace: a link there could lead root anywhere
+    for folder in (request.out, context.workspace / inputs.evidence):
+        adapters.files.refuse_links(folder, below=context.workspace)
+    try:
+        if inputs.mode is Mode.RUN:
+            return _run_only(runner, context, request, adapters)
+        return _judge_and_tell(runner, context, inputs, request, adapters)
+    finally:
+        _give_back(context, request, adapters.files)
+
+
+def _run_only(
+    runner: Runner, context: ActionContext, request: GateRequest, adapters: Adapters
+) -> ExitCode:
+    """The first of two jobs: its exit code says whether the training ran, and nothing more."""
+    if InputSecrets(runner.variables).signing_key() is not None:
+        raise SettingsError(
+            "mode run takes no signing key: this job runs the pull request's code",
+            hint="Give the key to the job with mode judge.",
+        )
+    folder = _from_workspace(run_only(request, adapters), context)
+    runner.say(f"evidence: {folder}; a job with mode judge reads it")
+    _append_outputs(runner, context, run_outputs(folder))
+    return ExitCode.PASS
+
+
+def _judge_and_tell(
+    runner: Runner,
+    context: ActionContext,
+    inputs: ActionInputs,
+    request: GateRequest,
+    adapters: Adapters,
+) -> ExitCode:
+    """The whole pipeline, or with mode judge all of it but the training."""
+    secrets = InputSecrets(runner.variables)
+    outcome = run_and_deliver(
+        request,
+        adapters,
+        InputSecrets({}) if request.from_fork else secrets,
+        judging(context.workspace / inputs.evidence) if request.told_runs else gate,
+    )
+    publication = _publish(runner, context, inputs, outcome.reports.comment, secrets)
+    _tell(runner, context, outcome, publication)
+    _tell_status(runner, context, verdict_status(outcome.verdict))
+    return outcome.exit_code
+
+
+def _tell_status(runner: Runner, context: ActionContext, told: tuple[StatusState, str]) -> None:
+    inputs = read_inputs(runner.variables)
+    token = InputSecrets(runner.variables).token()
+    line = tell_status(context, inputs, told, token, runner.status)
+    if line:
+        runner.say(safe_block(line))
+
+
+def _tell_post_step(runner: Runner, adapters: Adapters) -> None:
+    """Before anything is started: should this process be killed, only the post step can end it."""
+    path = runner.variables.get("GITHUB_STATE", "")
+    if path:
+        own = next((name for name in this_process() if CONTAINER_ID.match(name)), "")
+        _append(runner, Path(path), state_file_text(StepState(run=adapters.run, container=own)))
+
+
+def isolated(adapters: Adapters) -> Adapters:
+    """The same adapters, refusing to train under the account that holds the step's secrets."""
+
+    def isolate(settings: GateSettings, folders: tuple[Path, ...]) -> Isolation:
+        found = adapters.isolate(settings, folders)
+        if found.mode is IsolationMode.NONE:
+            raise SettingsError(
+                f"the training would share the action's account: {found.reason}",
+                hint="It could read this step's token and key. Leave isolation.mode at auto and "
+                "let the container run as root.",
+            )
+        return found
+
+    return replace(adapters, isolate=isolate)
+
+
+def _publish(
+    runner: Runner,
+    context: ActionContext,
+    inputs: ActionInputs,
+    comment: str,
+    secrets: InputSecrets,
+) -> Publication:
+    if context.pull_request is None:
+        return Publication(reason_not_posted="this event has no pull request")
+    if not inputs.comment:
+        return Publication(reason_not_posted="input comment is false")
+    if context.pull_request.from_fork and inputs.mode is not Mode.JUDGE:
+        return Publication(
+            reason_not_posted="a fork's code ran in this job, so its token is not used; README, "
+            "Pull requests from forks, has the form with two jobs"
+        )
+    token = secrets.token()
+    if not token:
+        return Publication(reason_not_posted="no token was given")
+    first_line = comment.partition("\n")[0]
+    try:
+        with runner.comments(context, token) as comments:
+            return publish(comments, marker=first_line, body=comment)
+    except PublishError as error:
+        return Publication(reason_not_posted=str(error))
+
+
+def _tell(
+    runner: Runner, context: ActionContext, outcome: Outcome, publication: Publication
+) -> None:
+    """Annotations and the log first, then the runner's files."""
+    for command in annotation_commands(outcome.verdict):
+        runner.say(command)
+    if outcome.fault is not None:
+        runner.say(quoted(str(outcome.fault)))
+    if publication.reason_not_posted:
+        runner.say(safe_block(f"no comment: {publication.reason_not_posted}"))
+    else:
+        runner.say(f"comment {publication.action}: {publication.comment_url}")
+    if outcome.sealing.bundle is None:
+        runner.say(f"not sealed: {outcome.sealing.why_not}")
+    if context.summary_path is not None:
+        _append(runner, context.summary_path, outcome.reports.summary)
+    proposed = outcome.out / PROPOSED_BASELINE
+    outputs = verdict_outputs(
+        outcome.verdict,
+        publication,
+        package_path=_from_workspace(outcome.package, context),
+        bundle_path=_from_workspace(outcome.sealing.bundle, context),
+        report_path=_from_workspace(outcome.out / "report.html", context),
+        proposed_baseline_path=_from_workspace(
+            proposed if runner.files.exists(proposed) else None, context
+        ),
+    )
+    _append_outputs(runner, context, outputs)
+
+
+def _from_workspace(path: Path | None, context: ActionContext) -> str:
+    """Relative to the workspace: the container's own paths mean nothing to later steps."""
+    return "" if path is None else path.relative_to(context.workspace).as_posix()
+
+
+def _append_outputs(runner: Runner, context: ActionContext, outputs: StepOutputs) -> None:
+    if context.output_path is not None:
+        delimiter = f"repro_gate_{randomness.token_hex(16)}"
+        _append(runner, context.output_path, output_file_text(outputs, delimiter))
+
+
+def _append(runner: Runner, path: Path, text: str) -> None:
+    """The runner's files are appended to; what an earlier step wrote stays."""
+    runner.files.append_bytes(path, text.encode("utf-8"))
+
+
+def _give_back(context: ActionContext, request: GateRequest, files: Files) -> None:
+    """What the container's root wrote must belong to the workspace's owner: later steps read it."""
+    first_step = context.workspace / request.out.relative_to(context.workspace).parts[0]
+    if files.exists(first_step):
+        files.give_to(first_step, *files.owner(context.workspace))
+
+
+def github_pull_request(context: ActionContext, origin: RunOrigin, token: str) -> PullRequest:
+    """The pull request that a finished workflow ran on, asked of GitHub."""
+    return find_pull_request(
+        api_url=context.api_url, repository=context.repository, token=token, origin=origin
+    )
+
+
+def github_comments(context: ActionContext, token: str) -> AbstractContextManager[Comments]:
+    """The real comments of the event's pull request; leaving the context ends the connection."""
+    if context.pull_request is None:
+        raise PublishError("this event has no pull request")
+    return GitHubComments(
+        api_url=context.api_url,
+        repository=context.repository,
+        number=context.pull_request.number,
+        token=token,
+    )

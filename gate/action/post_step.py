@@ -1,0 +1,86 @@
+"""The action's post step: what a step that was cut off left behind is ended and removed.
+
+A runner that cancels kills the client of the engine in the end, not the container: that one would
+go on and hold its GPU, and its siblings with it. After a step that ended in order there is nothing
+left to do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate.adapters.engine.docker_api import connect_docker
+from gate.adapters.engine.engine import Engine, engine_address
+from gate.adapters.files.files import LocalFiles
+from gate.codec.untrusted_text import safe_block
+from gate.errors import ExitCode, GateError, RunError
+from gate.ports import Files
+from gate.report.comment.commands import fault_annotation
+from gate.settings.event import read_inputs
+from gate.settings.step_state import StepState, read_state
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PostStep:
+    """What the post step is given: the runner's variables, and the adapters to work through."""
+
+    variables: Mapping[str, str]
+    files: Files
+    engine: Engine
+    say: Callable[[str], None]
+
+
+def main() -> int:
+    """Clean up after the step that this container was started for; the answer is an exit code."""
+    address = engine_address(os.environ)
+    step = PostStep(
+        variables=os.environ,
+        files=LocalFiles(),
+        engine=Engine(connect_docker(address), address),
+        say=lambda line: print(line, flush=True),  # noqa: T201 - the job's log
+    )
+    return int(clean_up(step))
+
+
+def clean_up(step: PostStep) -> ExitCode:
+    """End the step's containers, then remove its copies of the code and give its files back.
+
+    A fault is told and answered by `ERROR`: something may still run on this machine.
+    """
+    try:
+        _end_containers(step, read_state(step.variables))
+        _tidy_workspace(step)
+    except GateError as fault:
+        step.say(fault_annotation(fault))
+        step.say(safe_block(str(fault)))
+        return fault.exit_code
+    return ExitCode.PASS
+
+
+def _end_containers(step: PostStep, state: StepState) -> None:
+    """The step's own container first: while it runs it may still start others."""
+    try:
+        step.engine.answer()
+    except RunError as error:
+        # without an engine to ask, the step had none either
+        step.say(safe_block(f"no containers to look for: {error.message}"))
+        return
+    if state.container and step.engine.remove(state.container):
+        step.say("the gate's own container still ran, and was removed")
+    removed = step.engine.remove_run(state.run) if state.run else 0
+    if removed:
+        step.say(f"{removed} container(s) of the training were left, and removed")
+
+
+def _tidy_workspace(step: PostStep) -> None:
+    """What root wrote there must belong to the workspace's owner, or the next checkout fails."""
+    workspace = Path(step.variables.get("GITHUB_WORKSPACE", ".")).resolve()
+    out = workspace / read_inputs(step.variables).out
+    # a link there is the pull request's, and could lead root anywhere
+    if out.resolve() == out and step.files.exists(out / "work"):
+        step.files.remove_tree(out / "work")
+        step.files.give_to(out, *step.files.owner(workspace))
+        step.say("copies of the code were left in the output folder, and removed")

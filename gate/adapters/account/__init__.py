@@ -1,0 +1,1 @@
+"""An account of the training's own, and what it may reach."""

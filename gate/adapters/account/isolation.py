@@ -1,0 +1,196 @@
+"""Whether the training can run under an account of its own, found out by trying."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gate.adapters.account.account_lock import hold_account, let_go
+from gate.adapters.account.leftovers import FILE_FOLDERS
+from gate.adapters.account.open_places import EVERYWHERE, OpenPlaces, find_open_places
+from gate.adapters.process.process_table import processes
+from gate.codec.untrusted_text import safe_line
+from gate.errors import RunError
+from gate.ports import Processes
+from gate.records.runs import Credentials, Isolation, ProcessRequest, WriteGuard
+from gate.records.settings import IsolationMode, IsolationSettings
+
+# between the ranges that systemd hands out by itself: systemd.io/UIDS-GIDS
+ACCOUNTS = range(61001, 61184)
+PROBE_SECONDS = 20.0
+PROBE_OUTPUT_BYTES = 4096
+PROBE_ANSWER = b"isolated"
+ROOT_HINT = "Run the gate as root with an interpreter and folders that every account may read."
+PROBE = """
+import os, sys
+for folder in sys.argv[3:]:
+    os.listdir(folder)
+try: open(sys.argv[2] + "/word", "w").close()
+except OSError: pass
+uid = int(sys.argv[1].split(",")[0])
+groups = {int(group) for group in sys.argv[1].split(",")[1:]}
+ids = {*os.getresuid(), *os.getresgid()}
+status = open("/proc/self/status").read()
+fenced = "NoNewPrivs:\\t1" in status and "Seccomp:\\t2" in status
+itself = ids == {uid} and {*os.getgroups()} - {uid} == groups
+ids |= {*os.getgroups()}
+print("isolated" if itself and fenced else f"ids are {sorted(ids)}, fenced in: {fenced}")
+"""
+APART = "the training runs under an account of its own"
+NO_NETWORK = "and makes no connection"
+NETWORK_OPEN = "and reaches the network (isolation.network)"
+GUARDED = {
+    WriteGuard.MOUNT_NAMESPACE: "a mount namespace shows it the machine read-only",
+    WriteGuard.LANDLOCK: "Landlock keeps it from writing outside its folders",
+    WriteGuard.NONE: "permissions alone keep it from writing elsewhere, since neither a mount "
+    "namespace (CAP_SYS_ADMIN) nor Landlock can be had",
+}
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - judged, not used
+# Landlock lets a run write in these where that leaves no way to the next one
+TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - judged, not used
+
+
+def choose_isolation(
+    asked: IsolationSettings,
+    processes: Processes,
+    interpreter: str,
+    folders: Sequence[Path],
+    groups: tuple[int, ...] = (),
+) -> Isolation:
+    """The strongest isolation that was asked for and can be had, with the reason.
+
+    `interpreter` is the Python that trains, `folders` is what it must be able to list: both are
+    tried under the other account, which this process then holds, and which is given `groups`, those
+    of GPUs' device files. Raises `RunError` when `uid` was
+    asked for and cannot be had, and when this machine cannot do `isolation.minimum`.
+    """
+    found = _strongest(asked, processes, interpreter, folders, groups)
+    if found.mode.strength < asked.minimum.strength:
+        raise RunError(
+            f"isolation.minimum is {asked.minimum.value}, but {found.reason}",
+            hint=ROOT_HINT,
+        )
+    return found
+
+
+def _strongest(
+    asked: IsolationSettings,
+    processes: Processes,
+    interpreter: str,
+    folders: Sequence[Path],
+    groups: tuple[int, ...],
+) -> Isolation:
+    if asked.mode is IsolationMode.NONE:
+        return _not_isolated("isolation.mode is none")
+    account = unused_account() if os.geteuid() == 0 else None
+    obstacle = _why_no_account(os.geteuid())
+    if account is not None:
+        for guard in WriteGuard:
+            guarded = replace(account, guard=guard, groups=groups)
+            obstacle = _obstacle(guarded, processes, interpreter, folders)
+            if not obstacle:
+                return _isolated(guarded, network=asked.network)
+        let_go(account.uid)
+    if asked.mode is IsolationMode.UID:
+        raise RunError(
+            f"isolation.mode is uid, but {obstacle}",
+            hint=f"{ROOT_HINT} Or set isolation.mode to none.",
+        )
+    return _not_isolated(obstacle)
+
+
+def unused_account(accounts: range = ACCOUNTS) -> Credentials | None:
+    """An account without a name or a process, held from now on: see `let_go`.
+
+    No two gates have one at the same time: each ends every process of its account. Where the search
+    starts depends on the gate's id, so that they seldom ask for the same.
+    """
+    named = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
+    offset = os.getpid() % len(accounts)
+    for uid in (*accounts[offset:], *accounts[:offset]):
+        if uid in named or not hold_account(uid):
+            continue
+        # only now: what a gate left that was killed lives on without a lock
+        if not any(uid in row.uids for row in processes()):
+            return Credentials(uid=uid, gid=uid)
+        let_go(uid)
+    return None
+
+
+def _isolated(account: Credentials, *, network: bool) -> Isolation:
+    """What the account can write all the same is looked for once, before the first run."""
+    reason = f"{APART} {NETWORK_OPEN if network else NO_NETWORK}; {GUARDED[account.guard]}"
+    if account.groups:
+        reason += f"; it has the groups {_named(account.groups)}, which own the GPUs' device files"
+    found = OpenPlaces(paths=())
+    if account.guard is WriteGuard.LANDLOCK:
+        found = find_open_places(FILE_FOLDERS, account.groups)
+        shared = tuple(place for place in TEMPORARY if not found.below(place))
+        account = replace(account, shared=shared)
+        for place in sorted(set(TEMPORARY) - set(shared)):
+            reason += f"; {place} is closed to it, since others can write in parts of it"
+        # shared memory must stay open to libraries
+        outside = [path for path in found.paths if path.is_relative_to(SHARED_MEMORY)]
+        found = replace(found, paths=tuple(outside), complete=True)
+    elif account.guard is WriteGuard.NONE:
+        found = find_open_places(EVERYWHERE, account.groups)
+    return Isolation(
+        mode=IsolationMode.UID,
+        credentials=account,
+        reason=reason,
+        network=network,
+        guard=account.guard,
+        open_places=found.paths,
+        places_uncounted=not found.complete,
+        device_groups=account.groups,
+    )
+
+
+def _named(groups: tuple[int, ...]) -> str:
+    names = {entry.gr_gid: entry.gr_name for entry in grp.getgrall()}
+    return ", ".join(f"{names[gid]} ({gid})" if gid in names else str(gid) for gid in groups)
+
+
+def _not_isolated(reason: str) -> Isolation:
+    return Isolation(mode=IsolationMode.NONE, credentials=None, reason=reason)
+
+
+def _obstacle(
+    account: Credentials, runner: Processes, interpreter: str, folders: Sequence[Path]
+) -> str:
+    """Why it cannot be done; empty when a child under that account did all that it must.
+
+    Where its writing is guarded, it must also fail to write in a folder that is open to all.
+    """
+    with tempfile.TemporaryDirectory(prefix="repro-gate-trial-") as trap:
+        Path(trap).chmod(0o1777)
+        ids = ",".join(map(str, (account.uid, *account.groups)))
+        request = ProcessRequest(
+            argv=(interpreter, "-I", "-c", PROBE, ids, trap, *map(str, folders)),
+            env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+            workdir=Path("/"),
+            timeout_seconds=PROBE_SECONDS,
+            output_limit_bytes=PROBE_OUTPUT_BYTES,
+            credentials=account,
+        )
+        try:
+            result = runner.run(request, lambda _: None)
+        except RunError as error:
+            return error.message
+        if account.guard is not WriteGuard.NONE and list(Path(trap).iterdir()):
+            return f"{account.guard.value}: another account could write in {trap} all the same"
+    if result.exit_code == 0 and result.output.strip() == PROBE_ANSWER:
+        return ""
+    last = (result.output.strip().splitlines() or [b"no answer"])[-1]
+    return f"another account cannot use {interpreter}: {safe_line(last)}"
+
+
+def _why_no_account(own_uid: int) -> str:
+    if own_uid != 0:
+        return "the gate does not run as root"
+    return f"every account from {ACCOUNTS[0]} to {ACCOUNTS[-1]} is in use"

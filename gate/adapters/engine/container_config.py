@@ -1,0 +1,90 @@
+"""A training's container as the engine wants it told: all is closed, then little is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gate.adapters.engine.engine import RUN_LABEL
+from gate.records.runs import ProcessRequest, Sibling
+
+TMP_BYTES = 1024**3
+ALL_GPUS = "all"
+# said in full: what an engine makes of "gpu" alone is its own default
+CAPABILITIES = ("gpu", "compute", "utility")
+
+
+def container_config(
+    request: ProcessRequest, sibling: Sibling, source: Callable[[Path], str]
+) -> dict[str, Any]:
+    """The body of the engine's `POST /containers/create`.
+
+    Folders have the same path inside as for the gate, so one path never means two things; `source`
+    answers what the engine calls a folder. The image's own entry point and health check are off.
+    """
+    account = request.credentials
+    assert account is not None  # noqa: S101 - a sibling always has one; tells the checker
+    return {
+        "Image": sibling.image_id,
+        "Entrypoint": list(request.argv),
+        "Cmd": [],
+        "Env": [f"{name}={value}" for name, value in sorted(request.env.items())],
+        "WorkingDir": str(request.workdir),
+        # the only name that resolves without a network: ranks ask for each other by the machine's
+        # own, and two runs must not see two
+        "Hostname": "localhost",
+        "User": f"{account.uid}:{account.gid}",
+        "Labels": {RUN_LABEL: sibling.run},
+        "Healthcheck": {"Test": ["NONE"]},
+        "Tty": False,
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "HostConfig": _host_config(request, sibling, source),
+    }
+
+
+def _host_config(
+    request: ProcessRequest, sibling: Sibling, source: Callable[[Path], str]
+) -> dict[str, Any]:
+    limits, account = sibling.limits, request.credentials
+    assert account is not None  # noqa: S101 - as above
+    memory = limits.memory_bytes or 0
+    return {
+        "NetworkMode": "bridge" if request.network else "none",
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges"],
+        "Privileged": False,
+        "ReadonlyRootfs": True,
+        "IpcMode": "private",
+        "PidsLimit": limits.pids,
+        "Memory": memory,
+        # the sum of memory and swap: equal to the memory, there is no swap
+        "MemorySwap": memory,
+        "ShmSize": limits.shm_bytes,
+        "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
+        "Tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={TMP_BYTES}"},  # noqa: S108 - inside
+        "Mounts": [
+            *(_mount(path, source, read_only=False) for path in request.writable),
+            *(_mount(path, source, read_only=True) for path in request.readable),
+        ],
+        "DeviceRequests": _devices(sibling.gpus),
+        # the first process of a container ignores most signals: let that be none of the training's
+        "Init": True,
+        # the gate itself keeps what is printed, up to its limit
+        "LogConfig": {"Type": "none"},
+        "GroupAdd": [str(gid) for gid in account.groups],
+        "RestartPolicy": {"Name": "no"},
+    }
+
+
+def _mount(path: Path, source: Callable[[Path], str], *, read_only: bool) -> dict[str, Any]:
+    """A bind mount; unlike `Binds`, a source that is missing is an error and not made."""
+    return {"Type": "bind", "Source": source(path), "Target": str(path), "ReadOnly": read_only}
+
+
+def _devices(gpus: tuple[str, ...]) -> list[dict[str, Any]]:
+    if not gpus:
+        return []
+    which = {"Count": -1} if ALL_GPUS in gpus else {"DeviceIDs": list(gpus)}
+    return [{"Capabilities": [list(CAPABILITIES)], **which}]

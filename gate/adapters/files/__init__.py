@@ -1,0 +1,1 @@
+"""Regular files, without following a link."""

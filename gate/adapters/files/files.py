@@ -1,0 +1,193 @@
+"""Reading that trusts nothing and writing that loses nothing: the port `Files` on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+from gate.adapters.files import trees
+from gate.adapters.files.folder_lock import held_folder
+from gate.adapters.files.reading import (
+    open_regular,
+    refuse_foreign_links,
+    refuse_links,
+    require_regular,
+)
+from gate.adapters.files.storage_faults import require_room, storage_faults
+from gate.adapters.files.tree_check import digest_on_disk
+from gate.codec.untrusted_text import safe_line
+from gate.errors import StorageError
+
+# O_NONBLOCK: a FIFO that nobody reads must not hold up the end of a job
+APPEND_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class LocalFiles:
+    """Every fault is a `StorageError` that names the path."""
+
+    def read_bytes(self, path: Path, *, max_bytes: int) -> bytes:
+        """A regular file's whole content, no link followed, `max_bytes` at most."""
+        with open_regular(path, max_bytes) as file:
+            return file.read()
+
+    @contextmanager
+    def open_binary(self, path: Path, *, max_bytes: int) -> Iterator[BinaryIO]:
+        """Open a regular file; reading past `max_bytes` is refused even when it grows meanwhile."""
+        with open_regular(path, max_bytes) as file:
+            # a buffered reader does all that BinaryIO asks; typeshed gives them no common base
+            yield cast("BinaryIO", file)
+
+    def exists(self, path: Path) -> bool:
+        """Whether something lies there, a link included, wherever it leads."""
+        with storage_faults("looking at", path):
+            try:
+                os.lstat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            return True
+
+    def is_folder(self, path: Path) -> bool:
+        """Whether a real folder lies there; a link to one is none."""
+        with storage_faults("looking at", path):
+            return self.exists(path) and stat.S_ISDIR(os.lstat(path).st_mode)
+
+    def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:
+        """The names in a folder, sorted; empty when there is none, refused beyond `max_names`."""
+        if not self.exists(folder):
+            return ()
+        with storage_faults("listing", folder):
+            refuse_foreign_links(folder)
+            with trees.open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+                names = [entry.name for entry in islice(entries, max_names + 1)]
+        if len(names) > max_names:
+            raise StorageError(
+                f"{safe_line(str(folder))} holds more than {max_names:,} names",
+                hint="Let the training write fewer files there.",
+            )
+        return tuple(sorted(names))
+
+    def write_bytes(self, path: Path, data: bytes, *, mode: int = 0o644) -> None:
+        """Replace a file in one step, its folders made as needed.
+
+        Whatever goes wrong, the old content is still there, and no temporary file is.
+        """
+        with self.replacing(path, mode=mode) as file:
+            file.write(data)
+
+    @contextmanager
+    def replacing(self, path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
+        """A new file that takes the place of `path` when the body ends well, and else is gone."""
+        # slow to import, and some programs only read
+        import tempfile  # noqa: PLC0415
+
+        with storage_faults("writing", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.")
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    yield file
+                    file.flush()
+                    os.fchmod(descriptor, mode)
+                    os.fsync(descriptor)
+                Path(temporary).replace(path)
+            finally:
+                # gone when it became the file
+                with suppress(FileNotFoundError):
+                    Path(temporary).unlink()
+            with trees.open_folder(path.parent.resolve()) as folder:
+                os.fsync(folder)
+
+    def append_bytes(self, path: Path, data: bytes) -> None:
+        """Add to the end of a regular file, made when it is not there; no link followed."""
+        with (
+            storage_faults("appending to", path),
+            os.fdopen(os.open(path, APPEND_FLAGS, 0o644), "ab") as file,
+        ):
+            require_regular(path, os.fstat(file.fileno()))
+            file.write(data)
+
+    def refuse_links(self, path: Path, *, below: Path) -> None:
+        """Refuse a path that is a link or leads through one somewhere below a folder."""
+        with storage_faults("looking at", path):
+            refuse_links(path, below)
+
+    def owner(self, path: Path) -> tuple[int, int]:
+        """The user and group that own something, a link itself."""
+        with storage_faults("looking at", path):
+            facts = os.lstat(path)
+            return facts.st_uid, facts.st_gid
+
+    def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> str:
+        """Copy a regular file's bytes to a new file; what lies there already is an error.
+
+        The SHA-256 is over the bytes on their way, so it is that of the copy whatever happens to
+        the source meanwhile.
+        """
+        hasher = hashlib.sha256()
+
+        def hashed(file: IO[bytes]) -> Iterator[bytes]:
+            for chunk in trees.chunks_of(file):
+                hasher.update(chunk)
+                yield chunk
+
+        with open_regular(source, max_bytes) as file, storage_faults("writing", target):
+            require_room(target, os.fstat(file.fileno()).st_size)
+            trees.write_new(target, hashed(file), 0o644)
+        return hasher.hexdigest()
+
+    def move_file(self, source: Path, target: Path) -> None:
+        """Give a file another name on the same disk; what was there is replaced."""
+        with storage_faults("moving to", target):
+            source.replace(target)
+
+    def compile_python(self, folder: Path) -> None:
+        """Put byte-code of this interpreter's kind beside every module; another kind ignores it.
+
+        It is valid for the bytes that are there now, whatever the times of the files say.
+        """
+        # slow to import, and needed once in a gate
+        import compileall  # noqa: PLC0415
+        from py_compile import PycInvalidationMode  # noqa: PLC0415
+
+        with storage_faults("compiling", folder):
+            compileall.compile_dir(
+                folder, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
+            )
+
+    def held_folder(self, path: Path) -> AbstractContextManager[None]:
+        """A folder for this process alone, see `folder_lock.py`; another's is a `SettingsError`."""
+        return held_folder(path)
+
+    def fresh_folder(self, path: Path, *, mode: int = 0o755) -> None:
+        """Make an empty folder of exactly `mode`, removing what was there."""
+        self.remove_tree(path)
+        with storage_faults("making", path):
+            path.mkdir(parents=True)
+            path.chmod(mode)
+
+    def copy_tree(self, source: Path, target: Path) -> None:
+        """Copy a folder into a new or empty one: regular files, and links as links.
+
+        Permissions and times of modification stay, so that every copy looks the same to a script.
+        """
+        trees.copy_tree(source, target)
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove what lies there, whatever its permissions and depth; no link is followed."""
+        with storage_faults("removing", path):
+            trees.remove_tree(path)
+
+    def tree_digest(self, folder: Path) -> str:
+        """The digest of an exported tree as it lies on disk now, as its export gave it."""
+        return digest_on_disk(folder)
+
+    def give_to(self, path: Path, uid: int, gid: int) -> None:
+        """Make another account the owner of a folder and of all in it, links themselves too."""
+        with storage_faults("giving away", path):
+            trees.give_to(path, uid, gid)

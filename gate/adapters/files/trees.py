@@ -1,0 +1,152 @@
+"""Whole folders: copied, given away and removed, without recursion and without following a link.
+
+A training may leave folders of any depth and any permission. Nothing here recurses, so depth costs
+neither stack nor descriptors.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from gate.adapters.files.storage_faults import storage_faults
+from gate.codec.untrusted_text import safe_line
+from gate.errors import StorageError
+
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+CHUNK_BYTES = 1024 * 1024
+
+
+@contextmanager
+def open_folder(path: str | Path, *, within: int | None = None) -> Iterator[int]:
+    """A descriptor of a folder that is no link; `within` is the descriptor of its parent."""
+    descriptor = os.open(path, FOLDER_FLAGS, dir_fd=within)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_new(path: Path, chunks: Iterable[bytes], mode: int) -> None:
+    """Write a file that must not be there yet, with exactly these permissions."""
+    descriptor = os.open(path, NEW_FILE_FLAGS, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.writelines(chunks)
+            file.flush()
+            os.fchmod(descriptor, mode)
+    except BaseException:
+        path.unlink()
+        raise
+
+
+def chunks_of(file: IO[bytes]) -> Iterator[bytes]:
+    """The rest of a file in pieces."""
+    return iter(lambda: file.read(CHUNK_BYTES), b"")
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy regular files and links; anything else (socket, FIFO, device) is refused."""
+    with storage_faults("making", target):
+        target.mkdir(parents=True, exist_ok=True)
+    pending = [Path()]
+    copied = []
+    while pending:
+        relative = pending.pop()
+        copied.append(relative)
+        with storage_faults("copying", source / relative):
+            pending += _copy_entries(source / relative, target / relative, relative)
+    # innermost first: a finished folder is not touched again, so its time stays
+    for relative in reversed(copied):
+        with storage_faults("copying", source / relative):
+            _copy_facts(os.lstat(source / relative), target / relative)
+
+
+def _copy_entries(source: Path, target: Path, relative: Path) -> list[Path]:
+    """Copy one folder's files and links; answer its sub-folders, already made."""
+    folders = []
+    with open_folder(source) as descriptor, os.scandir(descriptor) as entries:
+        for entry in entries:
+            facts = entry.stat(follow_symlinks=False)
+            there = target / entry.name
+            if stat.S_ISDIR(facts.st_mode):
+                there.mkdir(mode=0o700)
+                folders.append(relative / entry.name)
+            elif stat.S_ISLNK(facts.st_mode):
+                there.symlink_to(os.readlink(entry.name, dir_fd=descriptor))
+            elif stat.S_ISREG(facts.st_mode):
+                write_new(there, _chunks(entry.name, descriptor), 0o600)
+                _copy_facts(facts, there)
+            else:
+                raise StorageError(
+                    f"{safe_line(str(source / entry.name))} is neither file, folder nor link",
+                    hint="Remove it: sockets, FIFOs and devices cannot be copied.",
+                )
+    return folders
+
+
+def _chunks(name: str, within: int) -> Iterator[bytes]:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, dir_fd=within), "rb") as file:
+        yield from chunks_of(file)
+
+
+def _copy_facts(facts: os.stat_result, target: Path) -> None:
+    """Permissions and time of modification; setuid and its like stay behind."""
+    target.chmod(facts.st_mode & 0o777)
+    os.utime(target, ns=(facts.st_mtime_ns, facts.st_mtime_ns))
+
+
+def give_to(path: Path, uid: int, gid: int) -> None:
+    """Change the owner of everything in a folder, the folder itself last."""
+    pending = [path]
+    while pending:
+        folder = pending.pop()
+        with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(folder / entry.name)
+                os.chown(entry.name, uid, gid, dir_fd=descriptor, follow_symlinks=False)
+    os.chown(path, uid, gid, follow_symlinks=False)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file, a link or a folder; nothing there is fine."""
+    try:
+        facts = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(facts.st_mode):
+        path.unlink()
+        return
+    path.chmod(0o700)
+    with open_folder(path) as top:
+        while folders := _remove_files(top, top):
+            for name in folders:
+                with open_folder(name, within=top) as descriptor:
+                    _remove_files(descriptor, top)
+                os.rmdir(name, dir_fd=top)
+    path.rmdir()
+
+
+def _remove_files(folder: int, top: int) -> list[str]:
+    """Unlink what is no folder; bring folders into `top` under new names, and answer them.
+
+    Every folder is moved up before it is opened, so no path ever gets long.
+    """
+    moved = []
+    for name in os.listdir(folder):
+        if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            os.unlink(name, dir_fd=folder)
+            continue
+        os.chmod(name, 0o700, dir_fd=folder)
+        unused = name if folder == top else secrets.token_hex(16)
+        os.rename(name, unused, src_dir_fd=folder, dst_dir_fd=top)
+        moved.append(unused)
+    return moved

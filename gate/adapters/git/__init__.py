@@ -1,0 +1,1 @@
+"""The git repository, by its own program."""

@@ -1,0 +1,150 @@
+"""Calling git without letting the repository configure what runs.
+
+A repository's own `.git/config` can name programs: hooks, a file system monitor, filters,
+transports for objects that are missing. All are switched off for each call; nothing of the caller's
+environment is handed on but the search path.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import IO
+
+from gate.codec.untrusted_text import safe_line
+from gate.errors import RepositoryError
+
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+QUERY_SECONDS = 120.0
+EXPORT_SECONDS = 1800.0
+MAX_WORDS_BYTES = 64 * 1024
+ENVIRONMENT = {
+    "HOME": "/nonexistent",
+    "XDG_CONFIG_HOME": "/nonexistent",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    # `git status` would write the index, and so make it root's
+    "GIT_OPTIONAL_LOCKS": "0",
+    # no transport at all: a missing object is an error, never a download
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "LC_ALL": "C",
+}
+SETTINGS = (
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "core.attributesFile=/dev/null",
+    "protocol.ext.allow=never",
+)
+
+
+class GitCommand:
+    """git in one folder; `overrides` are further settings, stronger than the repository's own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        search_path: str = SEARCH_PATH,
+        overrides: tuple[str, ...] = (),
+        query_seconds: float = QUERY_SECONDS,
+    ) -> None:
+        settings = (*SETTINGS, *overrides)
+        flags = [word for setting in settings for word in ("-c", setting)]
+        self._start = ("git", "-C", str(folder), "--no-pager", *flags)
+        self._query_seconds = query_seconds
+        self._environment = {**ENVIRONMENT, "PATH": search_path}
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        """Run to the end, whatever its exit code; `RepositoryError` when it cannot or hangs."""
+        try:
+            return subprocess.run(
+                (*self._start, *arguments),
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=self._query_seconds,
+            )
+        except (OSError, ValueError) as error:
+            raise _cannot_start(error) from error
+        except subprocess.TimeoutExpired as error:
+            raise _hangs(arguments, self._query_seconds) from error
+
+    def output(self, *arguments: str) -> bytes:
+        """What it prints; `RepositoryError` with git's own words when it fails."""
+        done = self.run(*arguments)
+        if done.returncode != 0:
+            raise failure(arguments, done.stderr)
+        return done.stdout
+
+    @contextmanager
+    def stream(self, *arguments: str, stdin: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
+        """What it prints, as it comes, for the length of the body.
+
+        A body that ends before it has read all of it ends git. Raises `RepositoryError` with git's
+        own words when the body read to the end and git failed.
+        """
+        with tempfile.TemporaryFile() as said:
+            process = self._popen(arguments, stdin, said)
+            watchdog = Timer(EXPORT_SECONDS, process.kill)
+            watchdog.start()
+            try:
+                with process:
+                    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+                    yield process.stdout
+                    read_all = not process.stdout.read(1)
+            finally:
+                watchdog.cancel()
+            if read_all and process.returncode:
+                said.seek(0)
+                raise failure(arguments, said.read(MAX_WORDS_BYTES))
+
+    def _popen(
+        self, arguments: tuple[str, ...], stdin: IO[bytes] | None, stderr: IO[bytes]
+    ) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                (*self._start, *arguments),
+                env=self._environment,
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+            )
+        except OSError as error:
+            raise _cannot_start(error) from error
+
+
+def failure(arguments: tuple[str, ...], stderr: bytes) -> RepositoryError:
+    """What git said, as an error of ours."""
+    details = tuple(safe_line(line) for line in stderr.splitlines()[:5])
+    return RepositoryError(
+        f"git {arguments[0]} failed",
+        hint="Run the same in the repository by hand; a broken clone is best made again.",
+        details=details,
+    )
+
+
+def _cannot_start(error: OSError | ValueError) -> RepositoryError:
+    if isinstance(error, FileNotFoundError):
+        return RepositoryError(
+            "git is not installed, or not where it is looked for",
+            hint="Install git (2.30 or later) and put it on the PATH.",
+        )
+    return RepositoryError(f"git cannot be started: {error}", hint="Check the installation of git.")
+
+
+def _hangs(arguments: tuple[str, ...], seconds: float) -> RepositoryError:
+    return RepositoryError(
+        f"git {arguments[0]} gave no answer within {seconds:g} s",
+        hint="Check the disk that the repository is on; a huge untracked folder belongs into "
+        ".gitignore.",
+    )

@@ -1,0 +1,174 @@
+"""The repository, read without running anything that it configures: the port `Git`."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cached_property
+from pathlib import Path
+
+from gate.adapters.git.command import SEARCH_PATH, GitCommand, failure
+from gate.adapters.git.export import write_commit, write_work_tree
+from gate.adapters.git.objects import LINK, parse_entries, read_entries
+from gate.codec.untrusted_text import safe_line
+from gate.errors import CommitError, RepositoryError
+
+MAX_FILE_BYTES = 8 * 1024 * 1024
+CREDENTIAL_KEYS = r"^(http\..*\.extraheader|includeif\..*\.path)$"
+_FULL_HASH = re.compile(rb"(?:[0-9a-f]{40}|[0-9a-f]{64})\n")
+_LIKE_A_HASH = re.compile(r"[0-9a-fA-F]{7,64}")
+
+
+class GitRepository:
+    """The repository whose work tree holds `path`; every fault is a `RepositoryError`."""
+
+    def __init__(self, path: Path, *, search_path: str = SEARCH_PATH) -> None:
+        self._path = path
+        self._search_path = search_path
+
+    def top_level(self) -> Path:
+        """The root of the work tree."""
+        return self._top
+
+    @cached_property
+    def _top(self) -> Path:
+        # its owner may be somebody else: in a container the work tree is the runner's
+        git = GitCommand(self._path, search_path=self._search_path, overrides=("safe.directory=*",))
+        done = git.run("rev-parse", "--show-toplevel")
+        if done.returncode != 0:
+            raise RepositoryError(
+                f"{safe_line(str(self._path))} is not inside the work tree of a git repository",
+                hint="Start in a clone; in a workflow, run actions/checkout before the gate.",
+                details=failure(("rev-parse",), done.stderr).details,
+            )
+        return Path(os.fsdecode(done.stdout.removesuffix(b"\n")))
+
+    @cached_property
+    def _git(self) -> GitCommand:
+        """The command at the top, with every filter of the repository's configuration emptied."""
+        trusted = (f"safe.directory={self._top}",)
+        plain = GitCommand(self._top, search_path=self._search_path, overrides=trusted)
+        filters = plain.run("config", "--name-only", "-z", "--get-regexp", r"^filter\.").stdout
+        off = tuple(
+            f"{os.fsdecode(name)}={'false' if name.endswith(b'.required') else ''}"
+            for name in sorted(set(filters.split(b"\0")) - {b""})
+        )
+        return GitCommand(self._top, search_path=self._search_path, overrides=(*trusted, *off))
+
+    def resolve(self, reference: str) -> str:
+        """The full hash of the commit that a name or hash stands for."""
+        wanted = f"{reference}^{{commit}}"
+        done = self._git.run("rev-parse", "--verify", "--end-of-options", wanted)
+        answer = done.stdout.removeprefix(b"--end-of-options\n")
+        if done.returncode != 0 or not _FULL_HASH.fullmatch(answer):
+            if reference == "HEAD":
+                raise self._nothing_committed()
+            raise RepositoryError(
+                f"there is no commit {safe_line(reference, limit=200)!r} in this repository",
+                hint=_unknown_commit_hint(reference),
+            )
+        return answer.decode("ascii").strip()
+
+    def _nothing_committed(self) -> RepositoryError:
+        some = self._git.output("rev-list", "--all", "--max-count=1")
+        return RepositoryError(
+            f"{'the current branch' if some else 'this repository'} has no commit yet",
+            hint="`git add` and `git commit` first: the gate trains what a commit holds.",
+        )
+
+    def changed_files(self) -> tuple[str, ...]:
+        """Paths that differ from HEAD, sorted; a renamed file stands there under both names.
+
+        Untracked files are included, ignored ones are not; of a submodule only its commit counts.
+        """
+        rows = self._git.output(
+            "status",
+            "--porcelain=v1",
+            "-z",
+            "--untracked-files=all",
+            "--no-renames",
+            "--ignore-submodules=dirty",
+        )
+        return tuple(sorted({os.fsdecode(row[3:]) for row in rows.split(b"\0") if row}))
+
+    def untracked(self) -> tuple[str, ...]:
+        """What is new and not ignored; a folder of it stands there once, with a slash behind."""
+        listing = self._git.output(
+            "ls-files", "-z", "-o", "--exclude-standard", "--directory", "--no-empty-directory"
+        )
+        return tuple(sorted(os.fsdecode(row) for row in listing.split(b"\0") if row))
+
+    def ignored(self) -> tuple[str, ...]:
+        """What lies in the work tree and is ignored, in the same form."""
+        options = ("-z", "--others", "--ignored", "--exclude-standard", "--directory")
+        listing = self._git.output("ls-files", *options)
+        return tuple(sorted(os.fsdecode(row) for row in listing.split(b"\0") if row))
+
+    def ignores(self, path: str) -> bool:
+        """Whether git leaves out what lies at a path of the work tree, or some of a folder."""
+        options = ("-z", "--others", "--ignored", "--exclude-standard", "--directory")
+        return bool(self._git.output("ls-files", *options, "--", path))
+
+    def holds(self, commit: str, path: str) -> bool:
+        """Whether a commit has a file, a link or a folder at a path."""
+        return bool(
+            self._git.output("ls-tree", "-z", "--full-tree", "--end-of-options", commit, path)
+        )
+
+    def credentials_left(self) -> tuple[str, ...]:
+        """Names of the keys of the clone's configuration that hold a credential; never a value.
+
+        actions/checkout leaves its token as a header, written there or in a file that is included.
+        """
+        done = self._git.run("config", "--name-only", "-z", "--get-regexp", CREDENTIAL_KEYS)
+        names = {os.fsdecode(name) for name in done.stdout.split(b"\0")}
+        return tuple(sorted(names - {""}))
+
+    def is_shallow(self) -> bool:
+        """Whether the clone ends before the repository's first commit."""
+        return self._git.output("rev-parse", "--is-shallow-repository").strip() == b"true"
+
+    def read_file(self, commit: str, path: str) -> bytes | None:
+        """A file of a commit, 8 MiB at most, or None when it has none there."""
+        listing = self._git.output(
+            "ls-tree", "-z", "-l", "--full-tree", "--end-of-options", commit, path
+        )
+        entry = next((row for row in parse_entries(listing) if row.path == path), None)
+        if entry is None:
+            return None
+        if entry.mode == LINK or entry.size is None:
+            kind = "a link" if entry.mode == LINK else "no file"
+            raise CommitError(
+                f"{safe_line(path)} is {kind} in commit {commit[:12]}",
+                hint="Commit a regular file there: it is read from the commit, links unfollowed.",
+            )
+        if entry.size > MAX_FILE_BYTES:
+            raise CommitError(
+                f"{safe_line(path)} has {entry.size:,} bytes, the limit is {MAX_FILE_BYTES:,}",
+                hint="Commit a smaller file.",
+            )
+        return self._git.output("cat-file", "blob", entry.object_id)
+
+    def export_commit(self, commit: str, target: Path) -> str:
+        """Write every file of a commit below a new or empty folder; the digest of the tree.
+
+        Bytes are the committed ones: no filter, no line-end conversion; a Git LFS pointer stays
+        one. Raises `CommitError` for a submodule, a link that leads out, an unsafe path, and, with
+        nothing written, for a name that is there twice and for more than 200,000 entries.
+        """
+        words = ("-r", "-t", "-z", "--full-tree", "--end-of-options", commit)
+        with self._git.stream("ls-tree", *words) as listing:
+            entries = read_entries(listing, commit)
+        return write_commit(self._git, entries, target, commit)
+
+    def export_work_tree(self, target: Path) -> str:
+        """Write tracked and untracked, not ignored files as they are now; the tree's digest."""
+        listing = self._git.output("ls-files", "-z", "-c", "-o", "--exclude-standard")
+        paths = {os.fsdecode(row) for row in listing.split(b"\0") if row}
+        return write_work_tree(self._top, sorted(paths), target)
+
+
+def _unknown_commit_hint(reference: str) -> str:
+    if _LIKE_A_HASH.fullmatch(reference):
+        return "The clone may be shallow: give actions/checkout `fetch-depth: 0`."
+    return "Fetch it first (actions/checkout fetches one branch only), or correct the name."

@@ -1,0 +1,36 @@
+"""A commit status on GitHub: the verdict in one line beside a commit.
+
+Endpoint: GitHub REST API, version 2022-11-28, "Commit statuses". A status is set again under the
+same context, and the newest counts: a repeated request does no harm.
+"""
+
+from __future__ import annotations
+
+from gate.adapters.github.http import GitHubApi
+from gate.adapters.github.refusals import STATUS_REFUSALS
+from gate.adapters.github.retry import POLICY, RetryPolicy
+from gate.records.report import CommitStatus
+
+# GitHub refuses a longer description
+DESCRIPTION_LIMIT = 140
+
+
+def set_commit_status(
+    status: CommitStatus,
+    *,
+    api_url: str,
+    repository: str,
+    token: str,
+    policy: RetryPolicy = POLICY,
+) -> None:
+    """Set a status on the commit that it names; every failure is a `PublishError`."""
+    body = {
+        "state": status.state.value,
+        "context": status.context,
+        "description": status.description[:DESCRIPTION_LIMIT],
+        # an empty address is refused, none is not
+        **({"target_url": status.target_url} if status.target_url else {}),
+    }
+    repeatable = frozenset({"POST"})
+    with GitHubApi(api_url, repository, token, policy, STATUS_REFUSALS, repeatable) as api:
+        api.send("POST", f"{api.repository_url}/statuses/{status.commit}", body)

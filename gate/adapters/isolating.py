@@ -1,0 +1,91 @@
+"""How a call keeps its trainings apart: the choice, the processes that follow it, the clean-up."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gate.adapters.account.account_lock import let_go
+from gate.adapters.account.gpu_files import device_groups, make_device_files
+from gate.adapters.account.isolation import choose_isolation
+from gate.adapters.account.leftovers import remove_leftovers
+from gate.adapters.engine.engine import Engine
+from gate.adapters.engine.own_container import this_process
+from gate.adapters.engine.sibling import RoutedProcesses, SiblingProcesses
+from gate.adapters.engine.sibling_choice import SiblingChooser, no_sibling
+from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.process_table import kill_account
+from gate.adapters.process.processes import LocalProcesses
+from gate.records.runs import Isolation
+from gate.records.settings import Device, GateSettings, IsolationMode
+
+
+class Isolating:
+    """`run` marks the containers of this call; `processes` starts what any isolation asks for."""
+
+    def __init__(
+        self, engine: Engine, interrupts: Interrupts, interpreter: str, socket: str = ""
+    ) -> None:
+        """`interpreter` is the Python that trains outside a sibling; nothing is tried yet.
+
+        `socket` is the path of the engine's, or empty.
+        """
+        beside = SiblingProcesses(engine, this_process(), interrupts)
+        self.run = secrets.token_hex(8)
+        self.processes = RoutedProcesses(LocalProcesses(interrupts), beside)
+        self._engine = engine
+        self._socket = socket
+        self.device_groups: tuple[int, ...] = ()
+        self._interpreter = interpreter
+        self._accounts: list[int] = []
+        self._chooser = SiblingChooser(engine=engine, processes=beside, run=self.run)
+
+    def choose(self, settings: GateSettings, folders: Sequence[Path]) -> Isolation:
+        """The isolation that the settings ask for, tried; `auto` takes the strongest there is.
+
+        No other gate of this machine has its account before `release`. Raises `RunError` when what
+        was asked for cannot be had.
+        """
+        found = self._found(settings, folders)
+        if found.credentials is not None:
+            self._accounts.append(found.credentials.uid)
+        self.device_groups = found.device_groups
+        return found
+
+    def _found(self, settings: GateSettings, folders: Sequence[Path]) -> Isolation:
+        asked = settings.isolation
+        why_no_sibling = no_sibling(asked, self._engine)
+        if not why_no_sibling:
+            return self._chooser.choose(settings, folders)
+        groups: tuple[int, ...] = ()
+        if settings.train.device is not Device.CPU:
+            make_device_files()
+            groups = device_groups(socket=self._socket)
+        found = choose_isolation(asked, self.processes, self._interpreter, folders, groups)
+        if asked.mode is not IsolationMode.AUTO or asked.image is None:
+            return found
+        return replace(found, reason=f"{found.reason}; not in isolation.image: {why_no_sibling}")
+
+    def clean_up(self, isolation: Isolation) -> None:
+        """End all that a training may have left running: its containers, or its account's."""
+        if isolation.sibling is not None:
+            self._engine.remove_run(isolation.sibling.run)
+        else:
+            end_account(isolation)
+
+    def release(self) -> None:
+        """Let other gates have the accounts; only when nothing of the trainings is left."""
+        while self._accounts:
+            let_go(self._accounts.pop())
+
+
+def end_account(isolation: Isolation) -> None:
+    """End every process of the training's account, then remove what it left outside its folders.
+
+    Without an account of its own there is neither to tell from the gate's.
+    """
+    if isolation.credentials is not None:
+        kill_account(isolation.credentials)
+        remove_leftovers(isolation.credentials)

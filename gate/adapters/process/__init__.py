@@ -1,0 +1,1 @@
+"""A child process: how it starts, what confines it, how it ends."""

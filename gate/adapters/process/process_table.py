@@ -1,0 +1,180 @@
+"""Who runs on this machine, and ending all of a family: read from /proc, asked of the kernel.
+
+A process group is not enough to leave nothing behind: `torchrun` gives each worker a session of its
+own, and a daemon leaves the group on purpose. Where there is no /proc these functions find nobody,
+and the group is all there is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate.errors import RunError
+from gate.records.runs import Credentials
+
+PROC = Path("/proc")
+SHELL = "/bin/sh"
+KILL_ALL = 'test "$(id -u)" = "$1" || exit 9; kill -KILL -1 || :'
+# (uid_t) -1 means "no change", and is positive or not by how one reads it
+ACCOUNT_LIMIT = 2**31 - 1
+PAUSE_SECONDS = 0.02
+SENDER_SECONDS = 0.4
+# linux/prctl.h
+PR_GET_DUMPABLE = 3
+PR_SET_DUMPABLE = 4
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessFacts:
+    """One row of /proc; `uids` are the real, effective, saved and file system ids."""
+
+    pid: int
+    parent: int
+    uids: frozenset[int]
+    ended: bool
+
+
+def processes() -> Iterator[ProcessFacts]:
+    """Every process that can be seen, those that ended and wait for their parent included."""
+    for folder in PROC.glob("[0-9]*"):
+        # it may end between the listing and the reading
+        with suppress(OSError):
+            yield _facts(int(folder.name), (folder / "status").read_bytes())
+
+
+def _facts(pid: int, status: bytes) -> ProcessFacts:
+    """Read `status`, not the owner of the folder: a process can make that one root."""
+    rows = dict(line.split(b":\t", 1) for line in status.split(b"\n") if b":\t" in line)
+    # the main thread may have ended while others go on: that process lives
+    alone = int(rows[b"Threads"]) <= 1
+    return ProcessFacts(
+        pid=pid,
+        parent=int(rows[b"PPid"]),
+        uids=frozenset(int(uid) for uid in rows[b"Uid"].split()),
+        ended=alone and rows[b"State"][:1] in b"ZX",
+    )
+
+
+def descendants(root: int) -> frozenset[int]:
+    """The living children of `root`, their children, and so on."""
+    table = tuple(processes())
+    family = {root}
+    while new := {row.pid for row in table if row.parent in family} - family:
+        family |= new
+    return frozenset(row.pid for row in table if row.pid in family and not row.ended) - {root}
+
+
+def holds(pid: int, prefix: str) -> bool:
+    """Whether a process has a file open whose path begins so; False where that cannot be seen."""
+    with suppress(OSError):
+        for entry in (PROC / str(pid) / "fd").iterdir():
+            with suppress(OSError):
+                if str(entry.readlink()).startswith(prefix):
+                    return True
+    return False
+
+
+def owned_by(uid: int) -> frozenset[int]:
+    """The living processes that hold `uid` in any of their four ids."""
+    return frozenset(row.pid for row in processes() if uid in row.uids and not row.ended)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends, so that it can be found."""
+    process_control(PR_SET_CHILD_SUBREAPER, 1)
+
+
+@contextmanager
+def closed_memory() -> Iterator[None]:
+    """Let no process read this one's memory, environment or descriptors while the body runs.
+
+    That matters most where the training has the gate's own account; root keeps its ways.
+    """
+    before = process_control(PR_GET_DUMPABLE)
+    process_control(PR_SET_DUMPABLE, 0)
+    try:
+        yield
+    finally:
+        process_control(PR_SET_DUMPABLE, before)
+
+
+def process_control(option: int, value: int = 0) -> int:
+    """What prctl(2) answers; -1 where it refuses, or where the system has none."""
+    call = getattr(ctypes.CDLL(None), "prctl", None)
+    arguments = [ctypes.c_ulong(number) for number in (value, 0, 0, 0)]
+    return -1 if call is None else int(call(option, *arguments))
+
+
+def kill(pids: Iterable[int]) -> None:
+    """SIGKILL; one that is gone already, or may not be touched, is left to the next look."""
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def require_other_account(account: Credentials) -> None:
+    """Refuse root, the gate's own account and the id that means "no change" to the kernel.
+
+    Everything that runs under the account will be killed. Raises `RunError`.
+    """
+    own = {*os.getresuid(), *os.getresgid()}
+    if any(
+        not 0 < number < ACCOUNT_LIMIT or number in own
+        for number in (account.uid, account.gid, *account.groups)
+    ):
+        raise RunError(
+            f"account {account.uid}:{account.gid} is none that a training may run under",
+            hint="Take an account that nothing else uses; the gate finds one by itself.",
+        )
+
+
+def kill_account(account: Credentials, *, sender: str = SHELL) -> bool:
+    """SIGKILL to every process of an account in one call, so that none can fork its way out.
+
+    The sender runs under that account: -1 means "all that I may signal", itself left out. It asks
+    who it is first: sent by root, the same call would end the machine. False when it could not
+    send, because one of those processes was faster or there is no shell.
+    """
+    require_other_account(account)
+    with suppress(OSError, subprocess.TimeoutExpired):
+        sent = subprocess.run(
+            (sender, "-c", KILL_ALL, "sh", str(account.uid)),
+            user=account.uid,
+            group=account.gid,
+            extra_groups=(),
+            env={"PATH": os.defpath},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=SENDER_SECONDS,
+        )
+        return sent.returncode == 0
+    return False
+
+
+def end_all(
+    find: Callable[[], frozenset[int]], strike: Callable[[frozenset[int]], None], *, seconds: float
+) -> frozenset[int]:
+    """Strike until `find` finds nobody; who is left after `seconds` is the answer."""
+    deadline = time.monotonic() + seconds
+    while (found := find()) and time.monotonic() < deadline:
+        strike(found)
+        time.sleep(PAUSE_SECONDS)
+    return found
+
+
+def reap(*, but: frozenset[int]) -> None:
+    """Take leave of adopted children that ended, so that they do not stay in the table."""
+    ended = [row.pid for row in processes() if row.ended and row.parent == os.getpid()]
+    for pid in set(ended) - but:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)

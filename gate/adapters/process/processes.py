@@ -1,0 +1,133 @@
+"""Starting a training process: no shell, nothing inherited, one pipe for all that it prints."""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gate.adapters.process.closed_way import closed_folder
+from gate.adapters.process.fenced_start import start_fenced
+from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.output_capture import RunOutput
+from gate.adapters.process.process_table import adopt_orphans, closed_memory, descendants
+from gate.adapters.process.running_process import RunningProcess
+from gate.codec.untrusted_text import safe_line
+from gate.errors import RunError
+from gate.records.runs import ProcessRequest, ProcessResult
+
+
+class LocalProcesses:
+    """The port `Processes` on this machine; `interrupts` must be the installed ones, if any are."""
+
+    def __init__(self, interrupts: Interrupts | None = None) -> None:
+        self._interrupts = interrupts or Interrupts()
+
+    def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
+        """Run to the end, to its time limit, or to an exception, then leave no process behind.
+
+        `on_line` gets lines to show (see `LineFeed`: a flood is thinned out); what is to be relied
+        on stands in the result. Raises `RunError` when the process could not be started, or when
+        something that it started could not be ended.
+        """
+        output = RunOutput(request.output_limit_bytes, on_line)
+        adopt_orphans()
+        family_before = descendants(os.getpid())
+        with self._interrupts.deferred(), closed_memory():
+            running = RunningProcess(start(request), request.credentials, family_before)
+            with self._interrupts.last_resort(running.kill):
+                try:
+                    with self._interrupts.allowed():
+                        in_time = running.follow(output.take, request.timeout_seconds)
+                finally:
+                    running.end(output.keep)
+        return output.result(running, in_time=in_time)
+
+
+def start(request: ProcessRequest) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own; raises `RunError` that names what is wrong."""
+    if not request.workdir.is_dir():
+        raise RunError(
+            f"the working directory {safe_line(str(request.workdir))} is not a folder",
+            hint="Correct train.workdir in repro-gate.yml.",
+        )
+    try:
+        if request.credentials is not None:
+            return start_fenced(request, request.credentials)
+        with _no_core_dumps():
+            return _popen(request)
+    except (OSError, ValueError) as error:
+        raise _cannot_start(request, error) from error
+
+
+def _popen(request: ProcessRequest) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        request.argv,
+        env=request.env,
+        cwd=request.workdir,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+        close_fds=True,
+        start_new_session=True,
+    )
+
+
+@contextmanager
+def _no_core_dumps() -> Iterator[None]:
+    """A child inherits the limit: a dump would hold the machine's disk full of its memory."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+
+
+def _cannot_start(request: ProcessRequest, error: OSError | ValueError) -> RunError:
+    """Say what was tried; the hint follows the kind of fault."""
+    name = safe_line(request.argv[0])
+    if isinstance(error, FileNotFoundError):
+        return RunError(
+            f"cannot start {name}: command not found",
+            hint="Install it in the training's environment, or correct train.command; a script "
+            "whose first line names a missing interpreter looks the same.",
+        )
+    if isinstance(error, PermissionError):
+        return _not_permitted(request, name)
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return RunError(
+        f"cannot start {name}: {reason}",
+        hint="Correct train.command in repro-gate.yml; a script needs a first line such as "
+        "#!/usr/bin/env python.",
+    )
+
+
+def _not_permitted(request: ProcessRequest, name: str) -> RunError:
+    """Name the folder that is closed: a link of a virtual environment tells nothing of it."""
+    account = request.credentials
+    if account is None:
+        file = safe_line(Path(request.argv[0]).name)
+        return RunError(
+            f"cannot start {name}: permission denied",
+            hint=f"Make it executable (chmod +x {file}), or start it by python.",
+        )
+    closed = closed_folder(request, account)
+    if closed is None:
+        return RunError(
+            f"cannot start {name}: permission denied",
+            hint=f"The account {account.uid} that the training runs under may not execute it.",
+        )
+    folder = safe_line(str(closed))
+    mode = stat.S_IMODE(closed.stat().st_mode)
+    return RunError(
+        f"cannot start {name}: {folder} is closed to other accounts (mode {mode:04o})",
+        hint=f"Let others pass through it (chmod o+x {folder}), or use an interpreter and a "
+        "repository that do not lie below it; an environment made from /usr/bin/python3 does not "
+        "need anybody's home.",
+    )

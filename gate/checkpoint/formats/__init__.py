@@ -1,0 +1,1 @@
+"""The formats of saved states, each read into leaves."""

@@ -1,0 +1,220 @@
+"""The logical bytes of a tensor that lies in boxes, streamed in row-major order."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import product
+from typing import NamedTuple
+
+from gate.checkpoint.leaves import FileSpan, TensorSource
+from gate.checkpoint.pickle.calls import fault
+from gate.checkpoint.sources.byte_sources import gathered
+
+MAX_CELLS = 1_000_000
+MAX_BLOCK_BYTES = 256 * 1024**2
+Sizes = tuple[int, ...]
+
+
+class Box(NamedTuple):
+    """A part of a tensor; its own elements lie in row-major order."""
+
+    offsets: Sizes
+    sizes: Sizes
+    source: TensorSource
+
+
+def assembled(shape: Sizes, width: int, boxes: Sequence[Box]) -> TensorSource:
+    """The source of a tensor of elements of `width` bytes.
+
+    Raises `StateError` when the boxes overlap, leave a hole, or are too many.
+    """
+    filled = [box for box in boxes if math.prod(box.sizes)]
+    cuts = _cuts(shape, filled)
+    order = _cells(cuts, filled) if math.prod(shape) else []
+    if len(filled) == 1:
+        return filled[0].source
+    return ChunkedSource(shape, width, tuple(filled), cuts, tuple(order))
+
+
+def _cuts(shape: Sizes, boxes: Sequence[Box]) -> tuple[Sizes, ...]:
+    """Where any box begins or ends, for each dimension, its own begin and end among them."""
+    return tuple(
+        tuple(sorted({
+            0, whole,
+            *(box.offsets[axis] for box in boxes),
+            *(box.offsets[axis] + box.sizes[axis] for box in boxes),
+        }))
+        for axis, whole in enumerate(shape)
+    )  # fmt: skip
+
+
+def _cells(cuts: tuple[Sizes, ...], boxes: Sequence[Box]) -> list[int]:
+    """Which box fills each cell between the cuts, in row-major order."""
+    counts = tuple(len(places) - 1 for places in cuts)
+    if math.prod(counts) > MAX_CELLS:
+        raise fault("holds a tensor in too many chunks of irregular shapes")
+    numbers = [{place: number for number, place in enumerate(places)} for places in cuts]
+    order = [-1] * math.prod(counts)
+    for number, box in enumerate(boxes):
+        cells = (
+            range(known[start], known[start + size])
+            for known, start, size in zip(numbers, box.offsets, box.sizes, strict=True)
+        )
+        for cell in product(*cells):
+            index = _index(counts, cell)
+            if order[index] >= 0:
+                raise fault("holds a tensor whose chunks overlap")
+            order[index] = number
+    if -1 in order:
+        raise fault("holds a tensor whose chunks leave a hole")
+    return order
+
+
+def _index(counts: Sequence[int], cell: Sequence[int]) -> int:
+    """The number of a cell in row-major order."""
+    index = 0
+    for count, place in zip(counts, cell, strict=True):
+        index = index * count + place
+    return index
+
+
+class ChunkedSource(NamedTuple):
+    """Boxes that fill a tensor without overlap; `order` tells the box of each cell."""
+
+    shape: Sizes
+    width: int
+    boxes: tuple[Box, ...]
+    cuts: tuple[Sizes, ...]
+    order: tuple[int, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the whole tensor."""
+        return math.prod(self.shape) * self.width
+
+    @property
+    def identity(self) -> Hashable:
+        """The places of all boxes."""
+        return self.shape, self.width, tuple((box[:2], box.source.identity) for box in self.boxes)
+
+    def pieces(self, size: int) -> Iterator[memoryview]:
+        """As in `TensorSource`; memory is a piece or two, and what cannot be read at a place."""
+        if not self.order:
+            return
+        axis = max((axis for axis, places in enumerate(self.cuts) if places[1:-1]), default=0)
+        readers = [_reader(box) for box in self.boxes]
+        if axis == 0:
+            for part in self._parts((), 0, readers):
+                yield from _run(part, part.position(()), size)
+            return
+        known: dict[Sizes, list[_Part]] = {}
+        bands = self.cuts[axis - 1]
+        for before in product(*map(range, self.shape[: axis - 1])):
+            outer = tuple(map(_cell_of, self.cuts, before))
+            for number in range(len(bands) - 1):
+                cell = (*outer, number)
+                if cell not in known:
+                    known[cell] = self._parts(cell, axis, readers)
+                rows = range(bands[number], bands[number + 1])
+                yield from _rows(known[cell], before, rows, size)
+
+    def _parts(self, outer: Sizes, axis: int, readers: list[_Reader]) -> list[_Part]:
+        """What the cells at `outer` add, one after the other, to each row along `axis`."""
+        counts = [len(places) - 1 for places in self.cuts]
+        # no dimension behind the axis is cut, so the cells of the row lie next to each other
+        first = _index(counts[: axis + 1], (*outer, 0))
+        cells = self.order[first : first + counts[axis]]
+        inner = math.prod(self.shape[axis + 1 :]) * self.width
+        places = self.cuts[axis]
+        return [
+            _Part(self.boxes[number], readers[number], axis, start, (end - start) * inner, inner)
+            for number, start, end in zip(cells, places, places[1:], strict=False)
+        ]
+
+
+def _cell_of(places: Sizes, position: int) -> int:
+    """The cell between the cuts that a position lies in."""
+    return bisect_right(places, position) - 1
+
+
+class _Reader(NamedTuple):
+    """Reads a box at any place: from its file, or from memory where that is not possible."""
+
+    span: FileSpan | None
+    held: bytearray
+
+    def into(self, start: int, view: memoryview) -> None:
+        if self.span is None:
+            view[:] = memoryview(self.held)[start : start + len(view)]
+        else:
+            self.span.opened.read_into(self.span.start + start, view)
+
+
+def _reader(box: Box) -> _Reader:
+    if isinstance(box.source, FileSpan):
+        return _Reader(box.source, bytearray())
+    if box.source.size_bytes > MAX_BLOCK_BYTES:
+        raise fault("holds a chunk with strides that is too large to gather")
+    return _Reader(None, gathered(box.source))
+
+
+class _Part(NamedTuple):
+    """What one cell adds to each row: `run_bytes` from `start` along the axis."""
+
+    box: Box
+    reader: _Reader
+    axis: int
+    start: int
+    run_bytes: int
+    inner_bytes: int
+
+    def position(self, row: Sizes) -> int:
+        """Where the run of a row lies in the box."""
+        index = 0
+        for size, offset, place in zip(self.box.sizes, self.box.offsets, row, strict=False):
+            index = index * size + place - offset
+        index = index * self.box.sizes[self.axis] + self.start - self.box.offsets[self.axis]
+        return index * self.inner_bytes
+
+    @property
+    def step_bytes(self) -> int:
+        """From one row of the box to the next."""
+        return self.box.sizes[self.axis] * self.inner_bytes
+
+
+def _rows(parts: list[_Part], before: Sizes, rows: range, size: int) -> Iterator[memoryview]:
+    """The rows of a band; as many neighbours as fit into a piece are read at once."""
+    row_bytes = sum(part.run_bytes for part in parts)
+    at_once = max(1, size // max(1, row_bytes))
+    for first in range(rows.start, rows.stop, at_once):
+        count = min(at_once, rows.stop - first)
+        if count > 1:
+            yield _block(parts, (*before, first), count, row_bytes)
+            continue
+        for part in parts:
+            yield from _run(part, part.position((*before, first)), size)
+
+
+def _run(part: _Part, position: int, size: int) -> Iterator[memoryview]:
+    for start in range(0, part.run_bytes, size):
+        view = memoryview(bytearray(min(size, part.run_bytes - start)))
+        part.reader.into(position + start, view)
+        yield view
+
+
+def _block(parts: list[_Part], row: Sizes, count: int, row_bytes: int) -> memoryview:
+    """Some rows, put together from all parts; a piece at most, but for what lies in between."""
+    block = memoryview(bytearray(count * row_bytes))
+    column = 0
+    for part in parts:
+        span = (count - 1) * part.step_bytes + part.run_bytes
+        held = memoryview(bytearray(span))
+        part.reader.into(part.position(row), held)
+        for number in range(count):
+            start = number * part.step_bytes
+            target = number * row_bytes + column
+            block[target : target + part.run_bytes] = held[start : start + part.run_bytes]
+        column += part.run_bytes
+    return block

@@ -1,0 +1,93 @@
+"""Reads one saved file of any format that is known, told by its content and never by its name."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from gate.checkpoint.dtypes import RAW_DTYPE
+from gate.checkpoint.formats.json_reader import is_json, read_json
+from gate.checkpoint.formats.legacy_reader import is_legacy_file, read_legacy_file
+from gate.checkpoint.formats.npy_reader import MAGIC, is_npz, read_npy, read_npz
+from gate.checkpoint.formats.pickle_file import is_pickle, read_pickle_file
+from gate.checkpoint.formats.safetensors_reader import read_safetensors
+from gate.checkpoint.formats.torch_archive import (
+    SAVE_HINT,
+    is_script,
+    is_torch_archive,
+    read_torch_archive,
+)
+from gate.checkpoint.formats.zip_reader import read_zip_records
+from gate.checkpoint.leaves import FileSpan, StateContent, TensorLeaf
+from gate.checkpoint.sources.hostile_file import HostileFile
+from gate.errors import DocumentError, EvidenceError
+
+HEAD_BYTES = 64
+ZIP_HEADS = (b"PK\x03\x04", b"PK\x05\x06")
+RAW_FORMAT = "unknown content"
+RAW_NOTE = "its content is not understood, so its bytes were compared as they are"
+
+
+class UnknownContent(Enum):
+    """What to do with a file whose content is not understood."""
+
+    REFUSE = "refuse"
+    BYTES = "bytes"
+
+
+def read_file(opened: HostileFile, unknown: UnknownContent) -> StateContent:
+    """The leaves of a file.
+
+    A file that claims to be a state and is broken is always an error, as is one that cannot be
+    understood under `REFUSE`: `EvidenceError`, or `DocumentError` for JSON.
+    """
+    head = opened.read_at(0, min(HEAD_BYTES, opened.size_bytes))
+    if is_pickle(head):
+        return read_legacy_file(opened) if is_legacy_file(head) else read_pickle_file(opened)
+    if head.startswith(ZIP_HEADS):
+        return _read_zip(opened, unknown)
+    if head.startswith(MAGIC):
+        return read_npy(opened)
+    # the first eight bytes of safetensors are a length, which no text is
+    if head[8:9] == b"{" and not _is_text(head[:8]):
+        return read_safetensors(opened)
+    if is_json(head):
+        return _read_json(opened, unknown)
+    return _read_unknown(opened, unknown, "is of no format that is known")
+
+
+def read_raw(opened: HostileFile, why: str) -> StateContent:
+    """The bytes of a file as the only leaf; the note says `why`."""
+    span = FileSpan(opened, 0, opened.size_bytes)
+    leaf = TensorLeaf("", RAW_DTYPE, (opened.size_bytes,), span)
+    return StateContent(shown=opened.shown, format=RAW_FORMAT, leaves=(leaf,), notes=(why,))
+
+
+def _is_text(data: bytes) -> bool:
+    return all(byte in b"\t\r\n" or byte >= ord(" ") for byte in data)
+
+
+def _read_zip(opened: HostileFile, unknown: UnknownContent) -> StateContent:
+    records = read_zip_records(opened)
+    if not is_torch_archive(records):
+        if is_npz(opened, records):
+            return read_npz(opened, records)
+        return _read_unknown(opened, unknown, "is a zip archive of neither torch nor NumPy")
+    if is_script(records) and unknown is UnknownContent.BYTES:
+        return read_raw(opened, f"is a TorchScript archive, not a state; {RAW_NOTE}")
+    return read_torch_archive(opened, records)
+
+
+def _read_json(opened: HostileFile, unknown: UnknownContent) -> StateContent:
+    """Text that only begins like JSON, or has keys without a plain name, is unknown content."""
+    try:
+        return read_json(opened)
+    except (DocumentError, EvidenceError) as error:
+        if unknown is UnknownContent.REFUSE:
+            raise
+        return read_raw(opened, f"{RAW_NOTE} ({error.message.removeprefix(f'{opened.shown}: ')})")
+
+
+def _read_unknown(opened: HostileFile, unknown: UnknownContent, problem: str) -> StateContent:
+    if unknown is UnknownContent.REFUSE:
+        raise opened.fault(problem, hint=SAVE_HINT)
+    return read_raw(opened, RAW_NOTE)

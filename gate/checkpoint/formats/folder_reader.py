@@ -1,0 +1,117 @@
+"""Reads a folder as a map from the stem of each file's name to what the file holds.
+
+Weights in `model.*` or `pytorch_model.*`, in one file or in shards, are `/model`; a distributed
+checkpoint is what it would be in one file. Two files with one stem are told apart by their names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+
+from gate.checkpoint.formats.distributed_reader import METADATA, read_distributed
+from gate.checkpoint.formats.file_formats import UnknownContent, read_file
+from gate.checkpoint.formats.sharded_reader import read_index, read_shards
+from gate.checkpoint.leaves import Leaf, StateContent
+from gate.checkpoint.node_leaves import below
+from gate.checkpoint.sources.hostile_folder import HostileFolder
+from gate.checkpoint.state_tree import MAX_PATH, MAX_VISITS, text_part
+from gate.codec.untrusted_text import short_text
+
+MAX_DEPTH = 8
+FORMAT, TRAINER_FORMAT = "folder", "Hugging Face trainer folder"
+INDEX_SUFFIX = ".index.json"
+MODEL = "model"
+# Another name of the model's weights in one framework.
+OLD_MODEL = "pytorch_model"
+TRAINER_STATE = "trainer_state"
+
+
+def read_folder(folder: HostileFolder, unknown: UnknownContent, depth: int = 0) -> StateContent:
+    """The leaves of all files in a folder and below it.
+
+    A folder with nothing but the model's weights is the same as one file with them. Raises
+    `EvidenceError` for an empty folder, and for what is wrong with any file; nothing is left out.
+    """
+    names = folder.names()
+    if not names:
+        raise folder.fault("is an empty folder", hint="Let the script save before it ends.")
+    if depth > MAX_DEPTH:
+        raise folder.fault(f"is nested deeper than {MAX_DEPTH} folders")
+    leaves: list[Leaf] = []
+    if METADATA in names:
+        found, used = read_distributed(folder)
+        names = tuple(name for name in names if name not in used)
+        if not names:
+            return _bounded(folder, found)
+        leaves += found.leaves
+    contents = list(_counted(folder, _contents(folder, names, unknown, depth)))
+    keys = _keys(folder, [name for name, _ in contents])
+    if keys == [MODEL] and not leaves:
+        return contents[0][1]
+    for key, (_, content) in zip(keys, contents, strict=True):
+        leaves += below(text_part(key), content.leaves)
+    content = StateContent(
+        shown=folder.shown,
+        format=TRAINER_FORMAT if {MODEL, TRAINER_STATE} <= set(keys) else FORMAT,
+        leaves=tuple(leaves),
+        notes=tuple(f"{name}: {note}" for name, content in contents for note in content.notes),
+    )
+    return _bounded(folder, content)
+
+
+def _bounded(folder: HostileFolder, content: StateContent) -> StateContent:
+    """Names of folders, files and keys together are no longer than those of one file."""
+    for leaf in content.leaves:
+        if len(leaf.path) > MAX_PATH or not leaf.path.isprintable():
+            raise folder.fault(
+                f"{short_text(leaf.path)} is above {MAX_PATH} characters or not printable",
+                hint="Save the state under short plain names.",
+            )
+    return content
+
+
+def _counted(
+    folder: HostileFolder, contents: Iterable[tuple[str, StateContent]]
+) -> Iterator[tuple[str, StateContent]]:
+    """The same contents; it ends in an error as soon as they hold too much together."""
+    total = 0
+    for name, content in contents:
+        total += len(content.leaves)
+        if total > MAX_VISITS:
+            raise folder.fault(f"holds more than {MAX_VISITS:,} values")
+        yield name, content
+
+
+def _contents(
+    folder: HostileFolder, names: tuple[str, ...], unknown: UnknownContent, depth: int
+) -> Iterator[tuple[str, StateContent]]:
+    """What each name holds; an index stands for its shards, under the name that one file has."""
+    files = {name: folder.open(name) for name in names if not folder.is_folder(name)}
+    indices = {name: read_index(opened) for name, opened in files.items()}
+    shards = {shard for places in indices.values() if places for shard in places.values()}
+    # shards first: what is left over of them has its own error
+    for name in sorted(names, key=lambda name: not indices.get(name)):
+        places = indices.get(name)
+        if places:
+            yield name.removesuffix(INDEX_SUFFIX), read_shards(folder, places, name)
+        elif name not in files:
+            yield name, read_folder(folder.folder(name), unknown, depth + 1)
+        elif name not in shards:
+            yield name, read_file(files[name], unknown)
+
+
+def _keys(folder: HostileFolder, names: list[str]) -> list[str]:
+    """The stem of each file's name, or the name where a stem is not the only one."""
+    stems = [name if folder.is_folder(name) else PurePosixPath(name).stem for name in names]
+    if MODEL not in stems:
+        stems = [MODEL if stem == OLD_MODEL else stem for stem in stems]
+    counts = Counter(stems)
+    keys = [stem if counts[stem] == 1 else name for name, stem in zip(names, stems, strict=True)]
+    twice = [key for key, count in Counter(keys).items() if count > 1]
+    if twice:
+        raise folder.fault(
+            f"two of its files would both be {short_text(twice[0])}", hint="Rename one of them."
+        )
+    return keys

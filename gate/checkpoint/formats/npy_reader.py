@@ -1,0 +1,206 @@
+"""Reads NumPy's `.npy` layout and `.npz` archives of it, without trusting a byte.
+
+Layout: a magic text, a version, the length of a header, the header (the text of a dictionary with
+`descr`, `fortran_order` and `shape`), then the elements. Source: `numpy.lib.format` of NumPy 2.4.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final, NamedTuple
+
+from gate.checkpoint.dtypes import ELEMENT_BYTES
+from gate.checkpoint.formats.zip_headers import ZipRecord
+from gate.checkpoint.leaves import FileSpan, Leaf, StateContent, TensorLeaf, TensorSource
+from gate.checkpoint.node_leaves import below, no_storages, node_leaves
+from gate.checkpoint.pickle.calls import StateError
+from gate.checkpoint.pickle.numpy_nodes import NUMPY_DTYPES, little_endian
+from gate.checkpoint.pickle.reader import read_pickle
+from gate.checkpoint.sources.byte_sources import Inflated, column_major, gathered
+from gate.checkpoint.sources.file_part import file_part
+from gate.checkpoint.sources.hostile_file import HostileFile
+from gate.checkpoint.state_tree import text_part
+from gate.codec.untrusted_text import short_text
+
+MAGIC: Final = b"\x93NUMPY"
+NPY_FORMAT, NPZ_FORMAT = "NumPy array", "NumPy archive"
+# Bytes of the header's length, by version.
+LENGTH_BYTES: Final = {1: 2, 2: 4, 3: 4}
+FIXED_BYTES = len(MAGIC) + 2
+MAX_HEADER_BYTES = 64 * 1024
+MAX_OBJECT_BYTES = 64 * 1024 * 1024
+MAX_UNPACKED_BYTES = 8 * 1024**3
+# What every NumPy can have.
+MAX_DIMENSIONS = 32
+MAX_NAME = 450
+# The one form that NumPy and its imitators write; its keys are sorted.
+HEADER: Final = re.compile(
+    r"\{'descr': (?P<descr>.+), 'fortran_order': (?P<order>True|False), "
+    r"'shape': \((?P<shape>[0-9, ]*)\),? ?\} *\n?",
+    re.DOTALL,
+)
+DESCR: Final = re.compile(r"'(?P<order>[<>|=]?)(?P<code>[a-zA-Z?][0-9]*)'")
+SIZES: Final = re.compile(r"(?:[0-9]{1,18}(?:, ?[0-9]{1,18})*,?)?")
+OBJECTS = ("O", "O8", "O4")
+HINT = "Save the array with numpy.save, with elements that are numbers."
+
+
+class _Header(NamedTuple):
+    code: str
+    order: str
+    by_column: bool
+    shape: tuple[int, ...]
+    size_bytes: int
+
+
+class StoredBody(NamedTuple):
+    """A `.npy` that lies in a file as it is."""
+
+    opened: HostileFile
+
+    @property
+    def size_bytes(self) -> int:
+        """Of header and elements."""
+        return self.opened.size_bytes
+
+    def head(self, length: int) -> bytes:
+        """The first bytes, `length` at most."""
+        return self.opened.read_at(0, min(length, self.size_bytes))
+
+    def source(self, start: int) -> TensorSource:
+        """Everything from `start`."""
+        return FileSpan(self.opened, start, self.size_bytes - start)
+
+
+class DeflatedBody(NamedTuple):
+    """A `.npy` that is unpacked while it is read; `opened` is what holds its deflated bytes."""
+
+    opened: HostileFile
+    size_bytes: int
+
+    def head(self, length: int) -> bytes:
+        """The first bytes, `length` at most."""
+        data = b""
+        for piece in self._unpacked(0).pieces(length):
+            data += bytes(piece)
+            if len(data) >= length:
+                break
+        return data[:length]
+
+    def source(self, start: int) -> TensorSource:
+        """Everything from `start`."""
+        return self._unpacked(start)
+
+    def _unpacked(self, skipped: int) -> Inflated:
+        return Inflated(self.opened, 0, self.opened.size_bytes, self.size_bytes, skipped)
+
+
+Body = StoredBody | DeflatedBody
+
+
+def read_npy(opened: HostileFile) -> StateContent:
+    """The array of a `.npy` file as the only leaf, or the leaves of its objects.
+
+    Raises `EvidenceError` naming the file and what is wrong with it.
+    """
+    leaves = tuple(_array_leaves(StoredBody(opened), ""))
+    return StateContent(shown=opened.shown, format=NPY_FORMAT, leaves=leaves)
+
+
+def is_npz(opened: HostileFile, records: dict[str, ZipRecord]) -> bool:
+    """Whether every entry of a zip archive is an array."""
+    return bool(records) and all(
+        record.size_bytes >= FIXED_BYTES and _body(opened, record).head(len(MAGIC)) == MAGIC
+        for record in records.values()
+    )
+
+
+def read_npz(opened: HostileFile, records: dict[str, ZipRecord]) -> StateContent:
+    """Each array under its name.
+
+    Raises `EvidenceError` naming the file, the array and what is wrong with it.
+    """
+    unpacked = sum(record.size_bytes for record in records.values() if record.deflated)
+    if unpacked > MAX_UNPACKED_BYTES:
+        raise opened.fault(
+            f"its compressed entries unpack to more than {MAX_UNPACKED_BYTES:,} bytes",
+            hint="Save it with numpy.savez, which does not compress.",
+        )
+    leaves: list[Leaf] = []
+    for name, record in records.items():
+        if not name.isprintable() or len(name) > MAX_NAME:
+            raise opened.fault(f"the name {short_text(name)} is too long or not printable")
+        leaves += _array_leaves(_body(opened, record), text_part(name.removesuffix(".npy")))
+    return StateContent(shown=opened.shown, format=NPZ_FORMAT, leaves=tuple(leaves))
+
+
+def _body(opened: HostileFile, record: ZipRecord) -> Body:
+    shown = f"{opened.shown}: {short_text(record.name)}"
+    part = file_part(opened, record.start, record.stored_bytes, shown)
+    return DeflatedBody(part, record.size_bytes) if record.deflated else StoredBody(part)
+
+
+def _array_leaves(body: Body, path: str) -> list[Leaf]:
+    header = _read_header(body)
+    if header.code in OBJECTS:
+        return _object_leaves(body, header, path)
+    dtype = NUMPY_DTYPES.get(header.code)
+    if dtype is None:
+        problem = f"holds elements of the type {short_text(header.code)}, which is not read"
+        raise body.opened.fault(problem, hint=HINT)
+    width = ELEMENT_BYTES[dtype]
+    data_bytes = body.size_bytes - header.size_bytes
+    if math.prod(header.shape) * width != data_bytes:
+        raise body.opened.fault(
+            f"its header promises {short_text(str(header.shape))} elements of {width} bytes, "
+            f"but {data_bytes:,} bytes follow"
+        )
+    source = little_endian(body.source(header.size_bytes), dtype, header.order)
+    if header.by_column:
+        source = column_major(body.opened, source, header.shape, width)
+    return [TensorLeaf(path, dtype, header.shape, source)]
+
+
+def _object_leaves(body: Body, header: _Header, path: str) -> list[Leaf]:
+    """An array of objects is a pickle, which is interpreted and never run."""
+    if body.size_bytes - header.size_bytes > MAX_OBJECT_BYTES:
+        raise body.opened.fault(f"its objects take more than {MAX_OBJECT_BYTES:,} bytes", hint=HINT)
+    try:
+        root = read_pickle(bytes(gathered(body.source(header.size_bytes))))
+        return below(path, node_leaves(root, no_storages))
+    except StateError as error:
+        raise body.opened.fault(error.message, hint=error.hint) from error
+
+
+def _read_header(body: Body) -> _Header:
+    fixed = body.head(FIXED_BYTES + 4)
+    length_bytes = LENGTH_BYTES.get(fixed[len(MAGIC)], 0) if len(fixed) > FIXED_BYTES else 0
+    start = FIXED_BYTES + length_bytes
+    length = int.from_bytes(fixed[FIXED_BYTES:start], "little")
+    if not fixed.startswith(MAGIC) or not length_bytes:
+        raise body.opened.fault("is cut short or a NumPy array of an unknown version", hint=HINT)
+    if length > MAX_HEADER_BYTES or start + length > body.size_bytes:
+        raise body.opened.fault(f"its header of {length:,} bytes is too large", hint=HINT)
+    return _parse_header(body, body.head(start + length)[start:], start + length)
+
+
+def _parse_header(body: Body, data: bytes, size_bytes: int) -> _Header:
+    text = data.decode("utf-8", "replace")
+    header = HEADER.fullmatch(text)
+    if header is None:
+        raise body.opened.fault("its header is not what NumPy writes", hint=HINT)
+    descr = DESCR.fullmatch(header["descr"])
+    if descr is None:
+        problem = f"holds elements of the type {short_text(header['descr'])}, which is not read"
+        raise body.opened.fault(problem, hint=HINT)
+    sizes = [size for size in header["shape"].split(",") if size.strip()]
+    if SIZES.fullmatch(header["shape"]) is None or len(sizes) > MAX_DIMENSIONS:
+        raise body.opened.fault("its shape is no short list of sizes", hint=HINT)
+    return _Header(
+        code=descr["code"],
+        order=descr["order"],
+        by_column=header["order"] == "True",
+        shape=tuple(map(int, sizes)),
+        size_bytes=size_bytes,
+    )

@@ -1,0 +1,144 @@
+"""Reads the safetensors layout without trusting a byte of it.
+
+Layout: 8 bytes header length (little-endian), that many bytes of JSON mapping each name to `dtype`,
+`shape` and `data_offsets`, then the data. Source: the format section of the safetensors README. We
+are as strict as it is: the tensors cover the data without holes or overlaps, up to the last byte.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from gate.checkpoint.dtypes import ELEMENT_BYTES
+from gate.checkpoint.leaves import FileSpan, StateContent, TensorLeaf, ValueLeaf
+from gate.checkpoint.sources.hostile_file import HostileFile
+from gate.checkpoint.state_tree import text_part
+from gate.codec.strict_json import parse_json
+from gate.codec.untrusted_text import short_text
+
+LENGTH_BYTES = 8
+MAX_HEADER_BYTES = 64 * 1024 * 1024
+MAX_TENSORS = 200_000
+MAX_NAME = 450
+METADATA_KEY = "__metadata__"
+MAX_DIMENSIONS = 64
+MAX_SIZE = 2**63
+HALF_BYTES = "F4"
+
+FORMAT = "safetensors"
+EMPTY_MAP = ValueLeaf("", "empty map", b"")
+FIELD_NAMES = ("dtype", "shape", "data_offsets")
+_FIELDS = itemgetter(*FIELD_NAMES)
+
+
+class TensorEntry(NamedTuple):
+    """What the header says of one tensor; offsets count from the start of the data."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+def read_safetensors(
+    opened: HostileFile, path_of: Callable[[str], str] = text_part
+) -> StateContent:
+    """Every tensor as a leaf of a flat map; `path_of` makes a path of a name.
+
+    Raises `EvidenceError` (or `DocumentError` for a header that is no JSON, which
+    `open_hostile` turns into one) naming the file and what is wrong with it.
+    """
+    data_start, entries = read_layout(opened)
+    tensors = tuple(
+        TensorLeaf(
+            path_of(name),
+            entry.dtype,
+            entry.shape,
+            FileSpan(
+                opened,
+                data_start + entry.data_offsets[0],
+                entry.data_offsets[1] - entry.data_offsets[0],
+            ),
+        )
+        for name, entry in entries
+    )
+    return StateContent(shown=opened.shown, format=FORMAT, leaves=tensors or (EMPTY_MAP,))
+
+
+def read_layout(opened: HostileFile) -> tuple[int, list[tuple[str, TensorEntry]]]:
+    """Where the data starts, and the checked entries in the order of their data.
+
+    Raises as `read_safetensors` does.
+    """
+    header_bytes = int.from_bytes(opened.read_at(0, LENGTH_BYTES), "little")
+    if header_bytes > MAX_HEADER_BYTES:
+        raise opened.fault(f"header of {header_bytes:,} bytes, the limit is {MAX_HEADER_BYTES:,}")
+    entries = _read_entries(opened, opened.read_at(LENGTH_BYTES, header_bytes))
+    data_start = LENGTH_BYTES + header_bytes
+    _check_cover(opened, entries, opened.size_bytes - data_start)
+    return data_start, entries
+
+
+def _read_entries(opened: HostileFile, header: bytes) -> list[tuple[str, TensorEntry]]:
+    """The entries sorted by place in the file; `__metadata__` is text about them and left out."""
+    shown = f"{opened.shown}: header"
+    value = parse_json(header, shown, max_bytes=MAX_HEADER_BYTES)
+    if not isinstance(value, dict):
+        raise opened.fault("header is not a JSON object")
+    value.pop(METADATA_KEY, None)
+    if len(value) > MAX_TENSORS:
+        raise opened.fault(f"more than {MAX_TENSORS:,} tensors")
+    entries = [(name, _read_entry(opened, name, entry)) for name, entry in value.items()]
+    return sorted(entries, key=_offsets)
+
+
+def _read_entry(opened: HostileFile, name: str, entry: object) -> TensorEntry:
+    if not 0 < len(name) <= MAX_NAME or not name.isprintable():
+        problem = f"name is empty, not printable or above {MAX_NAME} characters"
+        raise opened.fault(f"tensor {short_text(name)}: {problem}")
+    # by hand: a `match` with all of it takes as long as the rest of a small tensor
+    fields = entry if isinstance(entry, dict) else {}
+    try:
+        dtype, shape, (start, end) = _FIELDS(fields)
+    except (KeyError, TypeError, ValueError):
+        dtype = shape = start = end = None
+    if not isinstance(dtype, str) or not isinstance(shape, list):
+        raise opened.fault(f"tensor {short_text(name)}: needs dtype, shape and data_offsets")
+    if dtype == HALF_BYTES and shape and _sizes((shape[-1],)) and shape[-1] % 2 == 0:
+        # torch counts bytes with two numbers each, and so do we
+        dtype, shape = "F4_X2", [*shape[:-1], shape[-1] // 2]
+    problem = ""
+    if len(fields) != len(FIELD_NAMES):
+        problem = "has more than dtype, shape and data_offsets"
+    elif not _sizes((*shape, start, end)) or len(shape) > MAX_DIMENSIONS:
+        problem = "shape and data_offsets must be sizes from 0"
+    elif dtype not in ELEMENT_BYTES:
+        problem = f"unknown dtype {short_text(dtype)}"
+    elif math.prod(shape) * ELEMENT_BYTES[dtype] != end - start:
+        problem = f"{end - start:,} bytes do not fit its dtype and shape"
+    if problem:
+        raise opened.fault(f"tensor {short_text(name)}: {problem}")
+    return TensorEntry(dtype, tuple(shape), (start, end))
+
+
+def _offsets(item: tuple[str, TensorEntry]) -> tuple[int, int]:
+    return item[1][2]
+
+
+def _sizes(values: tuple[Any, ...]) -> bool:
+    # a bool is no size, though it counts as an integer
+    return set(map(type, values)) == {int} and min(values) >= 0 and max(values) < MAX_SIZE
+
+
+def _check_cover(
+    opened: HostileFile, entries: list[tuple[str, TensorEntry]], data_bytes: int
+) -> None:
+    position = 0
+    for name, entry in entries:
+        if entry.data_offsets[0] != position:
+            raise opened.fault(f"tensor {short_text(name)}: hole or overlap before its data")
+        position = entry.data_offsets[1]
+    if position != data_bytes:
+        raise opened.fault(f"tensors cover {position:,} bytes, the file holds {data_bytes:,}")

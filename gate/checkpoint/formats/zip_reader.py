@@ -1,0 +1,214 @@
+"""Finds the records of a zip archive, as `torch.save` and NumPy write it.
+
+Only what these writers make is read: stored or deflated entries, no encryption, no comment, every
+name once, no two entries over the same bytes. Anything else is refused, because two readers could
+see two different archives in it. Source: PKWARE APPNOTE 6.3.10, sections 4.3 and 4.5.3. Checksums
+are not verified: the gate hashes the bytes themselves.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from gate.checkpoint.formats.zip_headers import (
+    DEFLATED,
+    ENCRYPTED_FLAG,
+    STORED,
+    Entry,
+    ZipRecord,
+    located,
+    shown_name,
+)
+from gate.checkpoint.sources.hostile_file import HostileFile
+from gate.codec.untrusted_text import short_text
+from gate.errors import EvidenceError
+
+MAX_ENTRIES = 200_000
+MAX_DIRECTORY_BYTES = 64 * 1024 * 1024
+UNKNOWN_32 = 0xFFFFFFFF
+UNKNOWN_16 = 0xFFFF
+# Rows of the directory that are taken apart before it is known whether they have one length.
+ROWS_AT_ONCE = 512
+ZIP64_FIELD = 1
+# Deflate cannot do better than 1,032 to 1 (RFC 1951: 258 bytes for two bits).
+MAX_RATIO = 1032
+
+END = struct.Struct("<4s4H2IH")
+END_MAGIC = b"PK\x05\x06"
+END64_LOCATOR = struct.Struct("<4sIQI")
+END64_LOCATOR_MAGIC = b"PK\x06\x07"
+END64 = struct.Struct("<4sQ2H2I4Q")
+END64_MAGIC = b"PK\x06\x06"
+# Of an entry: magic, flags, method, both sizes, the three lengths, and where its header begins.
+CENTRAL = struct.Struct("<4s4x2H8x2I3H8xI")
+CENTRAL_MAGIC = b"PK\x01\x02"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Directory:
+    """The central directory: its place, and how many entries it says to have."""
+
+    start: int
+    size_bytes: int
+    entries: int
+
+
+def read_zip_records(opened: HostileFile) -> dict[str, ZipRecord]:
+    """All records by name.
+
+    Raises `EvidenceError` naming the file, the entry and what is wrong with it.
+    """
+    directory = _find_directory(opened)
+    if directory.entries > MAX_ENTRIES or directory.size_bytes > MAX_DIRECTORY_BYTES:
+        raise opened.fault(f"zip archive with {directory.entries:,} entries is too large to read")
+    entries = list(_central_entries(opened, directory))
+    records = {record.name: record for record in located(opened, entries)}
+    if len(records) < len(entries):
+        raise opened.fault(f"zip entry {short_text(_repeated(entries))} is there twice")
+    _check_apart(opened, records.values(), directory.start)
+    return records
+
+
+def _repeated(entries: list[Entry]) -> str:
+    """The first name that occurs twice."""
+    counts = Counter(shown_name(entry.name) for entry in entries)
+    return next(name for name, count in counts.items() if count > 1)
+
+
+def _find_directory(opened: HostileFile) -> _Directory:
+    end_start = opened.size_bytes - END.size
+    magic, disk, start_disk, here, entries, size_bytes, start, comment = END.unpack(
+        opened.read_at(end_start, END.size)
+    )
+    if magic != END_MAGIC or comment:
+        raise opened.fault("zip archive without its end record: it is cut short or has a comment")
+    if disk or start_disk or here != entries:
+        raise opened.fault("zip archive in several parts")
+    directory = _Directory(start=start, size_bytes=size_bytes, entries=entries)
+    directory_end = end_start
+    if end_start >= END64_LOCATOR.size:
+        locator = opened.read_at(end_start - END64_LOCATOR.size, END64_LOCATOR.size)
+        if locator.startswith(END64_LOCATOR_MAGIC):
+            directory_end, directory = _large_directory(opened, locator, directory)
+    if directory.start + directory.size_bytes != directory_end:
+        raise opened.fault("zip directory does not lie where the end record says")
+    return directory
+
+
+def _large_directory(
+    opened: HostileFile, locator: bytes, small: _Directory
+) -> tuple[int, _Directory]:
+    """The 64-bit end record; the 32-bit one must agree wherever it holds a value."""
+    record_start = END64_LOCATOR.unpack(locator)[2]
+    fields = END64.unpack(opened.read_at(record_start, END64.size))
+    magic, entries, size_bytes, start = fields[0], fields[7], fields[8], fields[9]
+    large = _Directory(start=start, size_bytes=size_bytes, entries=entries)
+    agrees = (
+        small.entries in {UNKNOWN_16, entries}
+        and small.size_bytes in {UNKNOWN_32, size_bytes}
+        and small.start in {UNKNOWN_32, start}
+    )
+    if magic != END64_MAGIC or fields[6] != entries or not agrees:
+        raise opened.fault("zip archive with two end records that contradict each other")
+    return record_start, large
+
+
+def _central_entries(opened: HostileFile, directory: _Directory) -> Iterator[Entry]:
+    """What the directory says of each entry, checked."""
+    data = memoryview(opened.read_at(directory.start, directory.size_bytes))
+    position = number = 0
+    while number < directory.entries:
+        if position + CENTRAL.size > len(data):
+            raise opened.fault(f"zip directory ends before entry {number + 1}")
+        lengths = CENTRAL.unpack_from(data, position)[5:8]
+        row = struct.Struct(CENTRAL.format + "{}s{}s{}x".format(*lengths))
+        # names of the same length follow each other: such rows are taken apart together
+        rows = min((len(data) - position) // row.size, directory.entries - number, ROWS_AT_ONCE)
+        found = list(row.iter_unpack(data[position : position + rows * row.size]))
+        same = next(
+            (
+                index
+                for index, fields in enumerate(found)
+                if fields[5:8] != lengths or fields[0] != CENTRAL_MAGIC
+            ),
+            len(found),
+        )
+        if not same:
+            raise opened.fault(f"zip directory is broken at entry {number + 1}")
+        yield from _entries(opened, found[:same])
+        number += same
+        position += same * row.size
+    if position != len(data):
+        raise opened.fault("zip directory holds bytes behind its last entry")
+
+
+def _entries(opened: HostileFile, rows: list[tuple[Any, ...]]) -> Iterator[Entry]:
+    """Rows as entries; as torch writes them they need no look at each."""
+    _, flags, methods, stored, sizes, *_, starts, names, _ = zip(*rows, strict=True)
+    plain = set(methods) == {STORED} and not any(flag & ENCRYPTED_FLAG for flag in set(flags))
+    if plain and stored == sizes and max(stored) < UNKNOWN_32 and max(starts) < UNKNOWN_32:
+        return map(Entry, starts, names, methods, stored, sizes)
+    return (_entry(opened, fields) for fields in rows)
+
+
+def _entry(opened: HostileFile, fields: tuple[Any, ...]) -> Entry:
+    """One entry, checked; large values have taken the place of those that do not fit."""
+    _, flags, method, stored_bytes, size_bytes, _, _, _, header_start, name, extra = fields
+    if flags & ENCRYPTED_FLAG:
+        raise _fault(opened, name, "is encrypted")
+    if method not in {STORED, DEFLATED}:
+        raise _fault(opened, name, f"is compressed by method {method}, which is not read")
+    if UNKNOWN_32 in {size_bytes, stored_bytes, header_start}:
+        size_bytes, stored_bytes, header_start = _large_values(
+            opened, name, (size_bytes, stored_bytes, header_start), extra
+        )
+    if method == STORED and stored_bytes != size_bytes:
+        raise _fault(opened, name, "is stored in another size than its own")
+    if size_bytes > stored_bytes * MAX_RATIO + MAX_RATIO:
+        problem = f"says to unpack {stored_bytes:,} bytes to {size_bytes:,}"
+        raise _fault(opened, name, f"{problem}, which no compression can")
+    return Entry(header_start, name, method, stored_bytes, size_bytes)
+
+
+def _fault(opened: HostileFile, name: bytes, problem: str) -> EvidenceError:
+    return opened.fault(f"zip entry {short_text(shown_name(name))} {problem}")
+
+
+def _large_values(
+    opened: HostileFile, name: bytes, plain: tuple[int, int, int], extra: bytes
+) -> list[int]:
+    """Full size, stored size, start: what does not fit 32 bits stands in the zip64 field so."""
+    large = iter(_large_numbers(extra))
+    found = [next(large, -1) if value == UNKNOWN_32 else value for value in plain]
+    if -1 in found:
+        raise _fault(opened, name, "lacks its 64-bit sizes")
+    return found
+
+
+def _large_numbers(extra: bytes) -> list[int]:
+    large = _extra_field(extra, ZIP64_FIELD)
+    return [value for (value,) in struct.iter_unpack("<Q", large[: len(large) // 8 * 8])]
+
+
+def _extra_field(extra: bytes, wanted: int) -> bytes:
+    position = 0
+    while position + 4 <= len(extra):
+        kind, size_bytes = struct.unpack_from("<2H", extra, position)
+        if kind == wanted:
+            return extra[position + 4 : position + 4 + size_bytes]
+        position += 4 + size_bytes
+    return b""
+
+
+def _check_apart(opened: HostileFile, records: Iterable[ZipRecord], limit: int) -> None:
+    """No record may reach into the next one or into the directory."""
+    end = 0
+    for name, start, stored_bytes, _, _ in sorted(records, key=itemgetter(1, 2)):
+        if start < end or start + stored_bytes > limit:
+            raise opened.fault(f"zip entry {short_text(name)} lies over other data")
+        end = start + stored_bytes

@@ -1,0 +1,1 @@
+"""Digests of leaves and of states."""

@@ -1,0 +1,1 @@
+"""Pickles, interpreted without running them."""

@@ -1,0 +1,290 @@
+"""What the calls in a state's pickle stand for; nothing is ever called.
+
+Source: the `__reduce_ex__` methods of torch 2.13 (`torch/_tensor.py`, `torch/_utils.py`) and of the
+standard library's containers under pickle protocols 2 to 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from gate.checkpoint.dtypes import QUANTIZED_STORAGES, TORCH_DTYPES, TORCH_STORAGES
+from gate.checkpoint.pickle.nodes import (
+    GlobalNode,
+    MapNode,
+    OpaqueNode,
+    SetNode,
+    StorageNode,
+    TensorNode,
+    global_node,
+)
+from gate.checkpoint.sources.hostile_file import HINT
+from gate.codec.untrusted_text import short_text
+from gate.errors import EvidenceError
+
+MAX_DIMENSIONS = 64
+MAX_INTEGER = 2**62
+# Calls that no saved state needs and that would act on the machine of whoever loads the file.
+ACTING_MODULES = frozenset({
+    "code", "codeop", "ctypes", "importlib", "marshal", "nt", "os", "posix", "pty", "runpy",
+    "shutil", "socket", "subprocess", "sys", "webbrowser",
+})  # fmt: skip
+ACTING_BUILTINS = frozenset({
+    "__import__", "breakpoint", "compile", "eval", "exec", "globals", "input", "open", "setattr",
+})  # fmt: skip
+Arguments = tuple[object, ...]
+Call = Callable[[Arguments], object]
+NOT_PLAIN = {
+    ("torch._utils", "_rebuild_meta_tensor_no_storage"): "a tensor on the meta device",
+    ("torch._utils", "_rebuild_wrapper_subclass"): "a tensor subclass without data",
+}
+
+
+class StateError(EvidenceError):
+    """A fault inside a saved state; it names no file yet, the reader of the file adds that."""
+
+
+def fault(problem: str, *, hint: str = HINT) -> StateError:
+    """What is wrong inside the state."""
+    return StateError(problem, hint=hint)
+
+
+def named(module: str, name: str) -> GlobalNode:
+    """The node of a name; `StateError` for a module that is none."""
+    if ":" in module:
+        raise fault("refers to a module that no module can be named like")
+    return global_node(module, name)
+
+
+def attributes_of(state: object) -> list[object]:
+    """What counts of a map's state: all but an empty one, and but the versions in `_metadata`."""
+    if not isinstance(state, MapNode):
+        return [state]
+    kept = [pair for pair in state.pairs if not _is_text(pair[0], "_metadata")]
+    return [MapNode(kept, state.attributes)] if kept or state.attributes else []
+
+
+def _is_text(value: object, text: str) -> bool:
+    return isinstance(value, str) and value == text
+
+
+def call(function: object, arguments: object) -> object:
+    """The value that a call stands for, or an opaque node.
+
+    Raises `StateError` for a call whose arguments make no sense, and for tensors without plain
+    bytes, which must not be left out silently.
+    """
+    if not isinstance(arguments, tuple):
+        raise fault("calls something with arguments that are no tuple")
+    if not isinstance(function, GlobalNode):
+        return OpaqueNode("an object", (function, *arguments))
+    if function.key in NOT_PLAIN:
+        raise fault(
+            f"holds {NOT_PLAIN[function.key]}, which has no plain bytes to compare",
+            hint="Save ordinary tensors.",
+        )
+    known = _CALLS.get(function.key)
+    result = known(arguments) if known else None
+    return _opaque(function, arguments) if result is None else result
+
+
+def _opaque(function: GlobalNode, arguments: Arguments) -> OpaqueNode:
+    if _acts(function):
+        raise fault(
+            f"calls {short_text(f'{function.module}.{function.name}')} when it is loaded",
+            hint="This is no saved state but code in its place: do not load the file anywhere, "
+            "and look at what the change does.",
+        )
+    return OpaqueNode(function.shown, arguments)
+
+
+def _acts(function: GlobalNode) -> bool:
+    if function.module == "builtins":
+        return function.name in ACTING_BUILTINS
+    return function.module.partition(".")[0] in ACTING_MODULES
+
+
+def storage(reference: object) -> object:
+    """What a persistent id names: a storage, or in legacy files the class of a module.
+
+    A storage is `("storage", type, key, location, elements)`; legacy files add None or
+    `(key, first element, elements)` of a part of it.
+    """
+    match reference:
+        case ("storage", GlobalNode() as kind, str() as key, _, int() as elements):
+            return _storage(kind, key, elements, (0, elements))
+        case ("storage", GlobalNode() as kind, str() as key, _, int() as elements, None):
+            return _storage(kind, key, elements, (0, elements))
+        case (
+            "storage", GlobalNode() as kind, str() as key, _, int() as elements,
+            (str(), int() as first, int() as length),
+        ):  # fmt: skip
+            return _storage(kind, key, elements, (first, length))
+        case ("module", GlobalNode() as kind, *_):
+            # its source text follows, which is no part of a state
+            return kind
+    raise fault("refers to something outside that is no storage")
+
+
+def _storage(kind: GlobalNode, key: str, elements: int, part: tuple[int, int]) -> StorageNode:
+    quantized = kind.name in QUANTIZED_STORAGES
+    dtype = QUANTIZED_STORAGES.get(kind.name) or TORCH_STORAGES.get(kind.name)
+    if dtype is None or kind.module.partition(".")[0] != "torch":
+        raise _unread_storage(kind.name)
+    if not 0 <= elements < MAX_INTEGER:
+        raise fault(f"storage {short_text(key)} has an impossible size")
+    first, length = part
+    if not 0 <= first <= first + length <= elements:
+        raise fault(f"a part of storage {short_text(key)} reaches outside it")
+    return StorageNode(key, dtype, elements, first, length, kind.name if quantized else "")
+
+
+def _unread_storage(kind: str) -> StateError:
+    return fault(
+        f"holds a storage of type {short_text(kind)}, which is not read",
+        hint="Save ordinary tensors, for example dequantized ones.",
+    )
+
+
+def _sizes(values: object, what: str) -> tuple[int, ...]:
+    if not isinstance(values, tuple) or len(values) > MAX_DIMENSIONS:
+        raise fault(f"a tensor's {what} is no short tuple")
+    sizes = tuple(value for value in values if type(value) is int and 0 <= value < MAX_INTEGER)
+    if len(sizes) != len(values):
+        raise fault(f"a tensor's {what} holds something else than sizes from 0")
+    return sizes
+
+
+def _tensor(
+    arguments: Arguments, dtype: str | None, metadata: object, *, quantized: bool = False
+) -> TensorNode:
+    """A tensor from (storage, offset, shape, strides, …)."""
+    match arguments:
+        case (StorageNode() as source, int() as offset, shape, strides, *_):
+            pass
+        case _:
+            raise fault("rebuilds a tensor from something that is no storage")
+    if source.quantized and not quantized:
+        raise _unread_storage(source.quantized)
+    marks = _marks(metadata)
+    node = TensorNode(
+        storage=source,
+        dtype=source.dtype if dtype is None else dtype,
+        offset=offset,
+        shape=_sizes(shape, "shape"),
+        strides=_sizes(strides, "strides"),
+        conjugated="conj" in marks,
+        negated="neg" in marks,
+    )
+    if not 0 <= offset < MAX_INTEGER or len(node.shape) != len(node.strides):
+        raise fault("a tensor's offset, shape and strides do not belong together")
+    return node
+
+
+def _marks(metadata: object) -> set[object]:
+    """The names of what a tensor is marked with: its bytes are to be read in another way."""
+    if not isinstance(metadata, MapNode):
+        return set()
+    marks = {key for key, value in metadata.pairs if value is True and isinstance(key, str)}
+    unknown = marks - {"conj", "neg"}
+    if unknown:
+        raise fault(
+            f"holds a tensor that is marked with {short_text(str(min(unknown)))}, which is unknown",
+            hint="Save an ordinary tensor, for example tensor.clone().",
+        )
+    return set(marks)
+
+
+def rebuild_quantized(arguments: Arguments) -> tuple[TensorNode, str]:
+    """The integers of a quantized tensor, and the name of its dtype."""
+    node = _tensor(arguments, None, None, quantized=True)
+    if not node.storage.quantized:
+        raise fault("holds a quantized tensor whose storage is not quantized")
+    return node, node.storage.quantized.removesuffix("Storage").lower()
+
+
+def _rebuild_v2(arguments: Arguments) -> TensorNode:
+    return _tensor(arguments, None, arguments[6] if arguments[6:] else None)
+
+
+def _rebuild_v3(arguments: Arguments) -> TensorNode:
+    match arguments[6:]:
+        case (GlobalNode(module="torch", name=name), *rest) if name in TORCH_DTYPES:
+            return _tensor(arguments, TORCH_DTYPES[name], rest[0] if rest else None)
+    raise fault("holds a tensor of an unknown dtype")
+
+
+def _first(arguments: Arguments) -> object:
+    """The tensor itself: the device that it was on is no part of its value."""
+    return arguments[0] if arguments and isinstance(arguments[0], TensorNode) else None
+
+
+def _rebuild_subclass(arguments: Arguments) -> object:
+    match arguments:
+        case (GlobalNode() as function, _, tuple() as inner, *_) if function.key in _TENSOR_CALLS:
+            return _TENSOR_CALLS[function.key](inner)
+    return None
+
+
+def _empty_map(arguments: Arguments) -> object:
+    return MapNode() if all(isinstance(item, GlobalNode) for item in arguments) else None
+
+
+def _counter(arguments: Arguments) -> object:
+    match arguments:
+        case ():
+            return MapNode()
+        case (MapNode() as counts,):
+            return counts
+    return None
+
+
+def _set(arguments: Arguments) -> object:
+    match arguments:
+        case (list() as items,):
+            return SetNode(items)
+    return None
+
+
+def _size(arguments: Arguments) -> object:
+    match arguments:
+        case (tuple() as sizes,):
+            return sizes
+    return None
+
+
+def _bytes(arguments: Arguments) -> object:
+    """Protocol 2 writes bytes as text of which each character is one byte."""
+    match arguments:
+        case ():
+            return b""
+        case (bytes() as data,):
+            return data
+        case (str() as text, "latin1" | "latin-1"):
+            try:
+                return text.encode("latin-1")
+            except UnicodeEncodeError as error:
+                raise fault("holds bytes that are written as no bytes") from error
+    return None
+
+
+_TENSOR_CALLS: Final[dict[tuple[str, str], Call]] = {
+    ("torch._utils", "_rebuild_tensor"): _rebuild_v2,
+    ("torch._utils", "_rebuild_tensor_v2"): _rebuild_v2,
+    ("torch._utils", "_rebuild_tensor_v3"): _rebuild_v3,
+    ("torch._utils", "_rebuild_device_tensor_from_cpu_tensor"): _first,
+}
+_CALLS: Final[dict[tuple[str, str], Call]] = {
+    **_TENSOR_CALLS,
+    ("torch._tensor", "_rebuild_from_type_v2"): _rebuild_subclass,
+    ("torch", "Size"): _size,
+    ("collections", "OrderedDict"): _empty_map,
+    ("collections", "defaultdict"): _empty_map,
+    ("collections", "Counter"): _counter,
+    ("_codecs", "encode"): _bytes,
+    ("builtins", "set"): _set,
+    ("builtins", "frozenset"): _set,
+    ("builtins", "bytes"): _bytes,
+    ("builtins", "bytearray"): _bytes,
+}  # fmt: skip

@@ -1,0 +1,285 @@
+"""What each opcode of a pickle does to the machine; whatever is missing here is refused.
+
+A handler is given the position behind its opcode and answers the position of the next one. Source:
+the opcode table in Python's `pickletools`; only what protocols 2 to 5 write.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from gate.checkpoint.pickle.calls import attributes_of, fault, named
+from gate.checkpoint.pickle.known_calls import call
+from gate.checkpoint.pickle.machine import Machine
+from gate.checkpoint.pickle.memo import get, long_get, long_put, memoize, put
+from gate.checkpoint.pickle.nodes import MapNode, OpaqueNode, SetNode
+from gate.checkpoint.pickle.numpy_nodes import ArrayNode, DtypeNode
+
+NO_MORE = -1
+U16 = struct.Struct("<H").unpack_from
+U32 = struct.Struct("<I").unpack_from
+I32 = struct.Struct("<i").unpack_from
+U64 = struct.Struct("<Q").unpack_from
+F64 = struct.Struct(">d").unpack_from
+
+Handler = Callable[[Machine, int], int]
+
+
+def _constant(make: Callable[[], object]) -> Handler:
+    def push(machine: Machine, position: int) -> int:
+        machine.stack.append(make())
+        return position
+
+    return push
+
+
+def _container(make: Callable[[], object]) -> Handler:
+    def push(machine: Machine, position: int) -> int:
+        machine.push_container(make())
+        return position
+
+    return push
+
+
+def _number(read: Callable[[bytes, int], tuple[object, ...]], width: int) -> Handler:
+    def push(machine: Machine, position: int) -> int:
+        machine.stack.append(read(machine.data, position)[0])
+        return position + width
+
+    return push
+
+
+def _sized(
+    take: Callable[[Machine, int, int], int],
+    read: Callable[[bytes, int], tuple[int, ...]],
+    width: int,
+) -> Handler:
+    def push(machine: Machine, position: int) -> int:
+        return take(machine, position + width, read(machine.data, position)[0])
+
+    return push
+
+
+def _byte(data: bytes, position: int) -> tuple[int, ...]:
+    return (data[position],)
+
+
+def _stop(machine: Machine, position: int) -> int:
+    machine.end = position
+    return NO_MORE
+
+
+def _text(machine: Machine, position: int) -> int:
+    """The commonest opcode that has a length, without the detours of `_sized`."""
+    data = machine.data
+    start = position + 4
+    end: int = start + U32(data, position)[0]
+    if end > len(data):
+        raise IndexError
+    machine.stack.append(data[start:end].decode("utf-8", "surrogatepass"))
+    return end
+
+
+def _frame(machine: Machine, position: int) -> int:
+    """How many bytes follow in one piece: not more than there are, as Python's reader asks too."""
+    start = position + 8
+    if start + U64(machine.data, position)[0] > len(machine.data):
+        raise IndexError
+    return start
+
+
+def _mark(machine: Machine, position: int) -> int:
+    machine.marks.append(machine.stack)
+    machine.stack = []
+    return position
+
+
+def _pop(machine: Machine, position: int) -> int:
+    if machine.stack:
+        machine.stack.pop()
+    else:
+        machine.pop_mark()
+    return position
+
+
+def _pop_mark(machine: Machine, position: int) -> int:
+    machine.pop_mark()
+    return position
+
+
+def _duplicate(machine: Machine, position: int) -> int:
+    machine.stack.append(machine.stack[-1])
+    return position
+
+
+def _tuple(machine: Machine, position: int) -> int:
+    items = tuple(machine.pop_mark())
+    machine.stack.append(items)
+    return position
+
+
+def _short_tuple(length: int) -> Handler:
+    def push(machine: Machine, position: int) -> int:
+        stack = machine.stack
+        if len(stack) < length:
+            raise IndexError
+        stack[-length:] = [tuple(stack[-length:])]
+        return position
+
+    return push
+
+
+def _frozen_set(machine: Machine, position: int) -> int:
+    items = machine.pop_mark()
+    machine.push_container(SetNode(items))
+    return position
+
+
+def _global(machine: Machine, position: int) -> int:
+    """Two lines of text: the module and the name in it."""
+    first = machine.data.find(b"\n", position)
+    second = machine.data.find(b"\n", first + 1)
+    if first < 0 or second < 0:
+        raise IndexError
+    module, name = machine.data[position:first], machine.data[first + 1 : second]
+    machine.stack.append(named(module.decode("utf-8"), name.decode("utf-8")))
+    return second + 1
+
+
+def _stack_global(machine: Machine, position: int) -> int:
+    name, module = machine.stack.pop(), machine.stack.pop()
+    if not isinstance(name, str) or not isinstance(module, str):
+        raise fault("refers to a name that is no text")
+    machine.stack.append(named(module, name))
+    return position
+
+
+def _extend(target: object, items: list[object]) -> None:
+    if isinstance(target, list):
+        target.extend(items)
+    elif isinstance(target, SetNode | OpaqueNode):
+        target.items.extend(items)
+    else:
+        raise fault("adds items to something that holds none")
+
+
+def _append(machine: Machine, position: int) -> int:
+    item = machine.stack.pop()
+    _extend(machine.stack[-1], [item])
+    return position
+
+
+def _append_many(machine: Machine, position: int) -> int:
+    items = machine.pop_mark()
+    _extend(machine.stack[-1], items)
+    return position
+
+
+def _extend_pairs(target: object, items: list[object]) -> None:
+    if not isinstance(target, MapNode | OpaqueNode) or len(items) % 2:
+        raise fault("sets keys in something that has none")
+    target.pairs.extend(zip(items[::2], items[1::2], strict=True))
+
+
+def _set_item(machine: Machine, position: int) -> int:
+    value, key = machine.stack.pop(), machine.stack.pop()
+    _extend_pairs(machine.stack[-1], [key, value])
+    return position
+
+
+def _set_items(machine: Machine, position: int) -> int:
+    items = machine.pop_mark()
+    _extend_pairs(machine.stack[-1], items)
+    return position
+
+
+def _persistent_id(machine: Machine, position: int) -> int:
+    machine.refer_outside()
+    return position
+
+
+def _reduce(machine: Machine, position: int) -> int:
+    arguments, function = machine.stack.pop(), machine.stack.pop()
+    machine.push_container(call(function, arguments))
+    return position
+
+
+def _new_object_with_keywords(machine: Machine, position: int) -> int:
+    keywords, arguments = machine.stack.pop(), machine.stack.pop()
+    made = call(machine.stack.pop(), arguments)
+    if isinstance(made, OpaqueNode):
+        made.keywords.append(keywords)
+    elif not isinstance(keywords, MapNode) or keywords.pairs:
+        raise fault("makes a plain value with keywords, which no plain value takes")
+    machine.push_container(made)
+    return position
+
+
+def _build(machine: Machine, position: int) -> int:
+    """Attributes of a map are kept too, but for the versions that `state_dict()` notes there."""
+    state = machine.stack.pop()
+    target = machine.stack[-1]
+    if isinstance(target, OpaqueNode | ArrayNode | DtypeNode):
+        target.states.append(state)
+    elif isinstance(target, MapNode):
+        target.attributes.extend(attributes_of(state))
+    else:
+        raise fault("sets attributes of something that has none")
+    return position
+
+
+_BY_CODE: Final[dict[bytes, Handler]] = {
+    b"\x95": _frame,  # FRAME
+    b".": _stop,  # STOP
+    b"N": _constant(lambda: None),  # NONE
+    b"\x88": _constant(lambda: True),  # NEWTRUE
+    b"\x89": _constant(lambda: False),  # NEWFALSE
+    b")": _constant(lambda: ()),  # EMPTY_TUPLE
+    b"]": _container(list),  # EMPTY_LIST
+    b"}": _container(MapNode),  # EMPTY_DICT
+    b"\x8f": _container(lambda: SetNode([])),  # EMPTY_SET
+    b"J": _number(I32, 4),  # BININT
+    b"K": _number(_byte, 1),  # BININT1
+    b"M": _number(U16, 2),  # BININT2
+    b"G": _number(F64, 8),  # BINFLOAT
+    b"\x8a": _sized(Machine.push_integer, _byte, 1),  # LONG1
+    b"\x8b": _sized(Machine.push_integer, U32, 4),  # LONG4
+    b"\x8c": _sized(Machine.push_text, _byte, 1),  # SHORT_BINUNICODE
+    b"X": _text,  # BINUNICODE
+    b"\x8d": _sized(Machine.push_text, U64, 8),  # BINUNICODE8
+    b"C": _sized(Machine.push_bytes, _byte, 1),  # SHORT_BINBYTES
+    b"B": _sized(Machine.push_bytes, U32, 4),  # BINBYTES
+    b"\x8e": _sized(Machine.push_bytes, U64, 8),  # BINBYTES8
+    b"\x96": _sized(Machine.push_bytes, U64, 8),  # BYTEARRAY8
+    b"(": _mark,  # MARK
+    b"0": _pop,  # POP
+    b"1": _pop_mark,  # POP_MARK
+    b"2": _duplicate,  # DUP
+    b"t": _tuple,  # TUPLE
+    b"\x85": _short_tuple(1),  # TUPLE1
+    b"\x86": _short_tuple(2),  # TUPLE2
+    b"\x87": _short_tuple(3),  # TUPLE3
+    b"\x91": _frozen_set,  # FROZENSET
+    b"a": _append,  # APPEND
+    b"e": _append_many,  # APPENDS
+    b"\x90": _append_many,  # ADDITEMS
+    b"s": _set_item,  # SETITEM
+    b"u": _set_items,  # SETITEMS
+    b"q": put,  # BINPUT
+    b"r": long_put,  # LONG_BINPUT
+    b"\x94": memoize,  # MEMOIZE
+    b"h": get,  # BINGET
+    b"j": long_get,  # LONG_BINGET
+    b"c": _global,  # GLOBAL
+    b"\x93": _stack_global,  # STACK_GLOBAL
+    b"Q": _persistent_id,  # BINPERSID
+    b"R": _reduce,  # REDUCE
+    b"\x81": _reduce,  # NEWOBJ
+    b"\x92": _new_object_with_keywords,  # NEWOBJ_EX
+    b"b": _build,  # BUILD
+}
+HANDLERS: Final[tuple[Handler | None, ...]] = tuple(
+    _BY_CODE.get(bytes((code,))) for code in range(256)
+)

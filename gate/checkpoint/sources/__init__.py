@@ -1,0 +1,1 @@
+"""Bytes of untrusted files, read within bounds."""

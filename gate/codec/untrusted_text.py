@@ -1,0 +1,90 @@
+"""Untrusted text made safe to show: for a terminal, the log of a CI job, a message, a page.
+
+A terminal obeys control characters and ANSI sequences; a runner obeys `::command::` at the start of
+a line and `##[command]` anywhere in one. Neither may obey a training. What a page needs beside that
+(Markdown, HTML) is in `report/escape.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+LINE_LIMIT = 1000
+SENTENCE_CHARACTERS = 300
+SHOWN_CHARACTERS = 120
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+# in one line also what ends a line
+_NOT_IN_A_LINE = _HIDDEN | {"Zl", "Zp"}
+# Default_Ignorable_Code_Point of Unicode beyond those categories: invisible, and skipped by
+# culture-aware comparisons, so one of them could hide a command from us but not from the runner.
+_IGNORABLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
+    "\U000e0000-\U000e0fff]"
+)
+_DOUBLE_COLON = re.compile(r":(?=:)")
+_COMMAND_BRACKET = re.compile(r"##(?=\[)")
+
+
+def escaped_lines(text: str) -> str:
+    """Text in which what cannot be printed is spelt out, for example as backslash, x1b."""
+    return "".join(
+        sign if sign == "\n" or sign.isprintable() else ascii(sign)[1:-1] for sign in text
+    )
+
+
+def masked(text: str, mask: str = "?") -> str:
+    """Text in which each character that cannot be printed is a `mask`."""
+    return "".join(sign if sign.isprintable() else mask for sign in text)
+
+
+def plain_text(text: str) -> str:
+    """A sentence with what no terminal should see escaped, 300 characters at most."""
+    return escaped_lines(text[:SENTENCE_CHARACTERS]).replace("\n", "\\n")
+
+
+def short_text(text: str) -> str:
+    """A quoted, escaped, short piece of a message."""
+    cut = text[:SHOWN_CHARACTERS]
+    return ascii(cut) + ("..." if len(text) > SHOWN_CHARACTERS else "")
+
+
+def visible(text: str) -> str:
+    """Only what can be seen: no control, format or bidi character, every space a plain one."""
+    if text.isprintable() and not _IGNORABLE.search(text):
+        return text
+    return "".join(map(_visible, without_sequences(text)))
+
+
+def without_sequences(text: str) -> str:
+    """Text without ANSI sequences (colours, titles) and characters that nothing shows."""
+    return _IGNORABLE.sub("", _ANSI.sub("", text))
+
+
+def _visible(character: str) -> str:
+    if character.isspace():
+        return " "
+    return "" if unicodedata.category(character) in _HIDDEN else character
+
+
+def safe_line(text: str | bytes, *, limit: int = LINE_LIMIT) -> str:
+    """One line that shows as itself: colours removed, other control characters spelt out.
+
+    Bytes are read as UTF-8, broken ones replaced. At most `limit` characters of the text count.
+    """
+    line = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    plain = without_sequences(line[:limit].replace("\t", "    "))
+    shown = "".join(_shown(character) for character in plain)
+    return _COMMAND_BRACKET.sub("# #", _DOUBLE_COLON.sub(": ", shown)).rstrip()
+
+
+def safe_block(text: str) -> str:
+    """Several lines, each made safe; for a fault whose details quote the training."""
+    return "\n".join(safe_line(line) for line in text.splitlines())
+
+
+def _shown(character: str) -> str:
+    if unicodedata.category(character) in _NOT_IN_A_LINE:
+        return character.encode("unicode_escape").decode("ascii")
+    return character

@@ -1,0 +1,78 @@
+"""`repro-gate diff`: in which leaves two saved states differ, and by how much."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+
+from gate.checkpoint.formats.file_formats import UnknownContent
+from gate.codec.json_text import reviewable_json
+from gate.commands.program import FILES
+from gate.commands.state_options import STATE_HELP, chosen_exclusions, state_parser
+from gate.comparison.states import compare_states
+from gate.errors import ExitCode, SettingsError
+from gate.pipelines.saved_states import MAX_BYTES, open_saved_state
+from gate.records.state_difference import StateDifference
+from gate.report.difference_words import difference_document
+
+SHOWN_ROWS = 20
+
+
+def run(words: Sequence[str]) -> None:
+    """Compare two checkpoints leaf by leaf.
+
+    However they were saved. Exit code 1 when they differ.
+
+    Example: repro-gate diff before.pt after.pt --html difference.html
+    """
+    asked = _parser().parse_args(words)
+    if asked.limit < 1:
+        raise SettingsError("--limit must be at least 1", hint="Leave it out for 20 rows.")
+    exclusions = chosen_exclusions(asked.exclude, defaults=not asked.no_default_exclusions)
+    unknown = UnknownContent(asked.unknown)
+    with (
+        open_saved_state(FILES, asked.a, unknown) as left,
+        open_saved_state(FILES, asked.b, unknown) as right,
+    ):
+        found = compare_states(left, right, exclusions=exclusions, max_bytes=MAX_BYTES)
+    if asked.html is not None:
+        _write_page(found, asked.html)
+    if asked.json:
+        sys.stdout.write(reviewable_json(difference_document(found)))
+    else:
+        _show(found, asked.limit)
+    raise SystemExit(int(ExitCode.PASS if found.equal else ExitCode.FAIL))
+
+
+def _parser() -> ArgumentParser:
+    parser = state_parser("diff", run.__doc__)
+    parser.add_argument("a", type=Path, metavar="A", help=STATE_HELP)
+    parser.add_argument("b", type=Path, metavar="B", help="the other one")
+    parser.add_argument(
+        "--limit",
+        type=int,
+        default=SHOWN_ROWS,
+        metavar="N",
+        help=f"rows of each kind on the terminal, default: {SHOWN_ROWS}; JSON has all of them",
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write an HTML page as well")
+    return parser
+
+
+def _write_page(found: StateDifference, path: Path) -> None:
+    # the template engine is slow to import
+    from gate.report.page.difference_page import difference_page  # noqa: PLC0415
+
+    FILES.write_bytes(path, difference_page(found).encode("utf-8"))
+
+
+def _show(found: StateDifference, limit: int) -> None:
+    # slow to import, and JSON needs none of it
+    from rich.console import Console  # noqa: PLC0415
+
+    from gate.report.terminal.difference_view import difference_view  # noqa: PLC0415
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.print(difference_view(found, limit))

@@ -1,0 +1,108 @@
+"""`repro-gate doctor`: is this machine ready, and if not, what is to be done?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gate.adapters.console import QuietProgress
+from gate.adapters.engine.docker_api import connect_docker
+from gate.adapters.engine.engine import Engine, engine_address
+from gate.adapters.git.repository import GitRepository
+from gate.adapters.github.token import probe_token
+from gate.adapters.machine import free_bytes
+from gate.commands.options import OUT, AsJson, Config, Out, show
+from gate.commands.program import FILES, INTERRUPTS
+from gate.errors import RunError
+from gate.pipelines.doctor import Examination, Senses, examine
+from gate.pipelines.entry import build_adapters
+from gate.records.doctor import TokenSeen
+from gate.report.terminal.doctor_view import doctor_view
+from gate.settings.event import MAX_EVENT_BYTES, ActionContext, read_context
+
+
+def doctor_command(
+    config: Config = "",
+    out: Out = OUT,
+    base: Annotated[str, typer.Option(help="A commit that has to be in the clone.")] = "",
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Look at all that a gate call needs.
+
+    Says how to mend what is wrong. Trains nothing and writes nothing. Exit code 0, or 3 when
+    something keeps the gate from an answer. On a runner, GITHUB_TOKEN says which token's
+    permissions to look at.
+
+    Example: repro-gate doctor --config examples/digits/repro-gate.yml
+    """
+    event = _event(os.environ)
+    start = event.workspace if event else Path.cwd()
+    repository = GitRepository(start)
+    asked = Examination(
+        top=repository.top_level(),
+        start=start,
+        config=config,
+        out=out if out.is_absolute() else start / out,
+        base=base,
+        event=event,
+    )
+    adapters = build_adapters(FILES, asked.top, QuietProgress(), INTERRUPTS, os.environ)
+    report = examine(asked, adapters, _senses(os.environ, event, repository, adapters.host["PATH"]))
+    show(report, doctor_view(report), as_json=as_json)
+    raise typer.Exit(int(report.exit_code))
+
+
+def _event(variables: Mapping[str, str]) -> ActionContext | None:
+    """The event of the job, on a runner; `SettingsError` for one that the gate refuses."""
+    if variables.get("GITHUB_ACTIONS") != "true":
+        return None
+    path = variables.get("GITHUB_EVENT_PATH", "")
+    event = FILES.read_bytes(Path(path), max_bytes=MAX_EVENT_BYTES) if path else b"{}"
+    return read_context(variables, event)
+
+
+def _senses(
+    variables: Mapping[str, str],
+    event: ActionContext | None,
+    repository: GitRepository,
+    training_path: str,
+) -> Senses:
+    address = engine_address(variables)
+    engine = Engine(connect_docker(address), address)
+    return Senses(
+        free_bytes=free_bytes,
+        engine=lambda: _why_no_engine(engine),
+        token=(lambda: _token(event, variables)) if event and "GITHUB_TOKEN" in variables else None,
+        shallow=repository.is_shallow,
+        holds=repository.holds,
+        ignores=repository.ignores,
+        program=lambda name: shutil.which(name, path=training_path) is not None,
+    )
+
+
+def _why_no_engine(engine: Engine) -> str:
+    try:
+        engine.answer()
+    except RunError as error:
+        return error.message
+    finally:
+        engine.close()
+    return ""
+
+
+def _token(event: ActionContext, variables: Mapping[str, str]) -> TokenSeen:
+    """The token is read here, when it is asked for, and not before."""
+    pull_request = event.pull_request
+    token = variables.get("GITHUB_TOKEN", "").strip()
+    return probe_token(
+        event.api_url,
+        event.repository,
+        token,
+        number=pull_request.number if pull_request else None,
+    )

@@ -1,0 +1,100 @@
+"""`repro-gate gate`, and what the runner calls for the action."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gate.action.commit_status import github_status
+from gate.action.main import Runner, github_comments, github_pull_request, run_action
+from gate.adapters.clock import SystemClock
+from gate.adapters.job_log import JobLog
+from gate.adapters.secrets import FileSecrets
+from gate.commands.options import (
+    OUT,
+    AllowDirty,
+    AllowPlainKey,
+    AsJson,
+    BaseToRun,
+    CommitToTrain,
+    Config,
+    Out,
+    QuietVerdict,
+    Verbose,
+    local_call,
+    prepare,
+    print_outcome,
+    progress_for,
+)
+from gate.commands.program import FILES, INTERRUPTS
+from gate.pipelines.entry import build_adapters, run_and_deliver
+from gate.pipelines.gate import gate
+
+
+def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
+    config: Config = "",
+    out: Out = OUT,
+    base: BaseToRun = "",
+    commit: CommitToTrain = "",
+    signing_key: Annotated[
+        Path | None,
+        typer.Option(
+            help="Private key (PEM) to seal a pass; pass phrase in REPRO_GATE_PASSPHRASE."
+        ),
+    ] = None,
+    trusted_keys: Annotated[
+        str,
+        typer.Option(help="Trust file to name in the verify command; default: the settings'."),
+    ] = "",
+    *,
+    allow_plain_key: AllowPlainKey = False,
+    allow_dirty: AllowDirty = False,
+    quiet: QuietVerdict = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train twice, judge, and write all reports.
+
+    Exit code 0 only for a verified pass.
+
+    Example: repro-gate gate --config examples/digits/repro-gate.yml --out demo-out
+    """
+    call = local_call(config, out, base=base, commit=commit, allow_dirty=allow_dirty)
+    request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
+    outcome = run_and_deliver(
+        request,
+        adapters,
+        FileSecrets(signing_key, FILES, os.environ),
+        gate,
+        trusted_keys=trusted_keys,
+        allow_plain_key=allow_plain_key,
+    )
+    print_outcome(outcome, as_json=as_json, quiet=quiet)
+    raise typer.Exit(int(outcome.exit_code))
+
+
+def action_command() -> None:
+    """Run as a GitHub Action: everything comes from the runner's variables."""
+    # the runner sets it when somebody asks for debug logging
+    progress = JobLog(sys.stdout, verbose=os.environ.get("RUNNER_DEBUG") == "1")
+    runner = Runner(
+        variables=os.environ,
+        files=FILES,
+        adapters=lambda top: build_adapters(FILES, top, progress, INTERRUPTS, os.environ),
+        comments=github_comments,
+        status=github_status,
+        find=github_pull_request,
+        clock=SystemClock(),
+        say=_say,
+    )
+    raise typer.Exit(int(run_action(runner)))
+
+
+def _say(line: str) -> None:
+    """Write to the job log at once: annotations must stand where they were made."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

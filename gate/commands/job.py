@@ -1,0 +1,89 @@
+"""The commands `run` and `judge`: the pipeline of `gate` in two jobs.
+
+The first runs a stranger's code and holds no secret; the second may hold some and runs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gate.adapters.secrets import FileSecrets
+from gate.commands.options import (
+    OUT,
+    AllowPlainKey,
+    AsJson,
+    BaseToRun,
+    CommitToTrain,
+    Config,
+    Out,
+    Quiet,
+    QuietVerdict,
+    Verbose,
+    local_call,
+    prepare,
+    print_outcome,
+    progress_for,
+)
+from gate.commands.program import FILES
+from gate.pipelines.entry import judging, run_and_deliver, run_only
+
+
+def run_command(
+    config: Config = "",
+    out: Out = OUT,
+    base: BaseToRun = "",
+    commit: CommitToTrain = "",
+    *,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Train as `gate` does, for `judge` to judge.
+
+    Writes the evidence folder and judges nothing.
+
+    Example: repro-gate run --out ran && repro-gate judge ran/evidence
+    """
+    call = local_call(config, out, base=base, commit=commit)
+    request, adapters = prepare(call, progress_for(quiet=quiet, verbose=verbose))
+    sys.stdout.write(f"evidence: {run_only(request, adapters)}\n")
+
+
+def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
+    evidence: Annotated[Path, typer.Argument(help="Evidence folder that `run` wrote.")],
+    config: Config = "",
+    out: Out = OUT,
+    base: Annotated[
+        str, typer.Option(help="Base commit that `run` was given, if it was given one.")
+    ] = "",
+    commit: Annotated[str, typer.Option(help="Commit that it must be about; default: HEAD.")] = "",
+    signing_key: Annotated[
+        Path | None, typer.Option(help="Private key (PEM) to seal a pass.")
+    ] = None,
+    *,
+    allow_plain_key: AllowPlainKey = False,
+    quiet: QuietVerdict = False,
+    as_json: AsJson = False,
+) -> None:
+    """Judge the evidence of another job's `run`.
+
+    Nothing is trained, and nothing of the evidence is executed.
+
+    Example: repro-gate judge ran/evidence --commit HEAD
+    """
+    call = local_call(config, out, base=base, commit=commit or "HEAD")
+    request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=False))
+    outcome = run_and_deliver(
+        replace(request, told_runs=True),
+        adapters,
+        FileSecrets(signing_key, FILES, os.environ),
+        judging(evidence),
+        allow_plain_key=allow_plain_key,
+    )
+    print_outcome(outcome, as_json=as_json, quiet=quiet)
+    raise typer.Exit(int(outcome.exit_code))

@@ -1,0 +1,104 @@
+"""What the commands that train share: options, and the way from them to a request."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console, RenderableType
+
+from gate.adapters.console import ConsoleProgress, QuietProgress
+from gate.codec.documents import write_document
+from gate.codec.untrusted_text import safe_block
+from gate.commands.program import FILES, INTERRUPTS
+from gate.pipelines.entry import LocalCall, Outcome, build_adapters, local_request
+from gate.pipelines.runs import Adapters
+from gate.ports import Progress
+from gate.records.document import Document
+from gate.records.request import GateRequest
+from gate.report.terminal.terminal import next_text, verdict_view
+from gate.report.wording import headline, icon
+
+OUT = Path("repro-gate-out")
+
+Config = Annotated[
+    str,
+    typer.Option("--config", "-c", help="Settings file; default: repro-gate.yml here, or above."),
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for everything that is written.")]
+AllowDirty = Annotated[
+    bool, typer.Option("--allow-dirty", help="Train the work tree as it is; never sealed.")
+]
+BaseToRun = Annotated[
+    str, typer.Option("--base", help="Commit to run here as well when the environment moved.")
+]
+CommitToTrain = Annotated[
+    str, typer.Option("--commit", help="Commit to train; default: HEAD, clean.")
+]
+AllowPlainKey = Annotated[
+    bool, typer.Option("--allow-plain-key", help="Accept a key without pass phrase.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result, no progress.")]
+QuietVerdict = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result line only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what the training prints.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the document as JSON on stdout.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why the result may move; kept in the file.")]
+
+
+def local_call(
+    config: str, out: Path, *, base: str = "", commit: str = "", allow_dirty: bool = False
+) -> LocalCall:
+    """The call that the options describe, from the current folder."""
+    return LocalCall(
+        config=config, start=Path.cwd(), out=out, base=base, commit=commit, allow_dirty=allow_dirty
+    )
+
+
+def prepare(call: LocalCall, progress: Progress) -> tuple[GateRequest, Adapters]:
+    """Read everything that decides, and build the adapters for it."""
+    request = local_request(call, FILES)
+    return request, build_adapters(FILES, request.top, progress, INTERRUPTS, os.environ)
+
+
+def progress_for(*, quiet: bool, verbose: bool) -> Progress:
+    """Who wants only the result gets no progress."""
+    return QuietProgress() if quiet else ConsoleProgress(sys.stderr, verbose=verbose)
+
+
+def console() -> Console:
+    """Standard output for results: text of the training's is never taken as markup."""
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def show(document: Document, view: RenderableType, *, as_json: bool) -> None:
+    """Print a result for a person, or as the document that it is."""
+    if as_json:
+        sys.stdout.write(write_document(document).decode("utf-8"))
+        return
+    console().print(view)
+
+
+def print_outcome(outcome: Outcome, *, as_json: bool, quiet: bool = False) -> None:
+    """The verdict for a person, or the document itself; `quiet` makes it one line."""
+    if as_json:
+        sys.stdout.write(write_document(outcome.verdict).decode("utf-8"))
+        return
+    if outcome.fault is not None:
+        sys.stderr.write(f"error: {safe_block(str(outcome.fault))}\n")
+        return
+    out = console()
+    if quiet:
+        verdict = outcome.verdict
+        out.print(f"{icon(verdict)} repro-gate {headline(verdict)}", soft_wrap=True)
+        return
+    out.print(verdict_view(outcome.verdict, outcome.reports.links))
+    steps = next_text(outcome.verdict, outcome.reports.links)
+    if steps:
+        out.print(steps, soft_wrap=True)
+    names = ", ".join(FILES.list_names(outcome.out, max_names=1000))
+    out.print(f"\nWritten to {outcome.out}: {names}", style="dim", soft_wrap=True)
+    if outcome.sealing.why_not:
+        out.print(f"Not sealed: {outcome.sealing.why_not}.", style="dim", soft_wrap=True)

@@ -1,0 +1,132 @@
+"""`repro-gate keys` and `repro-gate verify`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gate.adapters.clock import SystemClock
+from gate.adapters.secrets import FileSecrets
+from gate.attestation.guide import TrustFile, openssl_commands
+from gate.attestation.keys import (
+    generate_private_key,
+    private_pem,
+    public_pem,
+    read_trusted_keys,
+    trusted_key,
+    with_key,
+)
+from gate.attestation.seal import find_seals, seal_paths
+from gate.attestation.verify import verify_package
+from gate.codec.documents import write_document
+from gate.commands.options import AsJson
+from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
+from gate.errors import SettingsError
+from gate.records.attestation import Expected, TrustedKeys
+
+AGE = re.compile(r"(?P<number>[0-9]{1,5})(?P<unit>[dh])")
+AGE_UNITS = {"d": "days", "h": "hours"}
+keys_app = typer.Typer(
+    help="Make signing keys.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+)
+
+
+@keys_app.command("generate")
+def generate_command(
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the three files.")],
+    comment: Annotated[str, typer.Option(help="Kept beside the public key.")] = "",
+    *,
+    allow_plain: Annotated[
+        bool, typer.Option("--allow-plain", help="Write the private key without a pass phrase.")
+    ] = False,
+) -> None:
+    """Make a key pair and a trust file.
+
+    ECDSA on P-256; the pass phrase comes from REPRO_GATE_PASSPHRASE.
+
+    Example: REPRO_GATE_PASSPHRASE=$(openssl rand -base64 24) repro-gate keys generate --out keys
+    """
+    secret = folder / "signing-key.pem"
+    if FILES.exists(secret):
+        raise SettingsError(f"{secret}: there is a key already", hint="Name another folder.")
+    key = generate_private_key()
+    passphrase = FileSecrets(None, FILES, os.environ).passphrase()
+    pem = private_pem(key, passphrase, allow_plain=allow_plain)
+    entry = trusted_key(key.public_key(), added_at=SystemClock().now().isoformat(), comment=comment)
+    FILES.write_bytes(secret, pem, mode=0o600)
+    FILES.write_bytes(folder / "gate-public-key.pem", public_pem(key.public_key()))
+    trust = folder / "trusted-keys.json"
+    known = (
+        read_trusted_keys(FILES.read_bytes(trust, max_bytes=MAX_DOCUMENT_BYTES), str(trust))
+        if FILES.exists(trust)
+        else TrustedKeys(keys=())
+    )
+    FILES.write_bytes(trust, write_document(with_key(known, entry)))
+    sys.stdout.write(f"key {entry.key_id}\nprivate: {secret}\npublic:  {trust}\n")
+
+
+def _age(text: str) -> timedelta:
+    """Days or hours; raises `SettingsError` for anything else."""
+    match = AGE.fullmatch(text)
+    if match is None:
+        raise SettingsError(
+            f"--max-age {text!r} is no age", hint="Give days or hours, for example 90d or 12h."
+        )
+    return timedelta(**{AGE_UNITS[match["unit"]]: int(match["number"])})
+
+
+def verify_command(  # noqa: PLR0913 - each parameter is an option of the command
+    package: Annotated[Path, typer.Argument(help="The package.tar to verify.")],
+    trusted_keys: Annotated[Path, typer.Option(help="Trust file from a place that you trust.")],
+    commit: Annotated[str, typer.Option(help="Full hash of the commit that it must be about.")],
+    seal: Annotated[
+        Path | None, typer.Option(help="Seal to check; default: all beside the package.")
+    ] = None,
+    repository: Annotated[str, typer.Option(help="owner/name that it must be about.")] = "",
+    max_age: Annotated[
+        str, typer.Option(help="Greatest age of the seal, by its own time: 90d, 12h.")
+    ] = "",
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Verify a sealed package offline.
+
+    Looks at the signature, every byte, the verdict and the commit.
+
+    Example: repro-gate verify demo-out/package.tar --trusted-keys trusted-keys.json --commit SHA
+    """
+    trusted = read_trusted_keys(
+        FILES.read_bytes(trusted_keys, max_bytes=MAX_DOCUMENT_BYTES), str(trusted_keys)
+    )
+    oldest = SystemClock().now() - _age(max_age) if max_age else None
+    expected = Expected(commit=commit, repository=repository, not_before=oldest)
+    found = verify_package(package, find_seals(package, FILES, seal), trusted, expected, FILES)
+    if as_json:
+        facts = {name: getattr(found, name) for name in found.__slots__}
+        sys.stdout.write(json.dumps(facts, indent=2, sort_keys=True) + "\n")
+        return
+    lines = [
+        f"verified: {found.outcome}, commit {found.commit}",
+        f"  key        {found.key_id}",
+        f"  made       {found.created_at} (the signer's claim)",
+        f"  isolation  {found.isolation}",
+        f"  checkpoint {found.checkpoint_root}",
+        f"  members    {found.members}",
+        *(f"  note: {note}" for note in found.notes),
+        "",
+        "The same without this program:",
+        openssl_commands(
+            str(package),
+            commit=found.commit,
+            seal=str(seal or next(path for path in seal_paths(package) if FILES.exists(path))),
+            trust=TrustFile(path=str(trusted_keys), key_id=found.key_id),
+        ),
+    ]
+    sys.stdout.write("\n".join(lines))

@@ -1,0 +1,59 @@
+"""The verbs whose arguments typer reads: each one's module is imported when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
+
+# Where each verb is, as module and function (or group of verbs), in the order of the help.
+VERBS: Final = {
+    "gate": ("gate.commands.gate", "gate_command"),
+    "run": ("gate.commands.job", "run_command"),
+    "judge": ("gate.commands.job", "judge_command"),
+    "baseline": ("gate.commands.baseline", "baseline_app"),
+    "census": ("gate.commands.census", "census_command"),
+    "cost": ("gate.commands.measure", "cost_command"),
+    "noise": ("gate.commands.measure", "noise_command"),
+    "keys": ("gate.commands.sealing", "keys_app"),
+    "verify": ("gate.commands.sealing", "verify_command"),
+    "doctor": ("gate.commands.doctor", "doctor_command"),
+    "schema": ("gate.commands.schema", "schema_command"),
+    "action": ("gate.commands.gate", "action_command"),
+}
+HIDDEN: Final = frozenset(("action",))
+HELP: Final = """Runs a training twice, compares, explains, prices and seals the result.
+
+`repro-gate --version` prints the version."""
+
+
+class Verbs(TyperGroup):
+    """The group of all verbs; `quick` holds what those say of themselves that read their own."""
+
+    def __init__(self, quick: Mapping[str, str]) -> None:
+        commands = {name: TyperCommand(name) for name in VERBS}
+        commands |= {name: TyperCommand(name, help=text) for name, text in quick.items()}
+        super().__init__(
+            name="repro-gate",
+            help=HELP,
+            no_args_is_help=True,
+            rich_markup_mode=None,
+            commands=dict(commands),
+        )
+
+    def get_command(self, ctx: object, cmd_name: str) -> TyperCommand | TyperGroup | None:
+        """The verb itself, or None when there is none of that name."""
+        if cmd_name not in VERBS:
+            return cast("TyperCommand | None", self.commands.get(cmd_name))
+        del ctx
+        module, name = VERBS[cmd_name]
+        found = getattr(import_module(module), name)
+        if isinstance(found, typer.Typer):
+            return get_group(found)
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(cmd_name, hidden=cmd_name in HIDDEN)(found)
+        return cast("TyperCommand", get_command(single))

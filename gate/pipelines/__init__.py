@@ -1,0 +1,1 @@
+"""The ways from a request to a result; each reads top to bottom."""

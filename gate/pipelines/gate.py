@@ -1,0 +1,293 @@
+"""The gate on one page: run, judge, record; each hands one package's product to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gate.baseline.record import propose_entry, read_baseline, with_entry
+from gate.baseline.select import Selection, select_entry
+from gate.comparison.canary import run_canary
+from gate.comparison.compare import compare_results
+from gate.comparison.cost import determinism_cost
+from gate.comparison.finiteness import first_not_finite
+from gate.comparison.same_work import missed_share, on_one_cpu_thread, runs_of_the_same_work
+from gate.comparison.tolerances import tolerance_uses
+from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
+from gate.errors import EvidenceError, RunError, SettingsError
+from gate.execution.plan import plan_base, plan_census, plan_gate, plan_record
+from gate.pipelines.head_files import HeadFiles
+from gate.pipelines.runs import Adapters, Session
+from gate.records.baseline import (
+    MAX_BASELINE_BYTES,
+    PROPOSED_BASELINE,
+    Baseline,
+    BaselineEntry,
+)
+from gate.records.census import CensusReport
+from gate.records.comparison import Comparison
+from gate.records.evidence import EvidenceSet, RunEvidence
+from gate.records.request import GateRequest
+from gate.records.runs import Commit, Isolation, RunMode
+from gate.records.verdict import Diagnosis, Outcome, Verdict
+from gate.settings.load import settings_digest, training_settings
+from gate.verdict.assemble import Assessment, assemble
+from gate.verdict.blind_spots import rare_faults
+from gate.verdict.lattice import Decision, Facts, decide, needs_base_run
+from gate.verdict.operators import census_report
+from gate.verdict.tampering import suspected_seeds, suspected_settings
+
+STRICT_RUNS = 2
+RARE = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gated:
+    """What a gate call found: the verdict, what it rests on, and the baseline it would propose."""
+
+    verdict: Verdict
+    evidence: EvidenceSet
+    baseline: Baseline | None
+    proposed: Baseline | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Baselines:
+    """The baseline that decides, and the one that the pull request itself brings, if it does."""
+
+    trusted: Baseline | None
+    brought: Baseline | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ran:
+    """The runs of a gate call, not judged; `census_failure` says why one of them is not there."""
+
+    evidence: EvidenceSet
+    isolation: Isolation
+    census_failure: str = ""
+
+
+def gate(request: GateRequest, adapters: Adapters) -> Gated:
+    """Run the training, run the base commit where only that can decide, and judge."""
+    # what decides is read before any training code runs
+    baselines = read_baselines(request, adapters)
+    ran = train_all(request, adapters, baselines)
+    return judge(request, baselines, ran.evidence, ran.isolation, census_failure=ran.census_failure)
+
+
+def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) -> Ran:
+    """All runs of a gate call, the base commit's too where only those can decide."""
+    with Session(request, adapters) as session:
+        runs = tuple(session.run(planned) for planned in plan_gate())
+        if _needs_base_run(request, runs[0], baselines.trusted):
+            runs += tuple(session.run(planned) for planned in plan_base())
+        counted, failure = _census_run(session) if request.settings.census else ((), "")
+        evidence = session.evidence((*runs, *counted))
+        return Ran(evidence=evidence, isolation=session.isolation, census_failure=failure)
+
+
+def take_census(request: GateRequest, adapters: Adapters) -> CensusReport:
+    """One run that counts operators; nothing is judged."""
+    with Session(request, adapters) as session:
+        evidence = session.evidence((session.run(plan_census()),))
+    report = census_report(evidence)
+    return report if report is not None else CensusReport(complete=True)
+
+
+def _census_run(session: Session) -> tuple[tuple[RunEvidence, ...], str]:
+    """The census, or why it could not be taken: the verdict does not hang on it."""
+    try:
+        return (session.run(plan_census()),), ""
+    except (RunError, EvidenceError) as fault:
+        return (), fault.message
+
+
+def judge(
+    request: GateRequest,
+    baselines: Baselines,
+    evidence: EvidenceSet,
+    isolation: Isolation,
+    *,
+    census_failure: str = "",
+) -> Gated:
+    """Compare what was run with itself, with the baseline and with the base; decide."""
+    settings = request.settings
+    compare = settings.compare
+    first, second = evidence.runs_of(RunMode.STRICT)[:2]
+    default, base = evidence.runs_of(RunMode.DEFAULT), evidence.runs_of(RunMode.STRICT, Commit.BASE)
+    trusted = baselines.trusted
+    selection = _select(request, first, trusted)
+    entry = selection.entry
+    repeat = _repeat((first, second), request)
+    not_finite = first_not_finite((first, second, *base), compare.allow_not_finite)
+    facts = Facts(
+        settings=settings,
+        repeat=repeat,
+        canary=() if not_finite else run_canary(first, compare),
+        not_finite=not_finite,
+        like_strict=runs_of_the_same_work(first, default, compare),
+        baseline=_against_entry(entry, first, request),
+        same_training=selection.same_training,
+        other_settings=selection.other_settings,
+        proposed=_proposed(request, first, baselines.brought),
+        base_run=compare_results(base[0], first, compare, ("base-1", "strict-1")) if base else None,
+        base_repeat=_repeat(base, request) if base else None,
+        cost=determinism_cost((first, second), default, settings.cost),
+    )
+    decision = decide(facts)
+    unfit = not_finite or evidence.changed_files or decision.outcome is Outcome.NONDETERMINISTIC
+    proposed = (
+        with_entry(trusted, _entry(request, evidence, repeat, request.baseline_reason))
+        if repeat.numerically_equal and not unfit
+        else None
+    )
+    assessment = Assessment(
+        evidence=evidence,
+        facts=facts,
+        decision=decision,
+        entry=entry,
+        diagnosis=_diagnosis(decision, evidence),
+        default_repeat=_repeat(default, request) if default else None,
+        isolation=isolation,
+        settings_digest=settings_digest(settings),
+        proposed=proposed is not None,
+        tolerances=tolerance_uses(first, compare.tolerances),
+        rare_faults=_rare_faults(facts),
+        census=census_report(evidence, census_failure),
+    )
+    verdict = assemble(assessment, request)
+    return Gated(verdict=verdict, evidence=evidence, baseline=trusted, proposed=proposed)
+
+
+def _rare_faults(facts: Facts) -> tuple[str, ...]:
+    """What the equal runs leave open, where they are equal at all."""
+    if not facts.repeat.numerically_equal:
+        return ()
+    runs = STRICT_RUNS + len(facts.like_strict)
+    every = missed_share(runs, RARE) if facts.like_strict else None
+    return rare_faults(runs, missed_share(STRICT_RUNS, RARE), every)
+
+
+def _diagnosis(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
+    """Why the comparison that decided came out as it did, where that is not a pass."""
+    if decision.decided is None or decision.passes:
+        return None
+    if decision.outcome is not Outcome.NONDETERMINISTIC:
+        return diagnose_drift(decision.decided)
+    strict = evidence.runs_of(RunMode.STRICT)
+    alone = all(map(on_one_cpu_thread, strict))
+    # one thread leaves no order open, whatever is turned back
+    settings = () if alone else suspected_settings(strict)
+    return diagnose_repeat(
+        decision.decided, (*settings, *suspected_seeds(strict)), one_cpu_thread=alone
+    )
+
+
+def _entry(
+    request: GateRequest, evidence: EvidenceSet, repeat: Comparison, reason: str
+) -> BaselineEntry:
+    """The first strict run as an entry of the baseline; `BaselineError` where it is unfit."""
+    strict = evidence.runs_of(RunMode.STRICT)
+    return propose_entry(
+        evidence,
+        repeat,
+        training=training_settings(request.settings),
+        not_finite=first_not_finite(strict, request.settings.compare.allow_not_finite),
+        reason=reason,
+    )
+
+
+def record_baseline(request: GateRequest, adapters: Adapters, reason: str) -> Baseline:
+    """Run twice under strict settings; a result that is fit for it goes into the baseline."""
+    # what a training may have touched is not read after it
+    known = _work_tree_baseline(request, adapters)
+    with Session(request, adapters) as session:
+        evidence = session.evidence(tuple(session.run(planned) for planned in plan_record()))
+    repeat = _repeat(evidence.runs, request)
+    return with_entry(known, _entry(request, evidence, repeat, reason))
+
+
+def accept_baseline(
+    request: GateRequest, adapters: Adapters, proposed: bytes, reason: str
+) -> Baseline:
+    """Take the entry that the last gate call proposed, with the reason why it may move."""
+    candidate = read_baseline(proposed, PROPOSED_BASELINE)
+    if candidate is None or not candidate.entries:
+        raise SettingsError(
+            f"{PROPOSED_BASELINE}: holds no entry", hint="Run `repro-gate gate` first."
+        )
+    newest = max(candidate.entries, key=lambda entry: entry.recorded_at)
+    entry = newest.model_copy(update={"reason": reason})
+    return with_entry(_work_tree_baseline(request, adapters), entry)
+
+
+def _repeat(runs: tuple[RunEvidence, ...], request: GateRequest) -> Comparison:
+    """The first two runs of one kind against each other."""
+    first, second = runs[:2]
+    return compare_results(
+        first, second, request.settings.compare, (first.run.label, second.run.label)
+    )
+
+
+def read_baselines(request: GateRequest, adapters: Adapters) -> Baselines:
+    """The base commit's baseline decides on a pull request, else the work tree's.
+
+    Raises `DocumentError` for a broken file, before anything is trained.
+    """
+    if request.base_commit is None or not request.pull_request:
+        return Baselines(trusted=_work_tree_baseline(request, adapters), brought=None)
+    path = request.repository_path(request.settings.baseline.path)
+    before = adapters.git.read_file(request.base_commit, path)
+    after = adapters.git.read_file(request.commit, path) if request.commit else None
+    trusted = read_baseline(before, f"{path} at {request.base_commit[:12]}")
+    if request.commit is None or after is None or after == before:
+        return Baselines(trusted=trusted, brought=None)
+    with HeadFiles(adapters, request.top) as head_files:
+        brought = head_files.baseline(after, f"{path} at {request.commit[:12]}")
+    return Baselines(trusted=trusted, brought=None if brought == trusted else brought)
+
+
+def _work_tree_baseline(request: GateRequest, adapters: Adapters) -> Baseline | None:
+    path = request.top / request.repository_path(request.settings.baseline.path)
+    if not adapters.files.exists(path):
+        return None
+    data = adapters.files.read_bytes(path, max_bytes=MAX_BASELINE_BYTES)
+    return read_baseline(data, str(path.relative_to(request.top)))
+
+
+def _select(request: GateRequest, run: RunEvidence, baseline: Baseline | None) -> Selection:
+    comparable = request.settings.compare.comparable_environment
+    training = training_settings(request.settings)
+    return select_entry(baseline, run.environment, training, comparable)
+
+
+def _proposed(
+    request: GateRequest, run: RunEvidence, brought: Baseline | None
+) -> Comparison | None:
+    """The run against the baseline that the pull request itself brings, when it brings one."""
+    selection = _select(request, run, brought)
+    if selection.entry is None or not selection.same_training:
+        return None
+    names = ("the pull request's baseline", "strict-1")
+    return compare_results(selection.entry, run, request.settings.compare, names)
+
+
+def _against_entry(
+    entry: BaselineEntry | None, run: RunEvidence, request: GateRequest
+) -> Comparison | None:
+    if entry is None:
+        return None
+    return compare_results(entry, run, request.settings.compare, ("baseline", "strict-1"))
+
+
+def _needs_base_run(request: GateRequest, run: RunEvidence, trusted: Baseline | None) -> bool:
+    """Whether the environment moved so that the base commit, run here, has something to say."""
+    if request.base_commit is None or not request.settings.policy.run_base_on_drift:
+        return False
+    selection = _select(request, run, trusted)
+    against = _against_entry(selection.entry, run, request)
+    return (
+        against is not None
+        and selection.same_training
+        and needs_base_run(against, request.settings)
+    )

@@ -1,0 +1,142 @@
+"""Files of a pull request's head, parsed by the confined process that reads evidence.
+
+The head is hostile until it is merged. Its settings, baseline and trusted keys are shown beside the
+base commit's, and now and then they count: a base without settings takes the head's, and a new
+baseline may be accepted. Nothing of them is parsed in the process that later holds key and token.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from gate.errors import EvidenceError, GateError
+from gate.evidence.fresh_process import FreshReader
+from gate.ports import Files, Processes, Progress
+from gate.records.baseline import Baseline
+from gate.records.deciders import MAX_SHOWN, DeciderChange
+from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.records.runs import Isolation
+from gate.records.settings import GateSettings, IsolationSettings
+from gate.settings.load import MINIMAL_FILE, parse_settings
+
+BEFORE, AFTER = "base", "head"
+
+
+class ReadingEdges(Protocol):
+    """The effects that reading in a process of its own takes."""
+
+    @property
+    def files(self) -> Files: ...  # noqa: D102 - as in `Adapters`
+
+    @property
+    def processes(self) -> Processes: ...  # noqa: D102
+
+    @property
+    def progress(self) -> Progress: ...  # noqa: D102
+
+    @property
+    def isolate(self) -> Callable[[GateSettings, tuple[Path, ...]], Isolation]: ...  # noqa: D102
+
+    @property
+    def clean_up(self) -> Callable[[Isolation], None]: ...  # noqa: D102
+
+    @property
+    def release(self) -> Callable[[], None]: ...  # noqa: D102
+
+
+class HeadFiles:
+    """Asks the reading process; it is made ready at the first question, most calls have none.
+
+    `beside` is the folder in which a folder of its own is made for as long as it is needed.
+    """
+
+    def __init__(self, adapters: ReadingEdges, beside: Path) -> None:
+        self._adapters = adapters
+        self._folder = beside / f".repro-gate-head-{secrets.token_hex(8)}"
+        self._isolation: Isolation | None = None
+
+    def __enter__(self) -> Self:
+        """Nothing is done before the first question."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave no folder, no process and no account behind."""
+        if self._isolation is None:
+            return
+        try:
+            self._adapters.clean_up(self._isolation)
+        finally:
+            self._adapters.files.remove_tree(self._folder)
+            self._adapters.release()
+
+    def settings(self, data: bytes, shown: str) -> GateSettings:
+        """The head's settings; raises what `parse_settings` raises."""
+        found = self._ask(ReadingTask.SETTINGS, shown, None, data).settings
+        if found is None:
+            raise _no_answer(shown)
+        return found
+
+    def baseline(self, data: bytes, shown: str) -> Baseline:
+        """The head's baseline; raises `DocumentError` for a broken one."""
+        found = self._ask(ReadingTask.BASELINE, shown, None, data).baseline
+        if found is None:
+            raise _no_answer(shown)
+        return found
+
+    def changes(
+        self, task: ReadingTask, file: str, before: bytes | None, after: bytes | None
+    ) -> tuple[DeciderChange, ...]:
+        """What the head changes in a file that decides; what cannot be read is told as that."""
+        if before == after:
+            return ()
+        try:
+            return self._ask(task, file, before, after).changes
+        except GateError as fault:
+            told = f"cannot be read: {fault.message}"[:MAX_SHOWN]
+            return (DeciderChange(file=file[:MAX_SHOWN], what="the whole file", after=told),)
+
+    def _ask(
+        self, task: ReadingTask, shown: str, before: bytes | None, after: bytes | None
+    ) -> ReadingAnswer:
+        reader = self._ready()
+        sides = [self._written(name, data) for name, data in ((BEFORE, before), (AFTER, after))]
+        request = ReadingRequest(task=task, against=sides[0], out=sides[1], shown=shown)
+        return reader.ask(request, self._folder)
+
+    def _written(self, name: str, data: bytes | None) -> str:
+        if data is None:
+            return ""
+        path = self._folder / name
+        self._adapters.files.write_bytes(path, data)
+        return str(path.absolute())
+
+    def _ready(self) -> FreshReader:
+        if self._isolation is None:
+            self._adapters.files.fresh_folder(self._folder)
+            # not as any settings say: no image is fetched to read a file
+            plain = parse_settings(MINIMAL_FILE.encode(), "plain").model_copy(
+                update={"isolation": IsolationSettings()}
+            )
+            self._isolation = self._adapters.isolate(plain, (self._folder,))
+        return FreshReader(
+            self._adapters.files,
+            self._adapters.processes,
+            self._adapters.progress,
+            self._isolation.credentials,
+        )
+
+
+def _no_answer(shown: str) -> EvidenceError:
+    return EvidenceError(
+        f"the process that reads {shown} gave no answer",
+        hint="This is a fault of repro-gate; please report it.",
+    )

@@ -1,0 +1,239 @@
+"""Runs that another job made: its evidence folder, taken over as the hostile bytes that it may be.
+
+Nothing of it is executed. What the event, the commit and the settings say is derived here again and
+never taken from the folder; what only the job that ran can know (metrics, digests of steps, the
+environment) is a claim, and the verdict says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gate.codec.untrusted_text import short_text
+from gate.errors import EvidenceError, StorageError
+from gate.evidence.folder import MANIFEST_NAME, evidence_documents, read_evidence_set
+from gate.evidence.fresh_process import FreshReader
+from gate.evidence.saved_state import MAX_STATE_BYTES, roots_fit
+from gate.evidence.taking import FIRST_STATE, SECOND_STATE, captured_digests, ends_apart
+from gate.execution.plan import plan_base, plan_census, plan_gate
+from gate.pipelines.runs import Adapters, prepare_out, refuse_unusable
+from gate.records.evidence import EvidenceSet, KeptFile, RunEvidence, StatesApart
+from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.records.request import GateRequest
+from gate.records.runs import Commit, Isolation, PlannedRun, RunMode, WriteGuard
+from gate.records.settings import IsolationMode, IsolationSettings
+from gate.settings.load import settings_digest, training_digest
+
+MAX_NAMES = 1000
+ALTERED_HINT = "The folder is not what one `repro-gate run` wrote; run the job again."
+MOVED_HINT = (
+    "Both jobs must read them from one base commit: when the base branch moved in between, run the "
+    "first job again."
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToldRuns:
+    """Evidence that now lies in this call's own output folder, and how its runs say they ran."""
+
+    evidence: EvidenceSet
+    isolation: Isolation
+
+
+def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> ToldRuns:
+    """Check a folder of evidence against what is known here, and copy it to the output folder.
+
+    Raises `EvidenceError` for whatever is missing, altered, of another commit, or made under other
+    settings; the output folder then holds nothing to judge.
+    """
+    _refuse_own_folder(request, folder)
+    if not adapters.files.exists(folder / MANIFEST_NAME):
+        raise EvidenceError(
+            f"there is no evidence in {folder}",
+            hint="The job that runs the training failed, or its artifact was not downloaded to "
+            "that folder: look at that job's log.",
+        )
+    for name in adapters.files.list_names(folder, max_names=MAX_NAMES):
+        adapters.files.refuse_links(folder / name, below=folder)
+    told = read_evidence_set(adapters.files, folder)
+    prepare_out(request.out, adapters.files)
+    work = request.out / "work"
+    adapters.files.fresh_folder(work)
+    try:
+        _check_origin(told, request, _exported_digest(request, adapters, work))
+        _check_runs(told, request)
+        isolation = _told_isolation(told)
+        apart, isolation = _kept_here(told, request, adapters, folder, isolation)
+    finally:
+        adapters.files.remove_tree(work)
+        adapters.release()
+    evidence = told.model_copy(
+        update={
+            "base_commit": request.base_commit,
+            "created_at": adapters.clock.now().isoformat(),
+            "apart": apart,
+        }
+    )
+    for name, data in evidence_documents(evidence):
+        adapters.files.write_bytes(request.out / "evidence" / name, data)
+    return ToldRuns(evidence=evidence, isolation=isolation)
+
+
+def _refuse_own_folder(request: GateRequest, folder: Path) -> None:
+    if folder.resolve().is_relative_to(request.out.resolve()):
+        raise EvidenceError(
+            f"the evidence in {folder} lies in the output folder, which is emptied",
+            hint="Keep the other job's evidence elsewhere, or name another --out.",
+        )
+
+
+def _exported_digest(request: GateRequest, adapters: Adapters, work: Path) -> str:
+    """The digest of the commit's tree, made here: only its bytes are read."""
+    commit = request.commit or adapters.git.resolve("HEAD")
+    target = work / "snapshot"
+    adapters.files.fresh_folder(target)
+    return adapters.git.export_commit(commit, target)
+
+
+def _check_origin(told: EvidenceSet, request: GateRequest, tree_digest: str) -> None:
+    """Is it about this commit, clean, and made under the settings that decide here?"""
+    if request.commit is not None and told.commit != request.commit:
+        raise EvidenceError(
+            f"the evidence is of commit {short_text(told.commit[:12])}, not of "
+            f"{request.commit[:12]}",
+            hint=ALTERED_HINT,
+        )
+    if told.changed_files or told.snapshot_digest != tree_digest:
+        raise EvidenceError(
+            "the evidence was not made from this commit's own files", hint=ALTERED_HINT
+        )
+    digests = (settings_digest(request.settings), training_digest(request.settings))
+    if (told.settings_digest, told.training_digest) != digests:
+        raise EvidenceError(
+            "the evidence was made under other settings than those that decide here",
+            hint=MOVED_HINT,
+        )
+    if told.runs_of(RunMode.STRICT, Commit.BASE) and told.base_commit != request.base_commit:
+        raise EvidenceError("the evidence holds runs of another base commit", hint=MOVED_HINT)
+
+
+def _check_runs(told: EvidenceSet, request: GateRequest) -> None:
+    """Are there exactly the runs that a gate call makes, each as it would make it?"""
+    planned = {run.label: run for run in (*plan_gate(), *plan_base(), plan_census())}
+    labels = tuple(run.run.label for run in told.runs)
+    wanted = tuple(
+        run.label
+        for run in planned.values()
+        if run.commit is Commit.HEAD and run.label != plan_census().label
+    )
+    base = tuple(run.label for run in plan_base())
+    census = (plan_census().label,) if request.settings.census else ()
+    allowed = {
+        (*wanted, *based, *counted)
+        for based in ((), base if request.base_commit else ())
+        for counted in ((), census)
+    }
+    if labels not in allowed:
+        raise EvidenceError(
+            f"the evidence holds the runs {short_text(', '.join(labels))}", hint=ALTERED_HINT
+        )
+    for run in told.runs:
+        _check_run(run, planned[run.run.label], request)
+
+
+def _check_run(found: RunEvidence, planned: PlannedRun, request: GateRequest) -> None:
+    record = found.run
+    asked = (planned.mode, planned.commit, request.settings.train.command, 0, False)
+    if asked != (record.mode, record.commit, record.argv, record.exit_code, record.timed_out):
+        raise EvidenceError(
+            f"run {record.label}: did not run or end as the settings ask", hint=ALTERED_HINT
+        )
+    if not roots_fit(found.checkpoint):
+        raise EvidenceError(
+            f"run {record.label}: its checkpoint digest is not that of its tensors",
+            hint=ALTERED_HINT,
+        )
+    refuse_unusable(found, request.settings)
+
+
+def _told_isolation(told: EvidenceSet) -> Isolation:
+    """The weakest isolation that any run says it had."""
+    runs = [run.run.isolation for run in told.runs]
+    weakest = min((run.mode for run in runs), key=lambda mode: mode.strength)
+    guards = [run.guard for run in runs if run.guard is not None]
+    return Isolation(
+        mode=weakest,
+        credentials=None,
+        reason="so says the job that ran it",
+        network=any(run.network for run in runs),
+        device_groups=tuple(sorted({group for run in runs for group in run.device_groups})),
+        guard=max(guards, key=list(WriteGuard).index, default=None)
+        if weakest is IsolationMode.UID
+        else None,
+    )
+
+
+def _kept_here(
+    told: EvidenceSet, request: GateRequest, adapters: Adapters, folder: Path, isolation: Isolation
+) -> tuple[StatesApart | None, Isolation]:
+    """Copy what lies beside the documents under its digests, and look at the kept states."""
+    wanted = {f"{run.run.label}/output.txt" for run in told.runs} | {FIRST_STATE}
+    if {kept.name for kept in told.kept} != wanted or len(told.kept) != len(wanted):
+        raise EvidenceError("the evidence lacks files, or names others", hint=ALTERED_HINT)
+    second = _second_state(told)
+    target = request.out / "evidence"
+    for run in told.runs:
+        adapters.files.fresh_folder(target / run.run.label)
+    for kept in (*told.kept, *second):
+        try:
+            digest = adapters.files.copy_file(
+                folder / kept.name, target / kept.name, max_bytes=MAX_STATE_BYTES
+            )
+        except StorageError as error:
+            raise EvidenceError(
+                f"{kept.name} cannot be read: {short_text(error.message)}", hint=error.hint
+            ) from error
+        if digest != kept.sha256:
+            raise EvidenceError(
+                f"{kept.name}: is not the file that set.json lists", hint=ALTERED_HINT
+            )
+    reading = request.out / "work" / "taken"
+    adapters.files.fresh_folder(reading)
+    # not as the settings say: no image is fetched to read a file
+    plain = request.settings.model_copy(update={"isolation": IsolationSettings()})
+    own = adapters.isolate(plain, (reading,))
+    reader = FreshReader(adapters.files, adapters.processes, adapters.progress, own.credentials)
+    names = (FIRST_STATE, *(kept.name for kept in second))
+    for run, name in zip(told.runs_of(RunMode.STRICT), names, strict=False):
+        question = ReadingRequest(task=ReadingTask.STATE, out=str((target / name).absolute()))
+        _check_state(run, name, reader.ask(question, reading))
+    apart = None
+    for kept in second:
+        # measured here: what the other job says of it is not taken
+        first = next(one for one in told.kept if one.name == FIRST_STATE)
+        distance = reader.distance((target / first.name, first.sha256), target / kept.name, reading)
+        apart = StatesApart(state=kept, distance=distance)
+    adapters.clean_up(own)
+    return apart, replace(isolation, reading=reader.why_own_account)
+
+
+def _second_state(told: EvidenceSet) -> tuple[KeptFile, ...]:
+    """The second strict run's state, when the folder has it; only one that differs is kept."""
+    if told.apart is None:
+        return ()
+    if told.apart.state.name != SECOND_STATE or not ends_apart(*told.runs_of(RunMode.STRICT)):
+        raise EvidenceError("the evidence keeps a state that no gate keeps", hint=ALTERED_HINT)
+    return (told.apart.state,)
+
+
+def _check_state(told: RunEvidence, name: str, found: ReadingAnswer) -> None:
+    """Is the kept state the one that its strict run is judged by, NaN and infinity included?"""
+    digests = captured_digests(told)
+    not_finite = {leaf.name for leaf in told.not_finite if leaf.name in digests}
+    if digests != {leaf.name: leaf.sha256 for leaf in found.leaves} or not_finite != set(
+        found.not_finite
+    ):
+        raise EvidenceError(
+            f"{name}: is not the state that run {told.run.label} is judged by", hint=ALTERED_HINT
+        )

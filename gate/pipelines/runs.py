@@ -1,0 +1,340 @@
+"""The runs of one call: snapshots exported once, folders emptied for each run, evidence kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from gate.checkup.commit import refused, uncommitted
+from gate.checkup.gpu import why_no_gpu
+from gate.codec.digests import sha256_hex
+from gate.errors import EvidenceError, GateError, RepositoryError, RunError, SettingsError
+from gate.evidence import taking
+from gate.evidence.census import explained
+from gate.evidence.folder import evidence_documents
+from gate.evidence.fresh_process import FreshReader
+from gate.evidence.taking import TakenFile
+from gate.evidence.tampering import refuse_tampering
+from gate.execution.launch import Launcher, run_folders
+from gate.execution.missing_file import LeftOut, with_missing_file
+from gate.execution.training_probe import probe_training
+from gate.ports import Clock, Files, Git, Processes, Progress
+from gate.records.census import Refusal
+from gate.records.doctor import TrainingSeen
+from gate.records.evidence import EvidenceSet, KeptFile, RunEvidence, StatesApart
+from gate.records.gpu import GpuMissed, GpusSeen
+from gate.records.reading import ReadingRequest, ReadingTask
+from gate.records.request import GateRequest
+from gate.records.runs import Commit, Isolation, PlannedRun, RunFolders, RunRecord, Snapshot
+from gate.records.settings import Device, GateSettings
+from gate.settings.load import settings_digest, training_digest
+
+OUTPUT_FILE = "output.txt"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Adapters:
+    """Every effect that a pipeline has, handed in by the entry points.
+
+    `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
+    `clean_up` leaves no process and no file of the training's account outside that folder;
+    `release` lets another gate have that account. `run` marks the containers of this call. `gpus`
+    looks for GPUs of this machine.
+    """
+
+    files: Files
+    git: Git
+    processes: Processes
+    clock: Clock
+    progress: Progress
+    isolate: Callable[[GateSettings, tuple[Path, ...]], Isolation]
+    closed: Callable[[tuple[Path, ...], Path], AbstractContextManager[None]]
+    clean_up: Callable[[Isolation], None]
+    release: Callable[[], None]
+    host: Mapping[str, str]
+    run: str
+    gpus: Callable[[], GpusSeen]
+
+
+class Session:
+    """The runs of one call: snapshots exported once, folders emptied for each run."""
+
+    def __init__(self, request: GateRequest, adapters: Adapters) -> None:
+        """Nothing is touched before `with` is entered."""
+        self.request = request
+        self.adapters = adapters
+        self._work = request.out / "work"
+        self._snapshots: dict[Commit, Snapshot] = {}
+        self._no_base: RepositoryError | None = None
+        self._kept: list[KeptFile] = []
+        self._first: RunEvidence | None = None
+        self._apart: StatesApart | None = None
+        self._looked_for_gpu = False
+        self._gpu_missed: GpuMissed | None = None
+        self._ends = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Export the code and decide how the training is kept apart."""
+        with ExitStack() as ends:
+            self._prepare(ends)
+            self._ends = ends.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave no process and no copy of the code behind, however the body ended."""
+        self._ends.close()
+
+    def _prepare(self, ends: ExitStack) -> None:
+        adapters, settings = self.adapters, self.request.settings
+        prepare_out(self.request.out, adapters.files)
+        ends.callback(adapters.release)  # last of all: the account owns files in the work folder
+        ends.callback(adapters.files.remove_tree, self._work)
+        adapters.files.fresh_folder(self._work)
+        self._export_all()
+        self._left_out = LeftOut(ignored=adapters.git.ignored(), untracked=adapters.git.untracked())
+        self.isolation = adapters.isolate(settings, (self._work,))
+        adapters.progress.step(self.isolation.announced)
+        # a sibling has nothing mounted but its run
+        if self.isolation.credentials is not None and self.isolation.sibling is None:
+            ends.enter_context(adapters.closed((self.request.out,), self._work / "run"))
+        ends.callback(adapters.clean_up, self.isolation)
+        # what an earlier call under this account left would be there for the first run to find
+        adapters.clean_up(self.isolation)
+        self._launcher = Launcher(
+            files=adapters.files,
+            processes=adapters.processes,
+            progress=adapters.progress,
+            settings=settings,
+            isolation=self.isolation,
+            host=adapters.host,
+        )
+        self._reader = FreshReader(
+            adapters.files, adapters.processes, adapters.progress, self.isolation.credentials
+        )
+
+    def _export_all(self) -> None:
+        """All that may be trained, before any training: git never looks at the clone after one."""
+        self._snapshots[Commit.HEAD] = self._export(Commit.HEAD)
+        if self.request.base_commit and self.request.settings.policy.run_base_on_drift:
+            try:
+                self._snapshots[Commit.BASE] = self._export(Commit.BASE)
+            except RepositoryError as fault:
+                # most often the base is never run: its fault counts when it is
+                self._no_base = fault
+        self._check_snapshots()
+
+    def _check_snapshots(self) -> None:
+        """Is the code on disk still what was exported? Every run is a copy of it."""
+        for which, snapshot in self._snapshots.items():
+            if self.adapters.files.tree_digest(snapshot.tree) != snapshot.digest:
+                raise RunError(
+                    f"the exported {which.value} commit changed on disk while the gate ran",
+                    hint="The training can write where it must not: let the gate isolate it "
+                    "(isolation.minimum: uid), and look at what else writes to --out.",
+                )
+
+    def run(self, planned: PlannedRun) -> RunEvidence:
+        """One run from empty folders to evidence on disk."""
+        files, folders = self.adapters.files, run_folders(self._work / "run")
+        if planned.commit is Commit.BASE and self._no_base is not None:
+            raise self._no_base
+        snapshot = self._snapshots[planned.commit]
+        files.fresh_folder(self._work / "run")
+        files.fresh_folder(folders.taken)
+        with self.adapters.progress.running(_described(planned)):
+            try:
+                record, result = self._launcher.run(planned, snapshot, folders)
+            except RunError as fault:
+                told = with_missing_file(fault, folders.tree, snapshot, self._left_out)
+                raise explained(told, self._refusals(folders)) from fault
+        self.adapters.clean_up(self.isolation)
+        taken = taking.take_files(files, folders.out, folders.taken, taking.kinds_of(planned))
+        tree = folders.tree / snapshot.workdir
+        found = self._read(record, result.output, folders, tree, taken)
+        self._look_for_gpu(found)
+        refuse_unusable(found, self.request.settings, self._gpu_missed)
+        second = planned.label == taking.SECOND
+        self._keep(planned.label, result.output, () if second else taken)
+        if second and taken:
+            self._keep_apart(found, taken[0], folders.taken)
+        self._first = found if planned.label == taking.FIRST else self._first
+        return found
+
+    def _read(
+        self,
+        record: RunRecord,
+        output: bytes,
+        folders: RunFolders,
+        tree: Path,
+        taken: tuple[TakenFile, ...],
+    ) -> RunEvidence:
+        """What the run left, parsed by a process of its own."""
+        self.adapters.files.write_bytes(folders.taken / OUTPUT_FILE, output)
+        request = ReadingRequest(
+            task=ReadingTask.RUN,
+            out=str(folders.out.absolute()),
+            tree=str(tree.absolute()),
+            output=str((folders.taken / OUTPUT_FILE).absolute()),
+            taken={one.name: str(one.path.absolute()) for one in taken},
+            run=record,
+            train=self.request.settings.train,
+        )
+        found = self._reader.ask(request, folders.taken).evidence
+        self.isolation = replace(self.isolation, reading=self._reader.why_own_account)
+        if found is None:
+            raise EvidenceError(
+                "the process that reads what the run left gave no evidence",
+                hint="This is a fault of repro-gate; please report it.",
+            )
+        return found
+
+    def _look_for_gpu(self, run: RunEvidence) -> None:
+        """Where a run might have used a GPU of this machine and did not: could it have?
+
+        Asked once a call, of the training's Python in a process of its own, kept apart as a run is:
+        a training is never asked to start a GPU that it leaves alone.
+        """
+        adapters, settings = self.adapters, self.request.settings
+        if self._looked_for_gpu or settings.train.device is Device.CPU:
+            return
+        self._looked_for_gpu = True
+        host = adapters.gpus() if run.environment.ranks_on_cpu else GpusSeen()
+        if not host.names:
+            return
+        try:
+            with adapters.progress.running("looking why the training used no GPU"):
+                training = probe_training(
+                    settings,
+                    self.isolation,
+                    self._work / "run",
+                    adapters.files,
+                    adapters.processes,
+                    adapters.host,
+                )
+        except GateError as fault:
+            training = TrainingSeen(problem=fault.message, hint=fault.hint)
+        adapters.clean_up(self.isolation)
+        self._gpu_missed = why_no_gpu(host, training, self.isolation)
+
+    def _refusals(self, folders: RunFolders) -> tuple[Refusal, ...]:
+        """The operators that a failed run was refused, as far as what it left can be read.
+
+        A broken file must not hide why the run failed.
+        """
+        request = ReadingRequest(task=ReadingTask.REFUSALS, out=str(folders.out.absolute()))
+        try:
+            return self._reader.ask(request, folders.taken).refused
+        except EvidenceError:
+            return ()
+
+    def _keep(self, label: str, output: bytes, taken: tuple[TakenFile, ...]) -> None:
+        """Put what was read beside the documents, under the digests that it had then."""
+        files, folder = self.adapters.files, self.request.out / "evidence" / label
+        files.fresh_folder(folder)
+        files.write_bytes(folder / OUTPUT_FILE, output)
+        digests = {OUTPUT_FILE: sha256_hex(output)}
+        for one in taken:
+            files.move_file(one.path, folder / one.kept_name)
+            digests[one.kept_name] = one.sha256
+        self._kept += [
+            KeptFile(name=f"{label}/{name}", sha256=digest) for name, digest in digests.items()
+        ]
+
+    def _keep_apart(self, second: RunEvidence, taken: TakenFile, folder: Path) -> None:
+        """Keep the second strict run's state when it is another than the first's, and how far."""
+        if self._first is None or not taking.ends_apart(self._first, second):
+            return
+        evidence = self.request.out / "evidence"
+        first = next(kept for kept in self._kept if kept.name == taking.FIRST_STATE)
+        distance = self._reader.distance((evidence / first.name, first.sha256), taken.path, folder)
+        self.adapters.files.move_file(taken.path, evidence / taking.SECOND_STATE)
+        state = KeptFile(name=taking.SECOND_STATE, sha256=taken.sha256)
+        self._apart = StatesApart(state=state, distance=distance)
+
+    def evidence(self, runs: tuple[RunEvidence, ...]) -> EvidenceSet:
+        """All runs as one document, written to the evidence folder; call it after the last run."""
+        self._check_snapshots()
+        snapshot = self._snapshots[Commit.HEAD]
+        evidence = EvidenceSet(
+            commit=snapshot.commit,
+            base_commit=self.request.base_commit,
+            snapshot_digest=snapshot.digest,
+            settings_digest=settings_digest(self.request.settings),
+            training_digest=training_digest(self.request.settings),
+            changed_files=snapshot.changed_files,
+            created_at=self.adapters.clock.now().isoformat(),
+            runs=runs,
+            kept=tuple(self._kept),
+            apart=self._apart,
+            gpu_missed=self._gpu_missed,
+        )
+        for name, data in evidence_documents(evidence):
+            self.adapters.files.write_bytes(self.request.out / "evidence" / name, data)
+        return evidence
+
+    def _export(self, which: Commit) -> Snapshot:
+        request, git = self.request, self.adapters.git
+        target = self._work / f"{which.value}-snapshot"
+        workdir = request.repository_path(request.settings.train.workdir)
+        changed: tuple[str, ...] = ()
+        if which is Commit.BASE and request.base_commit:
+            commit = request.base_commit
+        elif request.commit:
+            commit = request.commit
+        else:
+            commit = git.resolve("HEAD")
+            changed = _changed_files(request, git)
+        self.adapters.files.fresh_folder(target)
+        digest = git.export_work_tree(target) if changed else git.export_commit(commit, target)
+        return Snapshot(
+            commit=commit, tree=target, workdir=workdir, digest=digest, changed_files=changed
+        )
+
+
+def prepare_out(out: Path, files: Files) -> None:
+    """Make the output folder, invisible to git, with what an earlier call left there removed."""
+    if files.exists(out / ".git"):
+        raise SettingsError(
+            f"--out {out}: is a repository", hint="Name a folder of its own, for example demo-out."
+        )
+    if not files.exists(out):
+        files.fresh_folder(out)
+    files.write_bytes(out / ".gitignore", b"*\n")
+    files.fresh_folder(out / "evidence")
+
+
+def refuse_unusable(
+    run: RunEvidence, settings: GateSettings, missed: GpuMissed | None = None
+) -> None:
+    """Refuse a run that turned settings back where they say `fail`, or used the wrong device.
+
+    A GPU that was asked for and not used would make every later comparison a lie. `missed` says why
+    it was not, where that is known.
+    """
+    refuse_tampering(run, settings.determinism.tamper)
+    wanted = settings.train.device
+    if wanted is Device.CUDA and run.environment.ranks_on_cpu:
+        who = "a rank of the training" if run.environment.on_gpu else "the training"
+        raise RunError(
+            f"run {run.run.label}: train.device is cuda, but {who} ran on the CPU"
+            f"{f': {missed.found}' if missed else ''}",
+            hint=missed.fix
+            if missed
+            else "Look whether torch sees a GPU there (python -c 'import torch; "
+            "print(torch.cuda.is_available())') and whether the script uses it.",
+        )
+
+
+def _described(planned: PlannedRun) -> str:
+    what = "base commit" if planned.commit is Commit.BASE else "training"
+    return f"{planned.label}: {what}, {planned.mode.value} mode"
+
+
+def _changed_files(request: GateRequest, git: Git) -> tuple[str, ...]:
+    changed = git.changed_files()
+    if changed and not request.allow_dirty:
+        raise refused(uncommitted(changed, git.untracked()))
+    return changed

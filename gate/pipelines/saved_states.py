@@ -1,0 +1,75 @@
+"""Opens what `repro-gate digest` and `repro-gate diff` are pointed at: states, and packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gate.attestation.contents import STATE_MEMBER, looks_like_package, member_places
+from gate.attestation.ustar import BLOCK_BYTES
+from gate.checkpoint.formats.file_formats import UnknownContent
+from gate.checkpoint.formats.formats import open_state
+from gate.checkpoint.formats.safetensors_reader import read_safetensors
+from gate.checkpoint.leaves import StateContent
+from gate.checkpoint.sources.file_part import file_part
+from gate.checkpoint.sources.hostile_file import HostileFile, open_hostile
+from gate.codec.untrusted_text import safe_line
+from gate.errors import AttestationError, EvidenceError, StorageError
+
+if TYPE_CHECKING:
+    from gate.ports import Files
+
+MAX_BYTES: Final = 2**40
+PACKAGE_FORMAT: Final = "package of repro-gate"
+PACKAGE_NOTE: Final = (
+    "the state that the gate captured, taken from a package whose seal was not looked at "
+    "(`repro-gate verify` does that)"
+)
+
+
+@contextmanager
+def open_saved_state(files: Files, path: Path, unknown: UnknownContent) -> Iterator[StateContent]:
+    """The leaves of a saved state, or of the state inside a package of the gate.
+
+    `unknown` says what happens to files whose content is not understood.
+    Raises `EvidenceError` saying what is wrong with it.
+    """
+    shown = safe_line(str(path))
+    if _is_package(files, path):
+        with open_hostile(files, path, shown, max_bytes=MAX_BYTES) as opened:
+            yield _state_in_package(opened)
+        return
+    with open_state(files, path, shown, max_bytes=MAX_BYTES, unknown=unknown) as content:
+        yield content
+
+
+def _is_package(files: Files, path: Path) -> bool:
+    try:
+        with files.open_binary(path, max_bytes=MAX_BYTES) as stream:
+            return looks_like_package(stream.read(BLOCK_BYTES))
+    except StorageError:
+        # a folder, or nothing that can be read: opening it as a state says which
+        return False
+
+
+def _state_in_package(opened: HostileFile) -> StateContent:
+    try:
+        places = {
+            name: (start, size_bytes)
+            for name, start, size_bytes in member_places(opened.read_at, opened.size_bytes)
+        }
+    except AttestationError as error:
+        raise EvidenceError(f"{opened.shown}: {error.message}", hint=error.hint) from error
+    if STATE_MEMBER not in places:
+        raise EvidenceError(
+            f"{opened.shown}: holds no {STATE_MEMBER}",
+            hint="The gate packs the state of a run that trained to its end; name a checkpoint.",
+        )
+    start, size_bytes = places[STATE_MEMBER]
+    part = file_part(opened, start, size_bytes, f"{opened.shown}: {STATE_MEMBER}")
+    # the guest's names are paths already
+    content = read_safetensors(part, "/{}".format)
+    return replace(content, shown=opened.shown, format=PACKAGE_FORMAT, notes=(PACKAGE_NOTE,))

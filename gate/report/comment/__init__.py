@@ -1,0 +1,1 @@
+"""What GitHub shows: the comment, the summary, outputs and status."""

@@ -1,0 +1,30 @@
+"""The job summary: the same report with all of its detail."""
+
+from __future__ import annotations
+
+from gate.records.report import ReportLinks
+from gate.records.verdict import Verdict
+from gate.report.assembly import assemble
+from gate.report.comment.comment import head_markdown
+from gate.report.escape import prose
+from gate.report.layout import Limits, Section
+from gate.report.markdown import Part, fit, folded, opened
+
+# the runner drops a summary above 1 MiB as a whole
+SUMMARY_BYTES = 1_000_000
+SUMMARY_LIMITS = Limits(deltas=2_000, rows=500)
+LONG_TABLE = 40
+
+
+def summary_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "default") -> str:
+    """The summary in GitHub Markdown, at most 1,000,000 bytes of UTF-8."""
+    report = assemble(verdict, links, SUMMARY_LIMITS)
+    head = f"{head_markdown(report, gate_id)}\n\n{prose(report.meaning)}"
+    return fit(head, map(_part, report.sections), SUMMARY_BYTES)
+
+
+def _part(section: Section) -> Part:
+    """Short sections lie open, long tables are folded."""
+    if len(section.table.rows) > LONG_TABLE:
+        return folded(section)
+    return opened(section)

@@ -1,0 +1,193 @@
+"""The geometry of curves over the steps; the page's template turns it into SVG."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gate.report.page.scales import (
+    Pair,
+    Scale,
+    Tick,
+    by_step,
+    envelope,
+    is_thinned,
+    number,
+    step_ticks,
+    ticks,
+)
+from gate.report.wording import count
+
+WIDTH, HEIGHT = 720, 230
+LEFT, RIGHT, TOP, BOTTOM = 92, 14, 14, 30
+MARK_HEIGHT = 20
+DECADE = 10.0
+EQUAL = "equal"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """A series to draw: a name, values at steps (not finite: a gap), and words for its legend.
+
+    `style` is a number of `page_sources.style_of`: a run looks the same in every picture.
+    """
+
+    name: str
+    style: int
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    words: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mark:
+    """A step that is pointed out."""
+
+    step: int
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrawnLine:
+    """A line as SVG path data; `gaps` marks above the picture where a value is not finite."""
+
+    name: str
+    words: str
+    style: int
+    path: str
+    gaps: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrawnMark:
+    """A mark's place; its label stands at `y`, `anchor` says on which side of it."""
+
+    x: float
+    y: float
+    anchor: str
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chart:
+    """Lines over the steps in a picture of WIDTH by HEIGHT units, with axes and words.
+
+    The labels of marks stand in `head` units above it, so that they hide no line.
+    """
+
+    title: str
+    lines: tuple[DrawnLine, ...]
+    marks: tuple[DrawnMark, ...]
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def head(self) -> int:
+        """The room above the picture that the labels of its marks take."""
+        return MARK_HEIGHT * len(self.marks)
+
+
+def chart(
+    title: str,
+    lines: tuple[Line, ...],
+    marks: tuple[Mark, ...] = (),
+    *,
+    distances: bool = False,
+) -> Chart:
+    """Lay lines out over one another. `distances` are drawn on a logarithmic axis from zero up."""
+    steps = [edge(line.steps) for line in lines if line.steps for edge in (min, max)]
+    x = Scale(low=min(steps, default=0), high=max(steps, default=0), start=LEFT, end=WIDTH - RIGHT)
+    values = [value for line in lines for value in line.values if math.isfinite(value)]
+    y = _distance_scale(values) if distances else _plain_scale(values)
+    return Chart(
+        title=title,
+        lines=tuple(_drawn(line, x, y) for line in lines),
+        marks=_drawn_marks(marks, x),
+        x_ticks=step_ticks(x),
+        y_ticks=_y_ticks(y, values, distances=distances),
+        notes=_notes(lines),
+    )
+
+
+def _plain_scale(values: list[float]) -> Scale:
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    return Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP)
+
+
+def _distance_scale(values: list[float]) -> Scale:
+    """From a decade below the smallest distance, so that the ground is left for `equal`."""
+    positive = [value for value in values if value > 0]
+    # the smallest positive float has no tenth
+    low = max(min(positive, default=1.0) / DECADE, math.ulp(0.0))
+    high = max(max(positive, default=1.0), low * DECADE)
+    return Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP, logarithmic=True)
+
+
+def _y_ticks(y: Scale, values: list[float], *, distances: bool) -> tuple[Tick, ...]:
+    found = ticks(y, number) if values else ()
+    if not distances or not found:
+        return found
+    return (Tick(position=y.start, label=EQUAL), *found[1:])
+
+
+def _notes(lines: tuple[Line, ...]) -> tuple[str, ...]:
+    """What a reader must know to take the picture for what it is."""
+    notes = [
+        f"{line.name}: {count(gaps, 'value')} not finite (marked above the curve)"
+        for line in lines
+        if (gaps := sum(not math.isfinite(value) for value in line.values))
+    ]
+    longest = max((len(line.steps) for line in lines if is_thinned(line.steps)), default=0)
+    if longest:
+        notes.append(
+            f"{longest:,} points are too many to draw: of each stretch of steps the lowest and "
+            "the highest value are shown"
+        )
+    return tuple(notes)
+
+
+def _drawn(line: Line, x: Scale, y: Scale) -> DrawnLine:
+    # a thinned curve rests on the order, which evidence of another job only claims to have
+    pairs: list[Pair] = sorted(zip(line.steps, line.values, strict=True), key=by_step)
+    if is_thinned(line.steps):
+        pairs = envelope(pairs, int(x.low), int(x.high))
+    gaps = [x.at(step) for step, value in pairs if not math.isfinite(value)]
+    return DrawnLine(
+        name=line.name,
+        words=line.words,
+        style=line.style,
+        path=_path(pairs, x, y),
+        gaps="".join(f"M{place},{TOP - 10}v8" for place in gaps),
+    )
+
+
+def _path(pairs: list[Pair], x: Scale, y: Scale) -> str:
+    """Path data with a piece for each run of neighbouring finite values."""
+    words: list[str] = []
+    opened = False
+    for step, value in pairs:
+        if not math.isfinite(value):
+            opened = False
+            continue
+        place = f"{x.at(step)},{y.at(value)}"
+        # a piece of one point has no length: a line of length zero shows as a dot
+        words.append(place if opened else f"M{place}h0L{place}")
+        opened = True
+    return " ".join(words)
+
+
+def _drawn_marks(marks: tuple[Mark, ...], x: Scale) -> tuple[DrawnMark, ...]:
+    found = []
+    for row, mark in enumerate(marks):
+        place = x.at(min(max(mark.step, x.low), x.high))
+        left_half = place < (LEFT + WIDTH - RIGHT) / 2
+        found.append(
+            DrawnMark(
+                x=place,
+                y=-MARK_HEIGHT * row,
+                anchor="start" if left_half else "end",
+                label=mark.label,
+            )
+        )
+    return tuple(found)

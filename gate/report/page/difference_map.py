@@ -1,0 +1,162 @@
+"""Which tensors of which layer differ: layers down, what they hold across, one map for each part.
+
+A name is taken apart at its last dot (`model/0/head.weight`: layer `head`, what `weight`), or at
+its last slash (`optimizer/0/state/1/exp_avg`: layer `1`, what `exp_avg`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gate.records.comparison import Comparison, TensorChange
+from gate.records.evidence import TensorDigest
+from gate.records.state_distance import StateDistance, TensorDistance
+from gate.records.verdict import Verdict
+from gate.report.page.page_sources import PageSources, differing
+
+MAX_MAPS = 8
+MAX_LAYERS = 150
+MAX_COLUMNS = 16
+NOT_HERE = ""
+# the powers of ten that part the shades: the rounding of float32 is about 1e-7, of bfloat16 1e-2
+DECADES = range(-7, -1)
+HEATS = (
+    f"below 1e{DECADES[0]}",
+    *(f"1e{low} to 1e{low + 1}" for low in DECADES[:-1]),
+    f"1e{DECADES[-1]} and more",
+)
+WORDS = {TensorChange.MISSING: "missing", TensorChange.EXTRA: "extra", TensorChange.CHANGED: "≠"}
+DIGITS = re.compile(r"([0-9]+)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MapCell:
+    """A tensor: `kind` is `none`, `equal`, `changed`, `missing`, `extra`, or `heat0` and so on.
+
+    A heat's number is the place of the tensor's relative L2 among `HEATS`.
+    """
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerMap:
+    """One part of the state; `omitted` counts layers and columns that are not shown."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[MapCell, ...]], ...]
+    omitted: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DifferenceMap:
+    """The maps of one comparison.
+
+    `heats` are the words of the legend, `unlisted` counts tensors whose numbers were not kept.
+    There are no heats where only digests are there of one side, as of a baseline: such a map shows
+    what differs and not how far.
+    """
+
+    expected: str
+    observed: str
+    maps: tuple[LayerMap, ...]
+    omitted: int
+    heats: tuple[str, ...] = ()
+    unlisted: int = 0
+
+
+Place = tuple[str, str, str]
+
+
+def difference_map(verdict: Verdict, sources: PageSources) -> DifferenceMap | None:
+    """The map of the most telling comparison whose tensors differ, or None."""
+    found = next((one for one in differing(verdict) if one.tensors), None)
+    if found is None:
+        return None
+    # the states that were compared by their numbers are the strict runs'
+    distance = sources.distance if found is verdict.repeat else None
+    parts: dict[str, dict[Place, MapCell]] = {}
+    for name, cell in _cells(found, sources, distance).items():
+        place = taken_apart(name)
+        parts.setdefault(place[0], {})[place] = cell
+    # what differs first: of many parts the first ones are shown
+    order = sorted(parts, key=lambda part: (not _any_differs(parts[part].values()), part))
+    maps = tuple(_layer_map(part, parts[part]) for part in order[:MAX_MAPS])
+    return DifferenceMap(
+        expected=found.expected,
+        observed=found.observed,
+        maps=maps,
+        omitted=len(parts) - len(maps),
+        heats=HEATS if distance is not None and distance.tensors else (),
+        unlisted=distance.total - len(distance.tensors) if distance is not None else 0,
+    )
+
+
+def taken_apart(name: str) -> Place:
+    """Part, layer and what, such as `state/model/0`, `head` and `weight`."""
+    above, _, last = name.rpartition("/")
+    layer, dot, what = last.rpartition(".")
+    if dot:
+        return above, layer, what
+    part, _, layer = above.rpartition("/")
+    return part, layer, last
+
+
+def _cells(
+    found: Comparison, sources: PageSources, distance: StateDistance | None
+) -> dict[str, MapCell]:
+    """Every tensor of the reference as equal, over it what differs, over that how far it does."""
+    known: tuple[TensorDigest, ...] = ()
+    if sources.reference is not None:
+        known = sources.reference.checkpoint.tensors
+    cells = {one.name: MapCell(kind="equal", text="=") for one in known}
+    moved = {one.name: MapCell(kind=one.kind.value, text=WORDS[one.kind]) for one in found.tensors}
+    measured = distance.tensors if distance is not None else ()
+    # the digests say what differs; a number for another tensor is not shown
+    heats = {one.name: heat_cell(one) for one in measured if one.name in moved}
+    return cells | moved | heats
+
+
+def heat_cell(one: TensorDistance) -> MapCell:
+    """The tensor's relative L2, in words and as a shade."""
+    if one.relative_l2 is None:
+        return MapCell(kind="changed", text="≠ NaN, ∞" if one.finiteness_moved else "≠")
+    heat = sum(one.relative_l2 >= 10.0**decade for decade in DECADES)
+    odd = " NaN, ∞" if one.finiteness_moved else ""
+    number = f"{one.relative_l2:.1e}" if one.relative_l2 else "0"
+    return MapCell(kind=f"heat{heat}", text=f"{number}{odd}")
+
+
+def _layer_map(part: str, cells: Mapping[Place, MapCell]) -> LayerMap:
+    names = sorted({layer for _, layer, _ in cells}, key=_natural)
+    columns = sorted({what for _, _, what in cells}, key=_natural)
+    if len(names) > MAX_LAYERS:
+        told = {layer for (_, layer, _), cell in cells.items() if _any_differs([cell])}
+        names.sort(key=lambda layer: layer not in told)
+    shown, across = names[:MAX_LAYERS], columns[:MAX_COLUMNS]
+    absent = MapCell(kind="none", text=NOT_HERE)
+    return LayerMap(
+        title=part,
+        columns=tuple(across),
+        rows=tuple(
+            (layer, tuple(cells.get((part, layer, what), absent) for what in across))
+            for layer in shown
+        ),
+        omitted=len(names) - len(shown) + len(columns) - len(across),
+    )
+
+
+def _any_differs(cells: Iterable[MapCell]) -> bool:
+    return any(cell.kind != "equal" for cell in cells)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A key that puts layer 10 behind layer 9."""
+    return [
+        (int(piece[:18]), "") if DIGITS.fullmatch(piece) else (-1, piece)
+        for piece in DIGITS.split(name)
+    ]

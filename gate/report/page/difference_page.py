@@ -1,0 +1,19 @@
+"""What two states differ in, as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+from gate.records.state_difference import StateDifference
+from gate.report.difference_words import facts, headline, sections
+from gate.report.page.templates import template
+
+PAGE_ROWS = 2_000
+
+
+def difference_page(found: StateDifference) -> str:
+    """The page, with every figure; at most 2,000 rows of each kind."""
+    return template("difference.html").render(
+        headline=headline(found),
+        tone="pass" if found.equal else "fail",
+        facts=facts(found),
+        sections=sections(found, PAGE_ROWS, wide=True),
+    )

@@ -1,0 +1,90 @@
+"""The report as one HTML page that needs nothing else: no script, no address, no other file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gate.records.report import ReportLinks
+from gate.records.verdict import Verdict
+from gate.report.assembly import assemble
+from gate.report.escape import command_lines, safe_url
+from gate.report.layout import Limits
+from gate.report.page import curves, step_times, stream_map
+from gate.report.page.difference_map import difference_map
+from gate.report.page.page_sources import PageSources
+from gate.report.page.page_tables import page_sections
+from gate.report.page.run_charts import first_differences, memory_charts, metric_picture
+from gate.report.page.templates import template
+
+PAGE_BYTES = 2_000_000
+MAX_CURVES = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PageLimits:
+    """How many rows and curves a page shows before it counts the rest."""
+
+    rows: Limits
+    curves: int
+
+
+# tried in this order: the first page that is small enough is taken
+PAGE_LIMITS = (
+    PageLimits(rows=Limits(deltas=2_000, rows=500), curves=MAX_CURVES),
+    PageLimits(rows=Limits(deltas=500, rows=300), curves=MAX_CURVES),
+    PageLimits(rows=Limits(deltas=100, rows=100), curves=8),
+    PageLimits(rows=Limits(deltas=20, rows=20), curves=4),
+    PageLimits(rows=Limits(deltas=5, rows=5), curves=1),
+)
+
+
+def page_html(
+    verdict: Verdict,
+    links: ReportLinks,
+    *,
+    gate_id: str = "default",
+    sources: PageSources | None = None,
+) -> str:
+    """The page, below 2 MB of UTF-8: what does not fit is counted.
+
+    Every value is stripped of what cannot be seen, then escaped by the template. Without
+    `sources` there are the verdict's own curves and tables only.
+    """
+    found = sources or PageSources()
+    drawn = _pictures(verdict, found)
+    page = ""
+    for limits in PAGE_LIMITS:
+        report = assemble(verdict, links, limits.rows)
+        page = template("page.html").render(
+            drawn
+            | {
+                "report": report,
+                "gate_id": gate_id,
+                "tone": "pass" if verdict.passes else "fail",
+                "run_url": safe_url(report.run_url),
+                "steps": [(step.text, command_lines(step.command)) for step in report.next_steps],
+                "verify": command_lines(report.verify_command),
+                "metrics": drawn["metrics"][: limits.curves],
+                "metrics_omitted": max(0, len(verdict.series) - limits.curves),
+                "tables": page_sections(verdict, found, limits.rows),
+            }
+        )
+        if len(page.encode("utf-8")) <= PAGE_BYTES:
+            break
+    return page
+
+
+def _pictures(verdict: Verdict, sources: PageSources) -> dict[str, Any]:
+    """What is drawn, laid out once however often the page is tried, and the frames' sizes."""
+    marks = first_differences(verdict)
+    return {
+        "metrics": [metric_picture(one, sources, marks) for one in verdict.series[:MAX_CURVES]],
+        "differences": difference_map(verdict, sources),
+        "streams": stream_map.stream_map(verdict, sources),
+        "times": step_times.step_times(sources),
+        "memory": memory_charts(sources),
+        "frame": curves,
+        "stream_frame": stream_map,
+        "times_frame": step_times,
+    }

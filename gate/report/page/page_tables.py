@@ -1,0 +1,248 @@
+"""The full tables that only the page has room for: what every run left, beside one another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from gate.records.evidence import GuestProcess, MetricSeries, RunEvidence
+from gate.records.tampering import Tampering
+from gate.records.verdict import Verdict
+from gate.report.escape import NOTHING
+from gate.report.layout import Cell, Limits, Row, Section, table_of
+from gate.report.page.page_sources import BASELINE, PageSources
+from gate.report.page.step_times import quantile
+from gate.report.wording import SHA256, count, duration, magnitude, short
+
+SHOWN_DIGITS = 16
+MEBIBYTE = 2**20
+
+
+def page_sections(verdict: Verdict, sources: PageSources, limits: Limits) -> tuple[Section, ...]:
+    """Every table of the evidence that has rows."""
+    made = (
+        _measured(sources, limits),
+        _metrics(sources, limits),
+        _distances(sources, limits),
+        _tensors(verdict, sources, limits),
+        _environment(sources, limits),
+        _devices(sources, limits),
+        _knobs(sources, limits),
+        _tampering(sources, limits),
+        _children(sources, limits),
+        _notes(sources, limits),
+    )
+    return tuple(section for section in made if section.table.rows)
+
+
+def _section(
+    title: str, headings: tuple[str, ...], rows: Iterable[Row], limit: int, *right: int
+) -> Section:
+    table = table_of(headings, rows, limit, *right)
+    return Section(title=f"{title} ({table.total:,})", table=table)
+
+
+def _measured(sources: PageSources, limits: Limits) -> Section:
+    headings = (
+        "Run", "Steps", "First step", "Median step", "Slowest step", "Memory, MiB",
+        "Device, MiB", "Observing",
+    )  # fmt: skip
+    rows = map(_measured_row, sources.runs)
+    right = range(1, len(headings))
+    return _section("What was measured", headings, rows, limits.rows, *right)
+
+
+def _measured_row(run: RunEvidence) -> Row:
+    seconds = sorted(timing.seconds for timing in run.timings)
+    observing = run.recorder.share if run.recorder else None
+    texts = (
+        f"{len(run.steps):,}",
+        duration(run.first_step_seconds),
+        duration(quantile(seconds, 0.5)) if seconds else "",
+        duration(seconds[-1]) if seconds else "",
+        f"{run.peak_memory_bytes / MEBIBYTE:,.1f}",
+        f"{run.device_memory_bytes / MEBIBYTE:,.1f}" if run.device_memory_bytes else "",
+        "" if observing is None else f"{observing:.1%}",
+    )
+    return (Cell(run.run.label, code=True), *(Cell(text or NOTHING) for text in texts))
+
+
+def _metrics(sources: PageSources, limits: Limits) -> Section:
+    headings = ("Metric", "Run", "Source", "Type", "Points", "First", "Last", "Lowest", "Highest")
+    sides = [(run.run.label, run.metrics) for run in sources.runs]
+    if sources.entry is not None:
+        sides.append((BASELINE, sources.entry.metrics))
+    found = [(series.name, label, series) for label, metrics in sides for series in metrics]
+    rows = (_metric_row(label, series) for _, label, series in sorted(found, key=_by_name))
+    return _section("Metrics", headings, rows, limits.rows, 4, 5, 6, 7, 8)
+
+
+def _by_name(found: tuple[str, str, MetricSeries]) -> str:
+    return found[0]
+
+
+def _metric_row(label: str, series: MetricSeries) -> Row:
+    points = series.points
+    if not points:
+        ends = (NOTHING,) * 4
+    else:
+        # a NaN is neither low nor high
+        numbers = [point for point in points if not math.isnan(point.value)] or list(points)
+        lowest = min(numbers, key=lambda point: point.value)
+        highest = max(numbers, key=lambda point: point.value)
+        ends = (points[0].decimal, points[-1].decimal, lowest.decimal, highest.decimal)
+    return (
+        Cell(series.name, code=True),
+        Cell(label, code=True),
+        Cell(series.source.value),
+        Cell(series.dtype),
+        Cell(f"{len(points):,}"),
+        *map(Cell, ends),
+    )
+
+
+def _tensors(verdict: Verdict, sources: PageSources, limits: Limits) -> Section:
+    """Every leaf of strict-1's state, and whether the other sides have the same."""
+    comparisons = [
+        one for one in (verdict.repeat, verdict.base_run, verdict.baseline) if one is not None
+    ]
+    moved = [{delta.name: delta.kind.value for delta in one.tensors} for one in comparisons]
+    run = sources.reference
+    others = (f"{one.observed} and {one.expected}" for one in comparisons)
+    rows = (
+        (
+            Cell(tensor.name, code=True),
+            Cell(tensor.dtype),
+            Cell(str(list(tensor.shape)) if tensor.shape else NOTHING),
+            Cell(tensor.sha256[:SHOWN_DIGITS], code=True),
+            *(Cell(kinds.get(tensor.name, "equal")) for kinds in moved),
+        )
+        for tensor in (run.checkpoint.tensors if run else ())
+    )
+    headings = ("Tensor or value", "Type", "Shape", "SHA-256", *others)
+    return _section("Training state of strict-1", headings, rows, limits.deltas)
+
+
+def _distances(sources: PageSources, limits: Limits) -> Section:
+    """By how much the numbers of the two strict runs' states differ, worst first."""
+    listed = sources.distance.tensors if sources.distance is not None else ()
+    rows = (
+        (
+            Cell(one.name, code=True),
+            Cell(magnitude(one.relative_l2)),
+            Cell(magnitude(one.max_absolute)),
+            Cell(f"{one.differing:,}"),
+            Cell(f"{one.elements:,}"),
+            Cell("yes" if one.finiteness_moved else "no"),
+        )
+        for one in listed
+    )
+    headings = (
+        "Tensor", "Relative L2", "Largest difference", "Elements that differ", "Elements",
+        "More NaN or ∞ on one side",
+    )  # fmt: skip
+    title = "How far strict-2 is from strict-1, by tensor"
+    return _section(title, headings, rows, limits.deltas, 1, 2, 3, 4)
+
+
+def _environment(sources: PageSources, limits: Limits) -> Section:
+    """Every part of the environment on every side; a part that is not the same says so."""
+    sides = [(run.run.label, run.environment.parts) for run in sources.runs]
+    if sources.entry is not None:
+        sides.insert(0, (BASELINE, sources.entry.environment.parts))
+    names = sorted({name for _, parts in sides for name in parts})
+    rows = [_side_by_side(name, [parts.get(name, NOTHING) for _, parts in sides]) for name in names]
+    headings = ("Part", "Same", *(label for label, _ in sides))
+    return _section("Environment, side by side", headings, rows, limits.rows)
+
+
+def _side_by_side(name: str, values: list[str]) -> Row:
+    same = "yes" if len(set(values)) == 1 else "NO"
+    shown = (short(value) if SHA256.fullmatch(value) else value for value in values)
+    return (Cell(name, code=True), Cell(same), *(Cell(value, code=True) for value in shown))
+
+
+def _devices(sources: PageSources, limits: Limits) -> Section:
+    """Each GPU that a process of the first run could see, and whether it used it."""
+    headings = ("Rank", "Process", "GPU", "Name", "Capability", "Memory, MiB", "Slice", "Used")
+    rows = (
+        (
+            Cell(str(process.rank)),
+            Cell(str(process.pid)),
+            Cell(str(device.index)),
+            Cell(device.name, code=True),
+            Cell(device.capability),
+            Cell(f"{device.memory_bytes // MEBIBYTE:,}"),
+            Cell(device.slice or NOTHING),
+            Cell("yes" if device.used else "no"),
+        )
+        for run in sources.runs[:1]
+        for process in run.processes
+        for device in process.devices
+    )
+    return _section("GPUs as attested by the training", headings, rows, limits.rows, 5)
+
+
+def _knobs(sources: PageSources, limits: Limits) -> Section:
+    """What the first process of each run had, as it attested it."""
+    sides = [(run.run.label, _settings(run.processes[0])) for run in sources.runs if run.processes]
+    names = sorted({name for _, settings in sides for name in settings})
+    rows = (
+        (Cell(name, code=True), *(Cell(one.get(name, NOTHING), code=True) for _, one in sides))
+        for name in names
+    )
+    headings = ("Knob", *(label for label, _ in sides))
+    return _section("Knobs as attested by the training", headings, rows, limits.rows)
+
+
+def _settings(process: GuestProcess) -> dict[str, str]:
+    return {**process.applied, **process.variables}
+
+
+def _tampering(sources: PageSources, limits: Limits) -> Section:
+    headings = ("Run", "Step", "What", "Name", "Before", "After", "Where", "Then")
+    rows = (_deed_row(run.run.label, deed) for run in sources.runs for deed in run.tampering)
+    return _section("What the script did to the knobs", headings, rows, limits.rows, 1)
+
+
+def _deed_row(label: str, deed: Tampering) -> Row:
+    then = "the script took it back" if deed.closed else "it stayed"
+    return (
+        Cell(label, code=True),
+        Cell(str(deed.step)),
+        Cell(deed.kind.value),
+        Cell(deed.name, code=True),
+        Cell(deed.before, code=True),
+        Cell(deed.after, code=True),
+        Cell(deed.place, code=True),
+        Cell("the gate restored it" if deed.restored else then),
+    )
+
+
+def _children(sources: PageSources, limits: Limits) -> Section:
+    rows = (
+        (
+            Cell(run.run.label, code=True),
+            Cell(child.command, code=True),
+            Cell(child.place, code=True),
+            Cell(child.reason),
+        )
+        for run in sources.runs
+        for child in run.children
+    )
+    headings = ("Run", "Started", "Where", "Why nothing is known of it")
+    return _section("Processes without a guest", headings, rows, limits.rows)
+
+
+def _notes(sources: PageSources, limits: Limits) -> Section:
+    """What was left out of the evidence, and what a process could not do."""
+    rows: list[Row] = []
+    for run in sources.runs:
+        told = (*run.notes, *run.left_out)
+        rows += [(Cell(run.run.label, code=True), Cell(note)) for note in told]
+        for process in run.processes:
+            rows += [(Cell(run.run.label, code=True), Cell(one)) for one in process.problems]
+        if run.tampered > len(run.tampering):
+            more = count(run.tampered, "deed")
+            rows.append((Cell(run.run.label, code=True), Cell(f"{more} seen, not all listed")))
+    return _section("Notes of the runs", ("Run", "Note"), rows, limits.rows)

@@ -1,0 +1,171 @@
+"""What the runs did over their steps: each metric with all runs in one picture, and memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gate.records.evidence import MetricSeries, Point, RunEvidence
+from gate.records.verdict import SeriesSummary, Verdict
+from gate.report.escape import NOTHING
+from gate.report.layout import Cell, Table
+from gate.report.page.curves import Chart, Line, Mark, chart
+from gate.report.page.page_sources import REFERENCE, PageSources, differing, style_of
+from gate.report.page.scales import evenly
+from gate.report.wording import count
+
+MAX_VALUES = 60
+MEBIBYTE = 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricPicture:
+    """A metric: its curves, how far the runs are from the reference, and the numbers themselves."""
+
+    name: str
+    source: str
+    last: str
+    curves: Chart
+    distances: Chart | None
+    values: Table | None
+
+
+def first_differences(verdict: Verdict) -> tuple[Mark, ...]:
+    """The step at which each comparison parts first."""
+    return tuple(
+        Mark(step=one.first_step, label=f"step {one.first_step}: {one.observed} ≠ {one.expected}")
+        for one in differing(verdict)
+        if one.first_step is not None
+    )
+
+
+def metric_picture(
+    summary: SeriesSummary, sources: PageSources, marks: tuple[Mark, ...]
+) -> MetricPicture:
+    """One metric of the verdict with all runs that have it; without evidence its own curve."""
+    found = sources.series(summary.name)
+    lines = tuple(_line(label, series, found[0][1]) for label, series in found)
+    if not found:
+        lines = (_summary_line(summary),)
+    apart = tuple(
+        _distance(label, series, found[0][1])
+        for label, series in found[1:]
+        if _first_apart(series, found[0][1]) is not None
+    )
+    return MetricPicture(
+        name=summary.name,
+        source=summary.source,
+        last=summary.last_decimal,
+        curves=chart(summary.name, lines, marks),
+        distances=chart(f"{summary.name}: distance from {REFERENCE}", apart, marks, distances=True)
+        if apart
+        else None,
+        values=_values(found) if found else None,
+    )
+
+
+def _summary_line(summary: SeriesSummary) -> Line:
+    values = tuple(math.nan if value is None else value for value in summary.values)
+    return Line(
+        name=REFERENCE,
+        style=0,
+        steps=summary.steps,
+        values=values,
+        words=_ends(summary.last_decimal),
+    )
+
+
+def _ends(last: str) -> str:
+    return f"last {last}" if last else "no value"
+
+
+def _line(label: str, series: MetricSeries, reference: MetricSeries) -> Line:
+    words = _ends(series.points[-1].decimal if series.points else "")
+    if series is not reference:
+        step = _first_apart(series, reference)
+        words += (
+            f"; equal to {REFERENCE}, bit for bit"
+            if step is None
+            else f"; differs from {REFERENCE} from step {step} on"
+        )
+    return Line(
+        name=label,
+        style=style_of(label),
+        steps=tuple(point.step for point in series.points),
+        values=tuple(point.value for point in series.points),
+        words=words,
+    )
+
+
+def _first_apart(series: MetricSeries, reference: MetricSeries) -> int | None:
+    """The first step at which two series differ, a step that only one of them has included."""
+    ours, theirs = _bits(series.points), _bits(reference.points)
+    if ours == theirs:
+        return None
+    return min(step for step in ours.keys() | theirs.keys() if ours.get(step) != theirs.get(step))
+
+
+def _bits(points: tuple[Point, ...]) -> dict[int, str]:
+    return {point.step: point.hex for point in points}
+
+
+def _distance(label: str, series: MetricSeries, reference: MetricSeries) -> Line:
+    """The absolute difference at the steps that both have; zero where the bits are equal."""
+    theirs = {point.step: point for point in reference.points}
+    pairs = [(point, theirs[point.step]) for point in series.points if point.step in theirs]
+    values = tuple(0.0 if one.hex == other.hex else _apart(one, other) for one, other in pairs)
+    largest = max((value for value in values if math.isfinite(value)), default=0.0)
+    equal = sum(value == 0 for value in values)
+    return Line(
+        name=label,
+        style=style_of(label),
+        steps=tuple(point.step for point, _ in pairs),
+        values=values,
+        words=f"largest {largest:.3g}; equal at {count(equal, 'step')} of {len(values):,}",
+    )
+
+
+def _apart(one: Point, other: Point) -> float:
+    return abs(one.value - other.value)
+
+
+def _values(found: tuple[tuple[str, MetricSeries], ...]) -> Table:
+    """The numbers at full precision; of many steps some, evenly apart."""
+    columns = [{point.step: point.decimal for point in series.points} for _, series in found]
+    steps = sorted({step for column in columns for step in column})
+    rows = tuple(
+        (
+            Cell(str(steps[place])),
+            *(Cell(column.get(steps[place], NOTHING)) for column in columns),
+        )
+        for place in evenly(len(steps), MAX_VALUES)
+    )
+    headings = ("Step", *(label for label, _ in found))
+    right = tuple(range(len(headings)))
+    return Table(headings=headings, rows=rows, total=len(steps), right=right)
+
+
+def memory_charts(sources: PageSources) -> tuple[Chart, ...]:
+    """Memory after each step in MiB: resident on the host, and on the device when one was used."""
+    runs = [run for run in sources.runs if run.memory]
+    if not runs:
+        return ()
+    on_host = chart(
+        "Resident memory of the process, MiB",
+        tuple(_memory(run, [one.resident_bytes for one in run.memory]) for run in runs),
+    )
+    on_device = [run for run in runs if any(one.device_bytes for one in run.memory)]
+    if not on_device:
+        return (on_host,)
+    lines = tuple(_memory(run, [one.device_bytes for one in run.memory]) for run in on_device)
+    return on_host, chart("Memory allocated on the device (not reserved), MiB", lines)
+
+
+def _memory(run: RunEvidence, sizes_bytes: list[int]) -> Line:
+    return Line(
+        name=run.run.label,
+        style=style_of(run.run.label),
+        steps=tuple(one.step for one in run.memory),
+        values=tuple(size / MEBIBYTE for size in sizes_bytes),
+        words=f"highest {max(sizes_bytes) / MEBIBYTE:,.1f} MiB",
+    )

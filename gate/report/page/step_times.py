@@ -1,0 +1,97 @@
+"""The distribution of step times of each run, as boxes and dots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gate.records.evidence import RunEvidence
+from gate.report.page.curves import LEFT, RIGHT, WIDTH
+from gate.report.page.page_sources import PageSources, style_of
+from gate.report.page.scales import Scale, Tick, evenly, ticks
+from gate.report.wording import count, duration
+
+ROW_HEIGHT = 44
+TOP, BOTTOM = 8, 32
+MAX_DOTS = 150
+WIDE_RANGE = 8.0
+# dots of one height would hide each other; a fixed pattern keeps the page the same every time
+HEIGHTS = (0, 7, 3, 9, 1, 5, 8, 2, 6, 4)
+HOW_TO_READ = (
+    "a box holds the middle half of the steps, its line is the median, whiskers reach from 5 % to "
+    "95 %; the first steps are included"
+)
+SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimesRow:
+    """One run: places of the shares of SHARES, of single steps, and the same in words."""
+
+    label: str
+    mode: str
+    style: int
+    top: int
+    box: tuple[float, ...]
+    dots: tuple[tuple[float, int], ...]
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimesPicture:
+    """The rows over one another on a common axis of durations."""
+
+    rows: tuple[TimesRow, ...]
+    x_ticks: tuple[Tick, ...]
+    height: int
+    notes: tuple[str, ...]
+
+
+def step_times(sources: PageSources) -> TimesPicture | None:
+    """Every timed step of every run, the first ones included; None when nothing was timed."""
+    runs = [(run, sorted(one.seconds for one in run.timings)) for run in sources.runs]
+    timed = [(run, seconds) for run, seconds in runs if seconds]
+    if not timed:
+        return None
+    low = min(seconds[0] for _, seconds in timed)
+    high = max(seconds[-1] for _, seconds in timed)
+    wide = low > 0 and high / low > WIDE_RANGE
+    x = Scale(low=low, high=high, start=LEFT, end=WIDTH - RIGHT, logarithmic=wide)
+    notes = [HOW_TO_READ]
+    if any(len(seconds) > MAX_DOTS for _, seconds in timed):
+        notes.append(f"dots: {MAX_DOTS} steps of each run, evenly chosen by their rank")
+    if wide:
+        notes.append("the axis is logarithmic")
+    return TimesPicture(
+        rows=tuple(_row(run, seconds, place, x) for place, (run, seconds) in enumerate(timed)),
+        x_ticks=ticks(x, duration),
+        height=TOP + ROW_HEIGHT * len(timed) + BOTTOM,
+        notes=tuple(notes),
+    )
+
+
+def _row(run: RunEvidence, seconds: list[float], place: int, x: Scale) -> TimesRow:
+    shares = [quantile(seconds, share) for share in SHARES]
+    top = TOP + ROW_HEIGHT * place
+    dots = evenly(len(seconds), MAX_DOTS)
+    return TimesRow(
+        label=run.run.label,
+        mode=run.run.mode.value,
+        style=style_of(run.run.label),
+        top=top,
+        box=tuple(x.at(value) for value in shares),
+        dots=tuple(
+            (x.at(seconds[dot]), top + 27 + HEIGHTS[place % len(HEIGHTS)])
+            for place, dot in enumerate(dots)
+        ),
+        words=f"{run.run.label} ({run.run.mode.value} mode, {count(len(seconds), 'step')}): median "
+        f"{duration(shares[2])}, 5 % {duration(shares[0])}, 95 % {duration(shares[4])}, "
+        f"longest {duration(seconds[-1])}",
+    )
+
+
+def quantile(ordered: list[float], share: float) -> float:
+    """The value at that share of a sorted, not empty list, between neighbours in proportion."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)

@@ -1,0 +1,39 @@
+"""The templates of HTML pages: every value loses what cannot be seen, then is escaped."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from gate.report.escape import clean, clean_name
+from gate.report.layout import Cell
+
+CELL_LIMIT = 400
+
+
+@cache
+def template(name: str) -> Template:
+    """A page's template, compiled once a process; every value is escaped by it."""
+    environment = Environment(
+        loader=PackageLoader("gate", "report/page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_visible,
+    )
+    environment.filters["cell"] = _cell_text
+    return environment.get_template(name)
+
+
+def _visible(value: object) -> object:
+    """What the template prints: text without hidden characters; the rest as it is."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return clean(value, CELL_LIMIT * 20)
+    return value
+
+
+def _cell_text(cell: Cell) -> str:
+    return clean_name(cell.text) if cell.code else clean(cell.text, CELL_LIMIT)

@@ -1,0 +1,217 @@
+"""Writes docs/settings.md: every key of `repro-gate.yml`, in the schema's own sentences."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from gate.records.settings import GateSettings
+from gate.settings.load import MINIMAL_FILE
+
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
+PLAIN_TYPES: Final = {
+    "integer": "whole number",
+    "number": "number",
+    "string": "text",
+    "boolean": "boolean",
+}
+Schema = Mapping[str, Any]
+
+HEAD: Final = f"""\
+<!-- Written by `make settings-reference` from the schema: change the sentences there. -->
+
+# Settings
+
+`repro-gate.yml` holds the settings of one gate. On a pull request the base commit's file decides.
+A key that is not listed here, or that stands there twice, is an error; `repro-gate schema` prints
+the JSON Schema, for an editor. This is a whole file:
+
+```yaml
+{MINIMAL_FILE}```
+
+Nothing else has to be said. Each section below ends with an example to take parts of.
+"""
+# One for each section, to copy; a test parses each.
+EXAMPLES: Final = {
+    "train": """\
+train:
+  command: [python, train.py, --config, "configs/smoke test.yaml"]
+  max_steps: 50
+  workdir: training
+  env: {TOKENIZERS_PARALLELISM: "false"}
+  metrics:
+    file: out/metrics.jsonl
+  checkpoint: out/last
+  checkpoint_exclude:
+    - pattern: /callbacks/Timer/**
+      reason: measured times
+  device: cuda
+""",
+    "determinism": """\
+determinism:
+  threads: 4
+  allow_operators: [put_]
+  knobs:
+    cudnn_benchmark: keep
+  tamper: fail
+""",
+    "compare": """\
+compare:
+  tolerances:
+    - metric: "*accuracy"      # counted, so it moves in steps
+      absolute: 0.002
+      steps: final
+    - metric: "*loss"          # what the first pattern does not match
+      relative: 1.0e-5
+      ulp: 4
+  tensors_within_tolerance: true
+  allow_not_finite:
+    - pattern: state/model/*/mask
+      reason: a mask of minus infinity
+  comparable_environment: [cpu, cpu_capability, os, packages, python]
+""",
+    "baseline": """\
+baseline:
+  path: .repro-gate/baseline.json
+  stale_after_days: 30
+""",
+    "policy": """\
+policy:
+  require_bitwise: true
+  allow_baseline_change: false
+""",
+    "record": """\
+record:
+  overhead_budget: 0.05
+  free_seconds: 10.0
+""",
+    "cost": """\
+cost:
+  rounds: 5
+  warmup_steps: 10
+  budget_percent: 15.0
+""",
+    "noise": """\
+noise:
+  runs: 10
+""",
+    "isolation": f"""\
+isolation:
+  mode: sibling
+  minimum: uid
+  image: team/trainer@sha256:{"0" * 64}
+  gpus: ["0", "1"]
+  shm_bytes: 8589934592
+""",
+    "signing": """\
+signing:
+  trusted_keys: .repro-gate/trusted-keys.json
+""",
+    "report": """\
+report:
+  gate_id: language-model
+""",
+}
+
+
+def page_text() -> str:
+    """The whole page; sections in the order of the schema."""
+    schema = GateSettings.model_json_schema()
+    definitions: Schema = schema["$defs"]
+    single, sections = [], []
+    for name, value in schema["properties"].items():
+        below = _below(value, definitions)
+        if below is None:
+            required = name in schema["required"]
+            single.append(_row(name, value, definitions, required=required))
+        else:
+            table = _table(_rows(below, definitions, ""))
+            sentence = value["description"]
+            example = f"```yaml\n{EXAMPLES[name]}```"
+            sections.append(f"## {name}\n\n{sentence}\n\n{table}\n\n{example}\n")
+    return "\n".join([HEAD, "## Single keys\n", _table(single) + "\n", *sections])
+
+
+def _table(rows: list[str]) -> str:
+    return "\n".join(["| key | type | default | meaning |", "| --- | --- | --- | --- |", *rows])
+
+
+def _rows(model: Schema, definitions: Schema, prefix: str) -> list[str]:
+    """A row for each key of a model, and below a key those of the model that it holds."""
+    rows = []
+    for name, value in model["properties"].items():
+        required = name in model.get("required", ())
+        below = _below(value, definitions)
+        if below is None:
+            rows.append(_row(f"{prefix}{name}", value, definitions, required=required))
+        else:
+            rows += _rows(below, definitions, f"{prefix}{name}.")
+        entry = _below(value.get("items", {}), definitions)
+        if entry is not None:
+            rows += _rows(entry, definitions, f"{prefix}{name}[].")
+    return rows
+
+
+def _below(value: Schema, definitions: Schema) -> Schema | None:
+    """The model that a key holds, or None for a plain value."""
+    found = definitions.get(str(value.get("$ref", "")).rpartition("/")[2], {})
+    return found if "properties" in found else None
+
+
+def _row(name: str, value: Schema, definitions: Schema, *, required: bool) -> str:
+    default = "required" if required else _default(value)
+    meaning = re.sub(r"docs/([a-z-]+)\.md", r"[\1.md](\1.md)", value["description"])
+    cells = (f"`{name}`", _type(value, definitions), default, meaning)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default(value: Schema) -> str:
+    default = value.get("default")
+    if default in ([], {}) or (default is None and value.get("type") == "object"):
+        return "empty"
+    if default is None:
+        return ""
+    return f"`{default}`" if isinstance(default, str) else f"`{json.dumps(default)}`"
+
+
+def _type(value: Schema, definitions: Schema) -> str:
+    """A type in words, with its bounds: `whole number, 1 to 1,024`."""
+    if "anyOf" in value:
+        kinds = [_type(one, definitions) for one in value["anyOf"] if one.get("type") != "null"]
+        return " or ".join(kinds)
+    words = value.get("enum", [value["const"]] if "const" in value else [])
+    if words:
+        return ", ".join(f"`{word}`" for word in words)
+    if "$ref" in value:
+        definition = definitions[value["$ref"].rpartition("/")[2]]
+        return "mapping" if "properties" in definition else _type(definition, definitions)
+    return _plain_type(value, definitions)
+
+
+def _plain_type(value: Schema, definitions: Schema) -> str:
+    if value["type"] == "array":
+        return f"list of {_type(value['items'], definitions)}s"
+    if value["type"] == "object":
+        return f"mapping of names to {_type(value['additionalProperties'], definitions)}"
+    return ", ".join((PLAIN_TYPES[value["type"]], *_bounds(value)))
+
+
+def _bounds(value: Schema) -> Iterator[str]:
+    low, high = value.get("minimum"), value.get("maximum")
+    if "exclusiveMinimum" in value:
+        yield f"above {value['exclusiveMinimum']:,}"
+    if low is not None and high is not None:
+        yield f"{low:,} to {high:,}"
+    elif low is not None:
+        yield f"at least {low:,}"
+    elif high is not None:
+        yield f"at most {high:,}"
+    if "exclusiveMaximum" in value:
+        yield f"below {value['exclusiveMaximum']:,}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_text(), "utf-8")

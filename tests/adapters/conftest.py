@@ -1,0 +1,110 @@
+"""Real parts, small: a folder that every account may enter, a git repository, a place to listen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fake_github import FakeGitHub
+from git_workshop import Repository
+from github_client import connect
+
+from gate.adapters.account.account_lock import let_go
+from gate.adapters.account.isolation import unused_account
+from gate.adapters.files.files import LocalFiles
+from gate.adapters.github.client import GitHubComments
+from gate.records.runs import Credentials
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "repository")
+
+
+@pytest.fixture
+def files() -> LocalFiles:
+    return LocalFiles()
+
+
+@pytest.fixture
+def python() -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """Run a small program that uses the adapters in a process of its own."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+        command = (sys.executable, *arguments)
+        return subprocess.run(command, capture_output=True, check=False, timeout=30)
+
+    return run
+
+
+@pytest.fixture
+def lines() -> list[bytes]:
+    return []
+
+
+@pytest.fixture
+def open_folder_for_all() -> Iterator[Path]:
+    """A folder that another account can enter, which pytest's own are not."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        path.chmod(0o755)
+        yield path
+
+
+@pytest.fixture
+def system_python() -> str:
+    """An interpreter that every account may start; the tests' own often lies in somebody's home."""
+    if os.geteuid() != 0 or not Path(SYSTEM_PYTHON).exists():
+        pytest.skip(f"needs root, and {SYSTEM_PYTHON} for another account")
+    return SYSTEM_PYTHON
+
+
+@pytest.fixture
+def root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can change to another account")
+
+
+@pytest.fixture
+def account(root: None) -> Iterator[Credentials]:  # noqa: ARG001 - skips where it cannot be had
+    """An account that no gate, no training and no other test has meanwhile; its group is another.
+
+    A test that only needs somebody else takes 60900: of those nobody ends processes.
+    """
+    taken = unused_account()
+    assert taken is not None
+    yield Credentials(uid=taken.uid, gid=60900)
+    let_go(taken.uid)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = shutil.which("mount")
+    command = (str(mount), "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk))
+    if mount is None or subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("this machine does not let a test mount a small disk")
+    yield disk
+    subprocess.run((str(shutil.which("umount")), "-l", str(disk)), check=True)
+
+
+@pytest.fixture
+def github() -> Iterator[FakeGitHub]:
+    with FakeGitHub() as server:
+        yield server
+
+
+@pytest.fixture
+def client(github: FakeGitHub) -> Iterator[GitHubComments]:
+    with connect(github) as comments:
+        yield comments

@@ -1,0 +1,78 @@
+"""The folder that keeps an account from a program is named, wherever links lead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gate.adapters.process.closed_way import closed_on_the_way
+from gate.adapters.process.processes import LocalProcesses
+from gate.errors import RunError
+from gate.records.runs import Credentials, Isolation, ProcessRequest
+from gate.records.settings import IsolationMode
+
+STRANGER = Credentials(uid=60900, gid=60900)
+
+
+@pytest.fixture
+def top(open_folder_for_all: Path) -> Path:
+    """An open folder with a closed one, in which an interpreter lies."""
+    home = open_folder_for_all / "home"
+    (home / "python/bin").mkdir(parents=True)
+    (home / "python/bin/python").touch(0o755)
+    home.chmod(0o700)
+    return open_folder_for_all
+
+
+@pytest.mark.parametrize("target", ["home/python/bin/python", "./x/../home/python/bin/python"])
+def test_the_closed_folder_behind_a_link_is_named(top: Path, target: str) -> None:
+    (top / "x").mkdir()
+    (top / "environment").symlink_to(target)
+    assert closed_on_the_way(top / "environment", STRANGER) == top / "home"
+    (top / "second").symlink_to(top / "environment")
+    assert closed_on_the_way(top / "second", STRANGER) == top / "home"
+
+
+def test_a_way_that_is_open_or_ends_names_nothing(top: Path) -> None:
+    (top / "file").touch()
+    (top / "circle").symlink_to("circle")
+    for name in ("file", "file/below", "missing/below", "circle"):
+        assert closed_on_the_way(top / name, STRANGER) is None
+
+
+def test_its_owner_and_its_group_may_enter_by_their_own_permissions(top: Path) -> None:
+    facts = (top / "home").stat()
+    owner = Credentials(uid=facts.st_uid, gid=60900)
+    assert closed_on_the_way(top / "home/python", owner) is None
+    (top / "home").chmod(0o710)
+    assert closed_on_the_way(top / "home/python", Credentials(uid=60900, gid=facts.st_gid)) is None
+
+
+def test_a_link_of_an_environment_into_a_closed_home_is_explained(
+    top: Path, account: Credentials
+) -> None:
+    (top / "python").symlink_to("home/python/bin/python")
+    request = ProcessRequest(
+        argv=("python", "-c", ""),
+        env={"PATH": str(top)},
+        workdir=Path("/"),
+        timeout_seconds=20,
+        output_limit_bytes=4096,
+        credentials=account,
+    )
+    with pytest.raises(RunError) as caught:
+        LocalProcesses().run(request, lambda _: None)
+    assert caught.value.message == (
+        f"cannot start python: {top}/home is closed to other accounts (mode 0700)"
+    )
+    assert f"chmod o+x {top}/home" in caught.value.hint
+
+
+def test_the_callers_own_account_does_not_sound_like_a_fault() -> None:
+    reason = "cannot start python: /root is closed to other accounts (mode 0700)"
+    alone = Isolation(mode=IsolationMode.NONE, credentials=None, reason=reason)
+    assert alone.announced == (
+        "isolation: none. Your own account trains, which is fine for your own code "
+        "(cannot start python: /root is closed to other accounts (mode 0700))."
+    )

@@ -1,0 +1,109 @@
+"""The console: a terminal, a log and a pipe each get what they can show, and no commands."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import select
+import time
+import unicodedata
+from collections.abc import Iterator
+from typing import TextIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gate.adapters.console import ConsoleProgress, QuietProgress
+from gate.codec.untrusted_text import safe_line
+
+
+@pytest.fixture
+def log() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[TextIO, int]]:
+    """A stream that is a terminal, and the descriptor where a person would look."""
+    outside, inside = pty.openpty()
+    with os.fdopen(inside, "w") as stream:
+        yield stream, outside
+    os.close(outside)
+
+
+def test_a_log_gets_plain_lines(log: io.StringIO) -> None:
+    progress = ConsoleProgress(log)
+    progress.step("exporting the commit")
+    with progress.running("run strict-1"):
+        progress.output(b"epoch 1")
+    first, second, third = log.getvalue().splitlines()
+    assert (first, second) == ("exporting the commit", "run strict-1 ...")
+    assert re.fullmatch(r"run strict-1: done in \d+\.\d s", third)
+
+
+def test_a_failed_stretch_does_not_look_done(log: io.StringIO) -> None:
+    with pytest.raises(KeyError), ConsoleProgress(log).running("run strict-1"):
+        raise KeyError
+    assert re.search(r"^run strict-1: stopped after \d+\.\d s$", log.getvalue(), re.MULTILINE)
+
+
+def test_verbose_shows_the_training_made_safe(log: io.StringIO) -> None:
+    ConsoleProgress(log, verbose=True).output(b"\x1b[31m::error::x\x07 [bold]:smile:\xff##[group]")
+    assert log.getvalue() == "  | : :error: :x\\x07 [bold]:smile:\ufffd# #[group]\n"
+
+
+def test_long_lines_are_not_wrapped(log: io.StringIO) -> None:
+    ConsoleProgress(log).step("x" * 500)
+    assert log.getvalue() == "x" * 500 + "\n"
+
+
+def test_a_terminal_sees_the_time_pass(terminal: tuple[TextIO, int]) -> None:
+    stream, outside = terminal
+    progress = ConsoleProgress(stream, verbose=True)
+    with progress.running("run [strict]"):
+        progress.output(b"epoch 1")
+        time.sleep(0.2)
+    shown = ""
+    # a terminal hands on what was written when it likes
+    while " s\r\n" not in shown and select.select([outside], [], [], 5)[0]:
+        shown += os.read(outside, 65536).decode()
+    assert "0:00:00" in shown
+    assert "  | epoch 1" in shown
+    assert re.search(r"run \[strict\]: done in 0\.\d s", shown)
+
+
+def test_quiet_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    progress = QuietProgress()
+    progress.step("a")
+    progress.output(b"b")
+    with progress.running("c"):
+        pass
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\tb ", "a    b"),
+        ("\x1b]0;title\x07x", "x"),
+        (":\x1b[0m:set-output", ": :set-output"),
+        (":::x", ": : :x"),
+        ("###[x]", "## #[x]"),
+        ("\u202eevil", "\\u202eevil"),
+        ("\x9b2J", "\\x9b2J"),
+        ("x" * 1001, "x" * 1000),
+    ],
+)
+def test_text_shows_as_itself(text: str, shown: str) -> None:
+    assert safe_line(text) == shown
+
+
+@given(st.text() | st.binary() | st.text(alphabet=":#[\x1b]0m\r\n;a"))
+def test_no_text_can_give_a_command(text: str | bytes) -> None:
+    shown = safe_line(text)
+    assert "::" not in shown
+    assert "##[" not in shown
+    assert not {unicodedata.category(character) for character in shown} & {"Cc", "Cf", "Zl", "Zp"}

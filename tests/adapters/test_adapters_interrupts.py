@@ -1,0 +1,210 @@
+"""Signals: the first ends the work in order, the second at once; both leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.process_table import processes
+from gate.errors import CancelledError
+
+PROGRAM = """
+import os, pathlib, signal, sys
+# whatever started these tests, `nohup` for example, may have left it ignored
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.processes import LocalProcesses
+from gate.errors import GateError
+from gate.records.runs import ProcessRequest
+
+interrupts = Interrupts()
+request = ProcessRequest(
+    argv=("sh", "-c", sys.argv[1]),
+    env={"PATH": os.defpath},
+    workdir=pathlib.Path(sys.argv[2]),
+    timeout_seconds=60,
+    output_limit_bytes=4096,
+)
+try:
+    with interrupts.installed():
+        LocalProcesses(interrupts).run(request, lambda _: print("on", flush=True))
+except GateError as error:
+    print(error.message, flush=True)
+    sys.exit(int(error.exit_code))
+"""
+POLITE = "echo $$ > pid; echo on; sleep 60"
+STUBBORN = "trap '' TERM; echo $$ > pid; echo on; while :; do sleep 1; done"
+# a session of its own, as torchrun gives to its workers
+SCATTERED = "setsid sh -c 'echo $$ > pid; sleep 60' & sleep 0.5; echo on; sleep 60"
+
+Start = Callable[[str], subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """A program that uses the adapters, started and waited for until its training runs."""
+    started = []
+
+    def begin(training: str) -> subprocess.Popen[str]:
+        program = subprocess.Popen(
+            (sys.executable, "-c", PROGRAM, training, str(tmp_path)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(program)
+        assert program.stdout is not None
+        assert program.stdout.readline() == "on\n"
+        return program
+
+    yield begin
+    for program in started:
+        program.kill()
+        program.communicate()
+
+
+def training_lives(folder: Path) -> bool:
+    pid = int((folder / "pid").read_text())
+    return any(row.pid == pid and not row.ended for row in processes())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_one_signal_cancels(start: Start, tmp_path: Path, number: signal.Signals) -> None:
+    program = start(POLITE)
+    program.send_signal(number)
+    out, _ = program.communicate(timeout=8)
+    assert (program.returncode, out) == (4, f"cancelled by {number.name}\n")
+    assert not training_lives(tmp_path)
+
+
+@pytest.mark.parametrize("training", [STUBBORN, SCATTERED])
+def test_a_training_that_does_not_listen_is_gone_in_time(
+    start: Start, tmp_path: Path, training: str
+) -> None:
+    program = start(training)
+    program.send_signal(signal.SIGTERM)
+    out, _ = program.communicate(timeout=7.5)
+    assert (program.returncode, out) == (4, "cancelled by SIGTERM\n")
+    assert not training_lives(tmp_path)
+
+
+def test_a_second_signal_does_not_wait(start: Start, tmp_path: Path) -> None:
+    program = start(STUBBORN)
+    program.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    asked_again = time.monotonic()
+    program.send_signal(signal.SIGINT)
+    _, err = program.communicate(timeout=8)
+    assert program.returncode == 4
+    assert time.monotonic() - asked_again < 1.5
+    assert err.strip() == "stopped at once: every training process was killed, nothing was kept"
+    time.sleep(0.1)
+    assert not training_lives(tmp_path)
+
+
+def test_a_deferred_signal_is_raised_on_the_way_out() -> None:
+    interrupts, seen = Interrupts(), []
+
+    def work() -> None:
+        with interrupts.installed(), interrupts.deferred():
+            signal.raise_signal(signal.SIGTERM)
+            seen.append("finished")
+
+    with pytest.raises(CancelledError) as caught:
+        work()
+    assert seen == ["finished"]
+    assert str(caught.value) == (
+        "cancelled by SIGTERM\nhint: Nothing was judged. Start it again when you are ready."
+    )
+
+
+def test_a_deferred_signal_is_raised_where_it_is_allowed() -> None:
+    interrupts, seen = Interrupts(), []
+
+    def work() -> None:
+        with interrupts.installed(), interrupts.deferred():
+            signal.raise_signal(signal.SIGINT)
+            try:
+                with interrupts.allowed():
+                    seen.append("never")
+            finally:
+                seen.append("cleaned up")
+
+    with pytest.raises(CancelledError):
+        work()
+    assert seen == ["cleaned up"]
+
+
+def test_cancelling_is_told_once() -> None:
+    interrupts = Interrupts()
+    with interrupts.installed():
+        with pytest.raises(CancelledError):
+            signal.raise_signal(signal.SIGINT)
+        with interrupts.deferred():
+            pass
+
+
+def test_a_second_signal_uses_the_last_resorts_innermost_first(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    calls: list[object] = []
+    interrupts = Interrupts(leave=calls.append)
+
+    def work() -> None:
+        with interrupts.installed(), interrupts.deferred():
+            with interrupts.last_resort(lambda: calls.append("gone")):
+                pass
+            with (
+                interrupts.last_resort(lambda: calls.append("opened")),
+                interrupts.last_resort(lambda: calls.append("killed")),
+            ):
+                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(CancelledError):
+        work()
+    assert calls == ["killed", "opened", 4]
+    assert "stopped at once" in capfd.readouterr().err
+
+
+def test_handlers_are_put_back() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    with Interrupts().installed():
+        assert [signal.getsignal(number) for number in numbers] != before
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+def test_nohup_is_respected() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts().installed():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_signals_reach_the_main_thread_while_another_works() -> None:
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM))
+    with Interrupts().installed():
+        timer.start()
+        with pytest.raises(CancelledError):
+            time.sleep(10)
+    timer.join()
+
+
+def test_a_cancellation_that_a_library_ate_is_raised_before_the_next_process() -> None:
+    interrupts = Interrupts()
+    with pytest.raises(CancelledError):
+        interrupts._handle(signal.SIGINT, None)
+    with pytest.raises(CancelledError), interrupts.deferred(), interrupts.allowed():
+        pytest.fail("a process was started")

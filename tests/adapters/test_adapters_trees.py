@@ -1,0 +1,135 @@
+"""Whole folders: any depth, any permission, and never through a link."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gate.adapters.files.files import LocalFiles
+from gate.errors import StorageError
+
+OTHER = 60900
+Python = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+def names(folder: Path | str) -> list[str]:
+    return sorted(entry.name for entry in Path(folder).iterdir())
+
+
+def test_a_fresh_folder_is_empty_and_has_its_mode(files: LocalFiles, tmp_path: Path) -> None:
+    (tmp_path / "run" / "old").mkdir(parents=True)
+    files.fresh_folder(tmp_path / "run", mode=0o700)
+    assert names(tmp_path / "run") == []
+    assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
+
+
+def test_removing_a_link_to_outside_leaves_the_outside(files: LocalFiles, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "kept").touch()
+    (tmp_path / "run" / "deep").mkdir(parents=True)
+    (tmp_path / "run" / "link").symlink_to(tmp_path / "outside")
+    (tmp_path / "run" / "deep" / "link").symlink_to("../../outside")
+    files.remove_tree(tmp_path / "run")
+    assert names(tmp_path) == ["outside"]
+    assert names(tmp_path / "outside") == ["kept"]
+
+
+def test_removing_takes_files_links_and_nothing(files: LocalFiles, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("/")
+    for name in ("file", "link", "nothing"):
+        files.remove_tree(tmp_path / name)
+    assert names(tmp_path) == []
+
+
+def test_removing_copes_with_any_depth(files: LocalFiles, tmp_path: Path) -> None:
+    """5,000 levels: more than Python's stack, than open files, and than a path may hold."""
+    top = tmp_path / "deep"
+    top.mkdir()
+    descriptor = os.open(top, os.O_RDONLY)
+    for _ in range(5000):
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    files.remove_tree(top)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.usefixtures("root")
+def test_removing_copes_with_closed_folders_as_an_ordinary_account(
+    python: Python, open_folder_for_all: Path
+) -> None:
+    """The test's own account is root, which no permission stops; so another one removes."""
+    closed = open_folder_for_all / "top" / "closed"
+    (closed / "inner").mkdir(parents=True)
+    for folder in (closed / "inner", closed, open_folder_for_all / "top"):
+        os.chown(folder, OTHER, OTHER)
+        folder.chmod(0)
+    os.chown(open_folder_for_all, OTHER, OTHER)
+    program = (
+        "import os, pathlib, sys\n"
+        "from gate.adapters.files.files import LocalFiles\n"
+        "os.setuid(int(sys.argv[2]))\n"
+        "LocalFiles().remove_tree(pathlib.Path(sys.argv[1]))\n"
+    )
+    python("-c", program, str(open_folder_for_all / "top"), str(OTHER)).check_returncode()
+    assert names(open_folder_for_all) == []
+
+
+def test_a_copy_keeps_content_links_permissions_and_times(
+    files: LocalFiles, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    (source / "sub" / "empty").mkdir(parents=True)
+    (source / "sub" / "run.sh").write_bytes(b"#!")
+    (source / "sub" / "run.sh").chmod(0o4755)
+    (source / "sub" / "link").symlink_to("/etc/shadow")
+    for path in (source / "sub" / "run.sh", source / "sub"):
+        os.utime(path, (1000, 1000))
+    files.copy_tree(source, tmp_path / "copy")
+    copied = (tmp_path / "copy" / "sub" / "run.sh").stat()
+    assert (stat.S_IMODE(copied.st_mode), copied.st_mtime) == (0o755, 1000)
+    assert (tmp_path / "copy" / "sub").stat().st_mtime == 1000
+    assert (tmp_path / "copy" / "sub" / "link").readlink() == Path("/etc/shadow")
+    assert names(tmp_path / "copy" / "sub") == ["empty", "link", "run.sh"]
+
+
+def test_a_fifo_is_not_copied(files: LocalFiles, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    os.mkfifo(tmp_path / "source" / "fifo")
+    with pytest.raises(StorageError, match="fifo is neither file, folder nor link"):
+        files.copy_tree(tmp_path / "source", tmp_path / "copy")
+
+
+def test_a_copy_does_not_write_over_or_through_anything(files: LocalFiles, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "file").write_bytes(b"new")
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "file").symlink_to("../victim")
+    with pytest.raises(StorageError, match=r"copying .* failed: File exists"):
+        files.copy_tree(tmp_path / "source", tmp_path / "copy")
+    assert not (tmp_path / "victim").exists()
+
+
+@pytest.mark.usefixtures("root")
+def test_giving_away_changes_links_and_not_their_targets(files: LocalFiles, tmp_path: Path) -> None:
+    (tmp_path / "outside").touch()
+    (tmp_path / "run" / "sub").mkdir(parents=True)
+    (tmp_path / "run" / "sub" / "link").symlink_to("../../outside")
+    files.give_to(tmp_path / "run", OTHER, OTHER)
+    given = [tmp_path / "run", tmp_path / "run" / "sub", tmp_path / "run" / "sub" / "link"]
+    assert {(os.lstat(path).st_uid, os.lstat(path).st_gid) for path in given} == {(OTHER, OTHER)}
+    assert (tmp_path / "outside").stat().st_uid == 0
+
+
+def test_giving_away_what_is_a_link_is_refused(files: LocalFiles, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/")
+    with pytest.raises(StorageError, match=r"giving away .*link failed: Not a directory"):
+        files.give_to(tmp_path / "link", OTHER, OTHER)

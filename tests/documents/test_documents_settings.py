@@ -1,0 +1,49 @@
+"""docs/settings.md is what the schema says, and each of its examples is a valid file."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from known_names import section_keys, setting_keys
+from settings_reference import EXAMPLES, PAGE, page_text
+
+from gate.records.settings import GateSettings
+from gate.settings.load import MINIMAL_FILE, parse_settings
+
+TEXT = PAGE.read_text("utf-8")
+
+
+def test_the_page_is_what_the_schema_gives() -> None:
+    assert page_text() == TEXT, "run `make settings-reference`"
+
+
+def test_every_key_has_its_row() -> None:
+    for key in setting_keys().keys() - section_keys():
+        section, _, name = key.partition(".")
+        part = TEXT.partition(f"## {section}\n")[2].partition("\n## ")[0] if name else TEXT
+        rows = [line.split("`")[1] for line in part.splitlines() if line.startswith("| `")]
+        assert (name or section) in {row.replace("[]", "") for row in rows}
+
+
+@pytest.mark.parametrize("section", EXAMPLES)
+def test_the_example_of_a_section_is_valid_and_sets_that_section(section: str) -> None:
+    whole = {**yaml.safe_load(MINIMAL_FILE), **yaml.safe_load(EXAMPLES[section])}
+    settings = parse_settings(yaml.safe_dump(whole).encode(), "docs/settings.md")
+    assert yaml.safe_load(EXAMPLES[section]).keys() == {section}
+    assert section in settings.model_fields_set
+    assert f"```yaml\n{EXAMPLES[section]}```" in TEXT
+
+
+def test_each_section_has_an_example_and_one_shows_tolerances() -> None:
+    sections = {key for key in section_keys() if "." not in key}
+    assert EXAMPLES.keys() == sections <= GateSettings.model_fields.keys()
+    first, second = yaml.safe_load(EXAMPLES["compare"])["compare"]["tolerances"]
+    assert {*first, *second} == {"metric", "absolute", "relative", "ulp", "steps"}
+
+
+def test_each_sentence_of_the_schema_is_one() -> None:
+    """A capital or a name at its start, a full stop at its end."""
+    for key, model in setting_keys().items():
+        sentence = model.model_fields[key.rpartition(".")[2]].description or ""
+        assert sentence.endswith("."), key
+        assert sentence[0].isupper() or sentence[0] == "`", key

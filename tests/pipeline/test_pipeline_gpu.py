@@ -1,0 +1,100 @@
+"""A training that ran on the CPU because it could not use the machine's GPU: never in silence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+from gate_bench import Bench
+from played_training import SETTINGS, Project
+
+from gate.errors import RunError
+from gate.pipelines.gate import Gated, gate
+from gate.ports import Processes
+from gate.records.gpu import GpusSeen
+from gate.records.report import ReportLinks
+from gate.records.runs import ProcessRequest, ProcessResult
+from gate.report.comment.comment import comment_text
+
+HOST = GpusSeen(kernel=("NVIDIA H100",), problem="nvidia-smi is not there")
+TRIED = {"built_for": "13.0", "supports": 0, "refusal": "", "hidden_by": "", "files": []}
+
+
+@dataclass
+class Probed:
+    """Trainings as they are; the training's Python, asked for its GPU, answers as it is told."""
+
+    real: Processes
+    answer: dict[str, object] = field(default_factory=lambda: {"parts": {}, "tried": TRIED})
+    asked: int = 0
+
+    def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
+        if "-c" not in request.argv or "repro-gate-doctor" not in request.argv[2]:
+            return self.real.run(request, on_line)
+        self.asked += 1
+        output = b"repro-gate-doctor:" + json.dumps(self.answer).encode()
+        return ProcessResult(
+            exit_code=0, timed_out=False, wall_seconds=0.1, output=output, output_bytes=len(output)
+        )
+
+
+def gated(bench: Bench, host: GpusSeen = HOST, **answer: object) -> tuple[Gated, Probed]:
+    adapters = bench.adapters()
+    probed = Probed(adapters.processes)
+    probed.answer |= answer
+    adapters = replace(adapters, processes=probed, gpus=lambda: host)
+    return gate(bench.request(), adapters), probed
+
+
+def settings_for(project: Project, device: str) -> None:
+    text = SETTINGS.replace("train:\n", f"train:\n  device: {device}\n", 1)
+    project.write("repro-gate.yml", text)
+    project.commit()
+
+
+def test_a_silent_cpu_is_the_first_warning_of_the_comment(bench: Bench) -> None:
+    found, probed = gated(bench)
+    finding = found.verdict.findings[0]
+    assert finding.code == "gpu-unused"
+    assert finding.message == (
+        "the training ran on the CPU, and the machine has a GPU: NVIDIA H100; where the training "
+        "runs there is none"
+    )
+    assert finding.remedy.startswith("docs/gpu.md has six ways to give a container one.")
+    comment = comment_text(found.verdict, ReportLinks())
+    assert comment.index("NVIDIA H100") < comment.index("| Question |")
+    assert probed.asked == 1
+
+
+def test_a_gpu_that_could_have_been_used_is_the_scripts_own_choice(bench: Bench) -> None:
+    found, probed = gated(bench, gpus=[["NVIDIA H100", "uuid", 85_000_000_000]])
+    assert "gpu-unused" not in {finding.code for finding in found.verdict.findings}
+    assert probed.asked == 1
+
+
+def test_without_a_gpu_in_the_machine_nobody_is_asked(bench: Bench) -> None:
+    found, probed = gated(bench, GpusSeen(problem="nvidia-smi is not there"))
+    assert "gpu-unused" not in {finding.code for finding in found.verdict.findings}
+    assert probed.asked == 0
+
+
+def test_a_cpu_that_is_meant_is_not_asked_about(bench: Bench, project: Project) -> None:
+    settings_for(project, "cpu")
+    found, probed = gated(bench)
+    assert "gpu-unused" not in {finding.code for finding in found.verdict.findings}
+    assert probed.asked == 0
+
+
+def test_a_gpu_that_is_demanded_ends_the_gate_with_the_cause(
+    bench: Bench, project: Project
+) -> None:
+    settings_for(project, "cuda")
+    with pytest.raises(RunError) as caught:
+        gated(bench)
+    assert caught.value.message == (
+        "run strict-1: train.device is cuda, but the training ran on the CPU: NVIDIA H100; where "
+        "the training runs there is none"
+    )
+    assert caught.value.hint.startswith("docs/gpu.md has six ways")

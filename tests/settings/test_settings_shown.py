@@ -1,0 +1,153 @@
+"""Each key of `repro-gate.yml` is set by a test that looks at what it does."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from known_names import section_keys, setting_keys
+
+TESTS = Path(__file__).resolve().parents[1]
+# One test for each key, beside any others: its file without `test_` and `.py`, and its name.
+SHOWN_BY = {
+    "version": "cli/cli_gate: settings_that_cannot_be_used_end_with_2",
+    "train.command": "pipeline/pipeline_outcomes: a_command_that_does_not_exist_is_named",
+    "train.max_steps": "execution/execution_environment: "
+    "seed_and_steps_of_the_settings_reach_the_guest",
+    "train.workdir": "pipeline/pipeline_settings: the_training_starts_in_its_own_folder",
+    "train.seed": "execution/execution_environment: seed_and_steps_of_the_settings_reach_the_guest",
+    "train.timeout_seconds": "pipeline/pipeline_outcomes: a_training_without_end_is_stopped",
+    "train.output_limit_bytes": "evidence/evidence_collect: "
+    "output_is_kept_up_to_the_limit_of_the_settings",
+    "train.env": "execution/execution_environment: the_users_own_variables_are_kept_and_passed",
+    "train.pass_env": "execution/execution_environment: "
+    "the_users_own_variables_are_kept_and_passed",
+    "train.metrics.file": "evidence/evidence_collect: all_sources_are_joined",
+    "train.metrics.stdout_pattern": "pipeline/pipeline_settings: "
+    "a_metric_is_read_from_what_the_script_prints",
+    "train.metrics.tensorboard": "evidence/evidence_tensorboard: "
+    "folder_and_tags_are_those_of_the_settings",
+    "train.metrics.tensorboard_tags": "evidence/evidence_tensorboard: "
+    "folder_and_tags_are_those_of_the_settings",
+    "train.checkpoint": "pipeline/pipeline_checkpoint: a_saved_folder_is_compared",
+    "train.checkpoint_exclude.pattern": "pipeline/pipeline_settings: "
+    "what_a_checkpoint_excludes_may_move_and_nothing_beside_it",
+    "train.checkpoint_exclude.reason": "evidence/evidence_collect: "
+    "what_the_settings_exclude_from_a_checkpoint_does_not_count",
+    "train.device": "pipeline/pipeline_outcomes: a_gpu_that_was_asked_for_and_not_used_is_an_error",
+    "determinism.threads": "pipeline/pipeline_outcomes: "
+    "settings_of_another_training_are_not_comparable",
+    "determinism.fill_uninitialized_memory": "execution/execution_knobs: "
+    "memory_fill_has_a_key_of_its_own_and_is_off_in_strict_runs",
+    "determinism.allow_operators": "pipeline/pipeline_census: "
+    "an_allowed_operator_passes_at_a_weaker_level",
+    "determinism.profile": "execution/execution_knobs: "
+    "the_default_profile_sets_seeds_and_threads_alone",
+    "determinism.knobs": "execution/execution_knobs: "
+    "an_override_of_determinism_stays_out_of_default_runs",
+    "determinism.tamper": "pipeline/pipeline_knobs: the_settings_can_make_it_an_error",
+    "compare.tolerances.metric": "pipeline/pipeline_outcomes: "
+    "a_tolerance_lets_small_differences_pass",
+    "compare.tolerances.absolute": "pipeline/pipeline_outcomes: "
+    "a_tolerance_lets_small_differences_pass",
+    "compare.tolerances.relative": "comparison/comparison_metrics: any_one_limit_suffices",
+    "compare.tolerances.ulp": "comparison/comparison_metrics: any_one_limit_suffices",
+    "compare.tolerances.steps": "comparison/comparison_metrics: "
+    "a_rule_for_the_final_step_lets_earlier_ones_go",
+    "compare.tensors_within_tolerance": "verdict/verdict_lattice: "
+    "the_settings_may_want_equal_tensors_where_metrics_may_move",
+    "compare.allow_not_finite.pattern": "comparison/comparison_first: "
+    "nan_in_a_tensor_is_an_error_unless_the_settings_allow_it",
+    "compare.allow_not_finite.reason": "comparison/comparison_first: "
+    "nan_in_a_tensor_is_an_error_unless_the_settings_allow_it",
+    "compare.comparable_environment": "verdict/verdict_lattice: "
+    "the_settings_say_which_parts_of_the_environment_may_move",
+    "baseline.path": "pipeline/pipeline_settings: the_baseline_lies_where_the_settings_say",
+    "baseline.stale_after_days": "verdict/verdict_assemble: "
+    "a_baseline_is_stale_when_it_is_older_than_the_settings_say",
+    "policy.require_bitwise": "verdict/verdict_lattice: the_policy_may_want_equal_bits",
+    "policy.allow_baseline_change": "verdict/verdict_lattice: "
+    "a_brought_baseline_that_is_reproduced_passes_by_policy",
+    "policy.run_base_on_drift": "pipeline/pipeline_outcomes: the_base_is_run_only_where_it_decides",
+    "record.overhead_budget": "streams/streams_evidence: "
+    "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
+    "record.free_seconds": "streams/streams_evidence: "
+    "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
+    "cost.rounds": "measurement/measurement_cost: two_rounds_claim_nothing",
+    "cost.warmup_steps": "measurement/measurement_cost: each_arm_is_priced_in_interleaved_rounds",
+    "cost.min_steps": "measurement/measurement_cost: short_runs_are_not_measurable",
+    "cost.budget_percent": "measurement/measurement_cost: a_broken_budget_is_told",
+    "census": "pipeline/pipeline_census: a_census_is_one_more_run_that_is_not_judged",
+    "noise.runs": "measurement/measurement_noise: the_number_of_runs_comes_from_the_settings",
+    "isolation.image": "adapters/adapters_sibling_choice: "
+    "auto_tries_one_when_there_is_an_image_and_an_engine",
+    "isolation.gpus": "adapters/adapters_sibling_choice: gpus_follow_the_device",
+    "isolation.shm_bytes": "adapters/adapters_sibling: limits_are_the_settings",
+    "isolation.memory_bytes": "adapters/adapters_sibling: limits_are_the_settings",
+    "isolation.pids": "adapters/adapters_sibling: limits_are_the_settings",
+    "isolation.mode": "adapters/adapters_isolation: none_is_taken_at_its_word",
+    "isolation.minimum": "adapters/adapters_isolation: a_machine_below_the_minimum_is_an_error",
+    "isolation.network": "adapters/adapters_isolation: an_open_network_is_told",
+    "signing.trusted_keys": "cli/cli_sealing: "
+    "the_verify_command_names_the_trust_file_of_the_settings",
+    "report.gate_id": "cli/cli_gate: the_comment_bears_the_id_of_its_gate",
+}
+
+
+@cache
+def parts_of(path: Path) -> dict[str, str]:
+    """The text of everything that a test file defines at its top, by name."""
+    text = path.read_text("utf-8")
+    lines = text.splitlines()
+    found: dict[str, str] = {}
+    for node in ast.parse(text).body:
+        decorators = getattr(node, "decorator_list", [])
+        first = min((one.lineno for one in decorators), default=node.lineno)
+        source = "\n".join(lines[first - 1 : node.end_lineno])
+        targets = node.targets if isinstance(node, ast.Assign) else ()
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        names += [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
+        found |= dict.fromkeys(names, source)
+    return found
+
+
+def text_of(path: Path, name: str) -> str:
+    """A test's own text, with that of the constants and helpers of its file that it uses."""
+    parts = parts_of(path)
+    taken: dict[str, str] = {}
+    waiting = [name]
+    while waiting:
+        one = waiting.pop()
+        if one in parts and one not in taken:
+            taken[one] = parts[one]
+            waiting += re.findall(r"\w+", parts[one])
+    return "\n".join(taken.values())
+
+
+def sets(text: str, key: str) -> bool:
+    """Whether a test's text gives the key a value: as a keyword, in a mapping, or in YAML."""
+    return re.search(rf"(?<![\w.]){key.rpartition('.')[2]}[\"']?\s*[:=](?!=)", text) is not None
+
+
+def test_each_key_of_the_schema_has_a_test_and_each_test_a_key() -> None:
+    assert set(SHOWN_BY) == set(setting_keys()) - section_keys()
+
+
+@pytest.mark.parametrize("key", SHOWN_BY)
+def test_the_test_of_a_key_sets_it(key: str) -> None:
+    file, _, name = SHOWN_BY[key].partition(": ")
+    folder, _, stem = file.partition("/")
+    path = TESTS / folder / f"test_{stem}.py"
+    assert f"test_{name}" in parts_of(path)
+    assert sets(text_of(path, f"test_{name}"), key)
+
+
+def test_a_key_that_is_only_named_or_read_is_not_set() -> None:
+    assert sets("settings_of(policy={'require_bitwise': True})", "policy.require_bitwise")
+    assert sets('"policy: {require_bitwise: true}"', "policy.require_bitwise")
+    assert sets("Policy(require_bitwise=True)", "policy.require_bitwise")
+    for text in ("policy.require_bitwise", "x.require_bitwise = 1", "require_bitwise == 1", ""):
+        assert not sets(text, "policy.require_bitwise")

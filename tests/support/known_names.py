@@ -1,0 +1,108 @@
+"""The names that a text may use: commands with their options, keys of the settings, extras."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
+from functools import cache
+from importlib import import_module
+from io import StringIO
+from types import UnionType
+from typing import Union, get_args, get_origin
+
+from pydantic import BaseModel
+from typer.core import TyperCommand, TyperGroup
+from written_texts import ROOT
+
+from gate.cli import QUICK_VERBS
+from gate.commands.verbs import VERBS, Verbs
+from gate.records.settings import GateSettings
+
+OPTION = re.compile(r"^ +(?:-\w, )?(--[a-z-]+)", re.MULTILINE)
+PROGRAM_OPTIONS = frozenset(("--version", "--help"))
+
+
+@cache
+def commands() -> Mapping[str, frozenset[str]]:
+    """Each command by its words, such as `keys generate`, with its options; a group has none."""
+    found: dict[str, frozenset[str]] = {"": PROGRAM_OPTIONS}
+    for name, module in QUICK_VERBS.items():
+        found[name] = _options_in_help(module)
+    verbs = Verbs({})
+    for name in VERBS:
+        found |= dict(_of_verb(name, verbs.get_command(None, name)))
+    return found
+
+
+def _of_verb(
+    name: str, command: TyperCommand | TyperGroup | None
+) -> Iterator[tuple[str, frozenset[str]]]:
+    if isinstance(command, TyperGroup):
+        yield name, frozenset(("--help",))
+        for below, single in command.commands.items():
+            yield from _of_verb(f"{name} {below}", single)  # type: ignore[arg-type] # typer makes them all
+    elif command is not None:
+        options = (option for one in command.params for option in (*one.opts, *one.secondary_opts))
+        yield name, frozenset(text for text in options if text.startswith("--")) | {"--help"}
+
+
+def _options_in_help(module: str) -> frozenset[str]:
+    """The options of a verb that reads its own words, as its help lists them."""
+    shown = StringIO()
+    with redirect_stdout(shown):
+        try:
+            import_module(module).run(["--help"])
+        except SystemExit:
+            return frozenset(OPTION.findall(shown.getvalue()))
+    message = "the help did not end the program"
+    raise AssertionError(message)
+
+
+@cache
+def setting_keys() -> Mapping[str, type[BaseModel]]:
+    """Each key of `repro-gate.yml` by its path, sections included, with the class that holds it.
+
+    A key of an entry of a list has the list's key before it: `compare.tolerances.ulp`.
+    """
+    return dict(_keys(GateSettings, ""))
+
+
+def section_keys() -> frozenset[str]:
+    """The keys that hold other keys."""
+    return frozenset(key.rpartition(".")[0] for key in setting_keys()) - {""}
+
+
+def _keys(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
+    for name, field in model.model_fields.items():
+        key = f"{path}{name}"
+        yield key, model
+        for below in models_in(field.annotation):
+            yield from _keys(below, f"{key}.")
+
+
+def models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    """The classes of settings that a field's type names."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif get_origin(annotation) in {tuple, Union, UnionType}:
+        for part in get_args(annotation):
+            yield from models_in(part)
+
+
+@cache
+def extras() -> frozenset[str]:
+    """What may stand in brackets behind the package's name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    return frozenset(project["project"]["optional-dependencies"])
+
+
+@cache
+def make_targets() -> frozenset[str]:
+    """The targets of the Makefile, parts of `make gpu` included."""
+    text = (ROOT / "Makefile").read_text("utf-8")
+    parts = re.search(r"^GPU_PARTS := \$\(addprefix gpu-,([^)]*)\)", text, re.MULTILINE)
+    words = parts[1].replace("\\\n", " ").split() if parts else []
+    targets = re.findall(r"^([a-z-]+):", text, re.MULTILINE)
+    return frozenset((*targets, *(f"gpu-{word}" for word in words)))

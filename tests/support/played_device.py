@@ -1,0 +1,124 @@
+"""A GPU that is only played: a queue of work on a time line of its own, beside the host's.
+
+The host's clock stands still unless a test lets it work or wait, so every time that the guest tells
+is known beforehand, whatever the machine does.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from gate.harness import clock, cuda, recorder
+
+DEVICE = torch.device("cuda:1")
+
+
+class PlayedDevice:
+    """`host_seconds` is the host's clock; the device is busy until `busy_until`.
+
+    `waits` counts how often the host really stood still for the device.
+    """
+
+    def __init__(self) -> None:
+        self.host_seconds = 0.0
+        self.busy_until = 0.0
+        self.waits = 0
+        self.capturing = False
+        self.sync_debug_mode = 0
+        self.asked: set[torch.device] = set()
+
+    def work(self, seconds: float) -> None:
+        """The host computes, or reads data."""
+        self.host_seconds += seconds
+
+    def launch(self, seconds: float) -> None:
+        """The host hands work to the device, which takes that long."""
+        self.busy_until = max(self.busy_until, self.host_seconds) + seconds
+
+    def wait_until(self, moment: float) -> None:
+        """The host stands still until the device has come there."""
+        assert not self.capturing, "waiting spoils a capture"
+        assert not self.sync_debug_mode, "the script forbids waiting"
+        self.waits += moment > self.host_seconds
+        self.host_seconds = max(self.host_seconds, moment)
+
+    def synchronize(self, device: torch.device) -> None:
+        """As torch.cuda.synchronize."""
+        self.asked.add(device)
+        self.wait_until(self.busy_until)
+
+    def event(self, *, enable_timing: bool) -> PlayedEvent:
+        """As torch.cuda.Event."""
+        assert enable_timing
+        return PlayedEvent(self)
+
+    def stream(self, device: torch.device) -> str:
+        """As torch.cuda.current_stream."""
+        self.asked.add(device)
+        return "the current one"
+
+    def bytes_on(self, device: torch.device) -> int:
+        """As torch.cuda.memory_allocated."""
+        self.asked.add(device)
+        return 1000
+
+    def play(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Stand in the place of torch.cuda, and let every optimizer's parameters be here."""
+        monkeypatch.setattr(
+            cuda,
+            "_cuda",
+            SimpleNamespace(
+                is_initialized=lambda: True,
+                is_current_stream_capturing=lambda: self.capturing,
+                Event=self.event,
+                current_stream=self.stream,
+                get_sync_debug_mode=lambda: self.sync_debug_mode,
+                set_sync_debug_mode=self._set_sync_debug_mode,
+                default_generators=(),
+                _is_in_bad_fork=lambda: False,
+            ),
+        )
+        for name, played in {
+            "synchronize": self.synchronize,
+            "memory_allocated": self.bytes_on,
+            "max_memory_allocated": self.bytes_on,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, played)
+        monkeypatch.setattr(cuda, "devices_of", lambda _: (DEVICE,))
+        for module in (clock, recorder):
+            monkeypatch.setattr(
+                module, "time", SimpleNamespace(perf_counter=lambda: self.host_seconds)
+            )
+
+    def _set_sync_debug_mode(self, mode: int) -> None:
+        self.sync_debug_mode = mode
+
+
+class PlayedEvent:
+    """A moment of the device's time line."""
+
+    def __init__(self, device: PlayedDevice) -> None:
+        self._device = device
+        self.seconds = 0.0
+
+    def record(self, stream: str) -> None:
+        """The device passes it after what is queued now."""
+        assert stream == "the current one"
+        self.seconds = max(self._device.busy_until, self._device.host_seconds)
+
+    def query(self) -> bool:
+        """Whether the device has passed it."""
+        return self.seconds <= self._device.host_seconds
+
+    def synchronize(self) -> None:
+        """Wait for it."""
+        self._device.wait_until(self.seconds)
+
+    def elapsed_time(self, later: PlayedEvent) -> float:
+        """Milliseconds; torch refuses to tell of what has not been passed."""
+        assert self.query()
+        assert later.query()
+        return (later.seconds - self.seconds) * 1000

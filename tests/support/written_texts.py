@@ -1,0 +1,128 @@
+"""Everything that this project writes for people, as texts with their place.
+
+Messages, hints and descriptions are the string constants of the source, taken from its syntax tree:
+an f-string is one text, with `…` where a value goes. Pages are Markdown, YAML and templates.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+VALUE = "…"
+CODE_SPAN = re.compile(r"(?<!`)`([^`\n]+(?:\n[^`\n]+)?)`(?!`)")
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
+PAGES = ("*.md", "docs/*.md", "docs/results/*.md", "examples/**/*.md", "tests/hostile/*.md")
+YAML_FILES = ("action.yml", "*/action.yml", "examples/**/*.yml", ".github/**/*.yml")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """A text; `where` is file and line, `docstring` whether readers of the code alone see it."""
+
+    where: str
+    text: str
+    docstring: bool = False
+
+    @property
+    def is_message(self) -> bool:
+        """Whether a user may read it; a single word is an argument or a name."""
+        return not self.docstring and " " in self.text and ".py" in self.where
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """A Markdown page."""
+
+    path: Path
+    text: str
+
+    @property
+    def name(self) -> str:
+        """Its path below the repository's root."""
+        return self.path.relative_to(ROOT).as_posix()
+
+    def blocks(self, *languages: str) -> list[str]:
+        """Its fenced blocks in one of these languages."""
+        return [block for language, block in BLOCK.findall(self.text) if language in languages]
+
+    def code_spans(self) -> list[str]:
+        """What stands between backticks, outside the fenced blocks."""
+        return [" ".join(span.split()) for span in CODE_SPAN.findall(BLOCK.sub("", self.text))]
+
+    def anchors(self) -> set[str]:
+        """Where a link into the page can lead: its headings, as GitHub names them."""
+        found: set[str] = set()
+        for heading in HEADING.findall(BLOCK.sub("", self.text)):
+            plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+            slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+            count = sum(
+                one == slug or re.fullmatch(f"{slug}-[0-9]+", one) is not None for one in found
+            )
+            found.add(f"{slug}-{count}" if count else slug)
+        return found
+
+
+@cache
+def pages() -> tuple[Page, ...]:
+    """Every Markdown page of the project, in the order of names."""
+    paths = {path for pattern in PAGES for path in ROOT.glob(pattern)}
+    return tuple(Page(path=path, text=path.read_text("utf-8")) for path in sorted(paths))
+
+
+@cache
+def source_texts() -> tuple[Written, ...]:
+    """The string constants of the program, and what its page templates hold."""
+    files = [*(ROOT / "gate").rglob("*.py"), ROOT / "container" / "start.py"]
+    found = [written for path in sorted(files) for written in constants(path)]
+    templates = sorted((ROOT / "gate").rglob("*.html"))
+    return (*found, *(_whole(path) for path in templates))
+
+
+@cache
+def yaml_texts() -> tuple[Written, ...]:
+    """Actions, workflows and examples, comments included."""
+    paths = {path for pattern in YAML_FILES for path in ROOT.glob(pattern)}
+    return tuple(_whole(path) for path in sorted(paths))
+
+
+def constants(path: Path) -> Iterator[Written]:
+    """The texts of one Python file; parts that are joined by `+` are one text."""
+    tree = ast.parse(path.read_text("utf-8"))
+    docstrings = {id(node.body[0].value) for node in ast.walk(tree) if _has_docstring(node)}  # type: ignore[attr-defined] # checked
+    place = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        text = _text_of(node)
+        if text is None:
+            waiting.extend(ast.iter_child_nodes(node))
+            continue
+        where = f"{place}:{node.lineno}"  # type: ignore[attr-defined] # each expression has one
+        yield Written(where=where, text=text, docstring=id(node) in docstrings)
+
+
+def _has_docstring(node: ast.AST) -> bool:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return isinstance(node, kinds) and ast.get_docstring(node, clean=False) is not None
+
+
+def _text_of(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text_of(part) or VALUE for part in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        sides = (_text_of(node.left), _text_of(node.right))
+        return None if sides == (None, None) else "".join(side or VALUE for side in sides)
+    return None
+
+
+def _whole(path: Path) -> Written:
+    return Written(where=path.relative_to(ROOT).as_posix(), text=path.read_text("utf-8"))
