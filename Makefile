@@ -129,10 +129,10 @@ gpu-dry: ## Run all of `make gpu` that a CPU can, and write no page
 $(GPU_PARTS):
 	@scripts/gpu.sh --results $(RESULTS) $(@:gpu-%=%)
 
-.PHONY: bench-guest
-bench-guest: $(READY) ## Measure the guest's own cost on this CPU and write docs/results/guest-cpu.md
+.PHONY: bench-harness
+bench-harness: $(READY) ## Measure the harness's own cost on this CPU and write docs/results/harness-cpu.md
 	@mkdir -p docs/results
-	PYTHONPATH=. $(BIN)/python benchmarks/guest.py --out docs/results/guest-cpu.md
+	PYTHONPATH=. $(BIN)/python benchmarks/harness.py --out docs/results/harness-cpu.md
 
 .PHONY: bench-isolation
 bench-isolation: $(READY) ## Measure, as root, what isolation adds to a run (docs/results/isolation-cpu.md)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gate.adapters.account.closed_places import closed_to_others
+from gate.adapters.account.closed_places import restrict_access
 from gate.adapters.account.isolation import choose_isolation
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.isolating import end_account
@@ -76,7 +76,7 @@ def measured(root: Path, account: Credentials) -> tuple[dict[str, list[float]], 
     folders = run_folders(way)
 
     def closing() -> None:
-        with closed_to_others((root / "out",), way, Interrupts()):
+        with restrict_access((root / "out",), way, Interrupts()):
             pass
 
     def giving() -> None:

@@ -32,7 +32,7 @@ class Progress(Protocol):
         ...
 
     def output(self, line: bytes) -> None:
-        """Show one line of the training's output; the line is hostile."""
+        """Show one line of the training's output; the line is untrusted."""
         ...
 
     def running(self, text: str) -> AbstractContextManager[None]:

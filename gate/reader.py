@@ -1,6 +1,6 @@
 """A program of its own: reads what a run left, writes one document, and holds nothing to steal.
 
-The gate starts it afresh for every run (`gate.evidence.fresh_process`): parsing hostile bytes in
+The gate starts it afresh for every run (`gate.evidence.fresh_process`): parsing untrusted bytes in
 the process that later holds the key and the token would put both behind every mistake of a parser.
 """
 
@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.confinement import confine
+from gate.adapters.process.parser_limits import limit_this_process
 from gate.baseline.record import read_baseline
 from gate.checkpoint.hashing.tensors import available_threads
 from gate.codec.documents import read_document
 from gate.comparison.states import compare_states
 from gate.errors import EvidenceError, GateError
-from gate.evidence.census import read_census
 from gate.evidence.collect import collect_run
 from gate.evidence.fresh_process import READY
-from gate.evidence.guest_files import find_processes
+from gate.evidence.harness_files import find_processes
+from gate.evidence.operator_audit import read_operator_audit
 from gate.evidence.saved_state import (
     CAPTURED,
     MAX_STATE_BYTES,
@@ -62,7 +62,7 @@ def main(path: str) -> None:
     """Read the request at `path`, then, confined, what it names; the answer goes to stdout."""
     data = FILES.read_bytes(Path(path), max_bytes=MAX_REQUEST_BYTES)
     request = read_document(ReadingRequest, data, "the reading request")
-    confine()
+    limit_this_process()
     # nothing hostile was looked at up to here: who does not get so far could not start
     _write(READY)
     _write(answered(request).model_dump_json().encode("utf-8"))
@@ -98,7 +98,9 @@ def answered(request: ReadingRequest) -> ReadingAnswer:
 def _found(request: ReadingRequest) -> ReadingAnswer:
     out = Path(request.out)
     if request.task is ReadingTask.REFUSALS:
-        return ReadingAnswer(refused=read_census(FILES, out, find_processes(FILES, out)).refused)
+        return ReadingAnswer(
+            refused=read_operator_audit(FILES, out, find_processes(FILES, out)).refused
+        )
     if request.task is ReadingTask.STATE:
         state = captured_state(FILES, out, rank=0)
         return ReadingAnswer(

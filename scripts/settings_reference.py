@@ -56,7 +56,7 @@ determinism:
   allow_operators: [put_]
   knobs:
     cudnn_benchmark: keep
-  tamper: fail
+  on_override: fail
 """,
     "compare": """\
 compare:
@@ -100,7 +100,7 @@ noise:
 """,
     "isolation": f"""\
 isolation:
-  mode: sibling
+  mode: container
   minimum: uid
   image: team/trainer@sha256:{"0" * 64}
   gpus: ["0", "1"]

@@ -1,4 +1,4 @@
-"""What the parts share: the machine, the sizes, and ways to train under the gate and the guest."""
+"""What the parts share: the machine, the sizes, and ways to train with gate and harness."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ class Bench:
         observe: bool = True,
         sections: Sections | None = None,
     ) -> RunEvidence:
-        """One run of a script of `training/` by the real launcher, guest and readers.
+        """One run of a script of `training/` by the real launcher, harness and readers.
 
-        Raises `RunError` when the training or its guest had a problem.
+        Raises `RunError` when the training or its harness had a problem.
         """
         text = self._settings(arguments, sections)
         settings = parse_settings(text.encode(), "repro-gate.yml")

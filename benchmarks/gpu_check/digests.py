@@ -26,7 +26,7 @@ ROUNDS = 5
 
 
 def specified(tensor: torch.Tensor) -> int:
-    """P of docs/guest-protocol.md by NumPy, from the tensor's row-major bytes on the host."""
+    """P of docs/harness-protocol.md by NumPy, from the tensor's row-major bytes on the host."""
     dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     width = min(dense.element_size(), 4)
     raw = dense.reshape(-1).view(torch.uint8).numpy().tobytes() if dense.numel() else b""

@@ -39,9 +39,12 @@ def _details(name: str, bench: Bench, call: GateCall) -> Iterator[Row]:
     problems = [text for process in run.processes for text in process.problems]
     yield held(f"{name}: problems", "; ".join(problems) or "none", holds=not problems)
     if run.recorder is not None:
-        strides = ", ".join(f"{key} {value}" for key, value in run.recorder.strides.items())
+        intervals = ", ".join(
+            f"{key} {value}" for key, value in run.recorder.sampling_intervals.items()
+        )
         seen = (
-            f"strides {strides}; observing {float(run.recorder.observe_seconds):.3f} s beside "
+            f"sampling intervals {intervals}; observing "
+            f"{float(run.recorder.observe_seconds):.3f} s beside "
             f"{float(run.recorder.step_seconds):.3f} s of steps"
         )
         yield told(f"{name}: observing", seen)

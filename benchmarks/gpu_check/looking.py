@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from gate.records.doctor import DoctorReport, Health
+from gate.records.doctor import CheckResult, DoctorReport
 from gpu_check.bench import PROJECT, TRAINING, Bench, here, last_line, output_of
 from gpu_check.rows import Row, held, left_out, told
 from gpu_check.trained import isolation_of, verdict_row
@@ -86,7 +86,7 @@ def doctor(bench: Bench) -> Iterator[Row]:
     report = DoctorReport.model_validate_json(call.document)
     for entry in report.examined:
         fix = f" ({entry.fix})" if entry.fix else ""
-        holds = entry.health is not Health.FAIL
+        holds = entry.health is not CheckResult.FAIL
         yield held(entry.name, f"{entry.health}: {entry.found}{fix}", holds=holds)
     if bench.gpu:
         driver = output_of(*dict(COMMANDS)["driver by nvidia-smi"]).partition(";")[0]
@@ -127,7 +127,7 @@ def _no_isolation(bench: Bench) -> str:
     call = bench.gate("doctor", clone, "examples/digits/repro-gate.yml")
     report = DoctorReport.model_validate_json(call.document)
     rows = [entry for entry in report.examined if entry.name == "isolation"]
-    return next((entry.found for entry in rows if entry.health is not Health.OK), "")
+    return next((entry.found for entry in rows if entry.health is not CheckResult.OK), "")
 
 
 def _mode(path: Path) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from gate.diagnosis.first_divergence import diagnose_repeat
 from gate.errors import GateError
-from gate.records.tampering import TamperKind
-from gate.verdict.tampering import suspected_settings
+from gate.records.overrides import OverrideKind
+from gate.verdict.overrides import suspected_settings
 from gpu_check.bench import TRAINING, Bench, here, last_line
 from gpu_check.rows import Row, held, left_out
 from gpu_check.trained import compared, pair_row, refuse_cpu, told_error
@@ -59,9 +59,9 @@ def _benchmarked(bench: Bench) -> Row:
     except GateError as error:
         return held(BENCHMARKED, told_error(error), holds=False)
     lines = [
-        deed.place
-        for deed in runs[0].tampering
-        if deed.kind is TamperKind.SWITCH and deed.name == "cudnn_benchmark"
+        override.place
+        for override in runs[0].overrides
+        if override.kind is OverrideKind.SWITCH and override.name == "cudnn_benchmark"
     ]
     comparison = compared(*runs)
     found = diagnose_repeat(comparison, suspected_settings(runs), one_cpu_thread=False)
@@ -113,7 +113,7 @@ STEPS_OF_THE_GRAPH = 8
 
 
 def graphs(bench: Bench) -> Iterator[Row]:
-    """A whole step in one CUDA graph, without the guest and under it."""
+    """A whole step in one CUDA graph, without the harness and under it."""
     if not bench.gpu:
         yield left_out("a whole step in a CUDA graph", "there are none on a CPU")
         return
@@ -126,10 +126,10 @@ def graphs(bench: Bench) -> Iterator[Row]:
         check=False,
     )
     seen = last_line(bare.stdout) or last_line(bare.stderr)
-    yield held("without the guest", seen, holds=bare.returncode == 0)
+    yield held("without the harness", seen, holds=bare.returncode == 0)
     run = bench.train("graph.py")
     seen = f"{len(run.steps)} steps recorded; {'; '.join(run.left_out) or 'nothing left out'}"
-    yield held("under the guest", seen, holds=len(run.steps) == STEPS_OF_THE_GRAPH)
+    yield held("under the harness", seen, holds=len(run.steps) == STEPS_OF_THE_GRAPH)
 
 
 def knobs(bench: Bench) -> Iterator[Row]:

@@ -108,5 +108,5 @@ def refuse_cpu(bench: Bench, run: RunEvidence) -> None:
 
 
 def median_step(run: RunEvidence) -> float:
-    """Seconds of a steady step, as the guest timed them."""
+    """Seconds of a steady step, as the harness timed them."""
     return statistics.median(float(timing.seconds) for timing in run.timings[WARM_UP:])

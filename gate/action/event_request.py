@@ -9,7 +9,7 @@ from gate.errors import SettingsError
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.runs import Adapters
 from gate.ports import Git
-from gate.records.deciders import DeciderChange
+from gate.records.policy_files import PolicyChange
 from gate.records.reading import ReadingTask
 from gate.records.request import GateRequest
 from gate.settings.event import ActionContext, ActionInputs
@@ -66,22 +66,22 @@ def _request(
     )
     if trusted_base is None or base is None:
         return request
-    changes = _decider_changes(request, (base, head), git, head_files)
-    return replace(request, decider_changes=changes)
+    changes = _policy_changes(request, (base, head), git, head_files)
+    return replace(request, policy_changes=changes)
 
 
-def _decider_changes(
+def _policy_changes(
     request: GateRequest, commits: tuple[str, str], git: Git, head_files: HeadFiles
-) -> tuple[DeciderChange, ...]:
+) -> tuple[PolicyChange, ...]:
     """What the pull request changes in settings, baseline and trusted keys: shown, not obeyed."""
     settings = request.settings
-    deciders = (
+    policy_files = (
         (ReadingTask.SETTINGS_CHANGES, request.config_name),
         (ReadingTask.BASELINE_CHANGES, settings.baseline.path),
         (ReadingTask.KEY_CHANGES, settings.signing.trusted_keys),
     )
-    found: list[DeciderChange] = []
-    for task, name in deciders:
+    found: list[PolicyChange] = []
+    for task, name in policy_files:
         path = request.repository_path(name)
         before, after = (git.read_file(commit, path) for commit in commits)
         found += head_files.changes(task, path, before, after)

@@ -150,7 +150,7 @@ def _act(runner: Runner, context: ActionContext, inputs: ActionInputs, known: Kn
     told = inputs.mode is Mode.JUDGE
     if not told:
         _tell_post_step(runner, adapters)
-    request = replace(event_request(context, inputs, adapters), told_runs=told)
+    request = replace(event_request(context, inputs, adapters), imported_runs=told)
     adapters = adapters if told else isolated(adapters)
     known.gate_id = request.settings.report.gate_id
     # the pull request's commit lies in the workspace: a link there could lead root anywhere
@@ -192,7 +192,7 @@ def _judge_and_tell(
         request,
         adapters,
         InputSecrets({}) if request.from_fork else secrets,
-        judging(context.workspace / inputs.evidence) if request.told_runs else gate,
+        judging(context.workspace / inputs.evidence) if request.imported_runs else gate,
     )
     publication = _publish(runner, context, inputs, outcome.reports.comment, secrets)
     _tell(runner, context, outcome, publication)

@@ -1,8 +1,8 @@
 """The action's post step: what a step that was cut off left behind is ended and removed.
 
 A runner that cancels kills the client of the engine in the end, not the container: that one would
-go on and hold its GPU, and its siblings with it. After a step that ended in order there is nothing
-left to do.
+go on and hold its GPU, and what it started with it. After a step that ended in order there is
+nothing left to do.
 """
 
 from __future__ import annotations

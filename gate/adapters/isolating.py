@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gate.adapters.account.account_lock import let_go
+from gate.adapters.account.account_lock import release_uid
 from gate.adapters.account.gpu_files import device_groups, make_device_files
 from gate.adapters.account.isolation import choose_isolation
 from gate.adapters.account.leftovers import remove_leftovers
+from gate.adapters.engine.container_choice import ContainerChooser, no_container
 from gate.adapters.engine.engine import Engine
 from gate.adapters.engine.own_container import this_process
-from gate.adapters.engine.sibling import RoutedProcesses, SiblingProcesses
-from gate.adapters.engine.sibling_choice import SiblingChooser, no_sibling
+from gate.adapters.engine.training_container import ContainerProcesses, RoutedProcesses
 from gate.adapters.process.interrupts import Interrupts
 from gate.adapters.process.process_table import kill_account
 from gate.adapters.process.processes import LocalProcesses
@@ -28,11 +28,11 @@ class Isolating:
     def __init__(
         self, engine: Engine, interrupts: Interrupts, interpreter: str, socket: str = ""
     ) -> None:
-        """`interpreter` is the Python that trains outside a sibling; nothing is tried yet.
+        """`interpreter` is the Python that trains where no container does; nothing is tried yet.
 
         `socket` is the path of the engine's, or empty.
         """
-        beside = SiblingProcesses(engine, this_process(), interrupts)
+        beside = ContainerProcesses(engine, this_process(), interrupts)
         self.run = secrets.token_hex(8)
         self.processes = RoutedProcesses(LocalProcesses(interrupts), beside)
         self._engine = engine
@@ -40,7 +40,7 @@ class Isolating:
         self.device_groups: tuple[int, ...] = ()
         self._interpreter = interpreter
         self._accounts: list[int] = []
-        self._chooser = SiblingChooser(engine=engine, processes=beside, run=self.run)
+        self._chooser = ContainerChooser(engine=engine, processes=beside, run=self.run)
 
     def choose(self, settings: GateSettings, folders: Sequence[Path]) -> Isolation:
         """The isolation that the settings ask for, tried; `auto` takes the strongest there is.
@@ -56,8 +56,8 @@ class Isolating:
 
     def _found(self, settings: GateSettings, folders: Sequence[Path]) -> Isolation:
         asked = settings.isolation
-        why_no_sibling = no_sibling(asked, self._engine)
-        if not why_no_sibling:
+        why_no_container = no_container(asked, self._engine)
+        if not why_no_container:
             return self._chooser.choose(settings, folders)
         groups: tuple[int, ...] = ()
         if settings.train.device is not Device.CPU:
@@ -66,19 +66,19 @@ class Isolating:
         found = choose_isolation(asked, self.processes, self._interpreter, folders, groups)
         if asked.mode is not IsolationMode.AUTO or asked.image is None:
             return found
-        return replace(found, reason=f"{found.reason}; not in isolation.image: {why_no_sibling}")
+        return replace(found, reason=f"{found.reason}; not in isolation.image: {why_no_container}")
 
     def clean_up(self, isolation: Isolation) -> None:
         """End all that a training may have left running: its containers, or its account's."""
-        if isolation.sibling is not None:
-            self._engine.remove_run(isolation.sibling.run)
+        if isolation.container is not None:
+            self._engine.remove_run(isolation.container.run)
         else:
             end_account(isolation)
 
     def release(self) -> None:
         """Let other gates have the accounts; only when nothing of the trainings is left."""
         while self._accounts:
-            let_go(self._accounts.pop())
+            release_uid(self._accounts.pop())
 
 
 def end_account(isolation: Isolation) -> None:

@@ -1,4 +1,4 @@
-"""Reading a package: one pass over hostile bytes, every header compared with the one we write."""
+"""Reading a package: one pass over untrusted bytes, every header compared with the one we write."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _kept_of(step: StepDigest) -> StepDigest:
     power_of_two = step.step & (step.step - 1) == 0
     if step.step <= FINGERPRINTED_STEPS or power_of_two:
         return step
-    return step.model_copy(update={"streams": {}})
+    return step.model_copy(update={"fingerprints": {}})
 
 
 def with_entry(baseline: Baseline | None, entry: BaselineEntry) -> Baseline:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from gate.checkpoint.dtypes import RAW_DTYPE
-from gate.checkpoint.sources.hostile_file import HostileFile
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
 
 PIECE_BYTES = 1024 * 1024
 
@@ -39,7 +39,7 @@ class TensorSource(Protocol):
 class FileSpan(NamedTuple):
     """Bytes that lie together in one file."""
 
-    opened: HostileFile
+    opened: UntrustedFile
     start: int
     size_bytes: int
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.doctor import Examined, Health
+from gate.records.doctor import CheckResult, Examined
 from gate.records.evidence import Environment
 
 RECORD = "Run `repro-gate baseline record` on this kind of machine, and commit the file."
@@ -18,26 +18,26 @@ def examined_baseline(
     What moved may still be compared within tolerance, or judged by running the base commit.
     """
     if baseline is None or not baseline.entries:
-        return _row(Health.FAIL, f"{path}: none is committed", RECORD)
+        return _row(CheckResult.FAIL, f"{path}: none is committed", RECORD)
     if entry is None:
         found = f"{path}: recorded under another command, seed, step or thread count"
-        return _row(Health.FAIL, found, RECORD)
+        return _row(CheckResult.FAIL, found, RECORD)
     if not here.parts:
         found = f"{path}: {len(baseline.entries)} entries; this environment is not known"
-        return _row(Health.WARN, found, "")
+        return _row(CheckResult.WARN, found, "")
     then = entry.environment
     moved = then.moved(here)
     if not moved:
-        return _row(Health.OK, f"{path}: an entry of this very environment", "")
+        return _row(CheckResult.OK, f"{path}: an entry of this very environment", "")
     shown = [
         f"{name} {here.part(name)[:40]} (was {then.part(name)[:40]})"
         for name in moved[:SHOWN_PARTS]
     ]
     rest = f" and {len(moved) - SHOWN_PARTS} more" if len(moved) > SHOWN_PARTS else ""
     return _row(
-        Health.WARN, f"{path}: the nearest entry differs in {', '.join(shown)}{rest}", RECORD
+        CheckResult.WARN, f"{path}: the nearest entry differs in {', '.join(shown)}{rest}", RECORD
     )
 
 
-def _row(health: Health, found: str, fix: str) -> Examined:
+def _row(health: CheckResult, found: str, fix: str) -> Examined:
     return Examined(name="baseline", health=health, found=found, fix=fix)

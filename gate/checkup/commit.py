@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from gate.errors import RepositoryError
-from gate.records.doctor import CommandSeen, Examined, Health
+from gate.records.doctor import CheckResult, CommandSeen, Examined
 
 SHOWN = 4
 SHOWN_IN_FULL = 20
@@ -62,12 +62,12 @@ def refused(seen: Uncommitted) -> RepositoryError:
 def examined_work_tree(changed: tuple[str, ...], untracked: tuple[str, ...]) -> Examined:
     """Whether `gate` would refuse to start, since what lies there is in no commit."""
     if not changed:
-        return Examined(name="work tree", health=Health.OK, found="no uncommitted changes")
+        return Examined(name="work tree", health=CheckResult.OK, found="no uncommitted changes")
     seen = uncommitted(changed, untracked)
     more = f", and {len(seen.entries) - SHOWN} more" if len(seen.entries) > SHOWN else ""
     shown = f": {', '.join(seen.entries[:SHOWN])}{more}" if seen.entries else ""
     return Examined(
-        name="work tree", health=Health.FAIL, found=f"{seen.found}{shown}", fix=f"{seen.fix}."
+        name="work tree", health=CheckResult.FAIL, found=f"{seen.found}{shown}", fix=f"{seen.fix}."
     )
 
 
@@ -99,16 +99,16 @@ def examined_command(seen: CommandSeen) -> Examined:
     return Examined(name="command", health=health, found=found, fix=fix)
 
 
-def _command(seen: CommandSeen) -> tuple[Health, str, str]:
+def _command(seen: CommandSeen) -> tuple[CheckResult, str, str]:
     if seen.program_missing:
         found = f"{seen.program}: there is no such program where the training runs"
-        return Health.FAIL, found, "Install it there, or correct train.command."
+        return CheckResult.FAIL, found, "Install it there, or correct train.command."
     if seen.ignored:
         names = ", ".join(seen.ignored)
         found = f"ignored by git, so not in the commit: {names}"
         fix = f"Commit a small sample of it, or take it from the image. {CLEAN_TREE}"
-        return Health.FAIL, found, fix
+        return CheckResult.FAIL, found, fix
     if seen.script_missing:
         where = "is not committed" if seen.script_exists else "does not exist"
-        return Health.FAIL, f"{seen.script} {where}", COMMIT_IT
-    return Health.OK, "what it names is in the commit", ""
+        return CheckResult.FAIL, f"{seen.script} {where}", COMMIT_IT
+    return CheckResult.OK, "what it names is in the commit", ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.errors import GateError
-from gate.records.doctor import CloneSeen, Examined, Health, TokenSeen
+from gate.records.doctor import CheckResult, CloneSeen, Examined, TokenSeen
 from gate.records.settings import GateSettings, IsolationMode
 
 MIB = 1024**2
@@ -17,7 +17,7 @@ FORBIDDEN = 403
 NOT_PROCESSABLE = 422
 
 
-def failed(name: str, fault: GateError, health: Health = Health.FAIL) -> Examined:
+def failed(name: str, fault: GateError, health: CheckResult = CheckResult.FAIL) -> Examined:
     """A fault as a finding, with the details that a person needs."""
     found = "; ".join((fault.message, *fault.details))
     return Examined(name=name, health=health, found=found, fix=fault.hint)
@@ -28,7 +28,7 @@ def examined_settings(source: str, *, pull_request: bool) -> Examined:
     found = f"{source} is valid"
     if pull_request:
         found += " here; what decides on a pull request is that of the base commit"
-    return Examined(name="settings", health=Health.OK, found=found)
+    return Examined(name="settings", health=CheckResult.OK, found=found)
 
 
 def examined_clone(clone: CloneSeen) -> tuple[Examined, ...]:
@@ -40,30 +40,32 @@ def _history(clone: CloneSeen) -> Examined:
     if clone.base_missing:
         return Examined(
             name="history",
-            health=Health.FAIL,
+            health=CheckResult.FAIL,
             found=f"the base commit {clone.base[:12]} is not in this clone",
             fix=FULL_HISTORY,
         )
     if clone.base:
         return Examined(
-            name="history", health=Health.OK, found=f"the base commit {clone.base[:12]} is there"
+            name="history",
+            health=CheckResult.OK,
+            found=f"the base commit {clone.base[:12]} is there",
         )
     if clone.shallow:
         return Examined(
             name="history",
-            health=Health.WARN,
+            health=CheckResult.WARN,
             found="the clone is shallow: a base commit may be missing",
             fix=FULL_HISTORY,
         )
-    return Examined(name="history", health=Health.OK, found="the clone is complete")
+    return Examined(name="history", health=CheckResult.OK, found="the clone is complete")
 
 
 def _credentials(clone: CloneSeen) -> Examined:
     if not clone.credentials:
-        return Examined(name="credentials", health=Health.OK, found="none left in the clone")
+        return Examined(name="credentials", health=CheckResult.OK, found="none left in the clone")
     return Examined(
         name="credentials",
-        health=Health.WARN,
+        health=CheckResult.WARN,
         found=f"left in the clone: {', '.join(clone.credentials)}",
         fix="Give actions/checkout `persist-credentials: false`.",
     )
@@ -74,7 +76,7 @@ def examined_token(token: TokenSeen | None, *, pull_request: bool) -> Examined:
     if token is None:
         return Examined(
             name="token",
-            health=Health.WARN if pull_request else Health.OK,
+            health=CheckResult.WARN if pull_request else CheckResult.OK,
             found="none given: no comment is written",
             fix="Give the step `GITHUB_TOKEN: ${{ github.token }}`." if pull_request else "",
         )
@@ -82,34 +84,34 @@ def examined_token(token: TokenSeen | None, *, pull_request: bool) -> Examined:
     return Examined(name="token", health=health, found=found, fix=fix)
 
 
-def _token(token: TokenSeen, *, pull_request: bool) -> tuple[Health, str, str]:
+def _token(token: TokenSeen, *, pull_request: bool) -> tuple[CheckResult, str, str]:
     if token.problem:
-        return Health.WARN, token.problem, token.fix
+        return CheckResult.WARN, token.problem, token.fix
     if token.repository_status != FOUND:
         fix = "Give the job `contents: read`, and the token of this job."
-        return Health.WARN, f"may not read the repository ({token.repository_status})", fix
+        return CheckResult.WARN, f"may not read the repository ({token.repository_status})", fix
     if not pull_request:
-        return Health.OK, "may read the repository; no pull request to comment on", ""
+        return CheckResult.OK, "may read the repository; no pull request to comment on", ""
     if token.comment_status == NOT_PROCESSABLE:
-        return Health.OK, "may read the repository and comment on the pull request", ""
+        return CheckResult.OK, "may read the repository and comment on the pull request", ""
     fix = (
         "Give the job `pull-requests: write`. From a fork it is never granted: docs/forks.md."
         if token.comment_status == FORBIDDEN
         else "Look whether the pull request is open and its conversation unlocked."
     )
-    return Health.WARN, f"may not comment on the pull request ({token.comment_status})", fix
+    return CheckResult.WARN, f"may not comment on the pull request ({token.comment_status})", fix
 
 
 def examined_engine(settings: GateSettings, problem: str) -> Examined:
     """Whether a container engine answers, and whether that matters."""
     asked = settings.isolation
     if not problem:
-        return Examined(name="engine", health=Health.OK, found="a container engine answers")
-    needed = IsolationMode.SIBLING in {asked.mode, asked.minimum}
+        return Examined(name="engine", health=CheckResult.OK, found="a container engine answers")
+    needed = IsolationMode.CONTAINER in {asked.mode, asked.minimum}
     wanted = asked.image is not None
     return Examined(
         name="engine",
-        health=Health.FAIL if needed else Health.WARN if wanted else Health.OK,
+        health=CheckResult.FAIL if needed else CheckResult.WARN if wanted else CheckResult.OK,
         found=f"{problem} ({'needed' if needed else 'wanted' if wanted else 'not needed'})",
         fix="Mount its socket into the job, or set isolation.mode to uid."
         if needed or wanted
@@ -121,10 +123,10 @@ def examined_room(free_bytes: int) -> Examined:
     """Room for evidence, a copy of the code per run, and the package."""
     found = f"{free_bytes / GIB:.1f} GiB free in the output folder"
     if free_bytes >= COMFORTABLE_FREE_BYTES:
-        return Examined(name="disk", health=Health.OK, found=found)
+        return Examined(name="disk", health=CheckResult.OK, found=found)
     return Examined(
         name="disk",
-        health=Health.FAIL if free_bytes < LEAST_FREE_BYTES else Health.WARN,
+        health=CheckResult.FAIL if free_bytes < LEAST_FREE_BYTES else CheckResult.WARN,
         found=found,
         fix="Free some: two copies of model and optimizer state have to fit, and the code.",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.checkup.gpu import why_no_gpu
-from gate.records.doctor import Examined, Health, TrainingSeen
+from gate.records.doctor import CheckResult, Examined, TrainingSeen
 from gate.records.gpu import GIVE_ONE, GpusSeen
 from gate.records.runs import Isolation
 from gate.records.settings import Device, GateSettings, IsolationMode
@@ -23,10 +23,10 @@ def examined_isolation(isolation: Isolation, *, on_runner: bool) -> Examined:
     """What keeps the training from the gate's secrets; the action demands something."""
     found = f"{isolation.described}: {isolation.reason}"
     if isolation.mode is not IsolationMode.NONE:
-        return Examined(name="isolation", health=Health.OK, found=found)
+        return Examined(name="isolation", health=CheckResult.OK, found=found)
     return Examined(
         name="isolation",
-        health=Health.FAIL if on_runner else Health.WARN,
+        health=CheckResult.FAIL if on_runner else CheckResult.WARN,
         found=found,
         fix="On a runner: let the container run as root, or set isolation.image and give the job "
         "a container engine.",
@@ -37,10 +37,10 @@ def examined_python(training: TrainingSeen) -> Examined:
     """The Python and torch that train."""
     if training.problem:
         return Examined(
-            name="training", health=Health.FAIL, found=training.problem, fix=training.hint
+            name="training", health=CheckResult.FAIL, found=training.problem, fix=training.hint
         )
     python, torch = (training.parts.get(name, "unknown") for name in ("python", "torch"))
-    return Examined(name="training", health=Health.OK, found=f"{python}, torch {torch}")
+    return Examined(name="training", health=CheckResult.OK, found=f"{python}, torch {torch}")
 
 
 def examined_gpu(
@@ -53,34 +53,38 @@ def examined_gpu(
 
 def _gpu(
     device: Device, training: TrainingSeen, host: GpusSeen, isolation: Isolation | None
-) -> tuple[Health, str, str]:
+) -> tuple[CheckResult, str, str]:
     if device is Device.CPU:
-        return Health.OK, "train.device is cpu: none is used", ""
+        return CheckResult.OK, "train.device is cpu: none is used", ""
     if training.gpus:
         return _usable(training, host)
     demanded = device is Device.CUDA
     missed = why_no_gpu(host, training, isolation)
     if missed is not None:
-        return Health.FAIL if demanded else Health.WARN, missed.found, missed.fix
+        return CheckResult.FAIL if demanded else CheckResult.WARN, missed.found, missed.fix
     if demanded:
-        return Health.FAIL, f"train.device is cuda, and there is no GPU: {host.problem}", NO_GPU_FIX
-    return Health.OK, f"none ({host.problem}); train.device auto trains on the CPU", ""
+        return (
+            CheckResult.FAIL,
+            f"train.device is cuda, and there is no GPU: {host.problem}",
+            NO_GPU_FIX,
+        )
+    return CheckResult.OK, f"none ({host.problem}); train.device auto trains on the CPU", ""
 
 
-def _usable(training: TrainingSeen, host: GpusSeen) -> tuple[Health, str, str]:
+def _usable(training: TrainingSeen, host: GpusSeen) -> tuple[CheckResult, str, str]:
     """The GPUs that torch can use now, and whether another process could take them away."""
     shown = "; ".join(training.gpus)
     modes = sorted({gpu.compute_mode for gpu in host.gpus if not gpu.shared})
     alone = [f"compute mode {mode}" for mode in modes] + (["MPS runs"] if host.mps else [])
     if not alone:
-        return Health.OK, shown, ""
-    return Health.WARN, f"{shown}. {ALONE}: {', '.join(alone)}", ALONE_FIX
+        return CheckResult.OK, shown, ""
+    return CheckResult.WARN, f"{shown}. {ALONE}: {', '.join(alone)}", ALONE_FIX
 
 
 def examined_driver(settings: GateSettings, training: TrainingSeen, host: GpusSeen) -> Examined:
     """Versions that a result on a GPU depends on."""
     if settings.train.device is Device.CPU or not (training.gpus or host.gpus):
-        return Examined(name="driver", health=Health.OK, found="no GPU, none needed")
+        return Examined(name="driver", health=CheckResult.OK, found="no GPU, none needed")
     parts = training.parts
     driver = parts.get("driver", "none")
     if driver == "none":
@@ -88,7 +92,7 @@ def examined_driver(settings: GateSettings, training: TrainingSeen, host: GpusSe
     cuda, cudnn = parts.get("cuda", "none"), parts.get("cudnn", "none")
     return Examined(
         name="driver",
-        health=Health.OK if training.gpus else Health.WARN,
+        health=CheckResult.OK if training.gpus else CheckResult.WARN,
         found=f"driver {driver}, CUDA {cuda} and cuDNN {cudnn} of torch",
         fix="" if training.gpus else "A torch built for a newer CUDA needs a newer driver.",
     )
@@ -99,18 +103,18 @@ def examined_shared_memory(training: TrainingSeen, isolation: Isolation | None) 
     size = training.shm_bytes
     if size is None:
         return Examined(
-            name="shared memory", health=Health.WARN, found="its size there is not known"
+            name="shared memory", health=CheckResult.WARN, found="its size there is not known"
         )
     found = f"{size // MIB:,} MiB in /dev/shm"
     if size > DEFAULT_CONTAINER_SHM_BYTES:
-        return Examined(name="shared memory", health=Health.OK, found=found)
-    sibling = isolation is not None and isolation.sibling is not None
+        return Examined(name="shared memory", health=CheckResult.OK, found=found)
+    container = isolation is not None and isolation.container is not None
     return Examined(
         name="shared memory",
-        health=Health.WARN,
+        health=CheckResult.WARN,
         found=f"{found}: DataLoader workers may end with SIGBUS",
         fix="Raise isolation.shm_bytes."
-        if sibling
+        if container
         else "Use num_workers=0 in the smoke training, isolation.image, or a larger "
         "`default-shm-size` of the engine.",
     )

@@ -19,7 +19,7 @@ SHOWN = 80
 NUMBERS = frozenset(("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"))
 # YAML 1.1 wants `1.0e-3`; everybody writes `1e-3`
 FLOAT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+\Z")
-# what PyYAML lets through: its scanner and constructors were not made for hostile text
+# what PyYAML lets through: its scanner and constructors were not made for untrusted text
 RAISED = (
     yaml.YAMLError,
     ValueError,

@@ -19,7 +19,7 @@ from gate.adapters.machine import free_bytes
 from gate.commands.options import OUT, AsJson, Config, Out, show
 from gate.commands.program import FILES, INTERRUPTS
 from gate.errors import RunError
-from gate.pipelines.doctor import Examination, Senses, examine
+from gate.pipelines.doctor import Checks, Probes, examine
 from gate.pipelines.entry import build_adapters
 from gate.records.doctor import TokenSeen
 from gate.report.terminal.doctor_view import doctor_view
@@ -44,7 +44,7 @@ def doctor_command(
     event = _event(os.environ)
     start = event.workspace if event else Path.cwd()
     repository = GitRepository(start)
-    asked = Examination(
+    asked = Checks(
         top=repository.top_level(),
         start=start,
         config=config,
@@ -72,10 +72,10 @@ def _senses(
     event: ActionContext | None,
     repository: GitRepository,
     training_path: str,
-) -> Senses:
+) -> Probes:
     address = engine_address(variables)
     engine = Engine(connect_docker(address), address)
-    return Senses(
+    return Probes(
         free_bytes=free_bytes,
         engine=lambda: _why_no_engine(engine),
         token=(lambda: _token(event, variables)) if event and "GITHUB_TOKEN" in variables else None,

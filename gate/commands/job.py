@@ -79,7 +79,7 @@ def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
     call = local_call(config, out, base=base, commit=commit or "HEAD")
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=False))
     outcome = run_and_deliver(
-        replace(request, told_runs=True),
+        replace(request, imported_runs=True),
         adapters,
         FileSecrets(signing_key, FILES, os.environ),
         judging(evidence),

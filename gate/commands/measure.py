@@ -32,7 +32,7 @@ from gate.report.terminal.measurement_view import (
     noise_view,
 )
 
-ATTRIBUTE_HELP = "Price each knob alone, and find the cheapest set that still reproduces."
+ATTRIBUTE_HELP = "Price each knob alone, and find the minimal sufficient set that still reproduces."
 RUNS_HELP = "How often to train; default: noise.runs."
 
 

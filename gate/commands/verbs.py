@@ -16,7 +16,7 @@ VERBS: Final = {
     "run": ("gate.commands.job", "run_command"),
     "judge": ("gate.commands.job", "judge_command"),
     "baseline": ("gate.commands.baseline", "baseline_app"),
-    "census": ("gate.commands.census", "census_command"),
+    "operators": ("gate.commands.operators", "operators_command"),
     "cost": ("gate.commands.measure", "cost_command"),
     "noise": ("gate.commands.measure", "noise_command"),
     "keys": ("gate.commands.sealing", "keys_app"),

@@ -1,4 +1,4 @@
-"""The cheapest set of knobs that still repeats: costly ones are taken out greedily, then verified.
+"""The minimal sufficient set of knobs: costly ones are taken out greedily, then verified.
 
 Greedy, since the sets number two to the power of the knobs and each trial is a pair of trainings:
 the set found is minimal in the order of cost, not proven to be the best of all.
@@ -36,9 +36,7 @@ def removal_order(prices: dict[PricedKnob, Price]) -> tuple[PricedKnob, ...]:
     return tuple(sorted(costly, key=lambda knob: (-costs[knob], knob.value)))
 
 
-def cheapest_set(
-    start: KnobSet, order: tuple[PricedKnob, ...], equal: Test, verify: Test
-) -> Search:
+def minimal_set(start: KnobSet, order: tuple[PricedKnob, ...], equal: Test, verify: Test) -> Search:
     """Take out one knob after the other where what is left still repeats; put back what fails.
 
     `equal` says whether runs of a set agree, `verify` whether one more run of it does.

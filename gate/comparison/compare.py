@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from gate.comparison.fingerprints import compare_fingerprints
 from gate.comparison.first import Numbering, first_events
 from gate.comparison.metrics import compare_metrics
-from gate.comparison.streams import compare_streams
 from gate.records.comparison import (
     Comparison,
     EnvironmentChange,
@@ -63,7 +63,7 @@ def compare_results(
     """Compare everything that two results hold; `names` says what they are, for the reader."""
     metrics = compare_metrics(expected.metrics, observed.metrics, settings.tolerances)
     step_faults, compared_steps = compare_steps(expected.steps, observed.steps)
-    streams, compared_streams = compare_streams(expected.steps, observed.steps)
+    fingerprints, compared_fingerprints = compare_fingerprints(expected.steps, observed.steps)
     tensors = compare_tensors(expected.checkpoint, observed.checkpoint)
     compared_tensors = len(
         {tensor.name for tensor in expected.checkpoint.tensors}
@@ -88,13 +88,13 @@ def compare_results(
         events=first_events(
             Numbering((*expected.metrics, *observed.metrics), max(counts)),
             steps=counts,
-            streams=streams,
+            fingerprints=fingerprints,
             deltas=metrics.deltas,
             faults=metrics.faults,
             tensors=tensors,
         ),
-        streams=streams,
-        compared_streams=compared_streams,
+        fingerprints=fingerprints,
+        compared_fingerprints=compared_fingerprints,
     )
 
 

@@ -26,7 +26,7 @@ from gate.records.runs import RunMode
 
 DRAWS = 2000
 INTERVAL = (2.5, 97.5)
-# of a step's time, the most that the guest may take in one that counts as undisturbed
+# of a step's time, the most that the harness may take in one that counts as undisturbed
 UNDISTURBED = 0.02
 Seconds = NDArray[np.float64]
 
@@ -74,12 +74,12 @@ def determinism_cost(
 
 
 def _steady_runs(
-    runs: tuple[RunEvidence, ...], settings: CostSettings, guest_share: float | None = None
+    runs: tuple[RunEvidence, ...], settings: CostSettings, harness_share: float | None = None
 ) -> list[Seconds]:
     """The steady steps of each run; the very first run warms up twice as long, where it can."""
-    found = [steady(run, settings.warmup_steps, guest_share) for run in runs]
+    found = [steady(run, settings.warmup_steps, harness_share) for run in runs]
     if runs[0].run.mode is RunMode.STRICT:
-        warmer = steady(runs[0], 2 * settings.warmup_steps, guest_share)
+        warmer = steady(runs[0], 2 * settings.warmup_steps, harness_share)
         found[0] = warmer if len(warmer) >= settings.min_steps else found[0]
     return found
 
@@ -109,15 +109,15 @@ def _not_measurable(reason: str, memory: float | None, steps: int) -> Determinis
     )
 
 
-def steady(run: RunEvidence, warmup_steps: int, guest_share: float | None = None) -> Seconds:
+def steady(run: RunEvidence, warmup_steps: int, harness_share: float | None = None) -> Seconds:
     """Durations in seconds of the steps after the warm-up, shape (steps,).
 
-    With a `guest_share`, without those in which the guest's own work took more than that share of
-    the step's time.
+    With a `harness_share`, without those in which the harness's own work took more than that share
+    of the step's time.
     """
     later = [timing for timing in run.timings if timing.step > warmup_steps]
-    if guest_share is not None:
-        later = [one for one in later if one.guest_seconds <= guest_share * one.seconds]
+    if harness_share is not None:
+        later = [one for one in later if one.harness_seconds <= harness_share * one.seconds]
     return np.array([timing.seconds for timing in later])
 
 

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from gate.records.comparison import (
     Event,
     EventKind,
+    FingerprintDifference,
     MetricDelta,
     SeriesFault,
     SeriesFaultKind,
-    StreamDifference,
     TensorDelta,
 )
 from gate.records.evidence import MetricSeries, MetricSource
@@ -35,7 +35,7 @@ FINGERPRINTS = {
         EventKind.OPTIMIZER,
     )
 }
-LOSS = "guest.loss"
+LOSS = "loss"
 SERIES_KINDS = {
     SeriesFaultKind.MISSING: EventKind.METRIC_MISSING,
     SeriesFaultKind.EXTRA: EventKind.METRIC_MISSING,
@@ -57,7 +57,7 @@ class Numbering:
 
 
 def _offset(series: MetricSeries, steps: int) -> int | None:
-    if series.source is MetricSource.GUEST:
+    if series.source is MetricSource.HARNESS:
         return 0
     own = [point.step for point in series.points]
     if not own:
@@ -70,7 +70,7 @@ def first_events(
     numbering: Numbering,
     *,
     steps: tuple[int, int],
-    streams: Iterable[StreamDifference],
+    fingerprints: Iterable[FingerprintDifference],
     deltas: Iterable[MetricDelta],
     faults: Iterable[SeriesFault],
     tensors: Iterable[TensorDelta],
@@ -82,7 +82,7 @@ def first_events(
     """
     found = [
         *_step_events(*steps),
-        *(_stream_event(stream) for stream in streams),
+        *(_fingerprint_event(fingerprint) for fingerprint in fingerprints),
         *_metric_events(numbering, deltas),
         *_fault_events(numbering, faults, min(steps) if steps[0] != steps[1] else None),
     ]
@@ -109,13 +109,14 @@ def _step_events(expected: int, observed: int) -> Iterator[Event]:
         )
 
 
-def _stream_event(stream: StreamDifference) -> Event:
-    # the name is the training's word: one that the guest never makes is told, and no fault of ours
+def _fingerprint_event(fingerprint: FingerprintDifference) -> Event:
+    # the name is the training's word: one that the harness never makes is told, and no fault of
+    # ours
     return Event(
-        kind=FINGERPRINTS.get(stream.stream.partition(".")[0], EventKind.METRIC),
-        name=stream.stream,
-        step=stream.first_step,
-        equal_until=stream.equal_until,
+        kind=FINGERPRINTS.get(fingerprint.fingerprint.partition(".")[0], EventKind.METRIC),
+        name=fingerprint.fingerprint,
+        step=fingerprint.first_step,
+        equal_until=fingerprint.equal_until,
     )
 
 

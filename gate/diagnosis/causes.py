@@ -2,7 +2,8 @@
 
 Each class has two forms. Two runs of one commit that differ were struck by something that the gate
 does not pin; a commit that differs from its baseline was most likely changed on purpose, so there
-the words say what the change did. The classes were validated with planted faults (tests/streams).
+the words say what the change did. The classes were validated with planted faults
+(tests/fingerprints).
 """
 
 from __future__ import annotations
@@ -183,14 +184,14 @@ def _drift(first: Event, comparison: Comparison) -> Cause:
                 f"every observed step is the baseline's; only buffers differ: {buffers}",
                 "Look at changes to what updates them, such as the momentum of a normalisation.",
             )
-    unseen = {"gradients", "batch"} - set(comparison.compared_streams)
+    unseen = {"gradients", "batch"} - set(comparison.compared_fingerprints)
     if first.kind is EventKind.PARAMETERS and "gradients" in unseen:
         return Cause(
             "the loss is the baseline's and the updated parameters are not: the backward pass, or "
             "the update itself, such as another learning rate",
             DRIFT[EventKind.PARAMETERS].remedy,
         )
-    if first.kind is EventKind.LOSS and not comparison.compared_streams:
+    if first.kind is EventKind.LOSS and not comparison.compared_fingerprints:
         return Cause(
             "the loss is another, and the baseline holds nothing that was recorded before it",
             DRIFT[EventKind.LOSS].remedy,
@@ -208,7 +209,7 @@ def _buffers(comparison: Comparison) -> str:
 
 
 def _loss(first: Event, comparison: Comparison, question: Question) -> Cause:
-    compared = comparison.compared_streams
+    compared = comparison.compared_fingerprints
     if first.step == 1 and "initial" not in compared:
         return Cause(
             "the very first loss differs: other initial weights or another first batch, so a "
@@ -268,7 +269,7 @@ def _gradients(question: Question) -> Cause:
 
 
 def _parameters(comparison: Comparison, question: Question) -> Cause:
-    if "gradients" in comparison.compared_streams:
+    if "gradients" in comparison.compared_fingerprints:
         return UPDATE
     if question.one_cpu_thread:
         return Cause(

@@ -3,7 +3,7 @@
 The comparison has put everything that differs into one order: the earliest optimizer step counts,
 and within it the order in which one thing causes the next. `causes.py` says what each points to,
 for two runs of one commit and for a commit against a baseline. What is known of lines is joined to
-it: one that gave no seed, or that turned back a setting, is a better answer than a class.
+it: one that gave no seed, or that overridden a setting, is a better answer than a class.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 
 from gate.diagnosis.causes import Cause, Question, cause_of
 from gate.records.comparison import Comparison, EnvironmentChange, EventKind
-from gate.records.tampering import Tampering
+from gate.records.overrides import Override
 from gate.records.verdict import Diagnosis, Suspect, SuspectKind
 
 KEEP_STILL = "Keep the machine to itself while the gate runs, and check what the script sets."
@@ -40,19 +40,19 @@ NO_SETTINGS = frozenset(("initial_lr", "params"))
 
 
 def diagnose_repeat(
-    comparison: Comparison, deeds: tuple[Tampering, ...], *, one_cpu_thread: bool
+    comparison: Comparison, overrides: tuple[Override, ...], *, one_cpu_thread: bool
 ) -> Diagnosis | None:
     """The first divergence of two runs of one commit, or None when they are equal.
 
-    `deeds` are what the script did that may explain it, each with its line: settings turned back,
-    and seeds that the runs do not share or that came from outside.
+    `overrides` are what the script did that may explain it, each with its line: settings
+    overridden, and seeds that the runs do not share or that came from outside.
     """
     if not comparison.differs:
         return None
     if comparison.environment:
         return _environment(comparison, "between the runs", KEEP_STILL)
     question = Question(drift=False, one_cpu_thread=one_cpu_thread)
-    return _diagnosis(comparison, question, _suspects(comparison, deeds))
+    return _diagnosis(comparison, question, _suspects(comparison, overrides))
 
 
 def diagnose_drift(comparison: Comparison) -> Diagnosis | None:
@@ -158,25 +158,31 @@ def _gap(comparison: Comparison) -> str:
     )
 
 
-def _suspects(comparison: Comparison, deeds: tuple[Tampering, ...]) -> tuple[Suspect, ...]:
+def _suspects(comparison: Comparison, overrides: tuple[Override, ...]) -> tuple[Suspect, ...]:
     """The lines that did it, up to the first divergence; settings explain arithmetic alone."""
     first = comparison.first
     if first is None or first.kind is EventKind.STEPS:
         return ()
-    before = [deed for deed in deeds if first.step is None or deed.step <= first.step]
-    settings = [deed for deed in before if not deed.seeds and first.kind in ARITHMETIC]
-    told = dict.fromkeys(map(_suspect, (*settings, *(deed for deed in before if deed.seeds))))
+    before = [
+        override for override in overrides if first.step is None or override.step <= first.step
+    ]
+    settings = [override for override in before if not override.seeds and first.kind in ARITHMETIC]
+    told = dict.fromkeys(
+        map(_suspect, (*settings, *(override for override in before if override.seeds)))
+    )
     return tuple(told)[:SHOWN_SUSPECTS]
 
 
-def _suspect(deed: Tampering) -> Suspect:
-    if deed.seeds:
-        return Suspect(place=deed.place, kind=SuspectKind.SEED, call=deed.name, step=deed.step)
+def _suspect(override: Override) -> Suspect:
+    if override.seeds:
+        return Suspect(
+            place=override.place, kind=SuspectKind.SEED, call=override.name, step=override.step
+        )
     return Suspect(
-        place=deed.place,
+        place=override.place,
         kind=SuspectKind.SETTING,
-        call=deed.name,
-        step=deed.step,
-        before=deed.before or "unset",
-        after=deed.after or "unset",
+        call=override.name,
+        step=override.step,
+        before=override.before or "unset",
+        after=override.after or "unset",
     )

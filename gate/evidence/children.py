@@ -1,4 +1,4 @@
-"""`children-rR-P.jsonl`: which Python processes were started without the guest."""
+"""`children-rR-P.jsonl`: which Python processes were started without the harness."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gate.codec.untrusted_text import plain_text
 from gate.evidence.commands import PythonCommand, python_commands
-from gate.evidence.guest_files import GuestFile, ProcessFiles, told_lines
+from gate.evidence.harness_files import HarnessFile, ProcessFiles, told_lines
 from gate.evidence.shut_out import REASONS
 from gate.ports import Files
 from gate.records.children import ChildLine, UnattestedChild, WeakerChild
@@ -23,17 +23,17 @@ def read_children(
 ) -> tuple[UnattestedChild, ...]:
     """What every process told, in the order of ranks and processes; harmless lines left out.
 
-    Raises `EvidenceError` for a malformed file, and for one longer than the guest's own limit.
+    Raises `EvidenceError` for a malformed file, and for one longer than the harness's own limit.
     """
-    told = told_lines(files, out, found, GuestFile.CHILDREN, ChildLine, max_lines=MAX_LINES)
+    told = told_lines(files, out, found, HarnessFile.CHILDREN, ChildLine, max_lines=MAX_LINES)
     return tuple(child for line, process in told for child in _shut_out(line, process))
 
 
 def read_weaker_children(
     files: Files, out: Path, found: tuple[ProcessFiles, ...]
 ) -> tuple[WeakerChild, ...]:
-    """Those that the guest came along to, without a variable that the gate had set."""
-    told = told_lines(files, out, found, GuestFile.CHILDREN, ChildLine, max_lines=MAX_LINES)
+    """Those that the harness came along to, without a variable that the gate had set."""
+    told = told_lines(files, out, found, HarnessFile.CHILDREN, ChildLine, max_lines=MAX_LINES)
     return tuple(
         WeakerChild(
             rank=process.rank,
@@ -65,7 +65,7 @@ def _shut_out(line: ChildLine, process: ProcessFiles) -> Iterator[UnattestedChil
 
 
 def _reason(command: PythonCommand, *, kept: bool) -> str:
-    """What keeps the guest out of this command; empty when nothing does."""
+    """What keeps the harness out of this command; empty when nothing does."""
     if command.option:
         return REASONS[command.option]
     if command.cleared:

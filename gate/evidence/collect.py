@@ -8,11 +8,12 @@ from types import MappingProxyType
 
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError
-from gate.evidence.census import read_census
 from gate.evidence.children import read_children, read_weaker_children
-from gate.evidence.guest_documents import MetricLine
-from gate.evidence.guest_files import GuestFile, find_processes, read_guest_lines
-from gate.evidence.metrics import file_series, guest_series, output_series
+from gate.evidence.harness_documents import MetricLine
+from gate.evidence.harness_files import HarnessFile, find_processes, read_harness_lines
+from gate.evidence.metrics import file_series, harness_series, output_series
+from gate.evidence.operator_audit import read_operator_audit
+from gate.evidence.overrides import read_overrides
 from gate.evidence.ranks import (
     TrainedRank,
     read_attestations,
@@ -23,7 +24,6 @@ from gate.evidence.ranks import (
 from gate.evidence.saved_state import ReadState, captured_state, manifest, saved_checkpoint
 from gate.evidence.step_series import step_series
 from gate.evidence.steps import recorder_cost, step_digests, step_memory, step_timings
-from gate.evidence.tampering import read_tampering
 from gate.evidence.tensorboard import tensorboard_series
 from gate.ports import Files
 from gate.records.evidence import (
@@ -55,8 +55,8 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
 ) -> RunEvidence:
     """Read everything that a run left.
 
-    `out` is the guest's folder, `workdir_tree` the training's working directory, `output` what it
-    printed, `taken` the copies that are read in the place of the guest's files of those names.
+    `out` is the harness's folder, `workdir_tree` the training's working directory, `output` what it
+    printed, `taken` the copies that are read in the place of the harness's files of those names.
     Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
     """
     found = find_processes(files, out)
@@ -70,7 +70,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         for problem in rank.summary.problems
     ]
     if run.mode is RunMode.STRICT:
-        refuse_problems("the guest could not observe everything", problems)
+        refuse_problems("the harness could not observe everything", problems)
     left_out = [plain_text(one) for rank in ranks for one in rank.summary.left_out]
     states = (
         *(_captured(files, out, rank, taken) for rank in ranks),
@@ -79,7 +79,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     script = _script_metrics(files, run, workdir_tree, output, train)
     return RunEvidence(
         run=run,
-        metrics=_metrics(guest=_guest_metrics(files, out, ranks[0]), script=script),
+        metrics=_metrics(harness=_harness_metrics(files, out, ranks[0]), script=script),
         steps=step_digests(ranks),
         timings=step_timings(ranks[0]),
         checkpoint=manifest(leaf for state in states for leaf in state.leaves),
@@ -93,12 +93,12 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         first_step_seconds=ranks[0].summary.first_step_seconds,
         left_out=tuple(dict.fromkeys(left_out)),
         notes=(*problems, *(note for state in states for note in state.notes)),
-        census=read_census(files, out, found),
-        tampering=read_tampering(files, out, found),
+        operator_audit=read_operator_audit(files, out, found),
+        overrides=read_overrides(files, out, found),
         children=children,
         unused_settings=tuple(_unused(script, states, train)),
         weaker_children=read_weaker_children(files, out, found),
-        tampered=sum(rank.summary.tampered for rank in ranks),
+        overridden=sum(rank.summary.overridden for rank in ranks),
     )
 
 
@@ -116,7 +116,7 @@ def _environment(ranks: tuple[TrainedRank, ...]) -> Environment:
 
 
 def _captured(files: Files, out: Path, rank: TrainedRank, taken: Mapping[str, Path]) -> ReadState:
-    name = rank.files.name(GuestFile.STATE)
+    name = rank.files.name(HarnessFile.STATE)
     return captured_state(files, taken.get(name, out / name), rank.files.rank)
 
 
@@ -142,11 +142,11 @@ def _unused(
             yield UnusedSetting(key="train.checkpoint_exclude", value=rule.pattern)
 
 
-def _guest_metrics(files: Files, out: Path, rank: TrainedRank) -> tuple[MetricSeries, ...]:
+def _harness_metrics(files: Files, out: Path, rank: TrainedRank) -> tuple[MetricSeries, ...]:
     logged: tuple[MetricLine, ...] = ()
-    if GuestFile.METRICS in rank.files.kinds:
-        logged = read_guest_lines(files, out, rank.files.name(GuestFile.METRICS), MetricLine)
-    return (*guest_series(rank.lines, logged), *step_series(rank.lines))
+    if HarnessFile.METRICS in rank.files.kinds:
+        logged = read_harness_lines(files, out, rank.files.name(HarnessFile.METRICS), MetricLine)
+    return (*harness_series(rank.lines, logged), *step_series(rank.lines))
 
 
 def _script_metrics(
@@ -176,10 +176,10 @@ def _script_metrics(
 
 
 def _metrics(
-    *, guest: tuple[MetricSeries, ...], script: tuple[MetricSeries, ...]
+    *, harness: tuple[MetricSeries, ...], script: tuple[MetricSeries, ...]
 ) -> tuple[MetricSeries, ...]:
     """All series sorted by name; without any, nothing could be compared."""
-    series = (*guest, *script)
+    series = (*harness, *script)
     if not series:
         raise EvidenceError(
             "the run gave no metric: no loss was seen and none was logged",

@@ -1,4 +1,4 @@
-"""Which Python a command line starts, and what in it keeps the guest out: words only, nothing run.
+"""Which Python a command line starts, and what in it keeps the harness out: read, never run.
 
 A command line is anybody's text. What cannot be told from its words (a script of the shell, a
 Makefile) is passed over.
@@ -19,7 +19,7 @@ WITH_VALUE = "WX"
 ENDS_OPTIONS = "cm"
 SHUTTING = "IES"
 SHELLS = ("sh", "bash", "dash", "zsh")
-# What runs the program that its own arguments name; the guest has the same list with the shells.
+# What runs the program that its own arguments name; the harness has the same list with the shells.
 STARTERS = (
     *("env", "exec", "nice", "nohup", "setsid", "stdbuf", "sudo", "taskset", "time"),
     *("timeout", "numactl"),
@@ -35,7 +35,7 @@ MAX_DEPTH = 3
 class PythonCommand:
     """A Python and what it runs: `python -I train.py`, without the script's own arguments.
 
-    `option` is the letter that shuts the guest out or empty; `cleared` says that the environment
+    `option` is the letter that shuts the harness out or empty; `cleared` says that the environment
     was emptied or PYTHONPATH replaced on the way.
     """
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from gate.checkpoint.sources.hostile_file import HostileFile
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
 
 MAX_RECORDS = 1_000_000
 # A scalar takes about a hundred bytes; what is longer (images, graphs, histograms) is passed over.
@@ -23,7 +23,7 @@ MASK_DELTA: Final = 0xA282EAD8
 HINT: Final = "Close or flush the writer; a process that is killed leaves half a record."
 
 
-def small_records(opened: HostileFile) -> Iterator[tuple[int, bytes]]:
+def small_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
     """Offset and data of each record that is short enough for a scalar.
 
     Raises `EvidenceError` for a wrong checksum, a record that ends behind the file, or more than a

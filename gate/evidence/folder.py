@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field
 
-from gate.checkpoint.sources.hostile_file import open_hostile
+from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import read_document, write_document
 from gate.errors import DocumentError, EvidenceError
@@ -93,7 +93,7 @@ def read_evidence_set(files: Files, folder: Path) -> EvidenceSet:
 
 
 def _read(files: Files, folder: Path, name: str) -> bytes:
-    with open_hostile(files, folder / name, name, max_bytes=MAX_BYTES) as opened:
+    with open_untrusted(files, folder / name, name, max_bytes=MAX_BYTES) as opened:
         return opened.read_at(0, opened.size_bytes)
 
 

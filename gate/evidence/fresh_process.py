@@ -61,7 +61,7 @@ CRASH_HINT = (
 
 
 class FreshReader:
-    """Starts a process for each question; `why_own_account` says when it must be the gate's own."""
+    """A process for each question; `parser_unsandboxed_reason`: why it has the gate's account."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class FreshReader:
         self._progress = progress
         # it opens no device
         self._credentials = replace(credentials, groups=()) if credentials else None
-        self.why_own_account = ""
+        self.parser_unsandboxed_reason = ""
 
     def ask(self, request: ReadingRequest, folder: Path) -> ReadingAnswer:
         """The answer to a question; `folder` is the gate's alone and takes the request's file.
@@ -129,7 +129,7 @@ class FreshReader:
                 raise
             reason = fault.message
         self._credentials = None
-        self.why_own_account = reason
+        self.parser_unsandboxed_reason = reason
         self._progress.step(f"runs are read under the gate's own account: {reason}")
         return self._run(path, None)
 

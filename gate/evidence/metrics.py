@@ -1,4 +1,4 @@
-"""Metrics of a run: from the guest, from the script's own file, from its printed lines."""
+"""Metrics of a run: from the harness, from the script's own file, from its printed lines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from gate.checkpoint.sources.hostile_file import HostileFile, open_hostile
+from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.codec.strict_json import parse_json
 from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError
-from gate.evidence.guest_documents import MetricLine, StepLine
-from gate.evidence.guest_files import MAX_LINE_BYTES, MAX_LINES_BYTES, numbered_lines
+from gate.evidence.harness_documents import MetricLine, StepLine
+from gate.evidence.harness_files import MAX_LINE_BYTES, MAX_LINES_BYTES, numbered_lines
 from gate.evidence.series import SeriesCollector
 from gate.ports import Files
 from gate.records.evidence import MetricSeries, MetricSource
@@ -20,31 +20,27 @@ MAX_OUTPUT_LINES = 100_000
 MAX_OUTPUT_LINE_BYTES = 1000
 
 
-def guest_series(
+def harness_series(
     steps: Iterable[StepLine], logged: Iterable[MetricLine]
 ) -> tuple[MetricSeries, ...]:
-    """Losses as `guest.loss` (`guest.loss.<i>` for further optimizers), and what was logged."""
-    collector = SeriesCollector(MetricSource.GUEST, "the guest's record")
+    """Losses as `loss` (`loss.<i>` for further optimizers), what was logged as `logged.<name>`.
+
+    What the harness sees by itself has no prefix; every other source has one, so none can take
+    a name of another's.
+    """
+    collector = SeriesCollector(MetricSource.HARNESS, "the harness's record")
     for line in steps:
         if line.loss is not None:
-            name = f"guest.loss.{line.optimizer}" if line.optimizer else "guest.loss"
+            name = f"loss.{line.optimizer}" if line.optimizer else "loss"
             collector.add(name, line.step, line.loss.value, dtype=line.loss.dtype)
-    losses, own = collector.series(), _logged_series(logged)
-    twice = {series.name for series in losses} & {series.name for series in own}
-    if twice:
-        raise EvidenceError(
-            f"the script logged a metric by the name of a loss that the guest records: "
-            f"{short_text(min(twice))}",
-            hint="Give it another name.",
-        )
-    return (*losses, *own)
+    return (*collector.series(), *_logged_series(logged))
 
 
 def _logged_series(logged: Iterable[MetricLine]) -> tuple[MetricSeries, ...]:
-    """What the script handed to the guest: exact, at steps that the script counts."""
-    collector = SeriesCollector(MetricSource.LOGGED, "the guest's record")
+    """What the script handed to the harness: exact, at steps that the script counts."""
+    collector = SeriesCollector(MetricSource.LOGGED, "the harness's record")
     for metric in logged:
-        collector.add(f"guest.{metric.name}", metric.step, metric.value, dtype=metric.dtype)
+        collector.add(f"logged.{metric.name}", metric.step, metric.value, dtype=metric.dtype)
     return collector.series()
 
 
@@ -61,13 +57,13 @@ def file_series(files: Files, path: Path, shown: str) -> tuple[MetricSeries, ...
             hint="Check train.metrics.file; the path is relative to train.workdir.",
         )
     collector = SeriesCollector(MetricSource.FILE, shown)
-    with open_hostile(files, path, shown, max_bytes=MAX_LINES_BYTES) as opened:
+    with open_untrusted(files, path, shown, max_bytes=MAX_LINES_BYTES) as opened:
         for number, line in numbered_lines(opened):
             _add_line(collector, opened, number, line)
     return collector.series()
 
 
-def _add_line(collector: SeriesCollector, opened: HostileFile, number: int, line: bytes) -> None:
+def _add_line(collector: SeriesCollector, opened: UntrustedFile, number: int, line: bytes) -> None:
     where = f"line {number}"
     record = parse_json(line, f"{opened.shown}: {where}", max_bytes=MAX_LINE_BYTES, non_finite=True)
     if not isinstance(record, dict):
@@ -82,7 +78,7 @@ def _add_line(collector: SeriesCollector, opened: HostileFile, number: int, line
             collector.add(f"file.{key}", step, _as_float(opened, where, key, value), where=where)
 
 
-def _as_float(opened: HostileFile, where: str, key: str, value: float) -> float:
+def _as_float(opened: UntrustedFile, where: str, key: str, value: float) -> float:
     """An integer that float64 would round is refused: two different ones could look equal."""
     try:
         converted = float(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gate.errors import EvidenceError
-from gate.evidence.guest_documents import StepLine
+from gate.evidence.harness_documents import StepLine
 
 # What belongs to all optimizers that step after one backward pass, and stands on the first line.
 OF_ALL = ("loss", "losses", "backwards", "seconds")
@@ -26,7 +26,7 @@ def in_order(
     if sorted(numbers) != list(range(len(numbers))) or not known:
         raise EvidenceError(
             f"{name}: the summary's optimizer_numbers are no order of its optimizers",
-            hint="Only the guest may write into its output folder.",
+            hint="Only the harness may write into its output folder.",
         )
     found: list[StepLine] = []
     for burst in _bursts(lines):

@@ -8,19 +8,19 @@ from pathlib import Path
 
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError
-from gate.evidence.guest_documents import Attestation, StepLine, Summary
-from gate.evidence.guest_files import (
-    GuestFile,
+from gate.evidence.harness_documents import Attestation, StepLine, Summary
+from gate.evidence.harness_files import (
+    HarnessFile,
     ProcessFiles,
-    read_guest_document,
-    read_guest_lines,
+    read_harness_document,
+    read_harness_lines,
     read_own_document,
 )
 from gate.evidence.optimizer_order import in_order
 from gate.evidence.shut_out import GENERAL, shut_out_by
 from gate.ports import Files
 from gate.records.children import UnattestedChild, started_without
-from gate.records.evidence import GuestProcess
+from gate.records.evidence import HarnessProcess
 from gate.records.runs import RunMode, RunRecord
 
 MAX_SHOWN_PROBLEMS = 40
@@ -51,27 +51,27 @@ def read_attestations(
     found: tuple[ProcessFiles, ...],
     run: RunRecord,
     children: tuple[UnattestedChild, ...],
-) -> tuple[GuestProcess, ...]:
-    """What each process attested; `children` are known to have been started without the guest.
+) -> tuple[HarnessProcess, ...]:
+    """What each process attested; `children` are known to have been started without the harness.
 
     Raises `EvidenceError` when there is none at all, when a process that left anything did not
     attest or did so after CUDA had started, and when a strict run reports a problem: then it was
     not the run that it should have been.
     """
     told = tuple(
-        read_own_document(files, out, process, GuestFile.PROCESS, Attestation)
+        read_own_document(files, out, process, HarnessFile.PROCESS, Attestation)
         for process in found
-        if GuestFile.PROCESS in process.kinds
+        if HarnessFile.PROCESS in process.kinds
     )
     if not told:
         raise EvidenceError(
-            "no process of the training loaded the guest, so nothing was observed",
+            "no process of the training loaded the harness, so nothing was observed",
             hint=shut_out_by(run.argv, children),
         )
     for process in found:
         _check_attested(process)
     late = [f"process {each.pid}, rank {each.rank}" for each in told if each.late]
-    refuse_problems("CUDA was started before the guest could set anything", late)
+    refuse_problems("CUDA was started before the harness could set anything", late)
     problems = [
         f"process {process.pid}, rank {process.rank}: {problem}"
         for process in told
@@ -87,18 +87,18 @@ def _check_attested(process: ProcessFiles) -> None:
 
     One that never imported torch, such as a launcher, may still tell of its children.
     """
-    if GuestFile.PROCESS in process.kinds or process.kinds == (GuestFile.CHILDREN,):
+    if HarnessFile.PROCESS in process.kinds or process.kinds == (HarnessFile.CHILDREN,):
         return
-    did = "took optimizer steps" if GuestFile.STEPS in process.kinds else "wrote evidence"
+    did = "took optimizer steps" if HarnessFile.STEPS in process.kinds else "wrote evidence"
     raise EvidenceError(
         f"process {process.pid}, rank {process.rank} {did} without attesting its settings",
-        hint="Let every training process start with the guest; do not fork after torch was "
+        hint="Let every training process start with the harness; do not fork after torch was "
         "imported.",
     )
 
 
-def _process(told: Attestation) -> GuestProcess:
-    return GuestProcess(
+def _process(told: Attestation) -> HarnessProcess:
+    return HarnessProcess(
         pid=told.pid,
         rank=told.rank,
         applied=told.applied,
@@ -133,9 +133,9 @@ def read_ranks(
     rank did, when rank 0 did not, or when a record is not whole.
     """
     steps = {
-        process: read_guest_lines(files, out, process.name(GuestFile.STEPS), StepLine)
+        process: read_harness_lines(files, out, process.name(HarnessFile.STEPS), StepLine)
         for process in found
-        if GuestFile.STEPS in process.kinds
+        if HarnessFile.STEPS in process.kinds
     }
     stepping = [process for process, lines in steps.items() if lines]
     _check_processes(stepping, children)
@@ -151,7 +151,7 @@ def read_ranks(
 def _check_processes(stepping: list[ProcessFiles], children: tuple[UnattestedChild, ...]) -> None:
     if not stepping and children:
         raise EvidenceError(
-            "no step was recorded, and the training started Python without the guest",
+            "no step was recorded, and the training started Python without the harness",
             hint=f"{started_without(children)}. {GENERAL}",
         )
     if not stepping:
@@ -175,30 +175,30 @@ def _check_processes(stepping: list[ProcessFiles], children: tuple[UnattestedChi
 
 
 def _trained(process: ProcessFiles, lines: tuple[StepLine, ...], summary: Summary) -> TrainedRank:
-    name = process.name(GuestFile.SUMMARY)
+    name = process.name(HarnessFile.SUMMARY)
     ordered = in_order(lines, summary.optimizer_numbers, name)
     return TrainedRank(files=process, lines=ordered, summary=summary)
 
 
 def _summary(files: Files, out: Path, process: ProcessFiles) -> Summary:
-    for kind in (GuestFile.STATE, GuestFile.SUMMARY):
+    for kind in (HarnessFile.STATE, HarnessFile.SUMMARY):
         if kind not in process.kinds:
             raise EvidenceError(
                 f"{process.name(kind)} is missing: the training process did not end in order",
                 hint="os._exit, a signal, or a full disk at the end prevents the final record.",
             )
-    return read_guest_document(files, out, process.name(GuestFile.SUMMARY), Summary)
+    return read_harness_document(files, out, process.name(HarnessFile.SUMMARY), Summary)
 
 
 def _check_steps(rank: TrainedRank) -> None:
     """Steps 1 to N without a gap, each optimizer once a step and in order."""
-    name = rank.files.name(GuestFile.STEPS)
+    name = rank.files.name(HarnessFile.STEPS)
     before: dict[int, int] = {}
     for line in rank.lines:
         if line.step <= before.get(line.optimizer, 0):
             raise EvidenceError(
                 f"{name}: step {line.step} of optimizer {line.optimizer} comes twice or too late",
-                hint="Only the guest may write into its output folder.",
+                hint="Only the harness may write into its output folder.",
             )
         before[line.optimizer] = line.step
     numbers = {line.step for line in rank.lines}
@@ -210,7 +210,9 @@ def _check_steps(rank: TrainedRank) -> None:
         )
 
 
-def refuse_idle_ranks(processes: tuple[GuestProcess, ...], ranks: tuple[TrainedRank, ...]) -> None:
+def refuse_idle_ranks(
+    processes: tuple[HarnessProcess, ...], ranks: tuple[TrainedRank, ...]
+) -> None:
     """Raise `EvidenceError` when a rank attested and took no step: nothing of it was compared."""
     trained = {rank.files.rank for rank in ranks}
     for process in processes:

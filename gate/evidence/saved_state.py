@@ -1,4 +1,4 @@
-"""The training state of a run as one manifest: the guest's capture and the script's own file."""
+"""The training state of a run as one manifest: the harness's capture and the script's own file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gate.checkpoint.hashing.hashes import DEFAULT_HASH
 from gate.checkpoint.hashing.tensors import available_threads
 from gate.checkpoint.leaves import StateContent
 from gate.checkpoint.parts import part_of
-from gate.checkpoint.sources.hostile_file import open_hostile
+from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.errors import EvidenceError
 from gate.ports import Files
 from gate.records.evidence import CheckpointManifest, TensorDigest
@@ -35,9 +35,9 @@ NUMBERS = frozenset(("int", "float", "bool", "bytes"))
 
 @contextmanager
 def open_captured(files: Files, path: Path) -> Iterator[StateContent]:
-    """The leaves of the guest's capture; `CAPTURED` before a path is rank 0's name of it."""
-    with open_hostile(files, path, path.name, max_bytes=MAX_STATE_BYTES) as opened:
-        # the guest's names are paths already
+    """The leaves of the harness's capture; `CAPTURED` before a path is rank 0's name of it."""
+    with open_untrusted(files, path, path.name, max_bytes=MAX_STATE_BYTES) as opened:
+        # the harness's names are paths already
         yield read_safetensors(opened, "/{}".format)
 
 
@@ -55,7 +55,7 @@ class ReadState:
 
 
 def captured_state(files: Files, path: Path, rank: int) -> ReadState:
-    """The guest's capture: `state/<name>` for rank 0, `state.rank<r>/<name>` for the others.
+    """The harness's capture: `state/<name>` for rank 0, `state.rank<r>/<name>` for the others.
 
     Raises `EvidenceError` for a file that is no such capture, or an empty one.
     """
@@ -95,7 +95,7 @@ def saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> 
     if not any(leaf.shape is not None or leaf.kind in NUMBERS for leaf in found.leaves):
         raise EvidenceError(
             f"{shown}: holds no tensor and no number to compare",
-            hint="Save the model's state_dict there, or leave train.checkpoint out: the guest "
+            hint="Save the model's state_dict there, or leave train.checkpoint out: the harness "
             "captures the state by itself.",
         )
     return replace(

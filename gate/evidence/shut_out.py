@@ -1,4 +1,4 @@
-"""Why no process loaded the guest, as far as the command itself shows it."""
+"""Why no process loaded the harness, as far as the command itself shows it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ REASONS = {
 }
 GENERAL = (
     "The command must start Python, import torch, and keep PYTHONPATH: python -I, -E or -S and a "
-    "cleared environment shut the guest out."
+    "cleared environment shut the harness out."
 )
 
 
 def shut_out_by(argv: tuple[str, ...], children: tuple[UnattestedChild, ...] = ()) -> str:
-    """A hint that names what keeps the guest out, or all that may.
+    """A hint that names what keeps the harness out, or all that may.
 
     `children` are those that the training's own processes wrote down.
     """
@@ -30,12 +30,12 @@ def shut_out_by(argv: tuple[str, ...], children: tuple[UnattestedChild, ...] = (
             letter = shutting_option(argv[place + 1 :])
             if letter:
                 return (
-                    f"{word} -{letter} {REASONS[letter]}, so the guest stays out: drop -{letter}."
+                    f"{word} -{letter} {REASONS[letter]}, so the harness stays out: drop -{letter}."
                 )
     for command in python_commands(argv):
         if command.option:
             reason = REASONS[command.option]
-            return f"{command.shown} {reason}, so the guest stays out: drop -{command.option}."
+            return f"{command.shown} {reason}, so the harness stays out: drop -{command.option}."
         if command.cleared:
             return (
                 f"{command.shown} gets no PYTHONPATH of the gate's: add to it, do not replace it."

@@ -1,10 +1,10 @@
-"""What the guest's step lines tell beside the loss: every backward pass, and skipped steps."""
+"""What the harness's step lines tell beside the loss: every backward pass, and skipped steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gate.evidence.guest_documents import ExactNumber, StepLine
+from gate.evidence.harness_documents import ExactNumber, StepLine
 from gate.evidence.series import SeriesCollector
 from gate.records.evidence import FloatType, MetricSeries, MetricSource
 
@@ -13,15 +13,15 @@ MAX_PASS_SERIES = 200
 
 
 def step_series(lines: Sequence[StepLine]) -> tuple[MetricSeries, ...]:
-    """`guest.loss.pass<n>` and `guest.skipped`, with `.<i>` before for further optimizers.
+    """`loss.pass<n>` and `skipped`, with `.<i>` before for further optimizers.
 
     The first is there when a step had several backward passes (accumulated gradients, the closures
     of LBFGS, two losses of a GAN): the scalar of the n-th pass at each optimizer step, of which
-    `guest.loss` is the last. Steps are optimizer steps in every series that the guest makes, so
-    that all of them and the fingerprints have one numbering. `guest.skipped` is 1.0 for a step that
+    `loss` is the last. Steps are optimizer steps in every series that the harness makes, so
+    that all of them and the fingerprints have one numbering. `skipped` is 1.0 for a step that
     a gradient scaler skipped and 0.0 for one that it let through.
     """
-    collector = SeriesCollector(MetricSource.GUEST, "the guest's record")
+    collector = SeriesCollector(MetricSource.HARNESS, "the harness's record")
     passes_left = MAX_PASS_SERIES
     for number in sorted({line.optimizer for line in lines}):
         own = [line for line in lines if line.optimizer == number]
@@ -29,11 +29,11 @@ def step_series(lines: Sequence[StepLine]) -> tuple[MetricSeries, ...]:
         most = max(len(line.losses) for line in own)
         if most > 1:
             for place in range(min(most, passes_left)):
-                _add_pass(collector, f"guest.loss{suffix}.pass{place + 1}", own, place)
+                _add_pass(collector, f"loss{suffix}.pass{place + 1}", own, place)
             passes_left -= min(most, passes_left)
         for line in own:
             if line.skipped is not None:
-                collector.add(f"guest.skipped{suffix}", line.step, float(line.skipped))
+                collector.add(f"skipped{suffix}", line.step, float(line.skipped))
     return collector.series()
 
 

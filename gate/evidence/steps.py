@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from gate.codec.digests import field, sha256_hex
-from gate.evidence.guest_documents import StepLine
+from gate.evidence.harness_documents import StepLine
 from gate.evidence.ranks import TrainedRank
 from gate.records.evidence import RecorderCost, StepDigest, StepMemory, StepTiming
 
 Parts = list[tuple[str, str]]
-# The group whose sampling interval a stream follows; the others are observed whenever they change.
+# The group whose sampling interval a fingerprint follows; the others are observed whenever they
+# change.
 GROUPS = {"batch": "batch", "gradients": "tensors", "optimizer": "tensors"}
 
 
 def step_digests(ranks: tuple[TrainedRank, ...]) -> tuple[StepDigest, ...]:
-    """The digests of each step, by stream.
+    """The digests of each step, by fingerprint.
 
-    One rank with one optimizer keeps the guest's own digests. Otherwise a digest is SHA-256 over
+    One rank with one optimizer keeps the harness's own digests. Otherwise a digest is SHA-256 over
     the length-prefixed parts `rank:optimizer:digest`, ranks in order, optimizers as they stepped.
-    A stream of a step counts as observed only when every rank and optimizer observed it: each rank
-    has sampling intervals of its own, and what some ranks say is not what all say.
+    A fingerprint of a step counts as observed only when every rank and optimizer observed it: each
+    rank has sampling intervals of its own, and what some ranks say is not what all say.
     """
     steps: dict[int, list[tuple[str, StepLine]]] = {}
     for rank in ranks:
@@ -28,22 +29,24 @@ def step_digests(ranks: tuple[TrainedRank, ...]) -> tuple[StepDigest, ...]:
 
 
 def _digest(step: int, lines: list[tuple[str, StepLine]]) -> StepDigest:
-    streams: dict[str, Parts] = {}
+    fingerprints: dict[str, Parts] = {}
     left_out = {group for _, line in lines for group in line.unobserved}
     for place, line in lines:
-        for stream, digest in line.streams.items():
-            if _group(stream) not in left_out:
-                streams.setdefault(stream, []).append((place, digest))
+        for fingerprint, digest in line.fingerprints.items():
+            if _group(fingerprint) not in left_out:
+                fingerprints.setdefault(fingerprint, []).append((place, digest))
     parameters = [(place, line.parameters) for place, line in lines if line.parameters is not None]
     return StepDigest(
         step=step,
         parameters=_combined(parameters) if len(parameters) == len(lines) else "",
-        streams={stream: _combined(parts) for stream, parts in sorted(streams.items())},
+        fingerprints={
+            fingerprint: _combined(parts) for fingerprint, parts in sorted(fingerprints.items())
+        },
     )
 
 
-def _group(stream: str) -> str:
-    return "random" if stream.startswith("random.") else GROUPS.get(stream, "")
+def _group(fingerprint: str) -> str:
+    return "random" if fingerprint.startswith("random.") else GROUPS.get(fingerprint, "")
 
 
 def _combined(parts: Parts) -> str:
@@ -61,9 +64,9 @@ def step_timings(rank: TrainedRank) -> tuple[StepTiming, ...]:
     timings = []
     for step, lines in sorted(steps.items()):
         known = [line.seconds for line in lines if line.seconds is not None]
-        guest_seconds = sum(line.guest_seconds for line in lines)
+        harness_seconds = sum(line.harness_seconds for line in lines)
         if len(known) == len(lines):
-            timing = StepTiming(step=step, seconds=sum(known), guest_seconds=guest_seconds)
+            timing = StepTiming(step=step, seconds=sum(known), harness_seconds=harness_seconds)
             timings.append(timing)
     return tuple(timings)
 
@@ -81,17 +84,17 @@ def step_memory(rank: TrainedRank) -> tuple[StepMemory, ...]:
 
 
 def recorder_cost(ranks: tuple[TrainedRank, ...]) -> RecorderCost:
-    """What observing took on rank 0; strides are the widest of any rank.
+    """What observing took on rank 0; sampling intervals are the widest of any rank.
 
     Lines without a time of their own are left out of both sums.
     """
     timed = [line for line in ranks[0].lines if line.seconds is not None]
-    strides: dict[str, int] = {}
+    sampling_intervals: dict[str, int] = {}
     for rank in ranks:
-        for group, stride in rank.summary.strides.items():
-            strides[group] = max(stride, strides.get(group, 1))
+        for group, sampling_interval in rank.summary.sampling_intervals.items():
+            sampling_intervals[group] = max(sampling_interval, sampling_intervals.get(group, 1))
     return RecorderCost(
         observe_seconds=sum(line.observe_seconds for line in timed),
         step_seconds=sum(line.seconds or 0.0 for line in timed),
-        strides=strides,
+        sampling_intervals=sampling_intervals,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.formats.safetensors_reader import TensorEntry, read_layout
-from gate.checkpoint.sources.hostile_file import CHUNK_BYTES, HostileFile, open_hostile
+from gate.checkpoint.sources.untrusted_file import CHUNK_BYTES, UntrustedFile, open_untrusted
 from gate.evidence.saved_state import MAX_STATE_BYTES
 from gate.ports import Files
 from gate.records.values import FLOAT_NAMES, FloatPair, FloatTensor
@@ -24,7 +24,7 @@ WEIGHTS = ("model/", "parameter/")
 class _State:
     """An open state: where its data starts, and its weights by name."""
 
-    opened: HostileFile
+    opened: UntrustedFile
     data_start: int
     weights: dict[str, TensorEntry]
 
@@ -67,7 +67,7 @@ def weights_not_compared(
 
 def _open(stack: ExitStack, files: Files, state: tuple[Path, str]) -> _State:
     path, shown = state
-    opened = stack.enter_context(open_hostile(files, path, shown, max_bytes=MAX_STATE_BYTES))
+    opened = stack.enter_context(open_untrusted(files, path, shown, max_bytes=MAX_STATE_BYTES))
     data_start, entries = read_layout(opened)
     weights = {name: entry for name, entry in entries if name.startswith(WEIGHTS)}
     return _State(opened=opened, data_start=data_start, weights=weights)
@@ -84,9 +84,9 @@ def _common(left: dict[str, TensorEntry], right: dict[str, TensorEntry]) -> list
 
 
 def gradient_tensors(files: Files, path: Path, shown: str) -> Iterator[FloatTensor]:
-    """The gradients that the guest saved: the first million elements of each, four in all."""
+    """The gradients that the harness saved: the first million elements of each, four in all."""
     left = MAX_ELEMENTS
-    with open_hostile(files, path, shown, max_bytes=MAX_GRADIENT_BYTES) as opened:
+    with open_untrusted(files, path, shown, max_bytes=MAX_GRADIENT_BYTES) as opened:
         data_start, entries = read_layout(opened)
         for name, entry in entries:
             start, end = entry.data_offsets

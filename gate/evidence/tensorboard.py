@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from gate.checkpoint.sources.hostile_file import HostileFile, open_hostile
+from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.event_records import small_records
@@ -39,7 +39,7 @@ def tensorboard_series(
         below = path.parent.relative_to(common).as_posix()
         prefix = "" if below == "." else f"{below}/"
         name = plain_text(f"{shown}/{path}")
-        with open_hostile(files, folder / path, name, max_bytes=MAX_FILE_BYTES) as opened:
+        with open_untrusted(files, folder / path, name, max_bytes=MAX_FILE_BYTES) as opened:
             for scalar, where in _scalars(opened):
                 tag = f"{prefix}{scalar.tag}"
                 if any(fnmatchcase(tag, pattern) for pattern in tags):
@@ -56,7 +56,7 @@ def tensorboard_series(
     return series
 
 
-def _scalars(opened: HostileFile) -> Iterator[tuple[Scalar, str]]:
+def _scalars(opened: UntrustedFile) -> Iterator[tuple[Scalar, str]]:
     for offset, data in small_records(opened):
         where = f"the record at byte {offset}"
         try:

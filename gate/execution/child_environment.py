@@ -1,9 +1,9 @@
 """The environment of a training process, built from nothing.
 
 An allow-list, never a deny-list: of the gate's own variables none reaches the training that is not
-named here. In a container of its own the image's variables are there as well; the guest attests
+named here. In a container of its own the image's variables are there as well; the harness attests
 those that may move a result, wherever they came from. What must be set before the interpreter or
-CUDA starts is set here, since the guest comes too late for it: the hash seed, thread counts, the
+CUDA starts is set here, since the harness comes too late for it: the hash seed, thread counts, the
 cuBLAS workspace.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gate.execution.knob_environment import (
     fresh_caches,
-    guest_text,
+    harness_text,
     knob_variables,
     knob_words,
     threads_of,
@@ -39,7 +39,7 @@ def host_variables(
     A container of its own has its own programs, libraries and devices: there, only what the user
     passes by name is handed on.
     """
-    if isolation.sibling is None:
+    if isolation.container is None:
         return host
     return {name: host[name] for name in pass_env if name in host}
 
@@ -53,7 +53,7 @@ def child_environment(
     """All variables of one training process; none depends on what another run left.
 
     The user's `train.env` comes last but for the knobs, which keep a valid value of the user's,
-    and for the guest's own variables; a name that only the gate may set was refused when the
+    and for the harness's own variables; a name that only the gate may set was refused when the
     settings were read. Raises `SettingsError` when a variable contradicts a knob.
     """
     train = settings.train
@@ -77,17 +77,17 @@ def child_environment(
         **fresh_caches(folders.tmp, own),
         **train.env,
         **knobs,
-        **_guest(planned, settings, folders),
+        **_harness(planned, settings, folders),
         "REPRO_GATE_THREADS": str(threads),
-        "REPRO_GATE_KNOBS": guest_text(words, knobs),
+        "REPRO_GATE_KNOBS": harness_text(words, knobs),
     }
     if train.device is Device.CPU:
         variables["CUDA_VISIBLE_DEVICES"] = ""
-    variables["PYTHONPATH"] = _python_path(folders.guest, train.env.get("PYTHONPATH", ""))
+    variables["PYTHONPATH"] = _python_path(folders.harness, train.env.get("PYTHONPATH", ""))
     return variables
 
 
-def _guest(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -> dict[str, str]:
+def _harness(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -> dict[str, str]:
     variables = {
         "REPRO_GATE_OUT": str(folders.out),
         "REPRO_GATE_MODE": planned.mode.value,
@@ -95,7 +95,7 @@ def _guest(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -> 
         "REPRO_GATE_MAX_STEPS": str(settings.train.max_steps),
         "REPRO_GATE_ALLOW": ";".join(settings.determinism.allow_operators),
         "REPRO_GATE_WATCH": watch_list(),
-        "REPRO_GATE_TAMPER": settings.determinism.tamper.value,
+        "REPRO_GATE_ON_OVERRIDE": settings.determinism.on_override.value,
         "REPRO_GATE_OBSERVE": "on" if planned.observe else "off",
         "REPRO_GATE_OVERHEAD_BUDGET": repr(settings.record.overhead_budget),
         "REPRO_GATE_FREE_SECONDS": repr(settings.record.free_seconds),
@@ -103,9 +103,9 @@ def _guest(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -> 
     return {**variables, "REPRO_GATE_NOISE": "1"} if planned.keep_values else variables
 
 
-def _python_path(guest: Path, own: str) -> str:
-    """The guest first; never an empty entry, which would mean the working directory."""
-    return f"{guest}:{own}" if own else str(guest)
+def _python_path(harness: Path, own: str) -> str:
+    """The harness first; never an empty entry, which would mean the working directory."""
+    return f"{harness}:{own}" if own else str(harness)
 
 
 def path_with_interpreter(path: str, interpreter: Path, *, beside_torch: bool) -> str:

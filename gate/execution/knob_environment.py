@@ -1,4 +1,4 @@
-"""The knobs of one run: as variables of its process, and as one variable for the guest."""
+"""The knobs of one run: as variables of its process, and as one variable for the harness."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ CACHES = {
 def knob_words(planned: PlannedRun, determinism: DeterminismSettings) -> dict[str, str]:
     """Knob to word for a run: its mode's, less what it is to do without, warning where it counts.
 
-    A census only counts operators without a deterministic form, and an allow-list refuses the
-    others itself: in both torch warns where it would refuse.
+    An operator audit only counts operators without a deterministic form, and an allow-list refuses
+    the others itself: in both torch warns where it would refuse.
     """
     strict_run = planned.mode is not RunMode.DEFAULT
     words = effective_knobs(determinism.profile, determinism.overrides, strict_run=strict_run)
     if strict_run and planned.knobs is not None:
         words |= priced_words(planned.knobs)
-    warns = planned.mode is RunMode.CENSUS or determinism.allow_operators
+    warns = planned.mode is RunMode.AUDIT or determinism.allow_operators
     if warns and words["deterministic_algorithms"] == ON:
         words["deterministic_algorithms"] = WARN
     return words
@@ -84,8 +84,8 @@ def _agree(knob: Knob, mine: str, word: str) -> bool:
     return knob.accepts_value(mine) if word == ON else mine == word
 
 
-def guest_text(words: Mapping[str, str], variables: Mapping[str, str]) -> str:
-    """`name=value;name=value` for the guest: what each knob must be found at."""
+def harness_text(words: Mapping[str, str], variables: Mapping[str, str]) -> str:
+    """`name=value;name=value` for the harness: what each knob must be found at."""
     parts = []
     for name, word in words.items():
         knob = BY_NAME[name]

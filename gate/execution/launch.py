@@ -24,9 +24,9 @@ from gate.records.runs import (
 from gate.records.settings import GateSettings
 
 HARNESS = Path(__file__).resolve().parent.parent / "harness"
-GUEST_PACKAGE = "repro_gate_guest"
-GUEST_FILE_LIMIT = 1024 * 1024
-MAX_GUEST_FILES = 100
+HARNESS_PACKAGE = "repro_gate_harness"
+HARNESS_FILE_LIMIT = 1024 * 1024
+MAX_HARNESS_FILES = 100
 SHOWN_LINES = 20
 RANK_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "mpirun"}
 # what torch 2.13 says, for gloo and for its store, where no socket but a local one can be made
@@ -139,9 +139,9 @@ class Launcher:
             output_limit_bytes=train.output_limit_bytes,
             credentials=self.isolation.credentials,
             network=self.isolation.network,
-            sibling=self.isolation.sibling,
+            container=self.isolation.container,
             writable=(folders.tree, folders.home, folders.tmp, folders.out),
-            readable=(folders.guest,),
+            readable=(folders.harness,),
         )
 
 
@@ -152,7 +152,7 @@ def run_folders(root: Path) -> RunFolders:
         home=root / "home",
         tmp=root / "tmp",
         out=root / "out",
-        guest=root / "guest",
+        harness=root / "harness",
         taken=root / "taken",
     )
 
@@ -160,29 +160,29 @@ def run_folders(root: Path) -> RunFolders:
 def prepare_folders(
     files: Files, snapshot: Snapshot, folders: RunFolders, isolation: Isolation
 ) -> None:
-    """Empty every folder, copy code and guest afresh, and hand them to the training's account."""
+    """Empty every folder, copy code and harness afresh, and hand them to the training's account."""
     for folder in (folders.home, folders.tmp, folders.out):
         files.fresh_folder(folder, mode=0o700)
     files.remove_tree(folders.tree)
     files.copy_tree(snapshot.tree, folders.tree)
-    install_guest(files, folders.guest)
+    install_harness(files, folders.harness)
     if isolation.credentials is not None:
         uid, gid = isolation.credentials.uid, isolation.credentials.gid
         for folder in (folders.tree, folders.home, folders.tmp, folders.out):
             files.give_to(folder, uid, gid)
 
 
-def install_guest(files: Files, target: Path) -> None:
-    """Copy the guest under its own package name; it takes nothing else of the gate along."""
-    package = target / GUEST_PACKAGE
+def install_harness(files: Files, target: Path) -> None:
+    """Copy the harness under its own package name; it takes nothing else of the gate along."""
+    package = target / HARNESS_PACKAGE
     files.fresh_folder(target)
     files.fresh_folder(package)
     start_up = "sitecustomize.py"
-    files.copy_file(HARNESS / "startup" / start_up, target / start_up, max_bytes=GUEST_FILE_LIMIT)
-    for name in files.list_names(HARNESS, max_names=MAX_GUEST_FILES):
+    files.copy_file(HARNESS / "startup" / start_up, target / start_up, max_bytes=HARNESS_FILE_LIMIT)
+    for name in files.list_names(HARNESS, max_names=MAX_HARNESS_FILES):
         if name.endswith(".py"):
-            files.copy_file(HARNESS / name, package / name, max_bytes=GUEST_FILE_LIMIT)
-    # Every process of the training starts the guest, and none of them may write byte-code here.
+            files.copy_file(HARNESS / name, package / name, max_bytes=HARNESS_FILE_LIMIT)
+    # Every process of the training starts the harness, and none of them may write byte-code here.
     files.compile_python(target)
 
 
@@ -244,7 +244,7 @@ def _hint_without_network(result: ProcessResult, request: ProcessRequest) -> str
     """Ranks need loopback and downloads the network; both fail with words that name neither."""
     launcher = {Path(word).name for word in request.argv[:1]} & RANK_LAUNCHERS
     ranks = launcher or any(sign in result.output for sign in RANK_SIGNS)
-    if ranks and request.sibling is None:
+    if ranks and request.container is None:
         return (
             "Ranks talk over loopback sockets, and the training may make none. Set "
             "isolation.network: true; the verdict then says so."

@@ -7,7 +7,7 @@ from gate.records.runs import Commit, PlannedRun, RunMode
 STRICT_PREFIX = "strict"
 DEFAULT_PREFIX = "default"
 BASE_PREFIX = "base"
-CENSUS_LABEL = "census-1"
+AUDIT_LABEL = "audit-1"
 
 
 def plan_gate() -> tuple[PlannedRun, ...]:
@@ -33,6 +33,6 @@ def plan_base() -> tuple[PlannedRun, ...]:
     )
 
 
-def plan_census() -> PlannedRun:
+def plan_operator_audit() -> PlannedRun:
     """One more run that counts operators and is never judged."""
-    return PlannedRun(label=CENSUS_LABEL, mode=RunMode.CENSUS)
+    return PlannedRun(label=AUDIT_LABEL, mode=RunMode.AUDIT)

@@ -8,7 +8,7 @@ from pathlib import Path
 from gate.codec.strict_json import parse_json
 from gate.errors import DocumentError, RunError
 from gate.execution.child_environment import child_environment, host_variables
-from gate.execution.launch import install_guest, last_lines, run_folders
+from gate.execution.launch import install_harness, last_lines, run_folders
 from gate.ports import Files, Processes
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import DeviceFile, GpuTried
@@ -34,8 +34,8 @@ import glob, json, os, re, stat, sys
 folder, device = sys.argv[1:]
 sys.path.insert(0, folder)
 import torch
-from repro_gate_guest import environment
-from repro_gate_guest.output import Problems
+from repro_gate_harness import environment
+from repro_gate_harness.output import Problems
 gpus, refusal, supports, parts = [], "", 0, None
 if device != "cpu":
     try:
@@ -102,29 +102,29 @@ def probe_training(
         files.fresh_folder(place, mode=0o700)
         if isolation.credentials is not None:
             files.give_to(place, isolation.credentials.uid, isolation.credentials.gid)
-    install_guest(files, folders.guest)
+    install_harness(files, folders.harness)
     variables = child_environment(
         PlannedRun(label="doctor", mode=RunMode.STRICT),
         settings,
         folders,
         host_variables(host, settings.train.pass_env, isolation),
     )
-    # its answer is asked for here, the guest would only watch
+    # its answer is asked for here, the harness would only watch
     env = {name: text for name, text in variables.items() if not name.startswith("REPRO_GATE_")}
     env.pop("PYTHONPATH")
     device = settings.train.device.value if settings.train.device is Device.CPU else "any"
     for python in _interpreters(settings.train.command):
         request = ProcessRequest(
-            argv=(python, "-c", PROBE, str(folders.guest), device),
+            argv=(python, "-c", PROBE, str(folders.harness), device),
             env=env,
             workdir=folders.tree,
             timeout_seconds=PROBE_SECONDS,
             output_limit_bytes=PROBE_OUTPUT_BYTES,
             credentials=isolation.credentials,
             network=isolation.network,
-            sibling=isolation.sibling,
+            container=isolation.container,
             writable=(folders.tree, folders.home, folders.tmp, folders.out),
-            readable=(folders.guest,),
+            readable=(folders.harness,),
         )
         try:
             result = processes.run(request, lambda _: None)

@@ -1,1 +1,1 @@
-"""The guest that runs inside the training process; nothing else of gate is there."""
+"""The harness that runs inside the training process; nothing else of gate is there."""

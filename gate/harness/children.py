@@ -1,7 +1,7 @@
-"""Writes down Python processes that the training starts in a way that may leave the guest out.
+"""Writes down Python processes that the training starts in a way that may leave the harness out.
 
 A child that runs with `-I`, `-E` or `-S`, or with an environment that lost the gate's variables,
-never loads the guest, so only its parent can tell of it. The functions that start processes are
+never loads the harness, so only its parent can tell of it. The functions that start processes are
 wrapped: an audit hook would be called at every import, open and frame look-up of the training.
 Whether such a child is really shut out the gate decides; the plainly harmless is left out here.
 
@@ -105,12 +105,12 @@ class Children:
         setattr(os, name, _named_like(start, plain))
 
     def look_at(self, read: Callable[[], Command]) -> None:
-        """Write a command down if it may start a Python without the guest; never raises."""
+        """Write a command down if it may start a Python without the harness; never raises."""
         try:
             command = read()
             env = os.environ if command.env is None else command.env
             given = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
-            kept = self._keeps_guest(given)
+            kept = self._keeps_harness(given)
             lost = self._lost(given, " ".join(command.words))
             if _worth_telling(command, kept=kept and not lost):
                 self._write(command, kept, lost)
@@ -132,12 +132,12 @@ class Children:
                 lost.append(name)
         return lost
 
-    def _keeps_guest(self, given: Mapping[str, str]) -> bool:
-        """Whether a child with this environment loads the guest, and with the same settings."""
+    def _keeps_harness(self, given: Mapping[str, str]) -> bool:
+        """Whether a child with this environment loads the harness, and with the same settings."""
         before, found, _ = f"{os.pathsep}{given.get('PYTHONPATH', '')}{os.pathsep}".partition(
             f"{os.pathsep}{self._folder}{os.pathsep}"
         )
-        # an earlier folder's start-up file would run in place of the guest's
+        # an earlier folder's start-up file would run in place of the harness's
         hiding = (f"{folder}/sitecustomize.py" for folder in before.split(os.pathsep) if folder)
         if not found or any(map(os.path.exists, hiding)):
             return False
@@ -206,7 +206,7 @@ def _program(path: Any, args: Sequence[Any]) -> list[str]:
 
 
 def _worth_telling(command: Command, *, kept: bool) -> bool:
-    """Whether a Python may be meant, and something that may leave the guest out."""
+    """Whether a Python may be meant, and something that may leave the harness out."""
     if not command.words:
         return False
     if not command.for_shell and not _starts_others(command.words[0]):

@@ -5,7 +5,7 @@ parameters lie on a GPU it is an event that the device passes after the work que
 host runs ahead of the device, so its clock would tell when work was handed over, not when it was
 done, and waiting at each step would take away what runs side by side (the next batch is read while
 the device computes). Between two events lies the longer of what host and device took, as in the
-training alone; a span of the guest's own in between is measured, and taken off, in the same way.
+training alone; a span of the harness's own in between is measured, and taken off, in the same way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Mark(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A part of a step that the guest took for itself, for one group of streams or for none."""
+    """A part of a step that the harness took for itself, for one group of streams or for none."""
 
     group: str
     begun: Mark
@@ -96,8 +96,8 @@ def seconds_between(earlier: Mark, later: Mark) -> float | None:
 class StepTimes(NamedTuple):
     """The moments of one step.
 
-    `before` is the guest's work about the step before, None at the first: it begins where that
-    step's own work was done. `done` is when this one's was; `inside` are the guest's spans since,
+    `before` is the harness's work about the step before, None at the first: it begins where that
+    step's own work was done. `done` is when this one's was; `inside` are the harness's spans since,
     `after` those that followed, until `told`.
     """
 
@@ -108,11 +108,11 @@ class StepTimes(NamedTuple):
     told: Mark
 
     def whole_seconds(self) -> float | None:
-        """From the step before to this one, with the guest's work; None for the first."""
+        """From the step before to this one, with the harness's work; None for the first."""
         return None if self.before is None else seconds_between(self.before.begun, self.done)
 
-    def guest_seconds(self) -> float:
-        """The guest's work therein.
+    def harness_seconds(self) -> float:
+        """The harness's work therein.
 
         On a device what it really delayed the step by may be less: a wide pause of the device hides
         short work. So what a step took is certain only where this is little.

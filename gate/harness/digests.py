@@ -16,7 +16,7 @@ A tensor that others make up (`tensor_parts.py`) has a header of its own kind an
 each of those others with its path.
 
 Reductions on a device are started when a digest is, and copied to the host together, one copy a
-device, however many tensors and streams there are; nothing waits until a digest is finished. A
+device, however many tensors and fingerprints there are; nothing waits until a digest is finished. A
 device only multiplies and adds the chunks of a tensor, each from power 0 on, which is two launches
 a chunk and none beside; P is put together on the host. A small training is bound by launches.
 

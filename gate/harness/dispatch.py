@@ -1,4 +1,4 @@
-"""Sees every operator call of the census run. Judged runs never have this: it slows each call down.
+"""Sees every operator call of an operator audit; judged runs are spared, since each call slows.
 
 What a compiled region consists of is not seen, and neither is a thread that the script starts.
 """

@@ -23,7 +23,7 @@ MAX_PACKAGES = 5000
 
 
 def parts(problems: Problems) -> dict[str, str]:
-    """Part to text for every part of docs/guest-protocol.md; `none` for what does not apply."""
+    """Part to text for every part of docs/harness-protocol.md; `none` for what does not apply."""
     found: dict[str, str] = {}
     for name, read in _READERS.items():
         found[name] = NONE

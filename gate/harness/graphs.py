@@ -1,10 +1,10 @@
 """Training inside CUDA graphs: not disturbed while captured, recorded at each replay.
 
-While a graph is being captured the host may neither wait nor read, and whatever the guest computed
-would become part of the training's graph. So the hooks only remember what passed by. A replay runs
-no Python of the training's, so the guest stands around `CUDAGraph.replay`: after it each remembered
-loss holds its new value, and each remembered optimizer has taken a step. The gradients of such a
-step are the graph's own and are not looked at.
+While a graph is being captured the host may neither wait nor read, and whatever the harness
+computed would become part of the training's graph. So the hooks only remember what passed by. A
+replay runs no Python of the training's, so the harness stands around `CUDAGraph.replay`: after it
+each remembered loss holds its new value, and each remembered optimizer has taken a step. The
+gradients of such a step are the graph's own and are not looked at.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Watches the knobs that the guest has set: who turns them back, where, and at which step.
+"""Watches the knobs that the harness has set: who turns them back, where, and at which step.
 
 A setting that was turned and taken back within one step is told as `closed`: around one operator
-`use_deterministic_algorithms(False)` is legal, and what lies between is a declared hole. One that
-still stands at the end of the step is told then. Under `restore` a switch is put back at once,
-except for that one, which is put back at the end of the step.
+`use_deterministic_algorithms(False)` is legal, and what lies between is a suspended determinism.
+One that still stands at the end of the step is told then. Under `restore` a switch is put back at
+once, except for that one, which is put back at the end of the step.
 
 Variables are judged at the end of a step only: libraries empty the environment and fill it again
 around a call (`mock.patch.dict`, `clear_environment` of accelerate), and no code that reads them
@@ -18,7 +18,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from .callers import UNKNOWN, Caller, caller_of
-from .tamper_log import Event, Place
+from .override_log import Event, Place
 
 MAY_BE_OPENED = "deterministic_algorithms"
 ENVIRONMENT = "environment"

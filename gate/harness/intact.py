@@ -1,4 +1,4 @@
-"""Notices a script that replaces the guest's own functions.
+"""Notices a script that replaces the harness's own functions.
 
 No defence against malice, which can replace this one too: a test helper that patches everything
 in sight, or a script that silences what it takes for a debugger, must not look like a training
@@ -15,7 +15,7 @@ _parts: dict[str, object] = {}
 
 
 def remember_parts() -> None:
-    """Take the guest's functions and methods, as they are now, for the right ones."""
+    """Take the harness's functions and methods, as they are now, for the right ones."""
     _parts.update(_functions())
 
 
@@ -23,7 +23,7 @@ def replaced_parts() -> list[str]:
     """One sentence for each of them that is another one now."""
     now = dict(_functions())
     return [
-        f"the script replaced the guest's {name}"
+        f"the script replaced the harness's {name}"
         for name, part in _parts.items()
         if now.get(name) is not part
     ]

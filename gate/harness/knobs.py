@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from .settings import ON, GuestSettings
+from .settings import ON, HarnessSettings
 
 OFF: Final = "off"
 KEEP: Final = "keep"
@@ -91,7 +91,8 @@ def _put_algorithms(word: str) -> None:
     _set_algorithms(word != OFF, warn_only=word == WARN)
 
 
-# Bound before anything watches them, so that the guest's own setting is never taken for the user's.
+# Bound before anything watches them, so that the harness's own setting is never taken for the
+# user's.
 SWITCHES: Final = {
     "deterministic_algorithms": Switch(ON, _read_algorithms, _put_algorithms),
     "memory_fill": _flag(
@@ -115,13 +116,13 @@ SWITCHES: Final = {
 }
 
 
-def wanted(settings: GuestSettings) -> dict[str, str]:
+def wanted(settings: HarnessSettings) -> dict[str, str]:
     """Knob to word for every seed and switch, and knob to text for the variables given."""
     table = dict.fromkeys(SEEDS, ON)
-    strict = settings.strict or settings.census
+    strict = settings.strict or settings.operator_audit
     table |= {name: row.strict if strict else KEEP for name, row in SWITCHES.items()}
     table |= settings.knobs
     if settings.warn_only and table["deterministic_algorithms"] == ON:
-        # where the guest itself counts or refuses, torch is to tell and not to raise
+        # where the harness itself counts or refuses, torch is to tell and not to raise
         table["deterministic_algorithms"] = WARN
     return table

@@ -1,4 +1,4 @@
-"""Finds the model: nobody hands it to the guest, but the garbage collector knows every object."""
+"""Finds the model: nobody hands it to the harness, but the garbage collector knows every object."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Digests of what flows through a step, by stream; `schedule.py` says when.
+"""Digests of what flows through a step, by fingerprint; `schedule.py` says when.
 
-Streams in the order in which one causes the next: `structure`, `initial`, `random.*`, `batch`,
+Fingerprints in the order in which one causes the next: `structure`, `initial`, `random.*`, `batch`,
 (the loss, which the recorder writes), `gradients`, `parameters`, `optimizer`. Each digest is
 sensitive to every position: a shuffled batch or two swapped weights are another digest.
 """
@@ -27,28 +27,28 @@ from .values import start_value
 
 
 class Seen(NamedTuple):
-    """What was seen of a step: streams that are known, and digests whose values may be on the way.
+    """What was seen of a step: known fingerprints, and digests whose values may be on the way.
 
     `batches` and `started` take the values off `copies` in that order.
     """
 
-    streams: dict[str, str]
+    fingerprints: dict[str, str]
     batches: tuple[StartedDigest, ...]
     started: dict[str, StartedDigest]
     copies: HostCopies
 
     def finish(self) -> tuple[str | None, dict[str, str]]:
-        """The digest of the parameters, where it was taken, and those of all other streams.
+        """The digest of the parameters, where it was taken, and those of all other fingerprints.
 
         To be asked once, when the device has come so far.
         """
         digests = finish_all((*self.batches, *self.started.values()), self.copies)
         batches, tensors = digests[: len(self.batches)], digests[len(self.batches) :]
-        streams = self.streams | dict(zip(self.started, tensors, strict=True))
+        fingerprints = self.fingerprints | dict(zip(self.started, tensors, strict=True))
         if batches:
             joined = hashlib.sha256("\n".join(batches).encode("ascii")).hexdigest()
-            streams["batch"] = f"sha256:{joined}"
-        return streams.pop("parameters", None), streams
+            fingerprints["batch"] = f"sha256:{joined}"
+        return fingerprints.pop("parameters", None), fingerprints
 
 
 class Observer:
@@ -66,7 +66,7 @@ class Observer:
         self._left_a_batch_out = False
         self._structures: dict[int, tuple[int, ...]] = {}
         self._started: dict[str, StartedDigest] = {}
-        self._streams: dict[str, str] = {}
+        self._fingerprints: dict[str, str] = {}
 
     def note_batch(self, value: object, step: int) -> None:
         """Digest a batch that a DataLoader yields on the way to this step."""
@@ -83,7 +83,7 @@ class Observer:
             identities = tuple(map(id, optimized_parameters(optimizer)))
             if self._structures.get(number) != identities:
                 self._structures[number] = identities
-                self._streams["structure"] = structure_digest(optimizer, order)
+                self._fingerprints["structure"] = structure_digest(optimizer, order)
                 if step == 1:
                     self._start("initial", _numbered(parameters))
         if self.schedule.due(TENSORS, step):
@@ -91,35 +91,35 @@ class Observer:
                 self._start("gradients", _numbered(map(gradient, parameters)))
 
     def unobserved(self, step: int) -> list[str]:
-        """The groups of streams that are left out at this step; ask before `after`."""
+        """The groups of fingerprints that are left out at this step; ask before `after`."""
         left_out = [group for group in (RANDOM, TENSORS) if not self.schedule.due(group, step)]
         return [*left_out, BATCH] if self._left_a_batch_out else left_out
 
     def after(self, optimizer: Optimizer, step: int, order: Order) -> Seen:
         """Look at what the update left, and send everything that was seen to the host."""
-        streams, batches, started = self._streams, tuple(self._batches), self._started
+        fingerprints, batches, started = self._fingerprints, tuple(self._batches), self._started
         try:
             if self.schedule.due(RANDOM, step):
                 with self._spending(RANDOM):
-                    streams |= random_states(self._problems)
+                    fingerprints |= random_states(self._problems)
             with self._spending(TENSORS if self.schedule.due(TENSORS, step) else ""):
                 if self.schedule.due(TENSORS, step):
                     self._start_results(optimizer, order.parameters(optimizer))
                 copies = HostCopies((*batches, *started.values()), self._clock.devices)
-            return Seen(streams, batches, started, copies)
+            return Seen(fingerprints, batches, started, copies)
         finally:
             # also after a fault: nothing of this step is taken for the next one's
-            self._batches, self._started, self._streams = [], {}, {}
+            self._batches, self._started, self._fingerprints = [], {}, {}
             self._left_a_batch_out = False
 
     def _start_results(self, optimizer: Optimizer, parameters: list[torch.Tensor]) -> None:
         self._started["parameters"] = start_parameters(parameters, self._problems.leave_out)
         self._start("optimizer", _state(optimizer, parameters, self._problems))
 
-    def _start(self, stream: str, tensors: Iterable[tuple[str, torch.Tensor | None]]) -> None:
-        started = StartedDigest(tensors, stream, self._problems.leave_out, fast=True)
+    def _start(self, fingerprint: str, tensors: Iterable[tuple[str, torch.Tensor | None]]) -> None:
+        started = StartedDigest(tensors, fingerprint, self._problems.leave_out, fast=True)
         if not started.saw_nothing:
-            self._started[stream] = started
+            self._started[fingerprint] = started
 
     @contextmanager
     def _spending(self, group: str) -> Iterator[None]:

@@ -1,8 +1,8 @@
 """Operators that the determinism flag refuses or does not reach: allowed, refused, counted, told.
 
-Three ways, by mode. Strict: torch refuses and the guest notes what. Strict with an allow-list:
-torch only warns, and the guest refuses what is not on the list. Census: nothing is refused,
-everything is counted.
+Three ways, by mode. Strict: torch refuses and the harness notes what. Strict with an allow-list:
+torch only warns, and the harness refuses what is not on the list. Operator audit: nothing is
+refused, everything is counted.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import torch
 
 from . import unflagged
 from .alerts import Listener
-from .census import Census
 from .dispatch import Spectator
+from .operator_audit import OperatorAudit
 from .output import Output, Problems
 from .places import Place, place_here
 from .refusals import Watch
-from .settings import GuestSettings
+from .settings import HarnessSettings
 
 _listener: Listener | None = None
 _watch: Watch | None = None
@@ -32,7 +32,7 @@ class Operators:
 
     def __init__(
         self,
-        settings: GuestSettings,
+        settings: HarnessSettings,
         output: Output,
         problems: Problems,
         step: Callable[[], int],
@@ -40,27 +40,27 @@ class Operators:
         self._settings = settings
         self._output = output
         self._problems = problems
-        self._census = Census(step)
+        self._operator_audit = OperatorAudit(step)
 
     def on_alert(self, operator: str) -> None:
         """Torch has no deterministic form of this one; in strict mode it must be on the list."""
         place = place_here()
         if not self._settings.strict or operator in self._settings.allowed:
             with self._problems.noting("counting an operator"):
-                self._census.count("alert", operator, "any", place)
+                self._operator_audit.count("alert", operator, "any", place)
             return
         self.refused(operator, place)
         raise RuntimeError(_refusal(operator, place))
 
     def refused(self, operator: str, place: Place) -> None:
         """Strict mode refused; written at once, for the process may be about to end."""
-        if self._census.refuse(operator, place):
+        if self._operator_audit.refuse(operator, place):
             self.write()
 
     def on_call(self, operator: str, device: str) -> None:
-        """The census saw a call of an operator that it looks for."""
+        """The operator audit saw a call of an operator that it looks for."""
         with self._problems.noting("counting an operator"):
-            self._census.count("call", operator, device, place_here())
+            self._operator_audit.count("call", operator, device, place_here())
 
     def after_step(self) -> None:
         """In warn-only mode nothing may have silenced torch's notices."""
@@ -72,22 +72,22 @@ class Operators:
 
     def write(self) -> None:
         """Write what there is to tell; a process with nothing to tell writes no file."""
-        with self._problems.noting("writing the census"):
+        with self._problems.noting("writing the operator audit"):
             found = self._found()
-            if self._settings.census or any(found.values()):
+            if self._settings.operator_audit or any(found.values()):
                 told = {"pid": self._output.pid, "rank": self._output.rank, **found}
-                self._output.document_or_complaint("census", told)
+                self._output.document_or_complaint("operators", told)
 
     def _found(self) -> dict[str, Any]:
-        census = self._settings.census
+        operator_audit = self._settings.operator_audit
         folder = Path(torch.__file__).parent
         return {
-            "refused": self._census.refusals,
-            "uses": self._census.uses,
+            "refused": self._operator_audit.refusals,
+            "uses": self._operator_audit.uses,
             "modules": unflagged.imported(self._settings.modules),
             "autotuners": unflagged.autotuned_kernels(),
-            "extensions": unflagged.compiled_extensions(folder) if census else [],
-            "dropped": self._census.dropped,
+            "extensions": unflagged.compiled_extensions(folder) if operator_audit else [],
+            "dropped": self._operator_audit.dropped,
         }
 
 
@@ -100,7 +100,7 @@ def _refusal(operator: str, place: Place) -> str:
     )
 
 
-def install(settings: GuestSettings, operators: Callable[[], Operators | None]) -> None:
+def install(settings: HarnessSettings, operators: Callable[[], Operators | None]) -> None:
     """Listen in the way that the mode asks for; `operators` gives those of the current process."""
     global _listener, _watch, _spectator
     if settings.warn_only:
@@ -111,7 +111,7 @@ def install(settings: GuestSettings, operators: Callable[[], Operators | None]) 
     elif settings.strict:
         _watch = Watch(lambda name, at: _with(operators(), lambda each: each.refused(name, at)))
         _watch.install()
-    if settings.census:
+    if settings.operator_audit:
         _spectator = Spectator(
             settings.operators,
             lambda name, device: _with(operators(), lambda each: each.on_call(name, device)),

@@ -113,4 +113,4 @@ def _held(parameters: Iterable[torch.Tensor]) -> str:
 
 
 def _nobody(_: str) -> None:
-    """What cannot be digested the streams tell."""
+    """What cannot be digested the fingerprints tell."""

@@ -1,4 +1,4 @@
-"""The only place where the guest writes: the run's output folder, see docs/guest-protocol.md.
+"""The only place where the harness writes: the run's output folder, see docs/harness-protocol.md.
 
 Each line is written with an open, a write and a close: nothing waits in a buffer that a killed
 process would lose, and nothing is shared with a forked child.
@@ -20,7 +20,7 @@ Record = Mapping[str, object]
 
 
 class Problems:
-    """What went wrong inside the guest: told in the evidence, never raised into the training.
+    """What went wrong inside the harness: told in the evidence, never raised into the training.
 
     Beside it what could not be recorded because of its kind, which is nobody's fault.
     """

@@ -1,4 +1,4 @@
-"""Where in the user's own code something happened: the innermost frame outside torch and guest."""
+"""Where in the user's code something happened: the innermost frame outside torch and harness."""
 
 from __future__ import annotations
 

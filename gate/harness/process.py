@@ -1,4 +1,4 @@
-"""The guest of this process: made when torch is imported, asked by every hook afterwards."""
+"""The harness of this process: made when torch is imported, asked by every hook afterwards."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .guard import Guard
 from .intact import remember_parts
 from .operators import Operators
 from .output import Problems
+from .override_log import Event
 from .session import Session
-from .settings import GuestSettings
-from .tamper_log import Event
+from .settings import HarnessSettings
 
 GRADIENTS_OF_A_GRAPH = "the gradients of steps inside a CUDA graph are left out"
 
-_settings: GuestSettings | None = None
+_settings: HarnessSettings | None = None
 _session: Session | None = None
 
 
-def begin(settings: GuestSettings) -> None:
+def begin(settings: HarnessSettings) -> None:
     """Torch has just been imported: set its switches, attest them, watch its training."""
     global _settings, _session
     _settings = settings
@@ -154,7 +154,7 @@ def _guard() -> Guard | None:
 def _on_seed(event: Event) -> None:
     session = current()
     if session is not None:
-        session.note_tampering(event)
+        session.note_override(event)
 
 
 def _working_step() -> int:

@@ -46,7 +46,7 @@ class Recorder:
 
     Nothing here waits for a device that still has the step's work to do: what the host must know is
     sent to it, and a step's line is written when it has come, at the latest at the next step of the
-    same optimizer. So the host runs ahead as far as it does without the guest, up to one step.
+    same optimizer. So the host runs ahead as far as it does without the harness, up to one step.
 
     Modules and optimizers are kept alive until the state is written, even if the script drops
     them. `steps` is the largest number of steps of any one optimizer. Without `observe` only loss,
@@ -124,7 +124,7 @@ class Recorder:
                 number = self._number(optimizer)
             if self._observer is not None:
                 step = self._step_counts[number] + 1
-                with self._device_memory.of_the_guest(self._clock.devices):
+                with self._device_memory.of_the_harness(self._clock.devices):
                     self._observer.before(number, optimizer, step, self.order)
 
     def steps_of(self, optimizer: Optimizer) -> int:
@@ -237,7 +237,7 @@ class Recorder:
             found["unobserved"] = self._observer.unobserved(step)
             with (
                 self._problems.noting("observing a step"),
-                self._device_memory.of_the_guest(devices),
+                self._device_memory.of_the_harness(devices),
             ):
                 seen = self._observer.after(optimizer, step, self.order)
         losses = [_sent(loss, devices) for loss in self._losses or self._derived]
@@ -257,20 +257,20 @@ class Recorder:
     def _write(self, step: OpenStep) -> None:
         with self._problems.noting("recording a step"):
             wait_for(step.times.told)
-            whole, guest_seconds = step.times.whole_seconds(), step.times.guest_seconds()
-            seconds = None if whole is None else max(0.0, whole - guest_seconds)
+            whole, harness_seconds = step.times.whole_seconds(), step.times.harness_seconds()
+            seconds = None if whole is None else max(0.0, whole - harness_seconds)
             observe_seconds = step.times.observe_seconds() + self._write_seconds
             begun = time.perf_counter()
-            parameters, streams = (None, {}) if step.seen is None else step.seen.finish()
+            parameters, fingerprints = (None, {}) if step.seen is None else step.seen.finish()
             losses = [None if loss is None else exact(loss) for loss in step.losses]
             line = step.found | {
                 "loss": losses[-1] if losses else None,
                 "losses": losses,
                 "parameters": parameters,
-                "streams": streams,
+                "fingerprints": fingerprints,
                 "skipped": None if step.skipped is None else bool(step.skipped),
                 "seconds": seconds,
-                "guest_seconds": guest_seconds,
+                "harness_seconds": harness_seconds,
                 "observe_seconds": observe_seconds,
             }
             self._output.append_line("steps", line)

@@ -1,16 +1,17 @@
-"""Which streams are observed at which step, so that observing stays within its budget.
+"""Which fingerprints are observed at which step, so that observing stays within its budget.
 
-Streams form three groups with a stride each, always a power of two: a group is observed at steps
-1, 1 + stride, 1 + 2 stride, ... and at the last step that the gate asked for. Strides are nested:
-of two runs with different strides the sparser one's steps are all among the other's, so there is
-always something to compare, and the first and the last step always are.
+Fingerprints form three groups with a sampling interval each, always a power of two: a group is
+observed at steps 1, 1 + n, 1 + 2 n, ... for an interval of n steps, and at the last step that
+the gate asked for. Sampling intervals are nested: of two runs with different sampling intervals the
+sparser one's steps are all among the other's, so there is always something to compare, and the
+first and the last step always are.
 
 Time decides, and time is never twice the same; so every run calibrates for itself and two runs may
 observe different steps: the gate compares what both observed. No run is handed another one's
-strides, since a number that one run chose would be a word to the next. A run observes the first
-steps (as long as they took less than `CALIBRATION_SECONDS` together, the first left out: its cost,
-with cold caches and what a device loads at first use, says nothing of the next), and at steps 2, 4,
-8, ... it takes the smallest strides for which
+sampling intervals, since a number that one run chose would be a word to the next. A run observes
+the first steps (as long as they took less than `CALIBRATION_SECONDS` together, the first left out:
+its cost, with cold caches and what a device loads at first use, says nothing of the next), and at
+steps 2, 4, 8, ... it takes the smallest sampling intervals for which
 
     seconds of an observation * observations / steps <= budget * seconds of a step
 
@@ -36,7 +37,7 @@ LEAST_ON_A_DEVICE: Final = 4
 
 
 class Schedule:
-    """Strides of the groups; `budget` is the part of a step's time that observing may take.
+    """The groups' sampling intervals; `budget` is the part of a step that observing may take.
 
     `free_seconds` may be spent on observing in a whole run, whatever its steps take.
     """
@@ -47,7 +48,7 @@ class Schedule:
         last_step: int,
         free_seconds: float = 0.0,
     ) -> None:
-        self.strides = dict.fromkeys(GROUPS, 1)
+        self.sampling_intervals = dict.fromkeys(GROUPS, 1)
         self._budget = budget
         self._free_seconds = free_seconds / last_step
         self._calibration_seconds = max(CALIBRATION_SECONDS, free_seconds / 4)
@@ -60,7 +61,7 @@ class Schedule:
         self._least = 1
 
     def leave_steps_alone(self) -> None:
-        """Observe each fourth step at most, once the strides are chosen.
+        """Observe each fourth step at most, once the sampling intervals are chosen.
 
         Where a device works beside the host, what observing delays a step by cannot be told, so
         there must be steps whose time nothing disturbs: neither they nor those before are observed.
@@ -73,7 +74,7 @@ class Schedule:
             return True
         if not self._decided:
             return self._calibrated < self._calibration_seconds
-        return (step - 1) % self.strides[group] == 0
+        return (step - 1) % self.sampling_intervals[group] == 0
 
     def close_step(
         self,
@@ -107,24 +108,24 @@ class Schedule:
         left = allowance - _median(self._always)
         for group in (RANDOM, BATCH):
             cost = _median(self._costs[group])
-            stride = self._smallest(cost, min(left, allowance * SMALL_SHARE))
-            self.strides[group] = stride
-            left -= cost * self._observations(stride) / self._last_step
-        self.strides[TENSORS] = self._smallest(_median(self._costs[TENSORS]), left)
+            sampling_interval = self._smallest(cost, min(left, allowance * SMALL_SHARE))
+            self.sampling_intervals[group] = sampling_interval
+            left -= cost * self._observations(sampling_interval) / self._last_step
+        self.sampling_intervals[TENSORS] = self._smallest(_median(self._costs[TENSORS]), left)
         self._decided = True
 
     def _smallest(self, cost: float, allowance: float) -> int:
-        """The smallest stride with which the cost stays within the allowance, both a step."""
-        stride = self._least
-        while stride < self._last_step:
-            if cost * self._observations(stride) / self._last_step <= allowance:
+        """The smallest interval with which the cost stays within the allowance, both a step."""
+        sampling_interval = self._least
+        while sampling_interval < self._last_step:
+            if cost * self._observations(sampling_interval) / self._last_step <= allowance:
                 break
-            stride *= 2
-        return stride
+            sampling_interval *= 2
+        return sampling_interval
 
-    def _observations(self, stride: int) -> int:
-        regular = (self._last_step - 1) // stride + 1
-        return regular + ((self._last_step - 1) % stride != 0)
+    def _observations(self, sampling_interval: int) -> int:
+        regular = (self._last_step - 1) // sampling_interval + 1
+        return regular + ((self._last_step - 1) % sampling_interval != 0)
 
 
 def _median(values: deque[float]) -> float:

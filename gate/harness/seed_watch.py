@@ -1,6 +1,6 @@
-"""Listens to whoever seeds a random stream: with which number, and from which line.
+"""Listens to whoever seeds a random generator: with which number, and from which line.
 
-Both the common streams and generators of the script's own (`random.Random`, `RandomState`,
+Both the common generators and generators of the script's own (`random.Random`, `RandomState`,
 `default_rng`) are heard. `random` and `numpy.random` are watched from their import on, often long
 before torch: what is heard until then waits for the listener. Imported by processes without torch
 too, so nothing heavy is imported here.
@@ -39,13 +39,13 @@ class SeedCall:
     line imported it.
     """
 
-    __slots__ = ("entropy", "file", "importing", "line", "private", "stream", "value")
+    __slots__ = ("entropy", "file", "generator", "importing", "line", "private", "value")
 
     def __init__(
-        self, stream: str, value: object, frame: FrameType, *, entropy: bool, private: bool
+        self, generator: str, value: object, frame: FrameType, *, entropy: bool, private: bool
     ) -> None:
         caller = caller_of(frame)
-        self.stream = stream
+        self.generator = generator
         self.value = _shown(value)
         self.entropy = entropy or from_clock(value)
         self.private = private
@@ -86,7 +86,7 @@ LISTENERS = Listeners()
 
 
 def watch_module(module: ModuleType) -> None:
-    """Watch what seeds the streams of `random` or `numpy.random`, and what makes generators."""
+    """Watch what seeds the generators of `random` or `numpy.random`, and what makes generators."""
     watch(module, "seed")
     if module.__name__ == "random":
         _watch_random_class(module)
@@ -96,31 +96,31 @@ def watch_module(module: ModuleType) -> None:
 
 
 def watch(module: Any, name: str) -> None:
-    """Replace a function that seeds a common stream by one that tells and does the same."""
+    """Replace a function that seeds a common generator by one that tells and does the same."""
     plain: Callable[..., Any] = getattr(module, name)
 
     def seeding(*args: Any, **kwargs: Any) -> Any:
         result = plain(*args, **kwargs)
         caller = calling_frame(1)
-        # Torch seeds its data workers itself, from the stream that the training was given.
+        # Torch seeds its data workers itself, from the generator that the training was given.
         if not called_by_torch(caller):
             value = args[0] if args else next(iter(kwargs.values()), None)
             given = NOT_GIVEN if value is None else value
-            stream = f"{module.__name__}.{name}"
-            LISTENERS.tell(SeedCall(stream, given, caller, entropy=value is None, private=False))
+            generator = f"{module.__name__}.{name}"
+            LISTENERS.tell(SeedCall(generator, given, caller, entropy=value is None, private=False))
         return result
 
     setattr(module, name, _named(seeding, plain, module.__name__))
 
 
-def tell_private(stream: str, value: object, frame: FrameType, *, entropy: bool = False) -> None:
+def tell_private(generator: str, value: object, frame: FrameType, *, entropy: bool = False) -> None:
     """Tell of a generator of the script's own.
 
     Those that Python's library and torch make for themselves (names of temporary files, data
     workers) are passed over.
     """
     if not made_by_machinery(frame):
-        LISTENERS.tell(SeedCall(stream, value, frame, entropy=entropy, private=True))
+        LISTENERS.tell(SeedCall(generator, value, frame, entropy=entropy, private=True))
 
 
 def _watch_random_class(module: Any) -> None:

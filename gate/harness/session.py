@@ -30,13 +30,13 @@ from .hand_updates import HandUpdates
 from .intact import replaced_parts
 from .operators import Operators
 from .output import Output, Problems, current_rank
+from .override_log import Event, OverrideLog
 from .ranks import training_rank
 from .recorder import Recorder
 from .safetensors_file import write_safetensors
 from .schedule import Schedule
-from .settings import GuestSettings
+from .settings import HarnessSettings
 from .state import capture
-from .tamper_log import Event, TamperLog
 
 Kept = TypeVar("Kept")
 # Backward passes without any optimizer step after which a script is ended. More than any first step
@@ -60,10 +60,10 @@ class TrainingStopped(SystemExit):
 
 
 class Session:
-    """The guest of one process; a forked child gets one of its own."""
+    """The harness of one process; a forked child gets one of its own."""
 
-    def __init__(self, settings: GuestSettings, before: switches.Readings, *, late: bool) -> None:
-        """`before` holds what torch had before the guest set anything.
+    def __init__(self, settings: HarnessSettings, before: switches.Readings, *, late: bool) -> None:
+        """`before` holds what torch had before the harness set anything.
 
         `late` says that CUDA had been started by then.
         """
@@ -84,11 +84,11 @@ class Session:
         self._inside_scaler = False
         self.operators = Operators(settings, self.output, self.problems, self.working_step)
         self.first_step_seconds: float | None = None
-        self.tamper_log = TamperLog(self.output)
+        self.override_log = OverrideLog(self.output)
         self.guard = Guard(
             watching.watched_settings(settings),
-            mode=settings.tamper,
-            tell=self.note_tampering,
+            mode=settings.on_override,
+            tell=self.note_override,
             step=self.working_step,
         )
         self._applied: switches.Readings = {}
@@ -101,16 +101,16 @@ class Session:
         """The optimizer step that is being worked on, from 1."""
         return self.recorder.steps + 1
 
-    def note_tampering(self, event: Event) -> None:
+    def note_override(self, event: Event) -> None:
         """Put what the training did to a knob on record."""
-        with self.problems.noting("writing the tamper log"):
-            self.tamper_log.add(event)
+        with self.problems.noting("writing the override log"):
+            self.override_log.add(event)
 
     def attest(self, *, just_set: bool = False) -> None:
         """Write which settings torch really has in this process.
 
         Only what has `just_set` them must find them as asked: later the script may have seeded
-        again, which is its right, and what it turned back the guard tells.
+        again, which is its right, and what it overridden the guard tells.
         """
         readings = switches.read_back(self.problems)
         if just_set:
@@ -265,11 +265,11 @@ class Session:
             "packages": environment.packages(self.problems),
             "peak_memory_bytes": memory.peak_bytes(),
             "device_memory_bytes": self.recorder.device_peak_bytes(),
-            "strides": self.schedule.strides,
+            "sampling_intervals": self.schedule.sampling_intervals,
             "optimizer_numbers": self.recorder.optimizer_numbers,
             "observe_seconds": self.recorder.observe_seconds,
             "first_step_seconds": self.first_step_seconds,
-            "tampered": self.tamper_log.total,
+            "overridden": self.override_log.total,
             "problems": self._problems_at_the_end(),
             "left_out": self.problems.left_out,
         }

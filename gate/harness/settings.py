@@ -1,4 +1,4 @@
-"""What the gate asks of the guest: the variables of docs/guest-protocol.md, read once.
+"""What the gate asks of the harness: the variables of docs/harness-protocol.md, read once.
 
 Imported by every Python process of a training, so nothing is imported here.
 """
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 PREFIX = "REPRO_GATE_"
 STRICT = "strict"
-CENSUS = "census"
+OPERATOR_AUDIT = "audit"
 MODULE, OPERATOR = "module:", "operator:"
 ON = "on"
 # The knobs that are environment variables. Here, since processes without torch need them too.
@@ -30,33 +30,33 @@ VARIABLES = {
 }
 
 
-class GuestSettings:
+class HarnessSettings:
     """The variables, parsed.
 
     Seeds and threads are set either way. `observe` asks for digests, `overhead_budget` is the part
     of a step's time that they may take, `free_seconds` what a run may spend on them in any case.
     `allowed` names operators without a deterministic form that may run in strict mode all the same.
-    `census` asks to count such operators instead, and `modules` and `operators` name what else to
-    look for. Where `knobs`, knob to word, is silent, `strict` names the column of the table of
-    knobs that counts. `tamper` is `observe`, `restore` or `fail`. `noise` asks for the gradients
-    of the first step.
+    `operator_audit` asks to count such operators instead, and `modules` and `operators` name what
+    else to look for. Where `knobs`, knob to word, is silent, `strict` names the column of the table
+    of knobs that counts. `on_override` is `observe`, `restore` or `fail`. `noise` asks for the
+    gradients of the first step.
     """
 
     __slots__ = (
         "allowed",
-        "census",
         "free_seconds",
         "knobs",
         "max_steps",
         "modules",
         "noise",
         "observe",
+        "on_override",
+        "operator_audit",
         "operators",
         "out",
         "overhead_budget",
         "seed",
         "strict",
-        "tamper",
         "threads",
     )
 
@@ -68,24 +68,24 @@ class GuestSettings:
         self.max_steps = _whole_number(environ, "MAX_STEPS")
         self.threads = _whole_number(environ, "THREADS")
         self.knobs = _pairs(environ.get(PREFIX + "KNOBS", ""))
-        self.tamper = environ.get(PREFIX + "TAMPER", "observe")
+        self.on_override = environ.get(PREFIX + "ON_OVERRIDE", "observe")
         self.noise = environ.get(f"{PREFIX}NOISE", "") == "1"
         self.observe = environ.get(f"{PREFIX}OBSERVE", "on") != "off"
         self.overhead_budget = float(environ.get(f"{PREFIX}OVERHEAD_BUDGET", "0.02"))
         self.free_seconds = float(environ.get(f"{PREFIX}FREE_SECONDS", "0"))
-        self.census = _text(environ, "MODE") == CENSUS
+        self.operator_audit = _text(environ, "MODE") == OPERATOR_AUDIT
         self.allowed = frozenset(_words(environ, "ALLOW", ""))
         self.modules = _words(environ, "WATCH", MODULE)
         self.operators = frozenset(_words(environ, "WATCH", OPERATOR))
 
     def seeds(self, knob: str) -> bool:
-        """Whether the stream of this knob is to be seeded here."""
+        """Whether the generator of this knob is to be seeded here."""
         return self.knobs.get(knob, ON) == ON
 
     @property
     def warn_only(self) -> bool:
         """Whether torch is to warn of operators without a deterministic form, not to refuse."""
-        return self.census or (self.strict and bool(self.allowed))
+        return self.operator_audit or (self.strict and bool(self.allowed))
 
 
 def _text(environ: Mapping[str, str], name: str) -> str:

@@ -1,4 +1,4 @@
-"""The guest's beginning: arm the hooks and return; everything else waits for an import.
+"""The harness's beginning: arm the hooks and return; everything else waits for an import.
 
 Imported by every Python process of a training, so nothing heavy is imported here.
 """
@@ -11,7 +11,7 @@ import time
 
 from .children import Children
 from .import_hook import ImportHook
-from .settings import GuestSettings
+from .settings import HarnessSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ started_at = time.perf_counter()
 def start(environ: Mapping[str, str]) -> None:
     """Read the settings, arm the hooks; a second call does nothing.
 
-    Streams are seeded when their module is first imported, before user code can draw from it: a
+    Generators are seeded when their module is first imported, before user code can draw from it: a
     process that never draws pays nothing. Raises `ValueError` for missing settings.
     """
     global _started
     if _started:
         return
     _started = True
-    settings = GuestSettings(environ)
+    settings = HarnessSettings(environ)
     # Registered before any user code, so it runs after all of the user's own exit handlers.
     atexit.register(_finish)
     children = Children(environ)
@@ -49,8 +49,8 @@ def start(environ: Mapping[str, str]) -> None:
     ).install()
 
 
-def _seed(name: str, knob: str, settings: GuestSettings) -> None:
-    """Seed the module's global stream, then listen to whoever seeds it again."""
+def _seed(name: str, knob: str, settings: HarnessSettings) -> None:
+    """Seed the module's global generator, then listen to whoever seeds it again."""
     try:
         module = sys.modules[name]
         if settings.seeds(knob) and (settings.seeds("seed_workers") or not is_worker()):
@@ -66,19 +66,19 @@ def is_worker() -> bool:
     """Whether multiprocessing has started this interpreter anew for a worker.
 
     Its start-up line is all that is known before the worker's code runs; a worker that is forked
-    has its parent's streams.
+    has its parent's generators.
     """
     return "--multiprocessing-fork" in sys.orig_argv
 
 
-def _begin(settings: GuestSettings) -> None:
-    """Torch has been imported: the guest proper may be loaded now."""
+def _begin(settings: HarnessSettings) -> None:
+    """Torch has been imported: the harness proper may be loaded now."""
     try:
         from .process import begin
 
         begin(settings)
     except Exception as error:
-        _complain(f"the guest did not start with torch: {error}")
+        _complain(f"the harness did not start with torch: {error}")
 
 
 def _watch(start_watching: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""The training state at the end as named tensors; the names are those of docs/guest-protocol.md."""
+"""The training state at the end as named tensors, by the names of docs/harness-protocol.md."""
 
 from __future__ import annotations
 

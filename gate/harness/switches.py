@@ -11,7 +11,7 @@ import torch
 from . import cuda
 from .knobs import KEEP, SWITCHES, wanted
 from .output import Problems
-from .settings import ON, VARIABLES, GuestSettings
+from .settings import ON, VARIABLES, HarnessSettings
 from .start import is_worker
 
 Readings = dict[str, str]
@@ -19,7 +19,7 @@ Readings = dict[str, str]
 _backends: Final[Any] = torch.backends
 
 
-def apply(settings: GuestSettings, problems: Problems) -> None:
+def apply(settings: HarnessSettings, problems: Problems) -> None:
     """Seed torch, set its threads, and every switch that has a word of its own."""
     knobs = wanted(settings)
     if knobs["seed_workers"] == ON or not is_worker():
@@ -47,7 +47,7 @@ def _seed(seed: int, *, torch_too: bool, cuda_too: bool) -> None:
 
 
 def read_back(problems: Problems) -> Readings:
-    """Every setting as torch itself tells it now, those that the guest never sets too.
+    """Every setting as torch itself tells it now, those that the harness never sets too.
 
     Torch refuses some readings after old and new names of a setting were mixed: told as such.
     """
@@ -67,7 +67,7 @@ def variables() -> Readings:
     return {name: os.environ[name][:200] for name in VARIABLES.values() if name in os.environ}
 
 
-def not_as_asked(settings: GuestSettings, readings: Readings) -> list[str]:
+def not_as_asked(settings: HarnessSettings, readings: Readings) -> list[str]:
     """One sentence for each reading that is not what was asked for."""
     knobs = wanted(settings)
     asked = {name: knobs[name] for name in SWITCHES if knobs[name] != KEEP}

@@ -1,4 +1,4 @@
-"""Where the guest listens: every backward pass, a DataLoader's batches, every optimizer step."""
+"""Where the harness listens: every backward pass, a DataLoader's batches, every optimizer step."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _watch_backward(on_backward: OnBackward, on_error: OnError) -> None:
             _Pass.under_way.remove(this_pass)
         this_pass.tell()
 
-    # The one way to see which scalar is the loss in a script that does not know the guest:
+    # The one way to see which scalar is the loss in a script that does not know the harness:
     # `Tensor.backward` calls it too. Only the wrapper itself stays uncompiled: what backward
     # starts is as free as it was.
     torch.autograd.backward = outside_compiler(backward, recursive=False)

@@ -14,8 +14,8 @@ from . import seed_watch
 from .callers import called_by_torch, calling_frame, unseen_by_warnings
 from .guard import Guard, Watched, watched_variable
 from .knobs import KEEP, OFF, SWITCHES, wanted
-from .settings import VARIABLES, GuestSettings
-from .tamper_log import Event, Place
+from .override_log import Event, Place
+from .settings import VARIABLES, HarnessSettings
 
 # The setters of torch through which its public functions, properties and contexts go. One that a
 # version of torch lacks is passed over: the poll at each step still sees the setting.
@@ -44,7 +44,7 @@ _set_num_threads: Final = torch.set_num_threads
 ALIASES: Final = ("manual_seed", "seed")  # of torch, in torch.random
 
 
-def watched_settings(settings: GuestSettings) -> dict[str, Watched]:
+def watched_settings(settings: HarnessSettings) -> dict[str, Watched]:
     """What the guard is to watch: every knob with a word of its own, and the threads."""
     knobs = wanted(settings)
     found = {
@@ -84,7 +84,7 @@ def watch_seeds(tell: Callable[[Event], None], step: Callable[[], int]) -> None:
 
     def hear(call: seed_watch.SeedCall) -> None:
         kind = "entropy" if call.entropy else "reseed"
-        event = Event(kind, call.stream, "", call.value, Place(call.file, call.line), step())
+        event = Event(kind, call.generator, "", call.value, Place(call.file, call.line), step())
         scope = "private" if call.private else "global"
         tell(event._replace(importing=call.importing, scope=scope))
 

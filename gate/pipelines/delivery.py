@@ -11,8 +11,8 @@ from gate.attestation.keys import load_private_key
 from gate.attestation.package import pack
 from gate.attestation.seal import seal, seal_paths, write_seals
 from gate.codec.documents import write_document
+from gate.evidence.capture import FIRST_STATE
 from gate.evidence.folder import evidence_documents
-from gate.evidence.taking import FIRST_STATE
 from gate.ports import Files, Secrets
 from gate.records.attestation import Package, PackageMember, SealContext
 from gate.records.baseline import PROPOSED_BASELINE, Baseline

@@ -36,11 +36,11 @@ from gate.pipelines.runs import Adapters
 from gate.ports import Git
 from gate.records.baseline import MAX_BASELINE_BYTES
 from gate.records.doctor import (
+    CheckResult,
     CloneSeen,
     CommandSeen,
     DoctorReport,
     Examined,
-    Health,
     TokenSeen,
     TrainingSeen,
 )
@@ -56,7 +56,7 @@ NEEDS_FOLDER = "not looked at: it needs a folder in the output folder, see disk"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Senses:
+class Probes:
     """What the doctor looks with, beside the adapters of a gate call.
 
     `engine` answers why no container engine can be used, or the empty text; `token` is None when
@@ -74,7 +74,7 @@ class Senses:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Examination:
+class Checks:
     """Where to look: `event` is None away from a runner, `base` a commit that should be there."""
 
     top: Path
@@ -85,7 +85,7 @@ class Examination:
     event: ActionContext | None
 
 
-def examine(asked: Examination, adapters: Adapters, senses: Senses) -> DoctorReport:
+def examine(asked: Checks, adapters: Adapters, senses: Probes) -> DoctorReport:
     """Look at everything, each thing once, whatever another came to."""
     pull_request = asked.event is not None and asked.event.pull_request is not None
     settings, path, about_settings = _settings(asked, adapters, pull_request=pull_request)
@@ -109,13 +109,13 @@ def examine(asked: Examination, adapters: Adapters, senses: Senses) -> DoctorRep
         _room(asked.out, senses, work),
         _baseline(adapters, settings, path, training)
         if path is not None
-        else Examined(name="baseline", health=Health.WARN, found=NOT_LOOKED_AT),
+        else Examined(name="baseline", health=CheckResult.WARN, found=NOT_LOOKED_AT),
     )
     return DoctorReport(version=VERSION, examined=rows)
 
 
 def _settings(
-    asked: Examination, adapters: Adapters, *, pull_request: bool
+    asked: Checks, adapters: Adapters, *, pull_request: bool
 ) -> tuple[GateSettings, Path | None, Examined]:
     """The settings and where they lie; minimal ones where there are none to be read."""
     try:
@@ -128,7 +128,7 @@ def _settings(
         return minimal, None, failed("settings", fault)
 
 
-def _clone(asked: Examination, git: Git, senses: Senses) -> tuple[Examined, ...]:
+def _clone(asked: Checks, git: Git, senses: Probes) -> tuple[Examined, ...]:
     base = asked.base
     if asked.event is not None and asked.event.pull_request is not None:
         base = asked.event.pull_request.base_sha
@@ -147,9 +147,9 @@ def _clone(asked: Examination, git: Git, senses: Senses) -> tuple[Examined, ...]
 
 
 def _commit(
-    asked: Examination,
+    asked: Checks,
     adapters: Adapters,
-    senses: Senses,
+    senses: Probes,
     settings: GateSettings,
     path: Path | None,
 ) -> tuple[Examined, ...]:
@@ -174,7 +174,7 @@ def _work_tree(git: Git) -> Examined:
 
 
 def _command(
-    top: Path, senses: Senses, settings: GateSettings, commit: str, workdir: Path
+    top: Path, senses: Probes, settings: GateSettings, commit: str, workdir: Path
 ) -> CommandSeen:
     command = settings.train.command
     paths = named_paths(command, workdir.as_posix())
@@ -182,7 +182,9 @@ def _command(
     missing = {word for word, named in paths.items() if not senses.holds(commit, named)}
     there = {word for word in missing if (top / paths[word]).exists()}
     # an image has programs of its own
-    here = settings.isolation.mode is not IsolationMode.SIBLING and settings.isolation.image is None
+    here = (
+        settings.isolation.mode is not IsolationMode.CONTAINER and settings.isolation.image is None
+    )
     return CommandSeen(
         program=command[0],
         program_missing=here and "/" not in command[0] and not senses.program(command[0]),
@@ -193,7 +195,7 @@ def _command(
     )
 
 
-def _room(out: Path, senses: Senses, work: Path | StorageError) -> Examined:
+def _room(out: Path, senses: Probes, work: Path | StorageError) -> Examined:
     if isinstance(work, StorageError):
         return failed("disk", work)
     return examined_room(senses.free_bytes(out))
@@ -223,10 +225,10 @@ def _work_folder(out: Path, adapters: Adapters) -> Iterator[Path | StorageError]
 
 
 def _isolation(
-    asked: Examination, adapters: Adapters, settings: GateSettings, work: Path | StorageError
+    asked: Checks, adapters: Adapters, settings: GateSettings, work: Path | StorageError
 ) -> tuple[Isolation | None, Examined]:
     if isinstance(work, StorageError):
-        return None, Examined(name="isolation", health=Health.WARN, found=NEEDS_FOLDER)
+        return None, Examined(name="isolation", health=CheckResult.WARN, found=NEEDS_FOLDER)
     try:
         isolation = adapters.isolate(settings, (work,))
     except GateError as fault:
@@ -248,8 +250,8 @@ def _training(
     adapters.files.fresh_folder(run)
     try:
         with ExitStack() as ends:
-            # a sibling has nothing mounted but its run
-            if isolation.credentials is not None and isolation.sibling is None:
+            # a training container has nothing mounted but its run
+            if isolation.credentials is not None and isolation.container is None:
                 ends.enter_context(adapters.closed((out,), run))
             ends.callback(adapters.clean_up, isolation)
             return probe_training(

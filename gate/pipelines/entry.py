@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from gate.adapters.account.closed_places import closed_to_others, private_places
+from gate.adapters.account.closed_places import private_places, restrict_access
 from gate.adapters.clock import SystemClock
 from gate.adapters.engine.docker_api import connect_docker
 from gate.adapters.engine.engine import Engine, engine_address
@@ -68,7 +68,7 @@ def build_adapters(
 
     def closed(places: tuple[Path, ...], way: Path) -> AbstractContextManager[None]:
         private = (*private_places(top, variables), *places)
-        return closed_to_others(private, way, interrupts, isolating.device_groups)
+        return restrict_access(private, way, interrupts, isolating.device_groups)
 
     return Adapters(
         files=files,
@@ -175,9 +175,13 @@ def judging(folder: Path) -> Pipeline:
     def judge_imported(request: GateRequest, adapters: Adapters) -> Gated:
         baselines = read_baselines(request, adapters)
         told = take_over(request, adapters, folder)
-        counted = told.evidence.runs_of(RunMode.CENSUS)
-        failure = "" if counted or not request.settings.census else "the job that ran took none"
-        return judge(request, baselines, told.evidence, told.isolation, census_failure=failure)
+        counted = told.evidence.runs_of(RunMode.AUDIT)
+        failure = (
+            "" if counted or not request.settings.operator_audit else "the job that ran took none"
+        )
+        return judge(
+            request, baselines, told.evidence, told.isolation, operator_audit_failure=failure
+        )
 
     return judge_imported
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from gate.baseline.record import propose_entry, read_baseline, with_entry
 from gate.baseline.select import Selection, select_entry
-from gate.comparison.canary import run_canary
 from gate.comparison.compare import compare_results
 from gate.comparison.cost import determinism_cost
 from gate.comparison.finiteness import first_not_finite
 from gate.comparison.same_work import missed_share, on_one_cpu_thread, runs_of_the_same_work
+from gate.comparison.self_test import run_self_test
 from gate.comparison.tolerances import tolerance_uses
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.errors import EvidenceError, RunError, SettingsError
-from gate.execution.plan import plan_base, plan_census, plan_gate, plan_record
+from gate.execution.plan import plan_base, plan_gate, plan_operator_audit, plan_record
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.runs import Adapters, Session
 from gate.records.baseline import (
@@ -23,18 +23,18 @@ from gate.records.baseline import (
     Baseline,
     BaselineEntry,
 )
-from gate.records.census import CensusReport
 from gate.records.comparison import Comparison
 from gate.records.evidence import EvidenceSet, RunEvidence
+from gate.records.operator_audit import OperatorReport
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, RunMode
 from gate.records.verdict import Diagnosis, Outcome, Verdict
 from gate.settings.load import settings_digest, training_settings
 from gate.verdict.assemble import Assessment, assemble
 from gate.verdict.blind_spots import rare_faults
-from gate.verdict.lattice import Decision, Facts, decide, needs_base_run
-from gate.verdict.operators import census_report
-from gate.verdict.tampering import suspected_seeds, suspected_settings
+from gate.verdict.decision import Decision, Facts, decide, needs_base_run
+from gate.verdict.operators import operator_report
+from gate.verdict.overrides import suspected_seeds, suspected_settings
 
 STRICT_RUNS = 2
 RARE = 0.1
@@ -60,11 +60,11 @@ class Baselines:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ran:
-    """The runs of a gate call, not judged; `census_failure` says why one of them is not there."""
+    """A gate call's runs, not judged; `operator_audit_failure` says why that one is missing."""
 
     evidence: EvidenceSet
     isolation: Isolation
-    census_failure: str = ""
+    operator_audit_failure: str = ""
 
 
 def gate(request: GateRequest, adapters: Adapters) -> Gated:
@@ -72,7 +72,13 @@ def gate(request: GateRequest, adapters: Adapters) -> Gated:
     # what decides is read before any training code runs
     baselines = read_baselines(request, adapters)
     ran = train_all(request, adapters, baselines)
-    return judge(request, baselines, ran.evidence, ran.isolation, census_failure=ran.census_failure)
+    return judge(
+        request,
+        baselines,
+        ran.evidence,
+        ran.isolation,
+        operator_audit_failure=ran.operator_audit_failure,
+    )
 
 
 def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) -> Ran:
@@ -81,23 +87,25 @@ def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) ->
         runs = tuple(session.run(planned) for planned in plan_gate())
         if _needs_base_run(request, runs[0], baselines.trusted):
             runs += tuple(session.run(planned) for planned in plan_base())
-        counted, failure = _census_run(session) if request.settings.census else ((), "")
+        counted, failure = (
+            _operator_audit_run(session) if request.settings.operator_audit else ((), "")
+        )
         evidence = session.evidence((*runs, *counted))
-        return Ran(evidence=evidence, isolation=session.isolation, census_failure=failure)
+        return Ran(evidence=evidence, isolation=session.isolation, operator_audit_failure=failure)
 
 
-def take_census(request: GateRequest, adapters: Adapters) -> CensusReport:
+def take_operator_audit(request: GateRequest, adapters: Adapters) -> OperatorReport:
     """One run that counts operators; nothing is judged."""
     with Session(request, adapters) as session:
-        evidence = session.evidence((session.run(plan_census()),))
-    report = census_report(evidence)
-    return report if report is not None else CensusReport(complete=True)
+        evidence = session.evidence((session.run(plan_operator_audit()),))
+    report = operator_report(evidence)
+    return report if report is not None else OperatorReport(complete=True)
 
 
-def _census_run(session: Session) -> tuple[tuple[RunEvidence, ...], str]:
-    """The census, or why it could not be taken: the verdict does not hang on it."""
+def _operator_audit_run(session: Session) -> tuple[tuple[RunEvidence, ...], str]:
+    """The operator audit, or why it could not be taken: the verdict does not hang on it."""
     try:
-        return (session.run(plan_census()),), ""
+        return (session.run(plan_operator_audit()),), ""
     except (RunError, EvidenceError) as fault:
         return (), fault.message
 
@@ -108,7 +116,7 @@ def judge(
     evidence: EvidenceSet,
     isolation: Isolation,
     *,
-    census_failure: str = "",
+    operator_audit_failure: str = "",
 ) -> Gated:
     """Compare what was run with itself, with the baseline and with the base; decide."""
     settings = request.settings
@@ -123,7 +131,7 @@ def judge(
     facts = Facts(
         settings=settings,
         repeat=repeat,
-        canary=() if not_finite else run_canary(first, compare),
+        self_test=() if not_finite else run_self_test(first, compare),
         not_finite=not_finite,
         like_strict=runs_of_the_same_work(first, default, compare),
         baseline=_against_entry(entry, first, request),
@@ -153,7 +161,7 @@ def judge(
         proposed=proposed is not None,
         tolerances=tolerance_uses(first, compare.tolerances),
         rare_faults=_rare_faults(facts),
-        census=census_report(evidence, census_failure),
+        operator_audit=operator_report(evidence, operator_audit_failure),
     )
     verdict = assemble(assessment, request)
     return Gated(verdict=verdict, evidence=evidence, baseline=trusted, proposed=proposed)
@@ -176,7 +184,7 @@ def _diagnosis(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
         return diagnose_drift(decision.decided)
     strict = evidence.runs_of(RunMode.STRICT)
     alone = all(map(on_one_cpu_thread, strict))
-    # one thread leaves no order open, whatever is turned back
+    # one thread leaves no order open, whatever is overridden
     settings = () if alone else suspected_settings(strict)
     return diagnose_repeat(
         decision.decided, (*settings, *suspected_seeds(strict)), one_cpu_thread=alone

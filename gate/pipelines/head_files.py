@@ -1,7 +1,7 @@
 """Files of a pull request's head, parsed by the confined process that reads evidence.
 
-The head is hostile until it is merged. Its settings, baseline and trusted keys are shown beside the
-base commit's, and now and then they count: a base without settings takes the head's, and a new
+The head is untrusted until it is merged. Its settings, baseline and trusted keys are shown beside
+the base commit's, and now and then they count: a base without settings takes the head's, and a new
 baseline may be accepted. Nothing of them is parsed in the process that later holds key and token.
 """
 
@@ -17,7 +17,7 @@ from gate.errors import EvidenceError, GateError
 from gate.evidence.fresh_process import FreshReader
 from gate.ports import Files, Processes, Progress
 from gate.records.baseline import Baseline
-from gate.records.deciders import MAX_SHOWN, DeciderChange
+from gate.records.policy_files import MAX_SHOWN, PolicyChange
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.runs import Isolation
 from gate.records.settings import GateSettings, IsolationSettings
@@ -94,7 +94,7 @@ class HeadFiles:
 
     def changes(
         self, task: ReadingTask, file: str, before: bytes | None, after: bytes | None
-    ) -> tuple[DeciderChange, ...]:
+    ) -> tuple[PolicyChange, ...]:
         """What the head changes in a file that decides; what cannot be read is told as that."""
         if before == after:
             return ()
@@ -102,7 +102,7 @@ class HeadFiles:
             return self._ask(task, file, before, after).changes
         except GateError as fault:
             told = f"cannot be read: {fault.message}"[:MAX_SHOWN]
-            return (DeciderChange(file=file[:MAX_SHOWN], what="the whole file", after=told),)
+            return (PolicyChange(file=file[:MAX_SHOWN], what="the whole file", after=told),)
 
     def _ask(
         self, task: ReadingTask, shown: str, before: bytes | None, after: bytes | None

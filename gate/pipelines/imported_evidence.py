@@ -1,4 +1,4 @@
-"""Runs that another job made: its evidence folder, taken over as the hostile bytes that it may be.
+"""Runs that another job made: its evidence folder, taken over as untrusted bytes.
 
 Nothing of it is executed. What the event, the commit and the settings say is derived here again and
 never taken from the folder; what only the job that ran can know (metrics, digests of steps, the
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError, StorageError
+from gate.evidence.capture import FIRST_STATE, SECOND_STATE, captured_digests, ends_diverged
 from gate.evidence.folder import MANIFEST_NAME, evidence_documents, read_evidence_set
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.saved_state import MAX_STATE_BYTES, roots_fit
-from gate.evidence.taking import FIRST_STATE, SECOND_STATE, captured_digests, ends_apart
-from gate.execution.plan import plan_base, plan_census, plan_gate
+from gate.execution.plan import plan_base, plan_gate, plan_operator_audit
 from gate.pipelines.runs import Adapters, prepare_out, refuse_unusable
-from gate.records.evidence import EvidenceSet, KeptFile, RunEvidence, StatesApart
+from gate.records.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, PlannedRun, RunMode, WriteGuard
@@ -34,14 +34,14 @@ MOVED_HINT = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToldRuns:
+class ImportedRuns:
     """Evidence that now lies in this call's own output folder, and how its runs say they ran."""
 
     evidence: EvidenceSet
     isolation: Isolation
 
 
-def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> ToldRuns:
+def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> ImportedRuns:
     """Check a folder of evidence against what is known here, and copy it to the output folder.
 
     Raises `EvidenceError` for whatever is missing, altered, of another commit, or made under other
@@ -77,7 +77,7 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> ToldRun
     )
     for name, data in evidence_documents(evidence):
         adapters.files.write_bytes(request.out / "evidence" / name, data)
-    return ToldRuns(evidence=evidence, isolation=isolation)
+    return ImportedRuns(evidence=evidence, isolation=isolation)
 
 
 def _refuse_own_folder(request: GateRequest, folder: Path) -> None:
@@ -120,19 +120,19 @@ def _check_origin(told: EvidenceSet, request: GateRequest, tree_digest: str) -> 
 
 def _check_runs(told: EvidenceSet, request: GateRequest) -> None:
     """Are there exactly the runs that a gate call makes, each as it would make it?"""
-    planned = {run.label: run for run in (*plan_gate(), *plan_base(), plan_census())}
+    planned = {run.label: run for run in (*plan_gate(), *plan_base(), plan_operator_audit())}
     labels = tuple(run.run.label for run in told.runs)
     wanted = tuple(
         run.label
         for run in planned.values()
-        if run.commit is Commit.HEAD and run.label != plan_census().label
+        if run.commit is Commit.HEAD and run.label != plan_operator_audit().label
     )
     base = tuple(run.label for run in plan_base())
-    census = (plan_census().label,) if request.settings.census else ()
+    operator_audit = (plan_operator_audit().label,) if request.settings.operator_audit else ()
     allowed = {
         (*wanted, *based, *counted)
         for based in ((), base if request.base_commit else ())
-        for counted in ((), census)
+        for counted in ((), operator_audit)
     }
     if labels not in allowed:
         raise EvidenceError(
@@ -176,7 +176,7 @@ def _told_isolation(told: EvidenceSet) -> Isolation:
 
 def _kept_here(
     told: EvidenceSet, request: GateRequest, adapters: Adapters, folder: Path, isolation: Isolation
-) -> tuple[StatesApart | None, Isolation]:
+) -> tuple[DivergedStates | None, Isolation]:
     """Copy what lies beside the documents under its digests, and look at the kept states."""
     wanted = {f"{run.run.label}/output.txt" for run in told.runs} | {FIRST_STATE}
     if {kept.name for kept in told.kept} != wanted or len(told.kept) != len(wanted):
@@ -213,16 +213,16 @@ def _kept_here(
         # measured here: what the other job says of it is not taken
         first = next(one for one in told.kept if one.name == FIRST_STATE)
         distance = reader.distance((target / first.name, first.sha256), target / kept.name, reading)
-        apart = StatesApart(state=kept, distance=distance)
+        apart = DivergedStates(state=kept, distance=distance)
     adapters.clean_up(own)
-    return apart, replace(isolation, reading=reader.why_own_account)
+    return apart, replace(isolation, reading=reader.parser_unsandboxed_reason)
 
 
 def _second_state(told: EvidenceSet) -> tuple[KeptFile, ...]:
     """The second strict run's state, when the folder has it; only one that differs is kept."""
     if told.apart is None:
         return ()
-    if told.apart.state.name != SECOND_STATE or not ends_apart(*told.runs_of(RunMode.STRICT)):
+    if told.apart.state.name != SECOND_STATE or not ends_diverged(*told.runs_of(RunMode.STRICT)):
         raise EvidenceError("the evidence keeps a state that no gate keeps", hint=ALTERED_HINT)
     return (told.apart.state,)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from gate.comparison.attribution import Search, cheapest_set, knob_fate, removal_order
+from gate.comparison.attribution import Search, knob_fate, minimal_set, removal_order
 from gate.comparison.compare import compare_results
 from gate.comparison.cost_arms import Arms, arm_figures, arm_price, control_price, shortest_run
 from gate.comparison.equality import distinct_results, equal_results
@@ -14,7 +14,7 @@ from gate.comparison.noise import metric_noise, tolerance_factor, undetected_sha
 from gate.comparison.reduction import reduction_spread
 from gate.comparison.tolerance_snippet import tolerance_snippet
 from gate.comparison.weights import PairSums, pair_sums, weight_noise
-from gate.evidence.taking import GRADIENTS_FILE, STATE_FILE
+from gate.evidence.capture import GRADIENTS_FILE, STATE_FILE
 from gate.evidence.tensor_values import gradient_tensors, paired_weights, weights_not_compared
 from gate.execution.cost_plan import (
     DEFAULT_A,
@@ -36,9 +36,9 @@ from gate.records.evidence import EvidenceSet, RunEvidence
 from gate.records.measure_settings import CostSettings
 from gate.records.measurement import (
     ArmFigures,
-    CheapestSet,
     CostDocument,
     KnobPrice,
+    MinimalSet,
     NoiseDocument,
     Price,
     Provenance,
@@ -122,7 +122,7 @@ class Prices:
 
 
 def measure_cost(request: GateRequest, adapters: Adapters, *, attribute: bool) -> CostDocument:
-    """Price strict mode in interleaved rounds; with `attribute` each knob, and the cheapest set."""
+    """Price strict mode in interleaved rounds; with `attribute` each knob and the minimal set."""
     settings = request.settings.cost
     fill = request.settings.determinism.fill_uninitialized_memory
     whole, judged = strict_knobs(fill=fill), judged_arm(fill=fill)
@@ -148,7 +148,7 @@ def measure_cost(request: GateRequest, adapters: Adapters, *, attribute: bool) -
         budget_percent=settings.budget_percent,
         over_budget=settings.exceeded_by(charged.low, measured=charged.state is CostState.MEASURED),
         attribution=_attribution(whole, prices.knobs, search) if attribute else (),
-        cheapest=_cheapest(priced, whole, search) if search else None,
+        minimal=_minimal(priced, whole, search) if search else None,
     )
 
 
@@ -179,7 +179,7 @@ def _figures(
 
 def _search(priced: Priced, whole: KnobSet, prices: dict[PricedKnob, Price]) -> Search:
     present = {knob: price for knob, price in prices.items() if knob in whole}
-    return cheapest_set(whole, removal_order(present), priced.equal, priced.verify)
+    return minimal_set(whole, removal_order(present), priced.equal, priced.verify)
 
 
 def _attribution(
@@ -188,9 +188,9 @@ def _attribution(
     return tuple(knob_fate(knob, prices.get(knob), search, on=knob in whole) for knob in PricedKnob)
 
 
-def _cheapest(priced: Priced, whole: KnobSet, search: Search) -> CheapestSet:
+def _minimal(priced: Priced, whole: KnobSet, search: Search) -> MinimalSet:
     runs = priced.of(search.knobs)
-    return CheapestSet(
+    return MinimalSet(
         knobs=knob_names(search.knobs),
         dropped=tuple(knob.value for knob in search.dropped),
         equal_runs=len(runs),
@@ -260,7 +260,7 @@ def _reduction(
     """The spread of the first run's gradients, or a sentence why there is none."""
     path, shown = _kept(request, run, GRADIENTS_FILE)
     if not adapters.files.exists(path):
-        return None, ("the guest saved no gradients",)
+        return None, ("the harness saved no gradients",)
     return reduction_spread(gradient_tensors(adapters.files, path, shown)), ()
 
 

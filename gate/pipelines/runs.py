@@ -12,20 +12,20 @@ from gate.checkup.commit import refused, uncommitted
 from gate.checkup.gpu import why_no_gpu
 from gate.codec.digests import sha256_hex
 from gate.errors import EvidenceError, GateError, RepositoryError, RunError, SettingsError
-from gate.evidence import taking
-from gate.evidence.census import explained
+from gate.evidence import capture
+from gate.evidence.capture import CapturedFile
 from gate.evidence.folder import evidence_documents
 from gate.evidence.fresh_process import FreshReader
-from gate.evidence.taking import TakenFile
-from gate.evidence.tampering import refuse_tampering
+from gate.evidence.operator_audit import explained
+from gate.evidence.overrides import refuse_overrides
 from gate.execution.launch import Launcher, run_folders
 from gate.execution.missing_file import LeftOut, with_missing_file
 from gate.execution.training_probe import probe_training
 from gate.ports import Clock, Files, Git, Processes, Progress
-from gate.records.census import Refusal
 from gate.records.doctor import TrainingSeen
-from gate.records.evidence import EvidenceSet, KeptFile, RunEvidence, StatesApart
+from gate.records.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
 from gate.records.gpu import GpuMissed, GpusSeen
+from gate.records.operator_audit import Refusal
 from gate.records.reading import ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, PlannedRun, RunFolders, RunRecord, Snapshot
@@ -71,7 +71,7 @@ class Session:
         self._no_base: RepositoryError | None = None
         self._kept: list[KeptFile] = []
         self._first: RunEvidence | None = None
-        self._apart: StatesApart | None = None
+        self._apart: DivergedStates | None = None
         self._looked_for_gpu = False
         self._gpu_missed: GpuMissed | None = None
         self._ends = ExitStack()
@@ -97,8 +97,8 @@ class Session:
         self._left_out = LeftOut(ignored=adapters.git.ignored(), untracked=adapters.git.untracked())
         self.isolation = adapters.isolate(settings, (self._work,))
         adapters.progress.step(self.isolation.announced)
-        # a sibling has nothing mounted but its run
-        if self.isolation.credentials is not None and self.isolation.sibling is None:
+        # a training container has nothing mounted but its run
+        if self.isolation.credentials is not None and self.isolation.container is None:
             ends.enter_context(adapters.closed((self.request.out,), self._work / "run"))
         ends.callback(adapters.clean_up, self.isolation)
         # what an earlier call under this account left would be there for the first run to find
@@ -151,16 +151,16 @@ class Session:
                 told = with_missing_file(fault, folders.tree, snapshot, self._left_out)
                 raise explained(told, self._refusals(folders)) from fault
         self.adapters.clean_up(self.isolation)
-        taken = taking.take_files(files, folders.out, folders.taken, taking.kinds_of(planned))
+        taken = capture.capture_files(files, folders.out, folders.taken, capture.kinds_of(planned))
         tree = folders.tree / snapshot.workdir
         found = self._read(record, result.output, folders, tree, taken)
         self._look_for_gpu(found)
         refuse_unusable(found, self.request.settings, self._gpu_missed)
-        second = planned.label == taking.SECOND
+        second = planned.label == capture.SECOND
         self._keep(planned.label, result.output, () if second else taken)
         if second and taken:
             self._keep_apart(found, taken[0], folders.taken)
-        self._first = found if planned.label == taking.FIRST else self._first
+        self._first = found if planned.label == capture.FIRST else self._first
         return found
 
     def _read(
@@ -169,7 +169,7 @@ class Session:
         output: bytes,
         folders: RunFolders,
         tree: Path,
-        taken: tuple[TakenFile, ...],
+        taken: tuple[CapturedFile, ...],
     ) -> RunEvidence:
         """What the run left, parsed by a process of its own."""
         self.adapters.files.write_bytes(folders.taken / OUTPUT_FILE, output)
@@ -183,7 +183,7 @@ class Session:
             train=self.request.settings.train,
         )
         found = self._reader.ask(request, folders.taken).evidence
-        self.isolation = replace(self.isolation, reading=self._reader.why_own_account)
+        self.isolation = replace(self.isolation, reading=self._reader.parser_unsandboxed_reason)
         if found is None:
             raise EvidenceError(
                 "the process that reads what the run left gave no evidence",
@@ -230,7 +230,7 @@ class Session:
         except EvidenceError:
             return ()
 
-    def _keep(self, label: str, output: bytes, taken: tuple[TakenFile, ...]) -> None:
+    def _keep(self, label: str, output: bytes, taken: tuple[CapturedFile, ...]) -> None:
         """Put what was read beside the documents, under the digests that it had then."""
         files, folder = self.adapters.files, self.request.out / "evidence" / label
         files.fresh_folder(folder)
@@ -243,16 +243,16 @@ class Session:
             KeptFile(name=f"{label}/{name}", sha256=digest) for name, digest in digests.items()
         ]
 
-    def _keep_apart(self, second: RunEvidence, taken: TakenFile, folder: Path) -> None:
+    def _keep_apart(self, second: RunEvidence, taken: CapturedFile, folder: Path) -> None:
         """Keep the second strict run's state when it is another than the first's, and how far."""
-        if self._first is None or not taking.ends_apart(self._first, second):
+        if self._first is None or not capture.ends_diverged(self._first, second):
             return
         evidence = self.request.out / "evidence"
-        first = next(kept for kept in self._kept if kept.name == taking.FIRST_STATE)
+        first = next(kept for kept in self._kept if kept.name == capture.FIRST_STATE)
         distance = self._reader.distance((evidence / first.name, first.sha256), taken.path, folder)
-        self.adapters.files.move_file(taken.path, evidence / taking.SECOND_STATE)
-        state = KeptFile(name=taking.SECOND_STATE, sha256=taken.sha256)
-        self._apart = StatesApart(state=state, distance=distance)
+        self.adapters.files.move_file(taken.path, evidence / capture.SECOND_STATE)
+        state = KeptFile(name=capture.SECOND_STATE, sha256=taken.sha256)
+        self._apart = DivergedStates(state=state, distance=distance)
 
     def evidence(self, runs: tuple[RunEvidence, ...]) -> EvidenceSet:
         """All runs as one document, written to the evidence folder; call it after the last run."""
@@ -314,7 +314,7 @@ def refuse_unusable(
     A GPU that was asked for and not used would make every later comparison a lie. `missed` says why
     it was not, where that is known.
     """
-    refuse_tampering(run, settings.determinism.tamper)
+    refuse_overrides(run, settings.determinism.on_override)
     wanted = settings.train.device
     if wanted is Device.CUDA and run.environment.ranks_on_cpu:
         who = "a rank of the training" if run.environment.on_gpu else "the training"

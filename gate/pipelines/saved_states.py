@@ -15,7 +15,7 @@ from gate.checkpoint.formats.formats import open_state
 from gate.checkpoint.formats.safetensors_reader import read_safetensors
 from gate.checkpoint.leaves import StateContent
 from gate.checkpoint.sources.file_part import file_part
-from gate.checkpoint.sources.hostile_file import HostileFile, open_hostile
+from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.codec.untrusted_text import safe_line
 from gate.errors import AttestationError, EvidenceError, StorageError
 
@@ -39,7 +39,7 @@ def open_saved_state(files: Files, path: Path, unknown: UnknownContent) -> Itera
     """
     shown = safe_line(str(path))
     if _is_package(files, path):
-        with open_hostile(files, path, shown, max_bytes=MAX_BYTES) as opened:
+        with open_untrusted(files, path, shown, max_bytes=MAX_BYTES) as opened:
             yield _state_in_package(opened)
         return
     with open_state(files, path, shown, max_bytes=MAX_BYTES, unknown=unknown) as content:
@@ -55,7 +55,7 @@ def _is_package(files: Files, path: Path) -> bool:
         return False
 
 
-def _state_in_package(opened: HostileFile) -> StateContent:
+def _state_in_package(opened: UntrustedFile) -> StateContent:
     try:
         places = {
             name: (start, size_bytes)
@@ -70,6 +70,6 @@ def _state_in_package(opened: HostileFile) -> StateContent:
         )
     start, size_bytes = places[STATE_MEMBER]
     part = file_part(opened, start, size_bytes, f"{opened.shown}: {STATE_MEMBER}")
-    # the guest's names are paths already
+    # the harness's names are paths already
     content = read_safetensors(part, "/{}".format)
     return replace(content, shown=opened.shown, format=PACKAGE_FORMAT, notes=(PACKAGE_NOTE,))

@@ -1,4 +1,4 @@
-"""Python processes that a training started where the guest does not come along."""
+"""Python processes that a training started where the harness does not come along."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ VariableName = Annotated[str, Field(pattern=r"^[A-Z_]{1,60}$")]
 
 
 class ChildLine(Document):
-    """A line of the guest's: a command that may have started such a process.
+    """A line of the harness's: a command that may have started such a process.
 
     `words` may be cut; `shell` says that a shell reads the first of them, `kept` that the child's
-    environment still had what the guest needs, `lost` names the knobs' variables that it lacked or
-    had with another value. `line` is 0 when no line of the training was seen.
+    environment still had what the harness needs, `lost` names the knobs' variables that it lacked
+    or had with another value. `line` is 0 when no line of the training was seen.
     """
 
     words: tuple[str, ...] = Field(max_length=4000)
@@ -45,7 +45,7 @@ class UnattestedChild(Document):
 
 
 class WeakerChild(Document):
-    """A Python that started with the guest and without `variables` that the gate had set."""
+    """A Python that started with the harness and without `variables` that the gate had set."""
 
     rank: int = Field(ge=0)
     pid: int = Field(ge=0)
@@ -61,7 +61,7 @@ class WeakerChild(Document):
 
 
 def started_without(children: tuple[UnattestedChild, ...]) -> str:
-    """Who started which Python without the guest, as a sentence without its full stop."""
+    """Who started which Python without the harness, as a sentence without its full stop."""
     told = [f"{child.place} started `{child.command}`, which {child.reason}" for child in children]
     distinct = list(dict.fromkeys(told))
     rest = len(distinct) - SHOWN

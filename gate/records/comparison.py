@@ -93,14 +93,14 @@ class EnvironmentChange(Document):
     details: tuple[str, ...] = ()
 
 
-class StreamDifference(Document):
-    """A stream of digests that differs: from which step on, and what was seen of it before.
+class FingerprintDifference(Document):
+    """A fingerprint of digests that differs: from which step on, and what was seen of it before.
 
     `equal_until` is the last step at which it was observed and still equal, `first_step` the first
     at which it was observed and differs; with thinned observation others may lie in between.
     """
 
-    stream: str
+    fingerprint: str
     first_step: int
     equal_until: int | None
 
@@ -163,8 +163,8 @@ class Comparison(Document):
     """All differences between two results.
 
     `events` says where each thing first differs, earliest first, causes before what they cause; it
-    decides nothing: a random state may move without any number following. `streams` holds the same
-    for the fingerprints, `compared_streams` names those that both sides observed.
+    decides nothing: a random state may move without any number following. `fingerprints` holds the
+    same for the fingerprints, `compared_fingerprints` names those that both sides observed.
 
     `compared_points` and `compared_tensors` count what was looked at: nothing compared is never
     equal.
@@ -183,8 +183,8 @@ class Comparison(Document):
     steps_expected: int
     steps_observed: int
     events: tuple[Event, ...] = ()
-    streams: tuple[StreamDifference, ...] = ()
-    compared_streams: tuple[str, ...] = ()
+    fingerprints: tuple[FingerprintDifference, ...] = ()
+    compared_fingerprints: tuple[str, ...] = ()
 
     @property
     def something_compared(self) -> bool:

@@ -12,7 +12,7 @@ from gate.records.knobs import OFF, ON, Profile, check_override
 from gate.records.settings_types import OperatorName
 
 
-class Tamper(StrEnum):
+class OnOverride(StrEnum):
     """What happens when the training itself turns back what strict mode set."""
 
     OBSERVE = "observe"
@@ -60,9 +60,9 @@ class DeterminismSettings(Document):
         description="Single knobs that override the profile: `on`, `off`, `keep` (leave it as it "
         "is) or a value. docs/knobs.md has the table of knobs.",
     )
-    tamper: Tamper = Field(
-        default=Tamper.OBSERVE,
-        description="What happens when the script turns a knob back: `observe` reports it, "
+    on_override: OnOverride = Field(
+        default=OnOverride.OBSERVE,
+        description="What happens when the script overrides a setting: `observe` reports it, "
         "`restore` sets it again and reports it, `fail` makes the run an error.",
     )
 
@@ -83,7 +83,7 @@ class DeterminismSettings(Document):
 
         The first two stand always, as they did in baselines recorded before there were knobs.
         """
-        left_out = {"tamper"} if self.tamper is not Tamper.RESTORE else set()
+        left_out = {"on_override"} if self.on_override is not OnOverride.RESTORE else set()
         changed = self.model_dump(mode="json", exclude_defaults=True, exclude=left_out)
         return changed | {
             "threads": self.threads,

@@ -14,7 +14,7 @@ from gate.records.gpu import GpuTried
 DOCTOR_SCHEMA: Final = "repro-gate.pipelines.doctor/1"
 
 
-class Health(StrEnum):
+class CheckResult(StrEnum):
     """How a thing is; only `fail` keeps the gate from answering."""
 
     OK = "ok"
@@ -26,7 +26,7 @@ class Examined(Document):
     """One thing that was looked at: how it is, what was found, and what to do about it."""
 
     name: str
-    health: Health
+    health: CheckResult
     found: str
     fix: str = ""
 
@@ -41,7 +41,7 @@ class DoctorReport(Document):
     @property
     def exit_code(self) -> ExitCode:
         """0 when nothing fails; a warning is no failure."""
-        failed = any(entry.health is Health.FAIL for entry in self.examined)
+        failed = any(entry.health is CheckResult.FAIL for entry in self.examined)
         return ExitCode.ERROR if failed else ExitCode.PASS
 
 

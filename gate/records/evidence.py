@@ -15,13 +15,13 @@ from pydantic import (
     model_validator,
 )
 
-from gate.records.census import MAX_STEP, OperatorCensus
 from gate.records.children import UnattestedChild, WeakerChild
 from gate.records.document import Document, Timestamp
 from gate.records.gpu import GpuMissed
+from gate.records.operator_audit import MAX_STEP, OperatorAudit
+from gate.records.overrides import Override
 from gate.records.runs import Commit, RunMode, RunRecord
 from gate.records.state_distance import StateDistance
-from gate.records.tampering import Tampering
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
 # numbers that a float can hold: evidence may come from another job
@@ -79,7 +79,7 @@ class Point(Document):
 class MetricSource(StrEnum):
     """Who says so: all are exact but printed text, which is rounded by whoever printed it."""
 
-    GUEST = "guest"
+    HARNESS = "harness"
     LOGGED = "logged"
     FILE = "file"
     TENSORBOARD = "tensorboard"
@@ -99,24 +99,26 @@ class StepDigest(Document):
     """Position-sensitive digests of a step, as `algorithm:hex`.
 
     `parameters` covers every parameter after it, and is empty at a step that was not observed.
-    `streams` holds what only a diagnosis needs, by stream; a baseline keeps none of it.
+    `fingerprints` holds what only a diagnosis needs, by fingerprint; a baseline keeps none of it.
     """
 
     step: int = Field(ge=1, le=MAX_STEP)
     parameters: str = Field(default="", max_length=128)
-    streams: dict[str, str] = Field(default_factory=dict)
+    fingerprints: dict[str, str] = Field(default_factory=dict)
 
     @model_serializer(mode="wrap")
-    def _without_empty_streams(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """A baseline stays as short as it was before there were streams."""
+    def _without_empty_fingerprints(
+        self, handler: SerializerFunctionWrapHandler
+    ) -> dict[str, object]:
+        """A baseline stays as short as it was before there were fingerprints."""
         written: dict[str, object] = handler(self)
-        if not self.streams:
-            written.pop("streams", None)
+        if not self.fingerprints:
+            written.pop("fingerprints", None)
         return written
 
 
 class StepTiming(Document):
-    """Duration of a step without the guest's work in it, and what that work took.
+    """Duration of a step without the harness's work in it, and what that work took.
 
     Where a device works beside the host, the second hides in the first to an unknown part: only
     where it is little is the first certain.
@@ -124,7 +126,7 @@ class StepTiming(Document):
 
     step: int = Field(ge=1, le=MAX_STEP)
     seconds: SummedSeconds
-    guest_seconds: SummedSeconds = 0.0
+    harness_seconds: SummedSeconds = 0.0
 
 
 class StepMemory(Document):
@@ -136,15 +138,15 @@ class StepMemory(Document):
 
 
 class RecorderCost(Document):
-    """What observing took beside the timed steps of rank 0, and the strides that it kept.
+    """What observing took beside the timed steps of rank 0, and its sampling intervals.
 
-    `strides` says for a group of streams that every n-th step was observed: for the reader of a
-    report only, no other run is handed it.
+    `sampling_intervals` says for a group of fingerprints that every n-th step was observed: for the
+    reader of a report only, no other run is handed it.
     """
 
     observe_seconds: SummedSeconds
     step_seconds: SummedSeconds
-    strides: dict[str, int] = Field(default_factory=dict)
+    sampling_intervals: dict[str, int] = Field(default_factory=dict)
 
     @property
     def share(self) -> float | None:
@@ -251,7 +253,7 @@ class DeviceFacts(Document):
 Devices = Annotated[tuple[DeviceFacts, ...], Field(max_length=64)]
 
 
-class GuestProcess(Document):
+class HarnessProcess(Document):
     """What one process of the training attested: which settings it really had.
 
     `before` is what torch had before, `variables` holds the knobs that are environment variables
@@ -293,7 +295,7 @@ class RunEvidence(Document):
     checkpoint: CheckpointManifest
     not_finite: Annotated[tuple[NotFiniteTensor, ...], Field(max_length=MAX_NOT_FINITE)] = ()
     environment: Environment
-    processes: tuple[GuestProcess, ...]
+    processes: tuple[HarnessProcess, ...]
     peak_memory_bytes: int = Field(ge=0, le=MAX_BYTES)
     device_memory_bytes: int = Field(default=0, ge=0, le=MAX_BYTES)
     memory: tuple[StepMemory, ...] = ()
@@ -301,9 +303,9 @@ class RunEvidence(Document):
     first_step_seconds: MeasuredSeconds | None = None
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    census: OperatorCensus = OperatorCensus()
-    tampering: tuple[Tampering, ...] = ()
-    tampered: int = Field(default=0, ge=0)
+    operator_audit: OperatorAudit = OperatorAudit()
+    overrides: tuple[Override, ...] = ()
+    overridden: int = Field(default=0, ge=0)
     children: tuple[UnattestedChild, ...] = ()
     unused_settings: Annotated[tuple[UnusedSetting, ...], Field(max_length=100)] = ()
     weaker_children: tuple[WeakerChild, ...] = ()
@@ -316,7 +318,7 @@ class KeptFile(Document):
     sha256: str = Field(pattern=SHA256_PATTERN)
 
 
-class StatesApart(Document):
+class DivergedStates(Document):
     """The second strict run's state, kept because it is another than the first's.
 
     It lies beside the documents and is not packed. `distance` is None when the two could not be
@@ -345,7 +347,7 @@ class EvidenceSet(Document):
     created_at: Timestamp
     runs: tuple[RunEvidence, ...]
     kept: Annotated[tuple[KeptFile, ...], Field(max_length=1000)] = ()
-    apart: StatesApart | None = None
+    apart: DivergedStates | None = None
     gpu_missed: GpuMissed | None = None
 
     def runs_of(self, mode: RunMode, commit: Commit = Commit.HEAD) -> tuple[RunEvidence, ...]:

@@ -1,6 +1,6 @@
 """Every determinism knob by name: where it acts, what each profile sets, what is attested.
 
-The guest has a table of its own for what it sets inside the process, since it travels without
+The harness has a table of its own for what it sets inside the process, since it travels without
 this package; a test ties the two together.
 """
 

@@ -61,7 +61,7 @@ class Price(Document):
 
 
 class KnobState(StrEnum):
-    """What became of a knob in the search for the cheapest set."""
+    """What became of a knob in the search for the minimal sufficient set."""
 
     NEEDED = "needed"
     KEPT = "kept"
@@ -79,7 +79,7 @@ class KnobPrice(Document):
     reason: str
 
 
-class CheapestSet(Document):
+class MinimalSet(Document):
     """The smallest price at which this workload still repeated itself bit for bit.
 
     `equal_runs` counts the runs of this very set that agreed, the last one made to verify it.
@@ -108,7 +108,7 @@ class CostDocument(Document):
     budget_percent: float | None = None
     over_budget: bool = False
     attribution: tuple[KnobPrice, ...] = ()
-    cheapest: CheapestSet | None = None
+    minimal: MinimalSet | None = None
 
 
 class MetricNoise(Document):

@@ -11,7 +11,7 @@ from gate.records.settings_types import RelativePath, path_inside_project
 
 
 class MetricsSettings(Document):
-    """Where metrics come from, besides the loss that the guest records by itself."""
+    """Where metrics come from, besides the loss that the harness records by itself."""
 
     file: RelativePath | None = Field(
         default=None,

@@ -8,10 +8,10 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from gate.records.baseline import Baseline
-from gate.records.census import Refusal
-from gate.records.deciders import DeciderChange
 from gate.records.document import Document
 from gate.records.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence
+from gate.records.operator_audit import Refusal
+from gate.records.policy_files import PolicyChange
 from gate.records.runs import RunRecord
 from gate.records.settings import GateSettings, TrainSettings
 from gate.records.state_distance import StateDistance
@@ -43,11 +43,11 @@ class ReadingTask(StrEnum):
 class ReadingRequest(Document):
     """The file that the reading process is started with; all paths are absolute.
 
-    `out` is the guest's folder, or the kept state's own path for the tasks `state` and `distance`;
-    `against` is the other state of the latter. `tree` is the training's working directory, `output`
-    the file with what it printed, `taken` the copies that are read in the place of the guest's
-    files of those names. For files of a head, `out` is the head's and `against` the base's, empty
-    where there is none, and `shown` the name for messages.
+    `out` is the harness's folder, or the kept state's own path for the tasks `state` and
+    `distance`; `against` is the other state of the latter. `tree` is the training's working
+    directory, `output` the file with what it printed, `taken` the copies that are read in the place
+    of the harness's files of those names. For files of a head, `out` is the head's and `against`
+    the base's, empty where there is none, and `shown` the name for messages.
     """
 
     schema_version: Literal["repro-gate.reading-request/1"] = REQUEST_SCHEMA
@@ -90,4 +90,4 @@ class ReadingAnswer(Document):
     distance: StateDistance | None = None
     settings: GateSettings | None = None
     baseline: Baseline | None = None
-    changes: Annotated[tuple[DeciderChange, ...], Field(max_length=1000)] = ()
+    changes: Annotated[tuple[PolicyChange, ...], Field(max_length=1000)] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.records.deciders import DeciderChange
+from gate.records.policy_files import PolicyChange
 from gate.records.settings import GateSettings
 
 
@@ -17,7 +17,7 @@ class GateRequest:
     the root itself). `commit` None means the work tree at HEAD. `base_commit` is set when there is
     something to protect against: then settings and baseline come from there. `settings_text` holds
     the bytes of the settings file as read, for the package. `credentials_left` names the keys of
-    the clone's configuration that hold a credential. `told_runs`: another job made the runs.
+    the clone's configuration that hold a credential. `imported_runs`: another job made the runs.
     `baseline_reason` goes into the entry that this call proposes. `on_runner`: `top` is a path that
     means nothing to who reads the reports.
     """
@@ -33,10 +33,10 @@ class GateRequest:
     base_commit: str | None = None
     allow_dirty: bool = False
     pull_request: bool = False
-    decider_changes: tuple[DeciderChange, ...] = ()
+    policy_changes: tuple[PolicyChange, ...] = ()
     credentials_left: tuple[str, ...] = ()
     from_fork: bool = False
-    told_runs: bool = False
+    imported_runs: bool = False
     repository: str = ""
     run_url: str = ""
     baseline_reason: str = ""

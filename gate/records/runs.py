@@ -20,7 +20,7 @@ class RunMode(StrEnum):
 
     STRICT = "strict"
     DEFAULT = "default"
-    CENSUS = "census"
+    AUDIT = "audit"
 
 
 class Commit(StrEnum):
@@ -58,7 +58,7 @@ class RunFolders:
     home: Path
     tmp: Path
     out: Path
-    guest: Path
+    harness: Path
     taken: Path
 
 
@@ -91,7 +91,7 @@ class Credentials:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sibling:
+class TrainingContainer:
     """A container of the training's own, beside the gate's and under the same engine.
 
     `image_id` is the engine's own digest of the image, `run` marks every container of one gate
@@ -148,7 +148,7 @@ class Isolation:
     credentials: Credentials | None
     reason: str
     network: bool = False
-    sibling: Sibling | None = None
+    container: TrainingContainer | None = None
     reading: str = ""
     guard: WriteGuard | None = None
     open_places: tuple[Path, ...] = ()
@@ -195,7 +195,7 @@ class ProcessRequest:
     output_limit_bytes: int
     credentials: Credentials | None = None
     network: bool = False
-    sibling: Sibling | None = None
+    container: TrainingContainer | None = None
     writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
 

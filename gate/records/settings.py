@@ -35,7 +35,7 @@ class IsolationMode(StrEnum):
     AUTO = "auto"
     NONE = "none"
     UID = "uid"
-    SIBLING = "sibling"
+    CONTAINER = "container"
 
     @property
     def strength(self) -> int:
@@ -245,14 +245,14 @@ class IsolationSettings(ContainerSettings):
 
     mode: IsolationMode = Field(
         default=IsolationMode.AUTO,
-        description="`sibling` is a container of the training's own, `uid` another account, "
-        "`none` the gate's own account. `auto` takes `sibling` when isolation.image is set and a "
+        description="`container` is a container of the training's own, `uid` another account, "
+        "`none` the gate's own account. `auto` takes `container` when isolation.image is set and a "
         "container engine answers, else `uid` when the gate is root and that works, else `none`.",
     )
     minimum: IsolationMode = Field(
         default=IsolationMode.NONE,
-        json_schema_extra={"enum": ["none", "uid", "sibling"]},
-        description="The least isolation to accept: `none`, `uid` or `sibling`. A machine that "
+        json_schema_extra={"enum": ["none", "uid", "container"]},
+        description="The least isolation to accept: `none`, `uid` or `container`. A machine that "
         "cannot provide it is an error.",
     )
     network: bool = Field(
@@ -262,9 +262,9 @@ class IsolationSettings(ContainerSettings):
     )
 
     @model_validator(mode="after")
-    def _sibling_has_an_image(self) -> Self:
-        if IsolationMode.SIBLING in {self.mode, self.minimum} and self.image is None:
-            message = "mode sibling needs isolation.image, the image to train in, by digest"
+    def _container_has_an_image(self) -> Self:
+        if IsolationMode.CONTAINER in {self.mode, self.minimum} and self.image is None:
+            message = "mode container needs isolation.image, the image to train in, by digest"
             raise ValueError(message)
         return self
 
@@ -325,7 +325,7 @@ class GateSettings(Document):
     cost: CostSettings = Field(
         default_factory=CostSettings, description="How the price of determinism is measured."
     )
-    census: bool = Field(
+    operator_audit: bool = Field(
         default=False,
         description="Add a run that counts operators without a deterministic form, step by step.",
     )

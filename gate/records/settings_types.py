@@ -40,7 +40,7 @@ Argv = Annotated[
     BeforeValidator(_split_command),
     WithJsonSchema(COMMAND_SCHEMA, mode="validation"),
 ]
-# The guest takes the names between semicolons.
+# The harness takes the names between semicolons.
 OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z_][^;\x00-\x1f]{0,119}$")]
 RelativePath = Annotated[str, Field(max_length=500)]
 

@@ -13,7 +13,7 @@ ANY = "any"
 
 
 class RowKind(StrEnum):
-    """What the guest looks for: an imported module, or a call of an operator."""
+    """What the harness looks for: an imported module, or a call of an operator."""
 
     MODULE = "module"
     OPERATOR = "operator"
@@ -144,7 +144,7 @@ OWN_REMEDY = "Only equal runs speak for it; make its sums run in a fixed order."
 
 
 def watch_list() -> str:
-    """All rows as the guest takes them: `module:name` and `operator:name` between semicolons."""
+    """All rows as the harness takes them: `module:name` and `operator:name` between semicolons."""
     return ";".join(f"{row.kind.value}:{row.name}" for row in UNFLAGGED)
 
 

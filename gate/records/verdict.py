@@ -7,18 +7,18 @@ from typing import Final, Literal
 
 from gate.errors import ExitCode
 from gate.records.baseline import KnobCosts
-from gate.records.census import CensusReport
 from gate.records.comparison import Comparison, DeterminismCost, EventKind
-from gate.records.deciders import DeciderChange
 from gate.records.document import Document, Timestamp
 from gate.records.evidence import Environment, RecorderCost
+from gate.records.operator_audit import OperatorReport
+from gate.records.policy_files import PolicyChange
 from gate.records.runs import RunRecord
 
 VERDICT_SCHEMA: Final = "repro-gate.verdict/1"
 
 
 class Outcome(StrEnum):
-    """The rows of the lattice; see docs/architecture.md."""
+    """The rows of the decision table; see docs/architecture.md."""
 
     REPRODUCED = "reproduced"
     WITHIN_TOLERANCE = "within-tolerance"
@@ -87,7 +87,7 @@ class NotFinite(Document):
     value: str
 
 
-class CanaryProbe(Document):
+class SelfTestProbe(Document):
     """A planted fault and whether the comparators caught it."""
 
     name: str
@@ -95,7 +95,7 @@ class CanaryProbe(Document):
 
 
 class SuspectKind(StrEnum):
-    """What a suspected line did: gave a generator its seed, or turned back a setting."""
+    """What a suspected line did: gave a generator its seed, or overridden a setting."""
 
     SEED = "seed"
     SETTING = "setting"
@@ -190,7 +190,7 @@ class Verdict(Document):
     diagnosis: Diagnosis | None = None
     cost: DeterminismCost | None = None
     recorder: RecorderCost | None = None
-    canary: tuple[CanaryProbe, ...] = ()
+    self_test: tuple[SelfTestProbe, ...] = ()
     environment: Environment | None = None
     checkpoint_root: str = ""
     snapshot_digest: str = ""
@@ -199,8 +199,8 @@ class Verdict(Document):
     runs: tuple[RunRecord, ...] = ()
     not_exercised: tuple[str, ...] = ()
     fault_details: tuple[str, ...] = ()
-    census: CensusReport | None = None
-    decider_changes: tuple[DeciderChange, ...] = ()
+    operator_audit: OperatorReport | None = None
+    policy_changes: tuple[PolicyChange, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:

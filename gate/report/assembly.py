@@ -51,20 +51,20 @@ def _facts(verdict: Verdict, links: ReportLinks) -> tuple[Row, ...]:
 def _sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
     sections = (
         context.fault_section(verdict, limits),
-        context.deciders_section(verdict, limits),
+        context.policy_section(verdict, limits),
         context.diagnosis_section(verdict, limits),
         *differences.comparison_sections("Repeat", verdict.repeat, limits, judged=False),
         *differences.comparison_sections("Baseline", verdict.baseline, limits, judged=True),
         *differences.comparison_sections("Base commit", verdict.base_run, limits, judged=True),
         differences.environment_changes(verdict.baseline, limits),
-        operators_section(verdict.census, limits),
+        operators_section(verdict.operator_audit, limits),
         context.cost_section(verdict, limits),
         context.baseline_section(verdict, limits),
         context.notices_section(verdict, limits),
         context.not_exercised_section(verdict, limits),
         context.environment_section(verdict, limits),
         context.runs_section(verdict, limits),
-        context.canary_section(verdict, limits),
+        context.self_test_section(verdict, limits),
         context.provenance_section(verdict, limits),
     )
     return tuple(section for section in sections if section is not None)

@@ -31,9 +31,9 @@ def fault_section(verdict: Verdict, limits: Limits) -> Section | None:
     return Section(title=f"Details of the fault ({len(lines):,})", table=table, leading=True)
 
 
-def deciders_section(verdict: Verdict, limits: Limits) -> Section | None:
+def policy_section(verdict: Verdict, limits: Limits) -> Section | None:
     """What the pull request changes in the files that decide: the base commit's side decided."""
-    changes = verdict.decider_changes
+    changes = verdict.policy_changes
     if not changes:
         return None
     rows = (
@@ -96,8 +96,8 @@ def observing_words(verdict: Verdict) -> str:
     recorder = verdict.recorder
     if recorder is None or recorder.share is None:
         return ""
-    every = max(recorder.strides.values(), default=1)
-    thinned = f", some streams at every {every}th step" if every > 1 else ", at every step"
+    every = max(recorder.sampling_intervals.values(), default=1)
+    thinned = f", some fingerprints at every {every}th step" if every > 1 else ", at every step"
     return f"{recorder.share:.1%} of a step{thinned}"
 
 
@@ -111,8 +111,10 @@ def _knob_words(cost: DeterminismCost, facts: BaselineFacts | None) -> str:
     when = f"measured {costs.measured_at[:10]}, noted in the baseline"
     if not costs.knobs:
         return f"none by itself more than this machine's noise ({when})"
-    dearest = sorted(costs.knobs, key=lambda one: one.ratio, reverse=True)[:SHOWN_KNOBS]
-    words = (f"{one.knob} {percent(one.ratio)} {interval(one.low, one.high)}" for one in dearest)
+    most_expensive = sorted(costs.knobs, key=lambda one: one.ratio, reverse=True)[:SHOWN_KNOBS]
+    words = (
+        f"{one.knob} {percent(one.ratio)} {interval(one.low, one.high)}" for one in most_expensive
+    )
     return f"{', '.join(words)} ({when})"
 
 
@@ -181,17 +183,17 @@ def _run_row(run: RunRecord) -> Row:
     )
 
 
-def canary_section(verdict: Verdict, limits: Limits) -> Section | None:
+def self_test_section(verdict: Verdict, limits: Limits) -> Section | None:
     """The faults that were planted to see whether the comparison catches them."""
-    if not verdict.canary:
+    if not verdict.self_test:
         return None
-    caught = sum(probe.caught for probe in verdict.canary)
+    caught = sum(probe.caught for probe in verdict.self_test)
     rows = (
         (Cell(probe.name), Cell("as it must be" if probe.caught else "NOT CAUGHT"))
-        for probe in verdict.canary
+        for probe in verdict.self_test
     )
     table = table_of(("Planted fault", "Result"), rows, limits.rows)
-    return Section(title=f"Canary: {caught} of {table.total} caught", table=table)
+    return Section(title=f"Self-test: {caught} of {table.total} caught", table=table)
 
 
 def not_exercised_section(verdict: Verdict, limits: Limits) -> Section | None:

@@ -59,7 +59,7 @@ def cost_sections(cost: CostDocument) -> tuple[Section, ...]:
             1,
             2,
         )
-        sections += [Section(title="Knobs", table=knobs), _cheapest(cost)]
+        sections += [Section(title="Knobs", table=knobs), _minimal(cost)]
     return tuple(sections)
 
 
@@ -108,9 +108,9 @@ def _knob_row(knob: KnobPrice) -> Row:
     )
 
 
-def _cheapest(cost: CostDocument) -> Section:
-    """What the search for the cheapest set came to."""
-    found = cost.cheapest
+def _minimal(cost: CostDocument) -> Section:
+    """What the search for the minimal sufficient set came to."""
+    found = cost.minimal
     if found is None:
         facts = [("Found", Cell("none: strict mode itself does not repeat here"))]
     else:
@@ -124,7 +124,7 @@ def _cheapest(cost: CostDocument) -> Section:
             ("Its result", Cell(strict)),
             ("Caution", Cell("equal runs do not prove that rare differences never come")),
         ]
-    title = "Cheapest set that still reproduces bit for bit"
+    title = "Minimal sufficient set that still reproduces bit for bit"
     return Section(title=title, table=facts_table(facts, MAX_ROWS), leading=True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.records.census import CensusReport, OperatorRow
+from gate.records.operator_audit import OperatorReport, OperatorRow
 from gate.report.layout import Cell, Limits, Row, Section, table_of
 from gate.report.wording import sentences
 
@@ -10,17 +10,23 @@ HEADINGS = ("Operator", "Calls a step", "Where", "Determinism, and what to do")
 NOTHING_FOUND = "none found: torch raised no alert, and nothing of the project's own table was seen"
 
 
-def operators_section(census: CensusReport | None, limits: Limits) -> Section | None:
+def operators_section(operator_audit: OperatorReport | None, limits: Limits) -> Section | None:
     """Operators with their counts, places and remedies; None where there is nothing to tell."""
-    if census is None or not (census.rows or census.complete):
+    if operator_audit is None or not (operator_audit.rows or operator_audit.complete):
         return None
-    if census.rows:
-        table = table_of(HEADINGS, map(_row, census.rows), limits.rows, 1)
+    if operator_audit.rows:
+        table = table_of(HEADINGS, map(_row, operator_audit.rows), limits.rows, 1)
     else:
         table = table_of(("Operators",), [(Cell(NOTHING_FOUND),)], limits.rows)
-    extent = "counted in a run of its own" if census.complete else "not counted: no census run"
-    dropped = f"; {census.dropped:,} calls found no room" if census.dropped else ""
-    return Section(title=f"Operators ({len(census.rows):,}; {extent}{dropped})", table=table)
+    extent = (
+        "counted in a run of its own"
+        if operator_audit.complete
+        else "not counted: no operator audit"
+    )
+    dropped = f"; {operator_audit.dropped:,} calls found no room" if operator_audit.dropped else ""
+    return Section(
+        title=f"Operators ({len(operator_audit.rows):,}; {extent}{dropped})", table=table
+    )
 
 
 def _row(row: OperatorRow) -> Row:

@@ -39,9 +39,9 @@ def overview(verdict: Verdict) -> Table:
 
 
 def main_series(verdict: Verdict) -> SeriesSummary | None:
-    """The loss that the guest saw, else any loss, else the first metric that there is."""
+    """The loss that the harness saw, else any loss, else the first metric that there is."""
     losses = [series for series in verdict.series if series.name.endswith("loss")]
-    seen = [series for series in losses if series.source == MetricSource.GUEST.value]
+    seen = [series for series in losses if series.source == MetricSource.HARNESS.value]
     return next(iter((*seen, *losses, *verdict.series)), None)
 
 

@@ -1,6 +1,6 @@
 """The files that decide, field by field: the base commit's beside the pull request's.
 
-Nothing here decides. The pull request's side is hostile text, parsed strictly and cut short.
+Nothing here decides. The pull request's side is untrusted text, parsed strictly and cut short.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from gate.codec.json_text import canonical_json
 from gate.errors import GateError
 from gate.records.attestation import TrustedKeys
 from gate.records.baseline import MAX_BASELINE_BYTES, Baseline, BaselineEntry
-from gate.records.deciders import MAX_SHOWN, DeciderChange
 from gate.records.document import Document
+from gate.records.policy_files import MAX_SHOWN, PolicyChange
 from gate.settings.load import parse_settings
 
 MAX_CHANGES = 200
@@ -27,19 +27,19 @@ Record = TypeVar("Record", bound=Document)
 
 def settings_changes(
     file: str, before: bytes | None, after: bytes | None
-) -> tuple[DeciderChange, ...]:
+) -> tuple[PolicyChange, ...]:
     """The keys of `repro-gate.yml` whose value is another; a default counts as a value."""
     return _changes(file, before, after, lambda data: dict(_flat(_settings(data, file))))
 
 
 def baseline_changes(
     file: str, before: bytes | None, after: bytes | None
-) -> tuple[DeciderChange, ...]:
+) -> tuple[PolicyChange, ...]:
     """Entries added and removed, and what is another in an entry of the same environment."""
     return _changes(file, before, after, lambda data: dict(_entries(data, file)))
 
 
-def key_changes(file: str, before: bytes | None, after: bytes | None) -> tuple[DeciderChange, ...]:
+def key_changes(file: str, before: bytes | None, after: bytes | None) -> tuple[PolicyChange, ...]:
     """Keys added, removed, replaced under their name, or given another status."""
     return _changes(file, before, after, lambda data: dict(_keys(data, file)))
 
@@ -49,7 +49,7 @@ def _changes(
     before: bytes | None,
     after: bytes | None,
     facts: Callable[[bytes], Facts],
-) -> tuple[DeciderChange, ...]:
+) -> tuple[PolicyChange, ...]:
     if before == after:
         return ()
     try:
@@ -67,9 +67,9 @@ def _changes(
     return tuple(found) or (_change(file, "its layout only", "", ""),)
 
 
-def _change(file: str, what: str, before: str, after: str) -> DeciderChange:
+def _change(file: str, what: str, before: str, after: str) -> PolicyChange:
     texts = {"file": file, "what": what, "before": before, "after": after}
-    return DeciderChange.model_validate({name: _cut(text) for name, text in texts.items()})
+    return PolicyChange.model_validate({name: _cut(text) for name, text in texts.items()})
 
 
 def _cut(text: str) -> str:

@@ -1,1 +1,1 @@
-"""From comparisons to one outcome: the lattice."""
+"""From comparisons to one outcome: the decision table."""

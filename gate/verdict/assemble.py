@@ -8,9 +8,9 @@ from datetime import datetime
 
 from gate.errors import GateError
 from gate.records.baseline import BaselineEntry
-from gate.records.census import CensusReport
 from gate.records.comparison import Comparison, ToleranceUse
 from gate.records.evidence import EvidenceSet, MetricSeries
+from gate.records.operator_audit import OperatorReport
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunMode
 from gate.records.verdict import (
@@ -23,9 +23,9 @@ from gate.records.verdict import (
     Verdict,
 )
 from gate.verdict import blind_spots, findings, operators
-from gate.verdict.lattice import Decision, Facts
+from gate.verdict.decision import Decision, Facts
 from gate.verdict.next_step import after_fault, next_steps, place_of
-from gate.verdict.tampering import tampering
+from gate.verdict.overrides import override_findings
 
 MAX_SERIES = 20
 SECONDS_A_DAY = 86_400
@@ -46,7 +46,7 @@ class Assessment:
     proposed: bool = True
     tolerances: tuple[ToleranceUse, ...] = ()
     rare_faults: tuple[str, ...] = ()
-    census: CensusReport | None = None
+    operator_audit: OperatorReport | None = None
 
 
 def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
@@ -81,7 +81,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         diagnosis=assessment.diagnosis,
         cost=facts.cost,
         recorder=evidence.runs_of(RunMode.STRICT)[-1].recorder,
-        canary=facts.canary,
+        self_test=facts.self_test,
         environment=run.environment,
         checkpoint_root=run.checkpoint.root,
         snapshot_digest=evidence.snapshot_digest,
@@ -91,10 +91,10 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         not_exercised=(
             *findings.not_exercised(run),
             *assessment.rare_faults,
-            *operators.beyond_the_flag(assessment.census),
+            *operators.beyond_the_flag(assessment.operator_audit),
         ),
-        census=assessment.census,
-        decider_changes=request.decider_changes,
+        operator_audit=assessment.operator_audit,
+        policy_changes=request.policy_changes,
     )
 
 
@@ -120,7 +120,7 @@ def _findings(
     evidence, facts = assessment.evidence, assessment.facts
     strict = evidence.runs_of(RunMode.STRICT)
     run = strict[0]
-    changed_files = tuple(dict.fromkeys(change.file for change in request.decider_changes))
+    changed_files = tuple(dict.fromkeys(change.file for change in request.policy_changes))
     new_baseline = (
         request.repository_path(request.settings.baseline.path)
         if decision.outcome is Outcome.BASELINE_CHANGE
@@ -135,12 +135,12 @@ def _findings(
         *blind_spots.admitted_by_settings(run, facts.settings),
         *blind_spots.left_out(run),
         *findings.changed_by_pull_request(changed_files, new_baseline),
-        *findings.told_runs(told=request.told_runs, from_fork=request.from_fork),
+        *findings.imported_runs(told=request.imported_runs, from_fork=request.from_fork),
         *findings.settings_origin(request.settings_from, pull_request=request.pull_request),
         *operators.weaker_level(facts.settings, run),
         *operators.refused_and_went_on(run),
-        *operators.census_failed(assessment.census),
-        *findings.unattested_children(run),
+        *operators.operator_audit_failed(assessment.operator_audit),
+        *findings.uninstrumented_subprocesses(run),
         *findings.weaker_children(run),
         *findings.environment_moved(facts.baseline),
         *findings.stale_baseline(about_baseline),
@@ -153,7 +153,7 @@ def _findings(
         *findings.open_places(assessment.isolation),
         *findings.credentials_left(request.credentials_left),
         *findings.reading(assessment.isolation),
-        *tampering(strict, repeats=facts.repeat.numerically_equal),
+        *override_findings(strict, repeats=facts.repeat.numerically_equal),
     )
 
 
@@ -180,7 +180,7 @@ def error_verdict(request: GateRequest, commit: str, created_at: str, fault: Gat
             "next_steps": after_fault(fault, place_of(request)),
             "base_commit": request.base_commit,
             "settings_from": request.settings_from,
-            "decider_changes": request.decider_changes,
+            "policy_changes": request.policy_changes,
         }
     )
 

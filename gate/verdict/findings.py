@@ -88,9 +88,7 @@ def _changed(path: str, *, decided: bool) -> Finding:
     else:
         message = f"this pull request changes {path}; the base commit's version decided"
         remedy = "Review that change by itself."
-    return Finding(
-        code="decides-changed", severity=Severity.WARNING, message=message, remedy=remedy
-    )
+    return Finding(code="policy-changed", severity=Severity.WARNING, message=message, remedy=remedy)
 
 
 def settings_origin(settings_from: str, *, pull_request: bool) -> tuple[Finding, ...]:
@@ -188,12 +186,15 @@ def default_mode(comparison: Comparison | None) -> tuple[Finding, ...]:
 
 def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
     """Are all numbers equal while something that led to them was not?"""
-    if not repeat.numerically_equal or not repeat.streams:
+    if not repeat.numerically_equal or not repeat.fingerprints:
         return ()
-    told = [f"{stream.stream} from step {stream.first_step} on" for stream in repeat.streams]
+    told = [
+        f"{fingerprint.fingerprint} from step {fingerprint.first_step} on"
+        for fingerprint in repeat.fingerprints
+    ]
     return (
         Finding(
-            code="streams-differ",
+            code="fingerprints-differ",
             severity=Severity.NOTICE,
             message=f"every number is equal, and yet these differ: {', '.join(told)}",
             remedy="A longer run may part there; look for draws and seeds that depend on time.",
@@ -201,14 +202,14 @@ def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
     )
 
 
-def told_runs(*, told: bool, from_fork: bool) -> tuple[Finding, ...]:
+def imported_runs(*, told: bool, from_fork: bool) -> tuple[Finding, ...]:
     """Does the verdict rest on what another job says that it ran?"""
     if not told:
         return ()
     whose = ", in a workflow that the fork's author may have changed" if from_fork else ""
     return (
         Finding(
-            code="told-runs",
+            code="unverified-evidence",
             severity=Severity.WARNING if from_fork else Severity.NOTICE,
             message=f"another job made these runs{whose}: their numbers are that job's word",
             remedy="Read the change before you rely on this. Commit, settings, baseline and the "
@@ -223,7 +224,7 @@ def reading(used: Isolation) -> tuple[Finding, ...]:
         return ()
     return (
         Finding(
-            code="read-under-own-account",
+            code="parser-unsandboxed",
             severity=Severity.NOTICE,
             message=f"what the runs left was read under the gate's own account: {used.reading}",
             remedy="Install the gate where every account may read it and its interpreter.",
@@ -231,15 +232,15 @@ def reading(used: Isolation) -> tuple[Finding, ...]:
     )
 
 
-def unattested_children(run: RunEvidence) -> tuple[Finding, ...]:
+def uninstrumented_subprocesses(run: RunEvidence) -> tuple[Finding, ...]:
     """Was a Python started of which nobody can say under which settings it ran?"""
     if not run.children:
         return ()
     return (
         Finding(
-            code="unattested-child",
+            code="uninstrumented-subprocess",
             severity=Severity.WARNING,
-            message=f"Python was started without the guest: {started_without(run.children)}",
+            message=f"Python was started without the harness: {started_without(run.children)}",
             remedy="Whatever it computes is neither held to strict mode nor seen. A helper that "
             "does not train may stay; else drop the option, or hand it this process's environment.",
         ),
@@ -256,7 +257,7 @@ def weaker_children(run: RunEvidence) -> tuple[Finding, ...]:
     )
     return tuple(
         Finding(
-            code="child-without-variable",
+            code="subprocess-without-variable",
             severity=Severity.WARNING,
             message=message,
             remedy="Hand the child this process's whole environment, os.environ, and add to it.",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from gate.records.census import (
-    CensusReport,
+from gate.records.evidence import EvidenceSet, RunEvidence
+from gate.records.operator_audit import (
     FlagReach,
-    OperatorCensus,
+    OperatorAudit,
+    OperatorReport,
     OperatorRow,
     OperatorUse,
     Span,
 )
-from gate.records.evidence import EvidenceSet, RunEvidence
 from gate.records.remedies import admitting_entry, remedy_for
 from gate.records.runs import RunMode
 from gate.records.settings import GateSettings
@@ -29,26 +29,26 @@ SHOWN_NAMES = 8
 SHOWN_RANGES = 3
 
 
-def census_report(evidence: EvidenceSet, failure: str = "") -> CensusReport | None:
-    """The rows of the census run, else what the first strict run shows without one.
+def operator_report(evidence: EvidenceSet, failure: str = "") -> OperatorReport | None:
+    """The rows of the operator audit, else what the first strict run shows without one.
 
-    None when there is nothing to say: no census was asked for and the run met nothing.
+    None when there is nothing to say: no operator audit was asked for and the run met nothing.
     """
-    census_runs = evidence.runs_of(RunMode.CENSUS)
-    found = (census_runs or evidence.runs_of(RunMode.STRICT))[0].census
+    operator_audit_runs = evidence.runs_of(RunMode.AUDIT)
+    found = (operator_audit_runs or evidence.runs_of(RunMode.STRICT))[0].operator_audit
     rows = operator_rows(found)
-    if not rows and not census_runs and not failure:
+    if not rows and not operator_audit_runs and not failure:
         return None
-    return CensusReport(
-        rows=rows, complete=bool(census_runs), dropped=found.dropped, failure=failure
+    return OperatorReport(
+        rows=rows, complete=bool(operator_audit_runs), dropped=found.dropped, failure=failure
     )
 
 
-def operator_rows(census: OperatorCensus) -> tuple[OperatorRow, ...]:
+def operator_rows(operator_audit: OperatorAudit) -> tuple[OperatorRow, ...]:
     """Torch's own notices first, then what its flag is not known to reach."""
-    alerts = [_alert_row(use) for use in census.uses if use.source == "alert"]
-    calls = [row for use in census.uses if use.source == "call" and (row := _call_row(use))]
-    modules = [row for name in census.modules if (row := _module_row(name))]
+    alerts = [_alert_row(use) for use in operator_audit.uses if use.source == "alert"]
+    calls = [row for use in operator_audit.uses if use.source == "call" and (row := _call_row(use))]
+    modules = [row for name in operator_audit.modules if (row := _module_row(name))]
     autotuners = [
         OperatorRow(
             operator=tuner.kernel,
@@ -56,7 +56,7 @@ def operator_rows(census: OperatorCensus) -> tuple[OperatorRow, ...]:
             why=f"{AUTOTUNER_WHY} ({tuner.configurations} configurations)",
             remedy=AUTOTUNER_REMEDY,
         )
-        for tuner in census.autotuners
+        for tuner in operator_audit.autotuners
     ]
     extensions = [
         OperatorRow(
@@ -65,7 +65,7 @@ def operator_rows(census: OperatorCensus) -> tuple[OperatorRow, ...]:
             why="a compiled extension of torch",
             remedy=OWN_REMEDY,
         )
-        for name in census.extensions
+        for name in operator_audit.extensions
     ]
     return (*alerts, *calls, *modules, *autotuners, *extensions)
 
@@ -85,7 +85,7 @@ def _call_row(use: OperatorUse) -> OperatorRow | None:
 
 
 def _module_row(name: str) -> OperatorRow | None:
-    """None for a module that the table does not know: the guest was not asked for it."""
+    """None for a module that the table does not know: the harness was not asked for it."""
     row = module_row(name)
     if row is None:
         return None
@@ -133,7 +133,7 @@ def weaker_level(settings: GateSettings, run: RunEvidence) -> tuple[Finding, ...
     allowed = settings.determinism.allow_operators
     if not allowed:
         return ()
-    used = {use.operator for use in run.census.uses if use.source == "alert"}
+    used = {use.operator for use in run.operator_audit.uses if use.source == "alert"}
     names = ", ".join(f"{name} ({'used' if name in used else 'not used'})" for name in allowed)
     return (
         Finding(
@@ -158,25 +158,25 @@ def refused_and_went_on(run: RunEvidence) -> tuple[Finding, ...]:
             remedy=f"{remedy_for(one.operator)} To admit it at a weaker level: "
             f"{admitting_entry((one.operator,))}",
         )
-        for one in run.census.refused[:SHOWN_NAMES]
+        for one in run.operator_audit.refused[:SHOWN_NAMES]
     )
 
 
-def census_failed(report: CensusReport | None) -> tuple[Finding, ...]:
-    """Was a census asked for that could not be taken?"""
+def operator_audit_failed(report: OperatorReport | None) -> tuple[Finding, ...]:
+    """Was an operator audit asked for that could not be taken?"""
     if report is None or not report.failure:
         return ()
     return (
         Finding(
-            code="census-failed",
+            code="operator-audit-failed",
             severity=Severity.NOTICE,
             message=f"the operators could not be counted: {report.failure}",
-            remedy="The verdict does not rest on the census; run `repro-gate census` by itself.",
+            remedy="The verdict does not rest on the audit; run `repro-gate operators` by itself.",
         ),
     )
 
 
-def beyond_the_flag(report: CensusReport | None) -> tuple[str, ...]:
+def beyond_the_flag(report: OperatorReport | None) -> tuple[str, ...]:
     """What deterministic mode gives no promise for, as a line of what was not exercised."""
     rows = report.rows if report else ()
     unreached = [row.operator for row in rows if row.reach is FlagReach.NOT_KNOWN]

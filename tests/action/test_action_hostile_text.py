@@ -1,6 +1,6 @@
 """Hostile text in every field that a training can influence, through the whole action.
 
-The guest's documents are written by the training here; what arrives is looked at as GitHub, the
+The harness's documents are written by the training here; what arrives is looked at as GitHub, the
 browser, the runner and a terminal would look at it.
 """
 
@@ -60,7 +60,7 @@ def hostile(**changes: object) -> dict[str, object]:
         "tensor": f"model/{EVIL[:200]}",
         "files": {"m.jsonl": json.dumps({"step": 1, EVIL[:150]: 1.0}) + "\n"},
         "default": {"problems": [EVIL], "losses": ["1", "2", "3"]},
-        "tamper": {
+        "overrides": {
             "step": 1,
             "kind": "switch",
             "name": EVIL[:100],

@@ -15,7 +15,7 @@ from fake_github import FakeGitHub
 from git_workshop import Repository
 from github_client import connect
 
-from gate.adapters.account.account_lock import let_go
+from gate.adapters.account.account_lock import release_uid
 from gate.adapters.account.isolation import unused_account
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.github.client import GitHubComments
@@ -82,7 +82,7 @@ def account(root: None) -> Iterator[Credentials]:  # noqa: ARG001 - skips where 
     taken = unused_account()
     assert taken is not None
     yield Credentials(uid=taken.uid, gid=60900)
-    let_go(taken.uid)
+    release_uid(taken.uid)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.account.account_lock import LOCKS, hold_account, let_go
+from gate.adapters.account.account_lock import LOCKS, acquire_uid, release_uid
 from gate.adapters.account.isolation import ACCOUNTS, unused_account
 from gate.errors import RunError, StorageError
 
@@ -92,16 +92,16 @@ def begin(*holders: subprocess.Popen[str]) -> None:
 def held() -> Iterator[ExitStack]:
     """Gives back what a test holds."""
     with ExitStack() as ends:
-        ends.callback(let_go, UID)
+        ends.callback(release_uid, UID)
         yield ends
 
 
 @pytest.mark.usefixtures("held")
 def test_a_held_account_is_nobody_elses_until_it_is_given_back(tmp_path: Path) -> None:
-    assert hold_account(UID, (tmp_path,))
-    assert not hold_account(UID, (tmp_path,))
-    let_go(UID)
-    assert hold_account(UID, (tmp_path,))
+    assert acquire_uid(UID, (tmp_path,))
+    assert not acquire_uid(UID, (tmp_path,))
+    release_uid(UID)
+    assert acquire_uid(UID, (tmp_path,))
 
 
 @pytest.mark.usefixtures("held")
@@ -109,28 +109,28 @@ def test_one_folder_in_common_is_enough(tmp_path: Path) -> None:
     own, other, shared = (tmp_path / name for name in ("own", "other", "shared"))
     for folder in (own, other, shared):
         folder.mkdir()
-    assert hold_account(UID, (own, shared, tmp_path / "missing"))
-    assert not hold_account(UID, (other, shared))
+    assert acquire_uid(UID, (own, shared, tmp_path / "missing"))
+    assert not acquire_uid(UID, (other, shared))
     # what it had locked on the way is free again
-    let_go(UID)
-    assert hold_account(UID, (other, shared))
+    release_uid(UID)
+    assert acquire_uid(UID, (other, shared))
 
 
 @pytest.mark.usefixtures("held")
 def test_the_lock_goes_with_its_process_and_is_not_handed_to_children(tmp_path: Path) -> None:
     program = (
         "import subprocess, sys; from pathlib import Path\n"
-        "from gate.adapters.account.account_lock import hold_account\n"
-        f"assert hold_account({UID}, (Path(sys.argv[1]),))\n"
+        "from gate.adapters.account.account_lock import acquire_uid\n"
+        f"assert acquire_uid({UID}, (Path(sys.argv[1]),))\n"
         "child = subprocess.Popen(('/bin/sleep', '60'))\n"
         "print(child.pid, flush=True); sys.stdin.read()\n"
     )
     with started(program, str(tmp_path)) as holder:
         child = int(told(holder))
-        assert not hold_account(UID, (tmp_path,))
+        assert not acquire_uid(UID, (tmp_path,))
         holder.kill()
     os.kill(child, 0)
-    assert hold_account(UID, (tmp_path,))
+    assert acquire_uid(UID, (tmp_path,))
     os.kill(child, 9)
 
 
@@ -138,7 +138,7 @@ def test_a_folder_that_is_not_the_gates_is_no_place_for_a_lock(tmp_path: Path) -
     (tmp_path / LOCKS).mkdir()
     (tmp_path / LOCKS).chmod(0o777)
     with pytest.raises(RunError, match=f"{LOCKS} is not the gate's own") as caught:
-        hold_account(UID, (tmp_path,))
+        acquire_uid(UID, (tmp_path,))
     assert "Remove it" in caught.value.hint
 
 
@@ -146,13 +146,13 @@ def test_a_link_in_the_place_of_the_folder_is_not_followed(tmp_path: Path) -> No
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / LOCKS).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StorageError, match=f"locking .*{LOCKS} failed: Not a directory"):
-        hold_account(UID, (tmp_path,))
+        acquire_uid(UID, (tmp_path,))
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_without_a_place_there_is_no_lock(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no place for a lock on the training's account") as caught:
-        hold_account(UID, (tmp_path / "missing",))
+        acquire_uid(UID, (tmp_path / "missing",))
     assert caught.value.hint.startswith("Give the machine or container of the gate a /tmp")
 
 
@@ -160,10 +160,10 @@ def test_without_a_place_there_is_no_lock(tmp_path: Path) -> None:
 def test_where_nobody_can_write_no_lock_is_needed(tmp_path: Path, small_disk: Path) -> None:
     mount = str(shutil.which("mount"))
     subprocess.run((mount, "-o", "remount,ro", str(small_disk)), check=True)
-    assert hold_account(UID, (tmp_path, small_disk))
+    assert acquire_uid(UID, (tmp_path, small_disk))
     assert list(small_disk.iterdir()) == []
     with pytest.raises(RunError, match="are missing or read-only"):
-        hold_account(UID, (small_disk,))
+        acquire_uid(UID, (small_disk,))
 
 
 @pytest.mark.usefixtures("root")
@@ -188,7 +188,7 @@ def test_an_account_in_use_is_not_taken() -> None:
     only = range(taken.uid, taken.uid + 1)
     assert unused_account(only) is None
     with subprocess.Popen(("/bin/sleep", "30"), user=taken.uid, group=taken.gid) as sleeper:
-        let_go(taken.uid)
+        release_uid(taken.uid)
         assert unused_account(only) is None
         sleeper.kill()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.account.closed_places import closed_to_others, private_places
+from gate.adapters.account.closed_places import private_places, restrict_access
 from gate.adapters.process.interrupts import Interrupts
 from gate.errors import CancelledError, RunError, StorageError
 
@@ -71,7 +71,7 @@ def test_a_canary_is_out_of_reach_and_the_way_to_the_run_is_not(runner: Path) ->
     secret = [runner / "runner_temp", runner / "runner_temp" / "git-credentials.config",
               runner / "workspace" / ".git" / "config", out, out / "evidence" / "strict-1.json",
               out / "work" / "head-snapshot" / "train.py"]  # fmt: skip
-    with closed_to_others(places(runner), out / "work" / "run", Interrupts()):
+    with restrict_access(places(runner), out / "work" / "run", Interrupts()):
         assert not any(map(seen_by_another, secret))
         assert seen_by_another(out / "work" / "run" / "tree" / "train.py")
         assert seen_by_another(runner / "workspace" / "train.py")
@@ -90,18 +90,18 @@ def test_a_group_that_the_training_has_is_closed_out_as_well(runner: Path) -> No
     for path in (secret, other):
         os.chown(path, 0, 60944)
         path.chmod(0o770)
-    with closed_to_others((secret, other), way, Interrupts(), (60944,)):
+    with restrict_access((secret, other), way, Interrupts(), (60944,)):
         assert stat.S_IMODE(secret.stat().st_mode) == 0o700
         # what the way lies in stays passable
         assert stat.S_IMODE(other.stat().st_mode) == 0o710
     assert {stat.S_IMODE(path.stat().st_mode) for path in (secret, other)} == {0o770}
-    with closed_to_others((secret,), way, Interrupts()):
+    with restrict_access((secret,), way, Interrupts()):
         assert stat.S_IMODE(secret.stat().st_mode) == 0o770
 
 
 def test_access_is_given_back_after_a_fault(runner: Path) -> None:
     before = modes(runner)
-    with pytest.raises(KeyError), closed_to_others(places(runner), runner / "x", Interrupts()):
+    with pytest.raises(KeyError), restrict_access(places(runner), runner / "x", Interrupts()):
         _fail_if(modes(runner) != before)
     assert modes(runner) == before
 
@@ -114,7 +114,7 @@ def test_access_is_given_back_by_both_signals(runner: Path) -> None:
     with (
         interrupts.installed(),
         pytest.raises(CancelledError),
-        closed_to_others(places(runner), runner / "x", interrupts),
+        restrict_access(places(runner), runner / "x", interrupts),
         interrupts.deferred(),
     ):
         _signal_twice(lambda: seen.append(modes(runner) == before))
@@ -130,7 +130,7 @@ def test_a_link_is_left_alone_and_so_is_what_it_leads_to(tmp_path: Path) -> None
     (out / "link").symlink_to(victim)
     os.mkfifo(out / "pipe")
     before = modes(tmp_path)
-    with closed_to_others((out, tmp_path / "missing"), out / "run", Interrupts()):
+    with restrict_access((out, tmp_path / "missing"), out / "run", Interrupts()):
         assert modes(tmp_path) == {**before, str(out): 0o751}
     assert modes(tmp_path) == before
 
@@ -138,7 +138,7 @@ def test_a_link_is_left_alone_and_so_is_what_it_leads_to(tmp_path: Path) -> None
 def test_what_was_put_in_the_place_meanwhile_keeps_its_permissions(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("old")
-    with closed_to_others((secret,), tmp_path / "run", Interrupts()):
+    with restrict_access((secret,), tmp_path / "run", Interrupts()):
         (tmp_path / "new").write_text("new")
         (tmp_path / "new").chmod(0o600)
         (tmp_path / "new").replace(secret)
@@ -151,7 +151,7 @@ def test_access_that_cannot_be_given_back_is_told(
     (tmp_path / "secret").write_text(CANARY)
     with (
         pytest.raises(StorageError) as caught,
-        closed_to_others((tmp_path / "secret",), tmp_path / "run", Interrupts()),
+        restrict_access((tmp_path / "secret",), tmp_path / "run", Interrupts()),
     ):
         monkeypatch.setattr(os, "fchmod", lambda *_: tmp_path.rmdir())
     assert caught.value.message.endswith("was closed to other accounts and cannot be opened again")
@@ -161,7 +161,7 @@ def test_access_that_cannot_be_given_back_is_told(
 def test_what_cannot_be_closed_is_an_error() -> None:
     with (
         pytest.raises(RunError) as caught,
-        closed_to_others((Path("/proc/sys/kernel/hostname"),), Path("/run"), Interrupts()),
+        restrict_access((Path("/proc/sys/kernel/hostname"),), Path("/run"), Interrupts()),
     ):
         pass
     assert caught.value.message == (

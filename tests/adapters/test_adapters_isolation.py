@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gate.adapters.account import isolation
-from gate.adapters.account.account_lock import hold_account, let_go
+from gate.adapters.account.account_lock import acquire_uid, release_uid
 from gate.adapters.account.isolation import ACCOUNTS, choose_isolation, unused_account
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import RunError
@@ -54,7 +54,7 @@ def choose(
     asked = IsolationSettings(mode=mode, network=network)
     chosen = choose_isolation(asked, LocalProcesses(), interpreter, folders, groups)
     if chosen.credentials is not None:
-        let_go(chosen.credentials.uid)
+        release_uid(chosen.credentials.uid)
     return chosen
 
 
@@ -204,7 +204,7 @@ class Refusing(LocalProcesses):
 def weakened(*missing: WriteGuard) -> Isolation:
     chosen = choose_isolation(IsolationSettings(), Refusing(*missing), "/usr/bin/python3", ())
     assert chosen.credentials is not None
-    let_go(chosen.credentials.uid)
+    release_uid(chosen.credentials.uid)
     return chosen
 
 
@@ -243,8 +243,8 @@ def test_an_account_that_does_not_do_is_given_back() -> None:
     choose_isolation(IsolationSettings(), tried, "p", ())
     assert [account.guard for account in tried.accounts] == list(WriteGuard)
     (uid,) = {account.uid for account in tried.accounts}
-    assert hold_account(uid)
-    let_go(uid)
+    assert acquire_uid(uid)
+    release_uid(uid)
 
 
 def test_an_account_with_a_name_is_not_taken() -> None:

@@ -21,7 +21,7 @@ OTHERS = {
     "isolation": "a section of the settings",
     "non_blocking": "torch's",
     "response": "of a RequestException",
-    "uses": "a key of the guest's document",
+    "uses": "a key of the harness's document",
     "workflow_run": "GitHub's",
 }
 

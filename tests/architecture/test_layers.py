@@ -37,7 +37,7 @@ LAYERS = {
 # Inside a package, from the bottom: its modules and subpackages; "" is every module not named.
 INSIDE = {
     "checkpoint": (
-        ("dtypes", "parts", "sources.hostile_file"),
+        ("dtypes", "parts", "sources.untrusted_file"),
         ("leaves",),
         ("sources", "exclusions"),
         ("pickle", "hashing"),
@@ -141,16 +141,16 @@ def test_no_folder_holds_more_than_its_listing_can_show(package: str) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_guest_and_gate_do_not_import_each_other(path: Path) -> None:
+def test_harness_and_gate_do_not_import_each_other(path: Path) -> None:
     packages = _imported_packages(path)
     if _package(path) == "harness":
-        assert not packages, "the guest starts without the rest of gate"
+        assert not packages, "the harness starts without the rest of gate"
     else:
         assert "harness" not in packages
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_torch_is_imported_in_the_guest_alone(path: Path) -> None:
+def test_torch_is_imported_in_the_harness_alone(path: Path) -> None:
     roots = {name.split(".")[0] for name in _imported_modules(path)}
     assert "torch" not in roots or _package(path) in TORCH_PACKAGES
 

@@ -45,7 +45,7 @@ def test_an_entry_says_what_it_was_made_from() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_number_that_is_not_finite_enters_no_baseline(value: float) -> None:
-    with pytest.raises(BaselineError, match=r"guest.loss holds (nan|inf) at step 2"):
+    with pytest.raises(BaselineError, match=r"loss holds (nan|inf) at step 2"):
         _entry(evidence_of(values=(1.0, value)))
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from guest_folder import GuestFolder
+from harness_folder import HarnessFolder
 
 from gate.adapters.files.files import LocalFiles
 
@@ -18,10 +18,10 @@ def files() -> LocalFiles:
 
 
 @pytest.fixture
-def guest(tmp_path: Path) -> GuestFolder:
+def harness(tmp_path: Path) -> HarnessFolder:
     folder = tmp_path / "out"
     folder.mkdir()
-    return GuestFolder(path=folder)
+    return HarnessFolder(path=folder)
 
 
 @pytest.fixture

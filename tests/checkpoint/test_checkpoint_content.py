@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoint_digests import digests_of, leaves_of, root_of, small_tensor
-from guest_folder import safetensors_bytes
+from harness_folder import safetensors_bytes
 from torch_states import WEIGHT, Save, row_major
 
 pytestmark = pytest.mark.torch

@@ -11,7 +11,7 @@ import pytest
 import torch
 from checkpoint_digests import content_of, digests_of, leaves_of, root_of, small_tensor
 from distributed_states import saved
-from guest_folder import safetensors_bytes
+from harness_folder import safetensors_bytes
 from sharded_states import sharded, whole
 from torch_states import WEIGHT, Save, row_major
 
@@ -20,7 +20,7 @@ from gate.checkpoint.digest import StateDigest, digest_state
 from gate.checkpoint.formats import folder_reader
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
-from gate.checkpoint.sources import hostile_folder
+from gate.checkpoint.sources import untrusted_folder
 from gate.errors import EvidenceError
 
 pytestmark = pytest.mark.torch
@@ -210,9 +210,9 @@ def test_empty_deep_and_large_folders_are_refused(
     monkeypatch.setattr(folder_reader, "MAX_DEPTH", 0)
     assert refusal(folder) == "f/a: is nested deeper than 0 folders"
     monkeypatch.undo()
-    monkeypatch.setattr(hostile_folder, "MAX_OPEN_FILES", 2)
+    monkeypatch.setattr(untrusted_folder, "MAX_OPEN_FILES", 2)
     assert refusal(folder) == "f/a: has more than 2 files"
-    monkeypatch.setattr(hostile_folder, "MAX_NAMES", 2)
+    monkeypatch.setattr(untrusted_folder, "MAX_NAMES", 2)
     assert "holds more than 2 names" in refusal(folder)
 
 

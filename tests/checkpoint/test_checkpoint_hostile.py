@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from checkpoint_digests import content_of, leaves_of
-from guest_folder import safetensors_of
+from harness_folder import safetensors_of
 from hostile_archives import Opcodes, archive, call, name, pickled, push, storage, tensor
 
 from gate.errors import EvidenceError

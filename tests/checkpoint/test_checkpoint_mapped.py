@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gate.adapters.files.files import LocalFiles
 from gate.checkpoint.sources.file_part import file_part
-from gate.checkpoint.sources.hostile_file import open_hostile
+from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.errors import EvidenceError
 
 CONTENT = bytes(range(251)) * 80
@@ -28,7 +28,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(PLACES, st.integers(0, 5000))
 def test_a_mapped_stretch_is_what_reading_gives(path: Path, places: list[int], cut: int) -> None:
     start, end = places
-    with open_hostile(LocalFiles(), path, "state", max_bytes=2**20) as opened:
+    with open_untrusted(LocalFiles(), path, "state", max_bytes=2**20) as opened:
         with opened.mapped(start, end - start) as data:
             assert bytes(data) == CONTENT[start:end] == opened.read_at(start, end - start)
         part = file_part(opened, min(cut, start), len(CONTENT) - min(cut, start), "a part")
@@ -38,7 +38,7 @@ def test_a_mapped_stretch_is_what_reading_gives(path: Path, places: list[int], c
 
 def test_a_stretch_behind_the_end_is_refused(path: Path) -> None:
     with (
-        open_hostile(LocalFiles(), path, "state", max_bytes=2**20) as opened,
+        open_untrusted(LocalFiles(), path, "state", max_bytes=2**20) as opened,
         pytest.raises(EvidenceError, match="state: is cut short or points behind its own end"),
         opened.mapped(len(CONTENT) - 1, 2),
     ):
@@ -48,7 +48,7 @@ def test_a_stretch_behind_the_end_is_refused(path: Path) -> None:
 def test_a_file_that_became_shorter_is_told(tmp_path: Path) -> None:
     path = tmp_path / "state"
     path.write_bytes(CONTENT)
-    with open_hostile(LocalFiles(), path, "state", max_bytes=2**20) as opened:
+    with open_untrusted(LocalFiles(), path, "state", max_bytes=2**20) as opened:
         path.write_bytes(b"short")
         with (
             pytest.raises(EvidenceError, match="state: became shorter while it was read"),
@@ -58,7 +58,7 @@ def test_a_file_that_became_shorter_is_told(tmp_path: Path) -> None:
 
 
 def test_what_writes_to_a_stretch_changes_no_file(path: Path) -> None:
-    with open_hostile(LocalFiles(), path, "state", max_bytes=2**20) as opened:
+    with open_untrusted(LocalFiles(), path, "state", max_bytes=2**20) as opened:
         with opened.mapped(5, 10) as data:
             data[0] = 0
         assert opened.read_at(0, len(CONTENT)) == CONTENT
@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_mapped_is_read(path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(mmap, "mmap", refuse)
     with (
-        open_hostile(LocalFiles(), path, "state", max_bytes=2**20) as opened,
+        open_untrusted(LocalFiles(), path, "state", max_bytes=2**20) as opened,
         opened.mapped(4097, 300) as data,
     ):
         assert bytes(data) == CONTENT[4097:4397]
@@ -84,7 +84,7 @@ def test_a_fault_inside_the_body_stays_the_fault(path: Path) -> None:
         raise ZeroDivisionError
 
     with (
-        open_hostile(LocalFiles(), path, "state", max_bytes=2**20) as opened,
+        open_untrusted(LocalFiles(), path, "state", max_bytes=2**20) as opened,
         pytest.raises(ZeroDivisionError),
         opened.mapped(0, 100) as data,
     ):

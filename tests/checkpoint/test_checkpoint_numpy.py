@@ -15,7 +15,7 @@ from torch_states import Save
 from gate.adapters.files.files import LocalFiles
 from gate.checkpoint.formats import npy_reader
 from gate.checkpoint.sources.byte_sources import Inflated
-from gate.checkpoint.sources.hostile_file import open_hostile
+from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.errors import EvidenceError
 
 pytestmark = pytest.mark.torch
@@ -209,7 +209,7 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_broken_compression_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "broken"
     path.write_bytes(b"\xff" * 100)
-    with open_hostile(LocalFiles(), path, "broken", max_bytes=1000) as opened:
+    with open_untrusted(LocalFiles(), path, "broken", max_bytes=1000) as opened:
         source = Inflated(opened, 0, 100, 1000, 0)
         with pytest.raises(EvidenceError, match="broken: a compressed entry cannot be unpacked"):
             list(source.pieces(10))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from checkpoint_digests import content_of, digests_of, root_of, small_tensor
-from guest_folder import safetensors_bytes, safetensors_of
+from harness_folder import safetensors_bytes, safetensors_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,12 +12,12 @@ from gate.adapters.files.files import LocalFiles
 from gate.checkpoint.formats import safetensors_reader
 from gate.checkpoint.formats.safetensors_reader import read_safetensors
 from gate.checkpoint.leaves import StateContent
-from gate.checkpoint.sources.hostile_file import open_hostile
+from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.errors import EvidenceError
 
 
 def read(path: Path) -> StateContent:
-    with open_hostile(LocalFiles(), path, path.name, max_bytes=2**30) as opened:
+    with open_untrusted(LocalFiles(), path, path.name, max_bytes=2**30) as opened:
         return read_safetensors(opened)
 
 

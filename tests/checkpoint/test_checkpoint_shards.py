@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from checkpoint_digests import content_of, root_of
-from guest_folder import safetensors_bytes
+from harness_folder import safetensors_bytes
 from sharded_states import FIRST, INDEX, SECOND, TENSORS, index, sharded, whole
 
 from gate.errors import EvidenceError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from checkpoint_digests import content_of
-from guest_folder import safetensors_bytes
+from harness_folder import safetensors_bytes
 from hostile_archives import Opcodes, archive, call, name, pickled, push, storage
 from specified_digest import (
     CHUNK,

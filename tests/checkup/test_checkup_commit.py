@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.checkup.commit import examined_work_tree, named_paths, refused, uncommitted
-from gate.records.doctor import Health
+from gate.records.doctor import CheckResult
 
 NAMES = st.text("abc.", min_size=1, max_size=4)
 
@@ -36,7 +36,7 @@ def test_every_change_is_told_once(names: list[str], folders: set[str]) -> None:
 
 def test_many_changes_are_a_few_names_and_a_number() -> None:
     row = examined_work_tree(tuple("abcdefg"), ())
-    assert row.health is Health.FAIL
+    assert row.health is CheckResult.FAIL
     assert row.found == "the work tree has 7 uncommitted changes: a, b, c, d, and 3 more"
 
 

@@ -10,7 +10,7 @@ from gate.checkup.places import (
     failed,
 )
 from gate.errors import SettingsError
-from gate.records.doctor import CloneSeen, Health, TokenSeen
+from gate.records.doctor import CheckResult, CloneSeen, TokenSeen
 from gate.records.settings import GateSettings
 from gate.settings.load import parse_settings
 
@@ -24,30 +24,34 @@ def _settings(isolation: str = "") -> GateSettings:
 
 def test_a_fault_keeps_its_details_and_its_hint() -> None:
     row = failed("settings", SettingsError("1 fault(s)", hint="see schema", details=("line 3",)))
-    assert (row.health, row.found, row.fix) == (Health.FAIL, "1 fault(s); line 3", "see schema")
+    assert (row.health, row.found, row.fix) == (
+        CheckResult.FAIL,
+        "1 fault(s); line 3",
+        "see schema",
+    )
 
 
 def test_a_base_commit_that_is_not_there_fails() -> None:
     row = examined_clone(CloneSeen(shallow=True, base="a" * 40, base_missing=True))[0]
-    assert row.health is Health.FAIL
+    assert row.health is CheckResult.FAIL
     assert row.found == "the base commit aaaaaaaaaaaa is not in this clone"
     assert "fetch-depth: 0" in row.fix
 
 
 def test_a_shallow_clone_is_a_warning_as_long_as_no_base_is_asked_for() -> None:
     row = examined_clone(CloneSeen(shallow=True))[0]
-    assert row.health is Health.WARN
+    assert row.health is CheckResult.WARN
     assert row.found == "the clone is shallow: a base commit may be missing"
 
 
 def test_a_base_commit_in_a_shallow_clone_is_enough() -> None:
-    assert examined_clone(CloneSeen(shallow=True, base="b" * 40))[0].health is Health.OK
+    assert examined_clone(CloneSeen(shallow=True, base="b" * 40))[0].health is CheckResult.OK
 
 
 def test_a_credential_that_checkout_left_is_named_and_never_shown() -> None:
     key = "http.https://github.com/.extraheader"
     row = examined_clone(CloneSeen(shallow=False, credentials=(key,)))[1]
-    assert (row.health, row.found) == (Health.WARN, f"left in the clone: {key}")
+    assert (row.health, row.found) == (CheckResult.WARN, f"left in the clone: {key}")
     assert row.fix == "Give actions/checkout `persist-credentials: false`."
 
 
@@ -79,33 +83,33 @@ def test_a_credential_that_checkout_left_is_named_and_never_shown() -> None:
 def test_a_token_is_told_by_what_it_may(seen: TokenSeen, found: str) -> None:
     row = examined_token(seen, pull_request=True)
     assert found in row.found
-    assert (row.health is Health.OK) == (seen.comment_status == 422)
-    assert bool(row.fix) == (row.health is Health.WARN)
+    assert (row.health is CheckResult.OK) == (seen.comment_status == 422)
+    assert bool(row.fix) == (row.health is CheckResult.WARN)
 
 
 def test_no_token_matters_on_a_pull_request_only() -> None:
-    assert examined_token(None, pull_request=True).health is Health.WARN
-    assert examined_token(None, pull_request=False).health is Health.OK
+    assert examined_token(None, pull_request=True).health is CheckResult.WARN
+    assert examined_token(None, pull_request=False).health is CheckResult.OK
 
 
 @pytest.mark.parametrize(
     ("isolation", "health"),
     [
-        ("", Health.OK),
-        (f"isolation: {{image: '{DIGEST}'}}\n", Health.WARN),
-        (f"isolation: {{image: '{DIGEST}', mode: sibling}}\n", Health.FAIL),
-        (f"isolation: {{image: '{DIGEST}', minimum: sibling}}\n", Health.FAIL),
+        ("", CheckResult.OK),
+        (f"isolation: {{image: '{DIGEST}'}}\n", CheckResult.WARN),
+        (f"isolation: {{image: '{DIGEST}', mode: container}}\n", CheckResult.FAIL),
+        (f"isolation: {{image: '{DIGEST}', minimum: container}}\n", CheckResult.FAIL),
     ],
 )
-def test_an_engine_matters_as_far_as_the_settings_say(isolation: str, health: Health) -> None:
+def test_an_engine_matters_as_far_as_the_settings_say(isolation: str, health: CheckResult) -> None:
     assert examined_engine(_settings(isolation), "no engine answers").health is health
 
 
 @pytest.mark.parametrize(
     ("free_bytes", "health"),
-    [(10 * 1024**3, Health.OK), (1024**3, Health.WARN), (1024**2, Health.FAIL)],
+    [(10 * 1024**3, CheckResult.OK), (1024**3, CheckResult.WARN), (1024**2, CheckResult.FAIL)],
 )
-def test_a_full_disk_is_told_before_it_costs_a_run(free_bytes: int, health: Health) -> None:
+def test_a_full_disk_is_told_before_it_costs_a_run(free_bytes: int, health: CheckResult) -> None:
     row = examined_room(free_bytes)
     assert row.health is health
     assert row.found.endswith("GiB free in the output folder")

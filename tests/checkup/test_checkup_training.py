@@ -16,7 +16,7 @@ from gate.checkup.training import (
     examined_shared_memory,
 )
 from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.doctor import DoctorReport, Health, TrainingSeen
+from gate.records.doctor import CheckResult, DoctorReport, TrainingSeen
 from gate.records.evidence import Environment
 from gate.records.gpu import Gpu, GpusSeen
 from gate.records.runs import Isolation
@@ -44,24 +44,26 @@ def _settings(device: str) -> GateSettings:
 
 def test_a_gpu_that_is_demanded_and_missing_fails_loudly() -> None:
     row = examined_gpu(_settings("cuda"), CPU, NO_GPU, None)
-    assert row.health is Health.FAIL
+    assert row.health is CheckResult.FAIL
     assert row.found == "train.device is cuda, and there is no GPU: nvidia-smi is not there"
     assert "docs/gpu.md" in row.fix
 
 
 def test_without_a_demand_the_cpu_is_said_to_be_used() -> None:
     row = examined_gpu(_settings("auto"), CPU, NO_GPU, None)
-    assert row.health is Health.OK
+    assert row.health is CheckResult.OK
     assert row.found.endswith("train.device auto trains on the CPU")
 
 
 def test_a_gpu_is_told_by_its_uuid_and_memory() -> None:
     row = examined_gpu(_settings("cuda"), CUDA, HOST, None)
-    assert (row.health, row.found) == (Health.OK, f"NVIDIA A {UUID} (81,559 MiB)")
+    assert (row.health, row.found) == (CheckResult.OK, f"NVIDIA A {UUID} (81,559 MiB)")
 
 
-@pytest.mark.parametrize(("device", "health"), [("cuda", Health.FAIL), ("auto", Health.WARN)])
-def test_a_gpu_that_torch_cannot_use_is_no_gpu(device: str, health: Health) -> None:
+@pytest.mark.parametrize(
+    ("device", "health"), [("cuda", CheckResult.FAIL), ("auto", CheckResult.WARN)]
+)
+def test_a_gpu_that_torch_cannot_use_is_no_gpu(device: str, health: CheckResult) -> None:
     row = examined_gpu(_settings(device), CPU, HOST, None)
     assert (row.health, row.found) == (
         health,
@@ -82,7 +84,7 @@ def test_a_gpu_that_torch_cannot_use_is_no_gpu(device: str, health: Health) -> N
 )
 def test_a_gpu_that_another_process_may_take_is_a_warning(host: GpusSeen, told: str) -> None:
     row = examined_gpu(_settings("auto"), CUDA, host, None)
-    assert row.health is Health.WARN
+    assert row.health is CheckResult.WARN
     assert row.found.endswith(f"Another process may keep the training from it: {told}")
     assert "train.timeout_seconds" in row.fix
 
@@ -90,12 +92,12 @@ def test_a_gpu_that_another_process_may_take_is_a_warning(host: GpusSeen, told: 
 @pytest.mark.parametrize("mode", ["Default", "[N/A]", ""])
 def test_a_shared_gpu_is_none(mode: str) -> None:
     host = replace(HOST, gpus=(replace(HOST.gpus[0], compute_mode=mode),))
-    assert examined_gpu(_settings("auto"), CUDA, host, None).health is Health.OK
+    assert examined_gpu(_settings("auto"), CUDA, host, None).health is CheckResult.OK
 
 
 def test_a_gpu_is_not_looked_for_when_the_cpu_is_wanted() -> None:
     row = examined_gpu(_settings("cpu"), CPU, HOST, None)
-    assert (row.health, row.found) == (Health.OK, "train.device is cpu: none is used")
+    assert (row.health, row.found) == (CheckResult.OK, "train.device is cpu: none is used")
 
 
 def test_versions_of_driver_and_libraries_are_told() -> None:
@@ -105,20 +107,20 @@ def test_versions_of_driver_and_libraries_are_told() -> None:
 
 def test_no_isolation_fails_on_a_runner_and_warns_elsewhere() -> None:
     none = Isolation(mode=IsolationMode.NONE, credentials=None, reason="not root")
-    assert examined_isolation(none, on_runner=True).health is Health.FAIL
+    assert examined_isolation(none, on_runner=True).health is CheckResult.FAIL
     row = examined_isolation(none, on_runner=False)
-    assert (row.health, row.found) == (Health.WARN, "none: not root")
+    assert (row.health, row.found) == (CheckResult.WARN, "none: not root")
 
 
 def test_python_and_torch_are_the_trainings_own() -> None:
     assert examined_python(CPU).found == "CPython 3.11.7, torch 2.13.0+cpu"
     broken = examined_python(TrainingSeen(problem="no torch", hint="Install torch"))
-    assert (broken.health, broken.fix) == (Health.FAIL, "Install torch")
+    assert (broken.health, broken.fix) == (CheckResult.FAIL, "Install torch")
 
 
 def test_a_containers_default_shared_memory_is_a_warning() -> None:
     row = examined_shared_memory(CPU, None)
-    assert row.health is Health.WARN
+    assert row.health is CheckResult.WARN
     assert row.found == "64 MiB in /dev/shm: DataLoader workers may end with SIGBUS"
 
 
@@ -139,14 +141,14 @@ def test_an_entry_of_this_very_environment_is_fine() -> None:
     row = examined_baseline(
         Baseline(entries=(entry,)), "b.json", entry, Environment(parts={"torch": "2.13.0"})
     )
-    assert (row.health, row.found) == (Health.OK, "b.json: an entry of this very environment")
+    assert (row.health, row.found) == (CheckResult.OK, "b.json: an entry of this very environment")
 
 
 def test_what_moved_is_named_with_what_it_was() -> None:
     entry = _entry(torch="2.12.0", cpu="A")
     seen = {"torch": "2.13.0", "cpu": "A", "driver": "580.1"}
     row = examined_baseline(Baseline(entries=(entry,)), "b.json", entry, Environment(parts=seen))
-    assert row.health is Health.WARN
+    assert row.health is CheckResult.WARN
     assert row.found == (
         "b.json: the nearest entry differs in driver 580.1 (was none), torch 2.13.0 (was 2.12.0)"
     )
@@ -156,7 +158,7 @@ def test_another_experiment_cannot_be_judged() -> None:
     row = examined_baseline(
         Baseline(entries=(_entry(),)), "b.json", None, Environment(parts={"torch": "2.13.0"})
     )
-    assert row.health is Health.FAIL
+    assert row.health is CheckResult.FAIL
     assert "recorded under another command, seed, step or thread count" in row.found
 
 
@@ -178,5 +180,8 @@ def test_hostile_text_of_the_trainings_python_is_shown_as_text() -> None:
 
 def test_no_baseline_fails() -> None:
     row = examined_baseline(None, ".repro-gate/baseline.json", None, Environment(parts={}))
-    assert (row.health, row.found) == (Health.FAIL, ".repro-gate/baseline.json: none is committed")
+    assert (row.health, row.found) == (
+        CheckResult.FAIL,
+        ".repro-gate/baseline.json: none is committed",
+    )
     assert "baseline record" in row.fix

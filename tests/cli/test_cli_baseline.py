@@ -79,6 +79,6 @@ def test_show_lists_the_entries(project: Project, run: Run) -> None:
     assert (ended.code, "no baseline" in ended.err) == (3, True)
     run("baseline", "record", "--reason", "first", "-q")
     shown = run("baseline", "show").out
-    assert "guest.loss 2.125" in " ".join(shown.split())
+    assert "loss 2.125" in " ".join(shown.split())
     assert project.git("rev-parse", "HEAD")[:12] in shown.replace("\n", "")
     assert json.loads(run("baseline", "show", "--json").out)["entries"]

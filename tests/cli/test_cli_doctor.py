@@ -70,7 +70,7 @@ def test_faults_of_the_settings_are_told_and_the_rest_is_looked_at(
 def test_an_engine_that_is_needed_and_missing_fails(project: Project, run: Run) -> None:
     path = project.path / "repro-gate.yml"
     image = f"sha256:{'0' * 64}"
-    path.write_text(path.read_text().replace("mode: none", f"mode: sibling, image: '{image}'"))
+    path.write_text(path.read_text().replace("mode: none", f"mode: container, image: '{image}'"))
     ended = run("doctor", "--json")
     found = _found(ended.out)
     assert ended.code == 3

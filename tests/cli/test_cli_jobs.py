@@ -16,7 +16,7 @@ def test_run_then_judge_come_to_a_verdict(project: Project, run: Run) -> None:
     assert (judged.code, judged.err) == (1, "")
     verdict = json.loads(judged.out)
     assert verdict["outcome"] == "no-baseline"
-    assert "told-runs" in [finding["code"] for finding in verdict["findings"]]
+    assert "unverified-evidence" in [finding["code"] for finding in verdict["findings"]]
     other = run("judge", "ran/evidence", "--out", "judged")
     assert other.code == 3
     assert "error: the evidence is of commit" in other.err

@@ -32,14 +32,14 @@ def test_cost_inside_its_budget_ends_with_0(project: Project, run: Run) -> None:
     assert run("cost", "-q").code == 0
 
 
-def test_attribution_names_the_cheapest_set(project: Project, run: Run) -> None:
+def test_attribution_names_the_minimal_set(project: Project, run: Run) -> None:
     project.play(losses=LOSSES, knob_seconds={"inductor_deterministic": 0.02})
     project.settings(COST.replace("budget_percent: 5", "budget_percent: 50"))
     ended = run("cost", "--attribute", "--json")
     assert ended.code == 0
-    cheapest = json.loads(ended.out)["cheapest"]
-    assert cheapest["dropped"] == ["inductor_deterministic"]
-    assert cheapest["verified"]
+    minimal = json.loads(ended.out)["minimal"]
+    assert minimal["dropped"] == ["inductor_deterministic"]
+    assert minimal["verified"]
 
 
 @pytest.mark.usefixtures("project")
@@ -54,7 +54,7 @@ def test_noise_shows_tolerances_to_copy(project: Project, run: Run) -> None:
     project.play(default={"random": True})
     ended = run("noise", "--runs", "2", "--out", "results")
     assert "2 runs in default mode gave 2 results, differing from step 3 on." in ended.out
-    assert '- {metric: "guest.loss", absolute: ' in ended.out
+    assert '- {metric: "loss", absolute: ' in ended.out
     document = json.loads((project.path / "results" / "noise.json").read_text())
     assert document["distinct_results"] == 2
     markdown = (project.path / "results" / "noise.md").read_text()

@@ -20,7 +20,7 @@ WORKS_THERE = [
     ("judge", "evidence"),
     ("cost",),
     ("noise",),
-    ("census",),
+    ("operators",),
     ("baseline", "record", "--reason", "first"),
     ("doctor",),
 ]

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.attribution import Search, cheapest_set, knob_fate, removal_order
+from gate.comparison.attribution import Search, knob_fate, minimal_set, removal_order
 from gate.records.comparison import CostState
 from gate.records.measurement import KnobState, Price
 from gate.records.priced_knobs import ALL_KNOBS, KnobSet, PricedKnob
@@ -21,7 +21,7 @@ def _price(ratio: float | None, state: CostState = CostState.MEASURED) -> Price:
 def test_what_the_result_needs_stays_and_all_else_goes(
     needed: KnobSet, order: tuple[PricedKnob, ...]
 ) -> None:
-    found = cheapest_set(ALL_KNOBS, order, needed.issubset, needed.issubset)
+    found = minimal_set(ALL_KNOBS, order, needed.issubset, needed.issubset)
     assert found.knobs == needed
     assert found.verified
     assert set(found.dropped) | set(found.needed) == ALL_KNOBS
@@ -32,13 +32,13 @@ def test_nothing_is_called_verified_that_the_last_run_denied(
     lucky: KnobSet, needed: KnobSet, order: tuple[PricedKnob, ...]
 ) -> None:
     # Two runs agree by luck without some knobs; the verifying run does not.
-    found = cheapest_set(ALL_KNOBS, order, (needed - lucky).issubset, needed.issubset)
+    found = minimal_set(ALL_KNOBS, order, (needed - lucky).issubset, needed.issubset)
     assert found.verified
     assert needed <= found.knobs
 
 
 def test_strict_mode_itself_may_fail_its_verification() -> None:
-    found = cheapest_set(ALL_KNOBS, (), lambda _: True, lambda _: False)
+    found = minimal_set(ALL_KNOBS, (), lambda _: True, lambda _: False)
     assert (found.knobs, found.verified) == (ALL_KNOBS, False)
 
 

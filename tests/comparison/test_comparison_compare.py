@@ -4,8 +4,8 @@ from evidence_cases import PARTS, evidence_of, manifest_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.canary import run_canary
 from gate.comparison.compare import compare_results, compare_steps
+from gate.comparison.self_test import run_self_test
 from gate.records.comparison import Comparison, StepFaultKind, TensorChange
 from gate.records.evidence import CheckpointManifest, Environment, RunEvidence, StepDigest
 
@@ -24,7 +24,7 @@ def test_equal_runs_are_equal_and_say_how_much_was_compared() -> None:
     assert found.first_step is None
 
 
-def test_the_first_differing_step_is_the_earliest_of_all_streams() -> None:
+def test_the_first_differing_step_is_the_earliest_of_all_fingerprints() -> None:
     found = _compare(evidence_of(), evidence_of(values=(2.5, 9.0, 9.5)))
     assert found.first_step == 2
     (fault,) = found.step_faults
@@ -113,12 +113,12 @@ def test_a_result_equals_itself(values: tuple[float, ...]) -> None:
 
 
 @given(VALUES)
-def test_the_canary_catches_every_planted_fault(values: tuple[float, ...]) -> None:
-    assert all(probe.caught for probe in run_canary(evidence_of(values=values), COMPARE))
+def test_the_self_test_catches_every_planted_fault(values: tuple[float, ...]) -> None:
+    assert all(probe.caught for probe in run_self_test(evidence_of(values=values), COMPARE))
 
 
-def test_the_canary_plants_six_probes() -> None:
-    assert len(run_canary(evidence_of(), COMPARE)) == 6
+def test_the_self_test_plants_six_probes() -> None:
+    assert len(run_self_test(evidence_of(), COMPARE)) == 6
 
 
 def test_packages_that_moved_are_named() -> None:

@@ -105,13 +105,13 @@ def test_the_first_run_warms_up_twice_as_long() -> None:
 
 
 def _disturbed(runs: tuple[RunEvidence, ...], kept: int) -> tuple[RunEvidence, ...]:
-    """All but `kept` of the steady steps seem half as long, and the guest's work hid in them."""
+    """All but `kept` of the steady steps seem half as long, and the harness's work hid in them."""
     found = []
     for run in runs:
         timings = tuple(
             timing
             if timing.step > len(run.timings) - kept
-            else timing.model_copy(update={"seconds": timing.seconds / 2, "guest_seconds": 0.5})
+            else timing.model_copy(update={"seconds": timing.seconds / 2, "harness_seconds": 0.5})
             for timing in run.timings
         )
         found.append(run.model_copy(update={"timings": timings}))

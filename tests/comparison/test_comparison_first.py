@@ -39,7 +39,7 @@ def test_a_metric_that_counts_from_zero_is_put_beside_the_steps_that_it_means() 
     other = _with(
         _own("file.a", (0, 1.0), (1, 2.0), (2, 1.0)), run=evidence_of(values=(9.0, 9.0, 9.0))
     )
-    assert _first(one, other) == (EventKind.LOSS, "guest.loss", "at step 1")
+    assert _first(one, other) == (EventKind.LOSS, "loss", "at step 1")
 
 
 def test_epochs_are_no_steps() -> None:
@@ -47,7 +47,7 @@ def test_epochs_are_no_steps() -> None:
     later = evidence_of(values=(*map(float, range(1, 16)), 0.0, 0.0, 0.0, 0.0, 0.0))
     one = _with(_own("file.accuracy", (1, 0.5), (2, 0.6)), run=long)
     other = _with(_own("file.accuracy", (1, 0.4), (2, 0.6)), run=later)
-    assert _first(one, other) == (EventKind.LOSS, "guest.loss", "at step 16")
+    assert _first(one, other) == (EventKind.LOSS, "loss", "at step 16")
     alone = _with(_own("file.accuracy", (1, 0.4), (2, 0.6)), run=long)
     assert _first(one, alone) == (EventKind.METRIC, "file.accuracy", "at its step 1")
 
@@ -80,7 +80,7 @@ def test_nan_is_told_at_its_earliest_step_and_the_loss_first() -> None:
     early = _with(_own("file.a", (1, 1.0), (2, 1.0), (3, nan)), run=run)
     found = first_not_finite((early,), ())
     assert found is not None
-    assert (found.name, found.step) == ("guest.loss", 2)
+    assert (found.name, found.step) == ("loss", 2)
     same = _with(_own("file.a", (1, 1.0), (2, nan), (3, nan)), run=run)
     assert first_not_finite((same,), ()) == found
 
@@ -122,7 +122,7 @@ def test_what_a_tolerance_lets_through_is_the_smallest_part_over_what_it_decides
     run = EQUAL.model_copy(update={"metrics": (series_of((4.0, 2.0, 0.0)),)})
     rules = (
         Tolerance(metric="*loss", absolute=0.1, relative=0.001),
-        Tolerance(metric="guest.*", relative=1.0),
+        Tolerance(metric="loss*", relative=1.0),
         Tolerance(metric="trian_loss", relative=0.1),
     )
     first, shadowed, wrong = tolerance_uses(run, rules)
@@ -137,7 +137,7 @@ def test_any_name_of_a_fingerprint_that_a_training_makes_up_is_an_event(name: st
         EQUAL.model_copy(
             update={
                 "steps": tuple(
-                    step.model_copy(update={"streams": {name: f"sha256:{text}"}})
+                    step.model_copy(update={"fingerprints": {name: f"sha256:{text}"}})
                     for step in EQUAL.steps
                 )
             }

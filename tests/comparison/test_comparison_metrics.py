@@ -43,7 +43,7 @@ def test_any_one_limit_suffices() -> None:
 
 
 def test_the_first_matching_pattern_wins() -> None:
-    strict, loose = Tolerance(metric="guest.*"), Tolerance(metric="*", absolute=9.0)
+    strict, loose = Tolerance(metric="loss*"), Tolerance(metric="*", absolute=9.0)
     assert not _delta(2.0, 2.5, strict, loose).within
     assert _delta(2.0, 2.5, loose, strict).within
 
@@ -62,12 +62,12 @@ def test_a_rule_for_the_final_step_lets_earlier_ones_go() -> None:
 
 
 def test_missing_extra_and_retyped_series_are_faults() -> None:
-    one, two = series_of(name="guest.a"), series_of(name="guest.b")
+    one, two = series_of(name="logged.a"), series_of(name="logged.b")
     retyped = one.model_copy(update={"dtype": "float32"})
     found = compare_metrics((one,), (two,), ())
     assert [(f.metric, f.reason) for f in found.faults] == [
-        ("guest.a", "missing"),
-        ("guest.b", "not in the expected result"),
+        ("logged.a", "missing"),
+        ("logged.b", "not in the expected result"),
     ]
     (fault,) = compare_metrics((one,), (retyped,), ()).faults
     assert fault.reason == "type float64 became float32"

@@ -108,7 +108,7 @@ def gateway() -> str:
     return told.stdout.strip()
 
 
-@pytest.fixture(params=["", "sibling"], ids=["uid", "sibling"])
+@pytest.fixture(params=["", "container"], ids=["uid", "container"])
 def scene(
     request: pytest.FixtureRequest, engine: Engine, action_image: str, base_image: str
 ) -> Iterator[Scene]:
@@ -124,7 +124,7 @@ def scene(
 
 def isolation_of(scene: Scene) -> str:
     return (
-        "sibling" if "isolation" in (scene.project.path / "repro-gate.yml").read_text() else "uid"
+        "container" if "isolation" in (scene.project.path / "repro-gate.yml").read_text() else "uid"
     )
 
 

@@ -1,4 +1,4 @@
-"""Real trainings in the action's image with torch: guest, streams and ranks in each isolation."""
+"""Real trainings in the action's image with torch: harness, streams and ranks in each isolation."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Checked:
 
     @property
     def in_this_image(self) -> str:
-        return f"mode: sibling, image: '{self.job.image}'"
+        return f"mode: container, image: '{self.job.image}'"
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ COMPILED = TRAINING.replace(
 ).replace("model(torch.randn(32, 8)).square().mean()", "squares(model(torch.randn(32, 8)))")
 
 
-@pytest.mark.parametrize("apart", ["uid", "sibling"])
+@pytest.mark.parametrize("apart", ["uid", "container"])
 def test_a_compiled_training_finds_a_compiler(checked: Checked, apart: str) -> None:
     isolation = "mode: uid" if apart == "uid" else checked.in_this_image
     result = checked.gate(COMPILED, "python train.py", isolation)

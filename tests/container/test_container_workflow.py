@@ -138,7 +138,7 @@ def played(
     request: pytest.FixtureRequest, act: Act, action_image: str, project: Project
 ) -> Iterator[PullRequest]:
     own = request.param == "own-image"
-    image = f"isolation: {{mode: sibling, image: '{act.job_image}'}}\n" if own else ""
+    image = f"isolation: {{mode: container, image: '{act.job_image}'}}\n" if own else ""
     project.write("repro-gate.yml", PLAYED + image)
     with taken_for_the_action(action_image):
         yield PullRequest(project, OWN_IMAGE if own else README, act)

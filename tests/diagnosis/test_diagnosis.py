@@ -8,7 +8,7 @@ from gate.diagnosis.causes import DRIFT
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.records.comparison import EventKind
 from gate.records.evidence import RunEvidence, StepDigest
-from gate.records.tampering import Tampering, TamperKind
+from gate.records.overrides import Override, OverrideKind
 from gate.records.verdict import Diagnosis
 from gate.report.wording import why_words
 
@@ -43,7 +43,7 @@ def test_another_number_of_steps_comes_next() -> None:
 
 def test_a_first_loss_that_differs_points_at_a_seed() -> None:
     found = _diagnose(evidence_of(values=(9.0, 2.25, 2.125)))
-    assert (found.first_step, found.kind, found.subject) == (1, "loss", "guest.loss")
+    assert (found.first_step, found.kind, found.subject) == (1, "loss", "loss")
     assert "a random source that the seeds do not reach" in found.cause
 
 
@@ -86,21 +86,25 @@ def test_a_missing_series_alone_is_told() -> None:
     assert "a metric was written in one run and not in the other" in found.cause
 
 
-def _with_streams(*steps: dict[str, str], values: tuple[float, ...] = (2.5, 2.25)) -> RunEvidence:
+def _with_fingerprints(
+    *steps: dict[str, str], values: tuple[float, ...] = (2.5, 2.25)
+) -> RunEvidence:
     """A run whose step digests are given; a step without `parameters` was not observed."""
     digests = tuple(
         StepDigest(
             step=step,
-            parameters=streams.get("parameters", ""),
-            streams={name: text for name, text in streams.items() if name != "parameters"},
+            parameters=fingerprints.get("parameters", ""),
+            fingerprints={
+                name: text for name, text in fingerprints.items() if name != "parameters"
+            },
         )
-        for step, streams in enumerate(steps, start=1)
+        for step, fingerprints in enumerate(steps, start=1)
     )
     return evidence_of(values=values).model_copy(update={"steps": digests})
 
 
 @pytest.mark.parametrize(
-    ("stream", "told"),
+    ("fingerprint", "told"),
     [
         ("structure", "in another order"),
         ("initial", "its weights differ before the first step"),
@@ -110,24 +114,26 @@ def _with_streams(*steps: dict[str, str], values: tuple[float, ...] = (2.5, 2.25
         ("optimizer", "the optimizer's state is not"),
     ],
 )
-def test_each_stream_points_to_its_class_of_cause(stream: str, told: str) -> None:
+def test_each_fingerprint_points_to_its_class_of_cause(fingerprint: str, told: str) -> None:
     same = {"parameters": "a:1", "gradients": "a:1"}
     found = _diagnose(
-        _with_streams({**same, stream: "a:2"}, {"parameters": "a:3"}),
-        _with_streams({**same, stream: "a:1"}, {"parameters": "a:4"}),
+        _with_fingerprints({**same, fingerprint: "a:2"}, {"parameters": "a:3"}),
+        _with_fingerprints({**same, fingerprint: "a:1"}, {"parameters": "a:4"}),
     )
-    assert (found.kind, found.first_step) == (stream.partition(".")[0], 1)
-    assert found.subject == stream
+    assert (found.kind, found.first_step) == (fingerprint.partition(".")[0], 1)
+    assert found.subject == fingerprint
     assert told in found.cause
     assert found.cause.endswith("After it: parameters at step 2")
 
 
-def test_of_streams_that_differ_in_one_step_the_earlier_cause_counts() -> None:
+def test_of_fingerprints_that_differ_in_one_step_the_earlier_cause_counts() -> None:
     one, other = (
         dict.fromkeys(("optimizer", "parameters", "gradients", "batch"), f"a:{text}")
         for text in "12"
     )
-    found = _diagnose(_with_streams(one, values=(2.5,)), _with_streams(other, values=(2.5,)))
+    found = _diagnose(
+        _with_fingerprints(one, values=(2.5,)), _with_fingerprints(other, values=(2.5,))
+    )
     assert found.kind == "batch"
     assert found.cause.endswith(
         "After it: gradients at step 1, parameters at step 1, optimizer at step 1"
@@ -136,8 +142,8 @@ def test_of_streams_that_differ_in_one_step_the_earlier_cause_counts() -> None:
 
 def test_equal_gradients_and_other_parameters_point_at_the_update() -> None:
     found = _diagnose(
-        _with_streams({"parameters": "a:1", "gradients": "a:1"}, values=(2.5,)),
-        _with_streams({"parameters": "a:2", "gradients": "a:1"}, values=(2.5,)),
+        _with_fingerprints({"parameters": "a:1", "gradients": "a:1"}, values=(2.5,)),
+        _with_fingerprints({"parameters": "a:2", "gradients": "a:1"}, values=(2.5,)),
     )
     assert (found.kind, found.first_step) == ("parameters", 1)
     assert "another learning rate" in found.cause
@@ -146,31 +152,36 @@ def test_equal_gradients_and_other_parameters_point_at_the_update() -> None:
 def test_a_loss_after_equal_batches_points_at_arithmetic() -> None:
     steps = ({"batch": "a:1", "parameters": "a:1"}, {"batch": "a:2", "parameters": "a:2"})
     found = _diagnose(
-        _with_streams(*steps, values=(2.5, 9.0)), _with_streams(*steps, values=(2.5, 2.25))
+        _with_fingerprints(*steps, values=(2.5, 9.0)),
+        _with_fingerprints(*steps, values=(2.5, 2.25)),
     )
     assert (found.kind, found.first_step) == ("loss", 2)
     assert found.cause.startswith("the weights were equal up to step 1, so was the batch")
 
 
 def test_a_step_that_was_not_observed_is_told() -> None:
-    left = _with_streams({"parameters": "a:1"}, {}, {"parameters": "a:2"}, values=(1.0, 2.0, 3.0))
-    right = _with_streams({"parameters": "a:1"}, {}, {"parameters": "a:3"}, values=(1.0, 2.0, 4.0))
+    left = _with_fingerprints(
+        {"parameters": "a:1"}, {}, {"parameters": "a:2"}, values=(1.0, 2.0, 3.0)
+    )
+    right = _with_fingerprints(
+        {"parameters": "a:1"}, {}, {"parameters": "a:3"}, values=(1.0, 2.0, 4.0)
+    )
     found = _diagnose(left, right)
     assert (found.kind, found.first_step) == ("loss", 3)
     assert "last taken at step 1; a higher record.overhead_budget takes more" in found.cause
 
 
-def test_a_stream_that_one_side_lacks_is_no_difference() -> None:
-    bare = _with_streams({"parameters": "a:1"}, values=(2.5,))
-    full = _with_streams({"parameters": "a:1", "batch": "a:1"}, values=(2.5,))
+def test_a_fingerprint_that_one_side_lacks_is_no_difference() -> None:
+    bare = _with_fingerprints({"parameters": "a:1"}, values=(2.5,))
+    full = _with_fingerprints({"parameters": "a:1", "batch": "a:1"}, values=(2.5,))
     comparison = compare_results(bare, full, settings_of().compare, ("baseline", "strict-1"))
     assert comparison.numerically_equal
-    assert (comparison.streams, comparison.compared_streams) == ((), ("parameters",))
+    assert (comparison.fingerprints, comparison.compared_fingerprints) == ((), ("parameters",))
 
 
 def test_the_first_divergence_is_the_earliest_over_series_and_fingerprints() -> None:
-    one = _with_streams({"parameters": "a:1"}, {"parameters": "a:2"})
-    other = _with_streams({"parameters": "a:9"}, {"parameters": "a:8"}, values=(2.5, 9.0))
+    one = _with_fingerprints({"parameters": "a:1"}, {"parameters": "a:2"})
+    other = _with_fingerprints({"parameters": "a:9"}, {"parameters": "a:8"}, values=(2.5, 9.0))
     found = _diagnose(other, one)
     assert (found.kind, found.first_step) == ("parameters", 1)
 
@@ -179,84 +190,87 @@ def test_a_loss_is_never_said_to_follow_weights_of_its_own_step() -> None:
     """Adam's first update is the sign of the gradient, so weights may agree once more."""
     steps = ({"batch": "a:1", "parameters": "a:1"}, {"batch": "a:2", "parameters": "a:2"})
     other = ({"batch": "a:1", "parameters": "a:1"}, {"batch": "a:2", "parameters": "a:3"})
-    found = _diagnose(_with_streams(*other, values=(9.0, 9.5)), _with_streams(*steps))
+    found = _diagnose(_with_fingerprints(*other, values=(9.0, 9.5)), _with_fingerprints(*steps))
     assert (found.kind, found.first_step) == ("loss", 1)
     assert "a random source that the seeds do not reach" in found.cause
     same = {"initial": "a:1", "batch": "a:1", "parameters": "a:1"}
-    seen = _diagnose(_with_streams(same, values=(9.0,)), _with_streams(same, values=(2.5,)))
+    seen = _diagnose(
+        _with_fingerprints(same, values=(9.0,)), _with_fingerprints(same, values=(2.5,))
+    )
     assert seen.cause.startswith("the first weights are equal, so was the batch")
     assert "a step before" not in seen.cause
 
 
-@pytest.mark.parametrize("stream", ["loss", "gradients", "parameters"])
-def test_on_one_cpu_thread_no_operator_of_torch_is_blamed(stream: str) -> None:
+@pytest.mark.parametrize("fingerprint", ["loss", "gradients", "parameters"])
+def test_on_one_cpu_thread_no_operator_of_torch_is_blamed(fingerprint: str) -> None:
     same = {"initial": "a:1", "parameters": "a:1", "gradients": "a:1"}
-    changed = same if stream == "loss" else {**same, stream: "a:2"}
-    one = _with_streams(same, same, values=(2.5, 2.25))
-    other = _with_streams(changed, same, values=(9.0 if stream == "loss" else 2.5, 8.0))
+    changed = same if fingerprint == "loss" else {**same, fingerprint: "a:2"}
+    one = _with_fingerprints(same, same, values=(2.5, 2.25))
+    other = _with_fingerprints(changed, same, values=(9.0 if fingerprint == "loss" else 2.5, 8.0))
     compared = compare_results(one, other, settings_of().compare, ("strict-1", "strict-2"))
     found = diagnose_repeat(compared, (), one_cpu_thread=True)
     assert found is not None
-    assert found.kind == stream
+    assert found.kind == fingerprint
     assert "nondeterministic operator" not in found.cause
 
 
 def test_a_generator_without_a_seed_is_named_with_its_line() -> None:
-    one, other = (_with_streams({"batch": f"a:{text}"}, values=(float(text),)) for text in "12")
-    deed = Tampering(
-        rank=0, pid=7, step=1, kind=TamperKind.ENTROPY, name="numpy.random.default_rng",
+    one, other = (
+        _with_fingerprints({"batch": f"a:{text}"}, values=(float(text),)) for text in "12"
+    )
+    override = Override(
+        rank=0, pid=7, step=1, kind=OverrideKind.ENTROPY, name="numpy.random.default_rng",
         before="", after="none given", file="train.py", line=28, closed=False, restored=False,
     )  # fmt: skip
     compared = compare_results(one, other, settings_of().compare, ("strict-1", "strict-2"))
-    found = diagnose_repeat(compared, (deed,), one_cpu_thread=True)
+    found = diagnose_repeat(compared, (override,), one_cpu_thread=True)
     assert found is not None
     assert [str(suspect.place) for suspect in found.suspects] == ["train.py:28"]
     assert found.remedy.startswith("Give train.py:28 a constant seed.")
 
 
-def _turned(name: str, step: int = 1, after: str = "on") -> Tampering:
-    return Tampering(
-        rank=0, pid=7, step=step, kind=TamperKind.SWITCH, name=name, before="off", after=after,
+def _turned(name: str, step: int = 1, after: str = "on") -> Override:
+    return Override(
+        rank=0, pid=7, step=step, kind=OverrideKind.SWITCH, name=name, before="off", after=after,
         file="train.py", line=12, closed=False, restored=False,
     )  # fmt: skip
 
 
-def _seeded() -> Tampering:
+def _seeded() -> Override:
     return _turned("numpy.random.default_rng").model_copy(
-        update={"kind": TamperKind.ENTROPY, "line": 28}
+        update={"kind": OverrideKind.ENTROPY, "line": 28}
     )
 
 
-def _with_deeds(one: RunEvidence, other: RunEvidence, *deeds: Tampering) -> Diagnosis:
+def _with_overrides(one: RunEvidence, other: RunEvidence, *overrides: Override) -> Diagnosis:
     compared = compare_results(one, other, settings_of().compare, ("strict-1", "strict-2"))
-    found = diagnose_repeat(compared, deeds, one_cpu_thread=False)
+    found = diagnose_repeat(compared, overrides, one_cpu_thread=False)
     assert found is not None
     return found
 
 
-STREAMS = ("structure", "initial", "random", "batch", "gradients", "parameters", "optimizer")
+FINGERPRINTS = ("structure", "initial", "random", "batch", "gradients", "parameters", "optimizer")
 OF_ARITHMETIC = ("gradients", "parameters", "optimizer")
 
 
-@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("fingerprint", FINGERPRINTS)
 def test_a_setting_that_was_turned_back_explains_arithmetic_before_a_seed_does(
-    stream: str,
+    fingerprint: str,
 ) -> None:
     one, other = (
-        _with_streams({stream: f"a:{text}", "parameters": f"a:{text}"}, values=(2.5,))
+        _with_fingerprints({fingerprint: f"a:{text}", "parameters": f"a:{text}"}, values=(2.5,))
         for text in "12"
     )
-    found = _with_deeds(one, other, _seeded(), _turned("cudnn_benchmark"))
+    found = _with_overrides(one, other, _seeded(), _turned("cudnn_benchmark"))
     kinds = [suspect.kind for suspect in found.suspects]
-    assert kinds == (["setting", "seed"] if stream in OF_ARITHMETIC else ["seed"])
+    assert kinds == (["setting", "seed"] if fingerprint in OF_ARITHMETIC else ["seed"])
 
 
 def test_a_benchmarking_cudnn_is_the_first_suspect_with_its_line() -> None:
     one, other = evidence_of(values=(2.5, 2.25)), evidence_of(values=(2.5, 9.0))
-    found = _with_deeds(one, other, _turned("cudnn_benchmark"))
+    found = _with_overrides(one, other, _turned("cudnn_benchmark"))
     assert why_words(found).startswith(
-        "forward pass, at step 2 (guest.loss); train.py:12 turned cudnn_benchmark from off to on "
-        "(step 1): "
+        "forward pass, at step 2; train.py:12 turned cudnn_benchmark from off to on (step 1): "
     )
     assert found.remedy.startswith(
         "Leave cudnn_benchmark off at train.py:12: cuDNN then takes the algorithm that it found "
@@ -266,12 +280,12 @@ def test_a_benchmarking_cudnn_is_the_first_suspect_with_its_line() -> None:
 
 def test_a_setting_that_was_turned_back_later_explains_nothing_before_it() -> None:
     one, other = evidence_of(values=(2.5, 2.25, 2.0)), evidence_of(values=(2.5, 9.0, 9.0))
-    assert _with_deeds(one, other, _turned("cudnn_benchmark", step=3)).suspects == ()
+    assert _with_overrides(one, other, _turned("cudnn_benchmark", step=3)).suspects == ()
 
 
 def test_a_setting_by_any_name_is_told_with_both_words() -> None:
     one, other = evidence_of(values=(2.5,)), evidence_of(values=(9.0,))
-    found = _with_deeds(one, other, _turned("nccl_algorithm", after=""))
+    found = _with_overrides(one, other, _turned("nccl_algorithm", after=""))
     assert found.suspects[0].after == "unset"
     assert found.remedy.startswith("Leave nccl_algorithm off at train.py:12. If that is not it: ")
 

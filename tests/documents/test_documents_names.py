@@ -211,13 +211,13 @@ def test_each_variable_of_ours_in_a_page_is_read_by_a_program() -> None:
         path for folder in ("gate", "tests", "scripts") for path in (ROOT / folder).rglob("*.*")
     ]
     code = "".join(path.read_text("utf-8") for path in paths if path.suffix in {".py", ".sh"})
-    spelt = set(VARIABLE.findall(code)) | {f"REPRO_GATE_{name}" for name in guest_names(code)}
+    spelt = set(VARIABLE.findall(code)) | {f"REPRO_GATE_{name}" for name in harness_names(code)}
     named = {name for page in pages() for name in VARIABLE.findall(page.text)}
     assert named - spelt == set()
 
 
-def guest_names(code: str) -> set[str]:
-    """The variables that the guest spells behind its common prefix."""
+def harness_names(code: str) -> set[str]:
+    """The variables that the harness spells behind its common prefix."""
     return set(re.findall(r"\{PREFIX\}([A-Z_]+)", code))
 
 
@@ -237,7 +237,7 @@ def test_settings_in_a_page_are_valid(page: Page) -> None:
             complete = MINIMAL | found
             parse_settings(yaml.safe_dump(complete).encode(), page.name)
     for span in page.code_spans():
-        single = re.fullmatch(r"([a-z_]+\.[a-z_.]+|census): (\S+)", span)
+        single = re.fullmatch(r"([a-z_]+\.[a-z_.]+|operator audit): (\S+)", span)
         if single is not None:
             parse_settings(yaml.safe_dump(_one_key(*single.groups())).encode(), page.name)
 
@@ -250,7 +250,7 @@ def _one_key(key: str, value: str) -> dict[str, Any]:
     for section in sections:
         place = place.setdefault(section, {})
     place[name] = yaml.safe_load(value)
-    if key == "isolation.mode" and value == "sibling":
+    if key == "isolation.mode" and value == "container":
         place["image"] = IMAGE
     return settings
 

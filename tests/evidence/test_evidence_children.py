@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from evidence_cases import record_of
-from guest_folder import GuestFolder, child_line
+from harness_folder import HarnessFolder, child_line
 
 from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
@@ -13,45 +13,45 @@ from gate.records.evidence import RunEvidence
 from gate.records.settings import TrainSettings
 
 
-def collect(guest: GuestFolder) -> RunEvidence:
+def collect(harness: HarnessFolder) -> RunEvidence:
     return collect_run(
         files=LocalFiles(),
         run=record_of("strict-1"),
-        out=guest.path,
-        workdir_tree=guest.path.parent,
+        out=harness.path,
+        workdir_tree=harness.path.parent,
         output=b"",
         train=TrainSettings(command=("python", "train.py"), max_steps=2),
     )
 
 
-def told(guest: GuestFolder, line: dict[str, object]) -> list[tuple[str, str]]:
+def told(harness: HarnessFolder, line: dict[str, object]) -> list[tuple[str, str]]:
     """Commands and the first word of each reason."""
-    guest.whole()
-    guest.children(line)
-    return [(child.command, child.reason.split()[0]) for child in collect(guest).children]
+    harness.whole()
+    harness.children(line)
+    return [(child.command, child.reason.split()[0]) for child in collect(harness).children]
 
 
-def refusal(guest: GuestFolder) -> EvidenceError:
+def refusal(harness: HarnessFolder) -> EvidenceError:
     with pytest.raises(EvidenceError) as caught:
-        collect(guest)
+        collect(harness)
     return caught.value
 
 
-def test_a_child_with_the_guest_and_without_a_variable_is_one_of_its_own(
-    guest: GuestFolder,
+def test_a_child_with_the_harness_and_without_a_variable_is_one_of_its_own(
+    harness: HarnessFolder,
 ) -> None:
-    guest.whole()
-    guest.children(child_line("python", "train.py", lost=["PYTHONHASHSEED"]))
-    found = collect(guest)
+    harness.whole()
+    harness.children(child_line("python", "train.py", lost=["PYTHONHASHSEED"]))
+    found = collect(harness)
     assert found.children == ()
     (child,) = found.weaker_children
     assert (child.place, child.variables) == ("train.py:5", ("PYTHONHASHSEED",))
 
 
-def test_a_child_without_the_guest_is_told_as_that_alone(guest: GuestFolder) -> None:
-    guest.whole()
-    guest.children(child_line("python", "-I", "train.py", lost=["PYTHONHASHSEED"]))
-    found = collect(guest)
+def test_a_child_without_the_harness_is_told_as_that_alone(harness: HarnessFolder) -> None:
+    harness.whole()
+    harness.children(child_line("python", "-I", "train.py", lost=["PYTHONHASHSEED"]))
+    found = collect(harness)
     assert (len(found.children), found.weaker_children) == (1, ())
 
 
@@ -67,10 +67,10 @@ def test_a_child_without_the_guest_is_told_as_that_alone(guest: GuestFolder) -> 
         ("timeout -k 5 10s nice -n 5 python -I", "python -I", "runs"),
     ],
 )
-def test_a_command_that_shuts_the_guest_out_is_told_without_its_arguments(
-    guest: GuestFolder, command: str, shown: str, reason: str
+def test_a_command_that_shuts_the_harness_out_is_told_without_its_arguments(
+    harness: HarnessFolder, command: str, shown: str, reason: str
 ) -> None:
-    assert told(guest, child_line(*command.split())) == [(shown, reason)]
+    assert told(harness, child_line(*command.split())) == [(shown, reason)]
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,10 @@ def test_a_command_that_shuts_the_guest_out_is_told_without_its_arguments(
         "env",
     ],
 )
-def test_a_command_that_brings_the_guest_along_is_passed_over(
-    guest: GuestFolder, command: str
+def test_a_command_that_brings_the_harness_along_is_passed_over(
+    harness: HarnessFolder, command: str
 ) -> None:
-    assert told(guest, child_line(*command.split())) == []
+    assert told(harness, child_line(*command.split())) == []
 
 
 @pytest.mark.parametrize(
@@ -107,67 +107,67 @@ def test_a_command_that_brings_the_guest_along_is_passed_over(
     ],
 )
 def test_a_shells_line_is_looked_at_command_by_command(
-    guest: GuestFolder, line: str, shown: list[str]
+    harness: HarnessFolder, line: str, shown: list[str]
 ) -> None:
-    found = told(guest, child_line(line) | {"shell": True})
+    found = told(harness, child_line(line) | {"shell": True})
     assert [command for command, _ in found] == shown
 
 
 def test_an_environment_without_the_gates_variables_counts_for_python_alone(
-    guest: GuestFolder,
+    harness: HarnessFolder,
 ) -> None:
     line = child_line("python", "train.py", kept=False)
-    assert told(guest, line) == [("python train.py", "was")]
-    assert told(guest, child_line("git", "gc", kept=False)) == []
+    assert told(harness, line) == [("python train.py", "was")]
+    assert told(harness, child_line("git", "gc", kept=False)) == []
 
 
-def test_a_launcher_without_torch_may_tell_of_its_children(guest: GuestFolder) -> None:
-    guest.whole()
-    guest.of(pid=7).children(child_line("python", "-I", "x.py"))
-    (child,) = collect(guest).children
+def test_a_launcher_without_torch_may_tell_of_its_children(harness: HarnessFolder) -> None:
+    harness.whole()
+    harness.of(pid=7).children(child_line("python", "-I", "x.py"))
+    (child,) = collect(harness).children
     assert (child.pid, child.place) == (7, "train.py:5")
 
 
-def test_guest_and_gate_know_the_same_programs_that_start_others() -> None:
+def test_harness_and_gate_know_the_same_programs_that_start_others() -> None:
     assert {*commands.STARTERS, *commands.SHELLS} == children.STARTERS
 
 
-def test_a_hostile_name_is_defused(guest: GuestFolder) -> None:
-    guest.whole()
-    guest.children(child_line("python", "-I", "\x1b[31m" * 400, file="\x07"))
-    (child,) = collect(guest).children
+def test_a_hostile_name_is_defused(harness: HarnessFolder) -> None:
+    harness.whole()
+    harness.children(child_line("python", "-I", "\x1b[31m" * 400, file="\x07"))
+    (child,) = collect(harness).children
     assert child.command.isprintable()
     assert len(child.command) == 200
     assert child.file == "\\x07"
 
 
 @pytest.mark.parametrize("fault", [{"line": -1}, {"file": "x" * 201}, {"words": 3}, {"more": 1}])
-def test_a_malformed_line_is_an_error(guest: GuestFolder, fault: dict[str, object]) -> None:
-    guest.whole()
-    guest.children(child_line("python", **fault))
-    assert refusal(guest).message == "children-r0-11.jsonl: line 1: 1 fault(s)"
+def test_a_malformed_line_is_an_error(harness: HarnessFolder, fault: dict[str, object]) -> None:
+    harness.whole()
+    harness.children(child_line("python", **fault))
+    assert refusal(harness).message == "children-r0-11.jsonl: line 1: 1 fault(s)"
 
 
-def test_a_file_longer_than_the_guests_own_limit_is_an_error(guest: GuestFolder) -> None:
-    guest.whole()
-    guest.children(*[child_line("python")] * 201)
-    assert "201 lines, the guest writes 200 at most" in refusal(guest).message
+def test_a_file_longer_than_the_harnesss_own_limit_is_an_error(harness: HarnessFolder) -> None:
+    harness.whole()
+    harness.children(*[child_line("python")] * 201)
+    assert "201 lines, the harness writes 200 at most" in refusal(harness).message
 
 
-def test_a_run_that_nobody_attested_is_explained_by_the_child(guest: GuestFolder) -> None:
-    guest.children(child_line("python", "-I", "inner.py"))
-    error = refusal(guest)
-    assert error.message == "no process of the training loaded the guest, so nothing was observed"
+def test_a_run_that_nobody_attested_is_explained_by_the_child(harness: HarnessFolder) -> None:
+    harness.children(child_line("python", "-I", "inner.py"))
+    error = refusal(harness)
+    assert error.message == "no process of the training loaded the harness, so nothing was observed"
     assert (error.hint or "").startswith(
         "train.py:5 started `python -I inner.py`, which runs isolated and ignores PYTHONPATH. "
     )
 
 
-def test_a_run_without_steps_is_explained_by_the_child(guest: GuestFolder) -> None:
-    guest.attest()
-    guest.children(child_line("python", "inner.py", kept=False))
-    error = refusal(guest)
+def test_a_run_without_steps_is_explained_by_the_child(harness: HarnessFolder) -> None:
+    harness.attest()
+    harness.children(child_line("python", "inner.py", kept=False))
+    error = refusal(harness)
     assert error.message == (
-        "no step was recorded, and the training started Python without the guest"
+        "no step was recorded, and the training started Python without the harness"
     )
     assert "which was given an environment that lacks the gate's variables" in (error.hint or "")

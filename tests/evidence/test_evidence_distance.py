@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from guest_folder import safetensors_bytes
+from harness_folder import safetensors_bytes
 
 from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles

@@ -1,4 +1,4 @@
-"""The reading of hostile files in a process of its own: what it may do, and what may become of it.
+"""Reading untrusted files in a process of its own: what it may do, and what may become of it.
 
 A process takes a quarter of a second to start, so one test asks several things.
 """
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from evidence_cases import evidence_of, record_of, settings_of
-from guest_folder import GuestFolder
+from harness_folder import HarnessFolder
 
-from gate.adapters.account.account_lock import let_go
+from gate.adapters.account.account_lock import release_uid
 from gate.adapters.account.isolation import unused_account
 from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
@@ -81,47 +81,47 @@ def reader(processes: Processes, credentials: Credentials | None = None) -> Fres
     return FreshReader(FILES, processes, QuietProgress(), credentials)
 
 
-def question(guest: GuestFolder, folder: Path) -> ReadingRequest:
+def question(harness: HarnessFolder, folder: Path) -> ReadingRequest:
     return ReadingRequest(
         task=ReadingTask.RUN,
-        out=str(guest.path),
-        tree=str(guest.path.parent),
+        out=str(harness.path),
+        tree=str(harness.path.parent),
         output=str(folder / "output.txt"),
         run=RUN,
         train=settings_of().train,
     )
 
 
-def refusal(processes: Processes, guest: GuestFolder, folder: Path) -> EvidenceError:
+def refusal(processes: Processes, harness: HarnessFolder, folder: Path) -> EvidenceError:
     with pytest.raises(EvidenceError) as caught:
-        reader(processes).ask(question(guest, folder), folder)
+        reader(processes).ask(question(harness, folder), folder)
     return caught.value
 
 
-def test_the_answer_is_what_reading_here_would_give(guest: GuestFolder, folder: Path) -> None:
-    guest.whole()
-    here = collect_run(FILES, RUN, guest.path, guest.path.parent, b"", settings_of().train)
-    answer = reader(LocalProcesses()).ask(question(guest, folder), folder)
+def test_the_answer_is_what_reading_here_would_give(harness: HarnessFolder, folder: Path) -> None:
+    harness.whole()
+    here = collect_run(FILES, RUN, harness.path, harness.path.parent, b"", settings_of().train)
+    answer = reader(LocalProcesses()).ask(question(harness, folder), folder)
     assert answer.evidence == here
 
 
-def test_a_fault_comes_back_as_it_was_found(guest: GuestFolder, folder: Path) -> None:
-    guest.whole()
-    guest.attest(problems=["cudnn.benchmark is\x1b on"])
-    error = refusal(LocalProcesses(), guest, folder)
+def test_a_fault_comes_back_as_it_was_found(harness: HarnessFolder, folder: Path) -> None:
+    harness.whole()
+    harness.attest(problems=["cudnn.benchmark is\x1b on"])
+    error = refusal(LocalProcesses(), harness, folder)
     assert error.message == "the deterministic settings did not take effect (1 problem(s))"
     assert error.details == ("process 11, rank 0: cudnn.benchmark is\\x1b on",)
     assert error.hint
 
 
 def test_it_has_no_variable_of_the_gates_and_no_descriptor(
-    guest: GuestFolder, folder: Path, monkeypatch: pytest.MonkeyPatch
+    harness: HarnessFolder, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INPUT_TOKEN", "canary")
     secret = os.open(os.devnull, os.O_RDONLY)
     os.set_inheritable(secret, True)
     told = Altered("import os; print(sorted(os.environ), sorted(os.listdir('/proc/self/fd')))")
-    error = refusal(told, guest, folder)
+    error = refusal(told, harness, folder)
     os.close(secret)
     assert error.message.endswith("ended with exit code 0 and no answer")
     limits = ["MALLOC_ARENA_MAX", "OPENBLAS_NUM_THREADS"]
@@ -133,8 +133,8 @@ def test_it_has_no_variable_of_the_gates_and_no_descriptor(
 
 LIMITED = (
     "import sys; sys.path += sys.argv[2:]\n"
-    "from gate.adapters.process.confinement import confine\n"
-    "confine()\n"
+    "from gate.adapters.process.parser_limits import limit_this_process\n"
+    "limit_this_process()\n"
     f"sys.stdout.write({READY.decode()!r}); sys.stdout.flush()\n"
 )
 
@@ -157,15 +157,15 @@ LIMITED = (
     ],
 )
 def test_a_reader_that_is_taken_over_gets_nowhere(
-    guest: GuestFolder, folder: Path, attempt: str, told: str
+    harness: HarnessFolder, folder: Path, attempt: str, told: str
 ) -> None:
-    error = refusal(Altered(LIMITED + attempt), guest, folder)
+    error = refusal(Altered(LIMITED + attempt), harness, folder)
     assert told in str(error)
     assert "may be built to break its reader" in error.hint
 
 
-def test_a_reader_without_end_is_stopped(guest: GuestFolder, folder: Path) -> None:
-    error = refusal(Altered("import time; time.sleep(60)", seconds=0.3), guest, folder)
+def test_a_reader_without_end_is_stopped(harness: HarnessFolder, folder: Path) -> None:
+    error = refusal(Altered("import time; time.sleep(60)", seconds=0.3), harness, folder)
     assert "did not end within" in error.message
 
 
@@ -174,54 +174,57 @@ def test_a_reader_without_end_is_stopped(guest: GuestFolder, folder: Path) -> No
     [b"", b"{}", b"[" * 100_000, b'{"schema_version": "repro-gate.reading-answer/1", "x": 1}'],
     ids=["nothing", "no-document", "deep", "unknown-key"],
 )
-def test_nonsense_is_an_error(guest: GuestFolder, folder: Path, answer: bytes) -> None:
-    error = refusal(Answering(READY + answer), guest, folder)
+def test_nonsense_is_an_error(harness: HarnessFolder, folder: Path, answer: bytes) -> None:
+    error = refusal(Answering(READY + answer), harness, folder)
     assert "the reading process's answer" in error.message
     assert "may be built to break its reader" in error.hint
 
 
-def test_an_answer_about_another_run_is_refused(guest: GuestFolder, folder: Path) -> None:
+def test_an_answer_about_another_run_is_refused(harness: HarnessFolder, folder: Path) -> None:
     other = ReadingAnswer(evidence=evidence_of("strict-2")).model_dump_json().encode()
-    error = refusal(Answering(READY + other), guest, folder)
+    error = refusal(Answering(READY + other), harness, folder)
     assert error.message == "the reading process spoke of another run"
 
 
 def test_text_of_a_reader_that_was_taken_over_shows_as_itself(
-    guest: GuestFolder, folder: Path
+    harness: HarnessFolder, folder: Path
 ) -> None:
     fault = {"kind": "EvidenceError", "message": "\x1b[2J\u202ehello"}
     answer = ReadingAnswer.model_validate({"fault": fault}).model_dump_json().encode()
-    assert refusal(Answering(READY + answer), guest, folder).message == "\\x1b[2J\\u202ehello"
+    assert refusal(Answering(READY + answer), harness, folder).message == "\\x1b[2J\\u202ehello"
 
 
 def test_an_account_that_cannot_read_the_gate_is_given_up_and_said(
-    guest: GuestFolder, folder: Path
+    harness: HarnessFolder, folder: Path
 ) -> None:
     answer = ReadingAnswer(refused=()).model_dump_json().encode()
     account = Credentials(uid=61001, gid=61001)
     processes = Answering(READY + answer, refuses_account=True)
     asked = reader(processes, account)
-    asked.ask(question(guest, folder), folder)
-    asked.ask(question(guest, folder), folder)
+    asked.ask(question(harness, folder), folder)
+    asked.ask(question(harness, folder), folder)
     assert processes.accounts == [account, None, None]
-    assert asked.why_own_account == "cannot start python: permission denied"
+    assert asked.parser_unsandboxed_reason == "cannot start python: permission denied"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start another account's process")
 def test_it_reads_under_the_trainings_account(open_folder_for_all: Path) -> None:
     account = unused_account()
     assert account is not None
-    guest = GuestFolder(path=open_folder_for_all / "out")
+    harness = HarnessFolder(path=open_folder_for_all / "out")
     taken = open_folder_for_all / "taken"
-    for made in (guest.path, taken):
+    for made in (harness.path, taken):
         made.mkdir()
     (taken / "output.txt").write_bytes(b"")
-    guest.whole()
-    FILES.give_to(guest.path, account.uid, account.gid)
-    guest.path.chmod(0o700)
+    harness.whole()
+    FILES.give_to(harness.path, account.uid, account.gid)
+    harness.path.chmod(0o700)
     asked = reader(LocalProcesses(), account)
-    answer = asked.ask(question(guest, taken), taken)
-    let_go(account.uid)
+    answer = asked.ask(question(harness, taken), taken)
+    release_uid(account.uid)
     assert answer.evidence is not None
     # an interpreter in somebody's closed home cannot be started
-    assert asked.why_own_account == "" or "closed to other accounts" in asked.why_own_account
+    assert (
+        asked.parser_unsandboxed_reason == ""
+        or "closed to other accounts" in asked.parser_unsandboxed_reason
+    )

@@ -4,15 +4,15 @@ import math
 from pathlib import Path
 
 import pytest
-from guest_folder import exact, step_line
+from harness_folder import exact, step_line
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence import metrics, series
-from gate.evidence.guest_documents import MetricLine, StepLine
-from gate.evidence.metrics import file_series, guest_series, output_series
+from gate.evidence.harness_documents import MetricLine, StepLine
+from gate.evidence.metrics import file_series, harness_series, output_series
 from gate.records.evidence import MetricSeries, MetricSource
 
 
@@ -33,22 +33,22 @@ def test_losses_of_each_optimizer_are_a_series_of_their_own() -> None:
     lines = steps_of(
         step_line(1), step_line(1, optimizer=1, loss=exact(3.0, "float64")), step_line(2, loss=None)
     )
-    first, second = guest_series(lines, ())
-    assert (first.name, first.dtype, first.source) == ("guest.loss", "float32", MetricSource.GUEST)
+    first, second = harness_series(lines, ())
+    assert (first.name, first.dtype, first.source) == ("loss", "float32", MetricSource.HARNESS)
     assert values(first) == [(1, 0.5)]
-    assert (second.name, second.dtype) == ("guest.loss.1", "float64")
+    assert (second.name, second.dtype) == ("loss.1", "float64")
 
 
 def test_what_the_script_logs_is_kept_exactly() -> None:
     logged = MetricLine(name="accuracy", step=3, dtype="float64", hex=(0.1).hex())
-    (found,) = guest_series((), [logged])
-    assert (found.name, values(found)) == ("guest.accuracy", [(3, 0.1)])
+    (found,) = harness_series((), [logged])
+    assert (found.name, values(found)) == ("logged.accuracy", [(3, 0.1)])
 
 
 def test_a_metric_that_changes_its_type_is_refused() -> None:
     lines = steps_of(step_line(1), step_line(2, loss=exact(0.5, "float64")))
-    with pytest.raises(EvidenceError, match=r"'guest.loss' is float32, but float64 at step 2"):
-        guest_series(lines, ())
+    with pytest.raises(EvidenceError, match=r"'loss' is float32, but float64 at step 2"):
+        harness_series(lines, ())
 
 
 def test_numbers_of_a_metrics_file_become_series(files: LocalFiles, tmp_path: Path) -> None:

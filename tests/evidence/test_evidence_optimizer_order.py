@@ -1,14 +1,14 @@
-"""Lines of optimizers that step together, put into an order that the guest tells."""
+"""Lines of optimizers that step together, put into an order that the harness tells."""
 
 from __future__ import annotations
 
 from itertools import permutations
 
 import pytest
-from guest_folder import step_line
+from harness_folder import step_line
 
 from gate.errors import EvidenceError
-from gate.evidence.guest_documents import StepLine
+from gate.evidence.harness_documents import StepLine
 from gate.evidence.optimizer_order import in_order
 
 NAME = "summary-r0-11.json"

@@ -4,7 +4,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from guest_folder import safetensors_bytes
+from harness_folder import safetensors_bytes
 
 from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError

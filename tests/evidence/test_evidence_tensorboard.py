@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from evidence_cases import record_of
-from guest_folder import GuestFolder
+from harness_folder import HarnessFolder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -149,9 +149,9 @@ def test_folders_beside_each_other_share_their_parent(tmp_path: Path) -> None:
     assert list(found) == ["tensorboard.a/loss", "tensorboard.b/loss"]
 
 
-def test_folder_and_tags_are_those_of_the_settings(guest: GuestFolder) -> None:
-    guest.whole()
-    folder = guest.path.parent / "events"
+def test_folder_and_tags_are_those_of_the_settings(harness: HarnessFolder) -> None:
+    harness.whole()
+    folder = harness.path.parent / "events"
     folder.mkdir()
     other = record(event(1, b"seconds", plain(9.0)))
     (folder / "events.out.tfevents.1").write_bytes(losses(0.5, 0.25) + other)
@@ -159,13 +159,13 @@ def test_folder_and_tags_are_those_of_the_settings(guest: GuestFolder) -> None:
     evidence = collect_run(
         files=LocalFiles(),
         run=record_of(),
-        out=guest.path,
-        workdir_tree=guest.path.parent,
+        out=harness.path,
+        workdir_tree=harness.path.parent,
         output=b"",
         train=TrainSettings(command=("python", "train.py"), max_steps=2, metrics=metrics),
     )
     names = [series.name for series in evidence.metrics]
-    assert names == ["guest.loss", "tensorboard.loss"]
+    assert names == ["loss", "tensorboard.loss"]
 
 
 def test_only_matching_tags_count(tmp_path: Path) -> None:

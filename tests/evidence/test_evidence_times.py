@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from evidence_cases import record_of, settings_of
-from guest_folder import GuestFolder, step_line
+from harness_folder import HarnessFolder, step_line
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,9 +24,9 @@ TIMES = st.one_of(
 def read(seconds: list[float], observing: float, first_step: float) -> ReadingAnswer:
     """What the reading process answers about a run with two optimizers that reports these times."""
     with tempfile.TemporaryDirectory() as folder:
-        guest = GuestFolder(path=Path(folder))
-        guest.whole(steps=len(seconds), observe_seconds=observing, first_step_seconds=first_step)
-        guest.steps(
+        harness = HarnessFolder(path=Path(folder))
+        harness.whole(steps=len(seconds), observe_seconds=observing, first_step_seconds=first_step)
+        harness.steps(
             *(
                 step_line(step, optimizer=optimizer, seconds=each, observe_seconds=observing)
                 for step, each in enumerate(seconds, start=1)

@@ -78,7 +78,7 @@ def test_script_knows_nothing_of_the_gate(folder: Path) -> None:
     imports = [node for node in ast.walk(_script(folder)) if isinstance(node, ast.Import)]
     names = {alias.name for node in imports for alias in node.names}
     assert "torch" in names
-    assert not names & {"gate", "repro_gate_guest"}
+    assert not names & {"gate", "repro_gate_harness"}
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)

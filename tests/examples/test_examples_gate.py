@@ -43,7 +43,7 @@ def test_a_real_training_reproduces_its_baseline(
     assert (verdict.outcome, verdict.passes) == (Outcome.REPRODUCED, True)
     assert verdict.repeat is not None
     assert verdict.repeat.compared_steps == 25
-    assert "guest.loss" in [series.name for series in verdict.series]
+    assert "loss" in [series.name for series in verdict.series]
 
 
 def test_a_shuffle_without_a_seed_is_nondeterministic(
@@ -66,10 +66,10 @@ def test_another_learning_rate_is_code_drift(repository: Repository, tmp_path: P
     assert bench.gate().verdict.outcome is Outcome.CODE_DRIFT
 
 
-def test_a_guest_that_misses_a_step_of_the_state_would_be_seen(
+def test_a_harness_that_misses_a_step_of_the_state_would_be_seen(
     repository: Repository, tmp_path: Path
 ) -> None:
-    """The state that the guest captures is the one that the script saved by itself."""
+    """The state that the harness captures is the one that the script saved by itself."""
     found = _bench(repository, tmp_path, "digits").gate()
     tensors = {tensor.name: tensor for tensor in found.evidence.runs[0].checkpoint.tensors}
     saved = {name for name in tensors if name.startswith("checkpoint/")}

@@ -46,21 +46,19 @@ def _train(**keys: object) -> GateSettings:
     return settings_of(train={"command": ("python", "train.py"), "max_steps": 3, **keys})
 
 
-def test_seed_and_steps_of_the_settings_reach_the_guest() -> None:
+def test_seed_and_steps_of_the_settings_reach_the_harness() -> None:
     told = _environment(settings=_train(seed=7, max_steps=9))
     assert (told["REPRO_GATE_SEED"], told["REPRO_GATE_MAX_STEPS"]) == ("7", "9")
     assert told["PYTHONHASHSEED"] == "7"
 
 
-def test_the_guest_is_told_what_to_allow_and_what_to_look_for() -> None:
+def test_the_harness_is_told_what_to_allow_and_what_to_look_for() -> None:
     settings = settings_of(determinism={"allow_operators": ("put_", "median CUDA")})
-    variables = _environment(RunMode.CENSUS, settings)
+    variables = _environment(RunMode.AUDIT, settings)
     assert variables["REPRO_GATE_ALLOW"] == "put_;median CUDA"
     assert "module:flash_attn" in variables["REPRO_GATE_WATCH"].split(";")
-    assert (variables["REPRO_GATE_MODE"], variables["TORCHINDUCTOR_DETERMINISTIC"]) == (
-        "census",
-        "1",
-    )
+    assert variables["REPRO_GATE_MODE"] == "audit"
+    assert variables["TORCHINDUCTOR_DETERMINISTIC"] == "1"
     assert _environment()["REPRO_GATE_ALLOW"] == ""
 
 
@@ -69,7 +67,7 @@ def test_nothing_of_the_host_comes_along_but_what_is_named() -> None:
     assert "secret" not in variables.values()
     assert (variables["PATH"], variables["NVIDIA_VISIBLE_DEVICES"]) == ("/bin", "all")
     assert variables["HOME"] == "/run/home"
-    assert variables["PYTHONPATH"] == "/run/guest"
+    assert variables["PYTHONPATH"] == "/run/harness"
 
 
 def test_a_hosts_variable_that_moves_results_does_not_come_along_by_itself() -> None:
@@ -111,7 +109,7 @@ def test_the_users_own_variables_are_kept_and_passed() -> None:
     settings = _train(env={"LR": "0.1", "PYTHONPATH": "src"}, pass_env=("DATA_DIR", "ABSENT"))
     variables = _environment(settings=settings)
     assert (variables["LR"], variables["DATA_DIR"]) == ("0.1", "/data")
-    assert variables["PYTHONPATH"] == "/run/guest:src"
+    assert variables["PYTHONPATH"] == "/run/harness:src"
     assert "ABSENT" not in variables
 
 
@@ -142,7 +140,7 @@ def test_torch_warns_where_the_gate_itself_counts_or_refuses() -> None:
     warns = "deterministic_algorithms=warn"
     allowing = settings_of(determinism={"allow_operators": ("put_",)})
     assert warns in _environment(settings=allowing)["REPRO_GATE_KNOBS"].split(";")
-    assert warns in _environment(RunMode.CENSUS)["REPRO_GATE_KNOBS"].split(";")
+    assert warns in _environment(RunMode.AUDIT)["REPRO_GATE_KNOBS"].split(";")
     assert warns not in _environment(RunMode.DEFAULT, allowing)["REPRO_GATE_KNOBS"].split(";")
 
 

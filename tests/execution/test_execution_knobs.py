@@ -10,7 +10,7 @@ from evidence_cases import settings_of
 from gate.errors import ExitCode, SettingsError
 from gate.execution.child_environment import child_environment
 from gate.execution.launch import run_folders
-from gate.records.determinism_settings import Tamper
+from gate.records.determinism_settings import OnOverride
 from gate.records.knobs import BY_NAME, KNOBS, OFF, Acts, Profile
 from gate.records.runs import PlannedRun, RunMode
 
@@ -61,7 +61,7 @@ def environment(
     return child_environment(planned, settings, FOLDERS, host or {})
 
 
-def guest_knobs(variables: dict[str, str]) -> dict[str, str]:
+def harness_knobs(variables: dict[str, str]) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in variables["REPRO_GATE_KNOBS"].split(";"))
 
 
@@ -78,10 +78,10 @@ def test_every_knob_that_acts_before_the_start_is_tried_below() -> None:
 
 
 @pytest.mark.parametrize("name", VALID)
-def test_a_valid_value_of_the_users_is_kept_and_told_to_the_guest(name: str) -> None:
+def test_a_valid_value_of_the_users_is_kept_and_told_to_the_harness(name: str) -> None:
     variable = BY_NAME[name].variable
     variables = environment(env={variable: VALID[name]})
-    assert variables[variable] == VALID[name] == guest_knobs(variables)[name]
+    assert variables[variable] == VALID[name] == harness_knobs(variables)[name]
 
 
 @pytest.mark.parametrize("name", CONFLICTING)
@@ -96,7 +96,7 @@ def test_a_conflicting_value_is_an_error_with_both_values(name: str) -> None:
 def test_every_variable_can_be_left_out_alone(name: str) -> None:
     full, without = environment(), environment(knobs={name: OFF})
     assert full.keys() - without.keys() == {BY_NAME[name].variable}
-    assert guest_knobs(without)[name] == "keep"
+    assert harness_knobs(without)[name] == "keep"
 
 
 def test_a_value_handed_on_from_the_host_counts_as_the_users() -> None:
@@ -124,7 +124,7 @@ def test_the_default_profile_sets_seeds_and_threads_alone() -> None:
     strict = environment(profile=Profile.DEFAULT)
     default = environment(RunMode.DEFAULT)
     assert strict | {"REPRO_GATE_MODE": "default"} == default
-    assert {name for name, word in guest_knobs(strict).items() if word != "keep"} == {
+    assert {name for name, word in harness_knobs(strict).items() if word != "keep"} == {
         *("hash_seed", "omp_threads", "omp_dynamic", "mkl_threads", "mkl_dynamic"),
         *("seed_python", "seed_numpy", "seed_torch", "seed_cuda", "seed_workers"),
     }
@@ -132,16 +132,16 @@ def test_the_default_profile_sets_seeds_and_threads_alone() -> None:
 
 def test_an_override_of_determinism_stays_out_of_default_runs() -> None:
     knobs = {"cudnn_benchmark": "on", "fp32_matmul": "tf32", "seed_numpy": "off"}
-    strict = guest_knobs(environment(knobs=knobs))
-    default = guest_knobs(environment(RunMode.DEFAULT, knobs=knobs))
+    strict = harness_knobs(environment(knobs=knobs))
+    default = harness_knobs(environment(RunMode.DEFAULT, knobs=knobs))
     assert (strict["cudnn_benchmark"], default["cudnn_benchmark"]) == ("on", "keep")
     assert strict["fp32_matmul"] == default["fp32_matmul"] == "tf32"
     assert strict["seed_numpy"] == default["seed_numpy"] == "off"
 
 
 def test_memory_fill_has_a_key_of_its_own_and_is_off_in_strict_runs() -> None:
-    assert guest_knobs(environment())["memory_fill"] == "off"
-    assert guest_knobs(environment(fill_uninitialized_memory=True))["memory_fill"] == "on"
+    assert harness_knobs(environment())["memory_fill"] == "off"
+    assert harness_knobs(environment(fill_uninitialized_memory=True))["memory_fill"] == "on"
 
 
 def test_the_users_thread_count_is_everyones() -> None:
@@ -169,6 +169,6 @@ def test_a_cache_that_runs_would_share_is_refused(variable: str) -> None:
     assert error.message == f"{variable} is '/cache', every run needs a cache of its own"
 
 
-def test_the_mode_of_the_tamper_log_reaches_the_guest() -> None:
-    assert environment()["REPRO_GATE_TAMPER"] == "observe"
-    assert environment(tamper=Tamper.FAIL)["REPRO_GATE_TAMPER"] == "fail"
+def test_the_mode_of_the_override_log_reaches_the_harness() -> None:
+    assert environment()["REPRO_GATE_ON_OVERRIDE"] == "observe"
+    assert environment(on_override=OnOverride.FAIL)["REPRO_GATE_ON_OVERRIDE"] == "fail"

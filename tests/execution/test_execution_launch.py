@@ -94,13 +94,13 @@ def test_every_run_starts_from_empty_folders_and_a_fresh_copy(tmp_path: Path) ->
     assert not (root / "tree" / "left-behind").exists()
 
 
-def test_the_guest_travels_without_the_gate(tmp_path: Path) -> None:
+def test_the_harness_travels_without_the_gate(tmp_path: Path) -> None:
     root = _launch(tmp_path, Played())
-    guest = root / "guest"
-    assert (guest / "sitecustomize.py").is_file()
-    assert (guest / "repro_gate_guest" / "recorder.py").is_file()
-    names = sorted(path.name for path in guest.iterdir())
-    assert names == ["__pycache__", "repro_gate_guest", "sitecustomize.py"]
+    harness = root / "harness"
+    assert (harness / "sitecustomize.py").is_file()
+    assert (harness / "repro_gate_harness" / "recorder.py").is_file()
+    names = sorted(path.name for path in harness.iterdir())
+    assert names == ["__pycache__", "repro_gate_harness", "sitecustomize.py"]
 
 
 def test_the_process_gets_its_environment_and_nothing_else(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_torchs_own_words_come_from_where_trainings_run(
     assert seen.parts["device"] == "cpu"
 
 
-def test_the_guest_does_not_watch_and_nothing_of_ours_is_handed_on(tmp_path: Path) -> None:
+def test_the_harness_does_not_watch_and_nothing_of_ours_is_handed_on(tmp_path: Path) -> None:
     processes = Answering((0, b"repro-gate-doctor:{}"))
     (tmp_path / "run").mkdir()
     host = {"PATH": "/bin", "GITHUB_TOKEN": "canary"}

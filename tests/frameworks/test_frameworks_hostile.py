@@ -43,20 +43,20 @@ torch = sys.modules["torch"]
 """
 
 SILENCED = """
-import repro_gate_guest.recorder
-repro_gate_guest.recorder.Recorder.observe = lambda self, *_, **__: None
+import repro_gate_harness.recorder
+repro_gate_harness.recorder.Recorder.observe = lambda self, *_, **__: None
 """
 
 BROKEN = """
-import repro_gate_guest.recorder
+import repro_gate_harness.recorder
 def observe(self, *_, **__):
     raise RuntimeError("patched")
-repro_gate_guest.recorder.Recorder.observe = observe
+repro_gate_harness.recorder.Recorder.observe = observe
 """
 
 DIGEST_FAKED = """
-import repro_gate_guest.digests
-repro_gate_guest.digests.StartedDigest.finish = lambda *_: "sha256:" + "0" * 64
+import repro_gate_harness.digests
+repro_gate_harness.digests.StartedDigest.finish = lambda *_: "sha256:" + "0" * 64
 """
 
 # On a machine without CUDA torch's own answer to "was CUDA started before this fork" is played.
@@ -76,21 +76,21 @@ def script(
 
 
 def refused(trainings: Trainings, text: str, **train: object) -> GateError:
-    """The error of a run that must not pass, which shows nothing of the guest's inside."""
+    """The error of a run that must not pass, which shows nothing of the harness's inside."""
     with pytest.raises(GateError) as caught:
         trainings.run(text, **train)  # type: ignore[arg-type] # settings by name
     assert "Traceback" not in caught.value.message
-    assert "repro_gate_guest/" not in str(caught.value)
+    assert "repro_gate_harness/" not in str(caught.value)
     return caught.value
 
 
 def good(trained: Trained) -> bool:
-    return len(trained.evidence.steps) == 3 and "repro_gate_guest/" not in trained.text
+    return len(trained.evidence.steps) == 3 and "repro_gate_harness/" not in trained.text
 
 
 def test_a_torch_that_was_put_in_place_is_no_training(trainings: Trainings) -> None:
     error = refused(trainings, REPLACED_BEFORE)
-    assert error.message == "no process of the training loaded the guest, so nothing was observed"
+    assert error.message == "no process of the training loaded the harness, so nothing was observed"
 
 
 def test_a_torch_that_is_wrapped_later_is_still_observed(trainings: Trainings) -> None:
@@ -104,12 +104,12 @@ def test_a_torch_that_is_wrapped_later_is_still_observed(trainings: Trainings) -
 )
 def test_a_replaced_recorder_is_named(trainings: Trainings, patch: str, part: str) -> None:
     error = refused(trainings, script(after=patch))
-    assert any(f"the script replaced the guest's {part}" in line for line in error.details)
+    assert any(f"the script replaced the harness's {part}" in line for line in error.details)
 
 
 def test_a_replaced_digest_is_named(trainings: Trainings) -> None:
     error = refused(trainings, script(after=DIGEST_FAKED))
-    assert any("guest's digests.StartedDigest.finish" in line for line in error.details)
+    assert any("harness's digests.StartedDigest.finish" in line for line in error.details)
 
 
 def test_a_replaced_recorder_does_not_break_the_training(trainings: Trainings) -> None:
@@ -169,7 +169,9 @@ def test_a_script_that_asks_gets_no_answer_and_a_hint(trainings: Trainings) -> N
 
 def test_a_cleared_environment_is_explained(trainings: Trainings) -> None:
     inner = f"[{sys.executable!r}, 'inner.py']"
-    with pytest.raises(EvidenceError, match="no process of the training loaded the guest") as error:
+    with pytest.raises(
+        EvidenceError, match="no process of the training loaded the harness"
+    ) as error:
         trainings.run(
             f"import subprocess; subprocess.run({inner}, env={{}}, check=True)",
             others={"inner.py": script()},
@@ -179,7 +181,7 @@ def test_a_cleared_environment_is_explained(trainings: Trainings) -> None:
     assert told in (error.value.hint or "")
 
 
-def test_a_helper_without_the_guest_fails_nothing_and_is_told(trainings: Trainings) -> None:
+def test_a_helper_without_the_harness_fails_nothing_and_is_told(trainings: Trainings) -> None:
     helper = f"import subprocess; subprocess.run([{sys.executable!r}, '-Ic', 'print(1)'])"
     trained = trainings.run(script(before=helper))
     assert good(trained)

@@ -1,4 +1,4 @@
-"""The guest comes along however the training is started, and whatever it starts."""
+"""The harness comes along however the training is started, and whatever it starts."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def plain(trainings: Trainings) -> Trained:
 
 
 def numbers(trained: Trained) -> tuple[list[float], dict[str, str]]:
-    return trained.series("guest.loss"), trained.tensors()
+    return trained.series("loss"), trained.tensors()
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,16 @@ def test_a_users_own_start_up_is_chained(trainings: Trainings, plain: Trained) -
 
 
 def test_a_probe_alone_loads_nothing(trainings: Trainings) -> None:
-    with pytest.raises(EvidenceError, match="no process of the training loaded the guest"):
+    with pytest.raises(EvidenceError, match="no process of the training loaded the harness"):
         trainings.run("import importlib.util; assert importlib.util.find_spec('torch')")
 
 
 @pytest.mark.parametrize("switch", ["-I", "-E", "-S"])
-def test_a_switch_that_shuts_the_guest_out_is_explained(trainings: Trainings, switch: str) -> None:
+def test_a_switch_that_shuts_the_harness_out_is_explained(
+    trainings: Trainings, switch: str
+) -> None:
     torch_folder = str(Path(torch.__path__[0]).parent)
     script = f"import sys; sys.path.append({torch_folder!r})\nprint('trained')"
     with pytest.raises(EvidenceError) as caught:
         trainings.run(script, command=(sys.executable, switch, "train.py"))
-    assert (caught.value.hint or "").endswith(f"so the guest stays out: drop {switch}.")
+    assert (caught.value.hint or "").endswith(f"so the harness stays out: drop {switch}.")

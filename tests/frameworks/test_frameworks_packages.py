@@ -8,7 +8,7 @@ import pytest
 from real_training import Trained, Trainings
 
 from gate.comparison.compare import compare_steps
-from gate.verdict.tampering import tampering
+from gate.verdict.overrides import override_findings
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -158,8 +158,8 @@ def launch(*options: str) -> tuple[str, ...]:
 def test_what_a_library_does_by_itself_is_no_finding(trainings: Trainings, library: str) -> None:
     pytest.importorskip(library, reason=f"{library} is not installed: make test-frameworks")
     found = trainings.run(f"{LIBRARIES[library]}\n{PLAIN}").evidence
-    assert [deed for deed in found.tampering if deed.weakens] == []
-    assert tampering((found, found), repeats=True) == ()
+    assert [override for override in found.overrides if override.weakens] == []
+    assert override_findings((found, found), repeats=True) == ()
 
 
 def test_lightning_trains_and_logs_the_same_again(trainings: Trainings) -> None:
@@ -219,7 +219,7 @@ def test_an_unclosed_tensorboard_writer_loses_nothing(trainings: Trainings) -> N
     pytest.importorskip("tensorboard", reason="tensorboard is not installed: make test-frameworks")
     metrics = {"tensorboard": "runs", "file": "metrics.jsonl"}
     trained = trainings.run(TENSORBOARD, metrics=metrics, max_steps=30)
-    losses = trained.series("guest.loss")
+    losses = trained.series("loss")
     assert len(losses) == 30
     for name in ("tensorboard.loss/train", "tensorboard.exact", "file.loss"):
         assert trained.series(name) == losses

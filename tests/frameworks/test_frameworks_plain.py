@@ -191,9 +191,9 @@ def test_each_optimizer_of_a_gan_has_its_own_series(trainings: Trainings) -> Non
     first, second = trainings.run(GAN), trainings.run(GAN)
     assert_same(first, second)
     # the critic steps first and reaches the limit first
-    assert len(first.series("guest.loss")) == 3
-    assert len(first.series("guest.loss.1")) == 2
-    assert first.passes()[1::2] == first.series("guest.loss")
+    assert len(first.series("loss")) == 3
+    assert len(first.series("loss.1")) == 2
+    assert first.passes()[1::2] == first.series("loss")
     models = {name.split("/")[2] for name in first.tensors() if name.startswith("state/model/")}
     assert models == {"0", "1"}
 
@@ -205,7 +205,7 @@ def test_every_closure_of_lbfgs_is_recorded_and_the_last_one_is_the_loss(
     losses = printed(trained)
     assert trained.passes() == losses
     assert len(losses) > len(trained.evidence.steps) == 3
-    assert trained.series("guest.loss")[-1] == losses[-1]
+    assert trained.series("loss")[-1] == losses[-1]
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -214,8 +214,8 @@ def test_a_skipped_step_counts_and_the_loss_is_unscaled(
     fused: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     trained = trainings.run(MIXED.format(fused=fused))
-    assert trained.series("guest.skipped") == [0.0, 1.0, 0.0]
-    assert trained.series("guest.loss") == printed(trained)
+    assert trained.series("skipped") == [0.0, 1.0, 0.0]
+    assert trained.series("loss") == printed(trained)
     first, second, third = trained.evidence.steps
     assert first.parameters == second.parameters != third.parameters
     assert {"state/scaler/0/scale", "state/scaler/0/_growth_tracker"} <= set(trained.tensors())
@@ -226,7 +226,7 @@ def test_accumulated_losses_are_recorded_in_their_order(trainings: Trainings) ->
     losses = printed(trained)
     assert len(losses) == 12
     assert trained.passes() == losses
-    assert trained.series("guest.loss") == losses[3::4]
+    assert trained.series("loss") == losses[3::4]
 
 
 def test_an_average_of_weights_is_part_of_the_state(trainings: Trainings) -> None:
@@ -255,14 +255,14 @@ def test_an_average_of_the_scripts_own_is_seen_where_it_is_saved_or_part_of_the_
 def test_a_compiled_model_trains_to_the_same_bits(trainings: Trainings) -> None:
     first, second = trainings.run(COMPILED), trainings.run(COMPILED)
     assert_same(first, second)
-    assert len(first.series("guest.loss")) == 3
+    assert len(first.series("loss")) == 3
     assert first.evidence.children == ()
 
 
 def test_a_script_without_checkpoint_may_stop_by_its_own_rule(trainings: Trainings) -> None:
     trained = trainings.run(BY_RULE, max_steps=1000)
     # 2 * 0.25**n falls below 0.05 at n = 3
-    assert trained.series("guest.loss") == [2.0, 0.5, 0.125]
+    assert trained.series("loss") == [2.0, 0.5, 0.125]
     assert len(trained.evidence.steps) == 3
 
 

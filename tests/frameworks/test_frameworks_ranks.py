@@ -108,7 +108,7 @@ def test_a_rank_that_fails_ends_the_run(trainings: Trainings) -> None:
     fault = "if rank == 1 and step == 2: raise RuntimeError('rank 1 gave up')"
     with pytest.raises(RunError, match="exited with 1") as caught:
         trainings.run(APART.format(fault=fault), command=(*TORCHRUN, "train.py"))
-    assert "repro_gate_guest" not in "\n".join(caught.value.details)
+    assert "repro_gate_harness" not in "\n".join(caught.value.details)
 
 
 @pytest.mark.parametrize(

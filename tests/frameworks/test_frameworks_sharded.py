@@ -94,4 +94,4 @@ def test_a_loss_that_is_spread_over_ranks_is_each_ranks_own_part(trainings: Trai
     trained = trainings.run(PARTIAL, command=(*TORCHRUN, "train.py"))
     assert (trained.evidence.notes, trained.evidence.left_out) == ((), ())
     first = float(sum(number**2 for number in range(4)))
-    assert trained.series("guest.loss")[0] == first
+    assert trained.series("loss")[0] == first

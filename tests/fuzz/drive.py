@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of everything that reads the hostile bytes of a saved state: `make fuzz`.
+"""Coverage-guided fuzzing of everything that reads untrusted bytes: `make fuzz`.
 
 An input that raises anything but a `GateError`, or takes too long or too much memory, is a crash;
 libFuzzer leaves it beside the corpus. Each becomes a fix and a test.

@@ -1,4 +1,4 @@
-"""Runs scripts under the guest as the launcher does, and reads what they left."""
+"""Runs scripts under the harness as the launcher does, and reads what they left."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_plain(path: Path) -> dict[str, PlainTensor]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What a script under the guest left."""
+    """What a script under the harness left."""
 
     code: int
     stdout: str
@@ -76,8 +76,8 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Guest:
-    """A copied guest, the folder under which runs live, and the seed that they get."""
+class Harness:
+    """A copied harness, the folder under which runs live, and the seed that they get."""
 
     folder: Path
     runs: Path
@@ -115,9 +115,9 @@ class Guest:
         }
 
 
-def copy_guest(target: Path) -> Path:
+def copy_harness(target: Path) -> Path:
     """The folder that the launcher puts first on PYTHONPATH."""
-    package = target / "repro_gate_guest"
+    package = target / "repro_gate_harness"
     package.mkdir(parents=True)
     for source in HARNESS.glob("*.py"):
         shutil.copy(source, package)
@@ -126,9 +126,9 @@ def copy_guest(target: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
-    folder = copy_guest(tmp_path_factory.mktemp("guest") / "copy")
-    return Guest(folder=folder, runs=tmp_path_factory.mktemp("runs"))
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Harness:
+    folder = copy_harness(tmp_path_factory.mktemp("harness") / "copy")
+    return Harness(folder=folder, runs=tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Python processes that a script starts without the guest are written down by their parent."""
+"""Python processes that a script starts without the harness are written down by their parent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from gate.harness.settings import VARIABLES
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest, Outcome
+    from tests.harness.conftest import Harness, Outcome
 
 PYTHON = sys.executable
 CALLS = {
@@ -85,8 +85,10 @@ def told(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-def test_a_child_without_the_guest_is_written_down_with_its_line(guest: Guest, call: str) -> None:
-    outcome = guest.run(script(call))
+def test_a_child_without_the_harness_is_written_down_with_its_line(
+    harness: Harness, call: str
+) -> None:
+    outcome = harness.run(script(call))
     assert (outcome.code, outcome.stderr) == (0, "")
     # the tracker of shared memory is a child of its own
     lines = [line for line in told(outcome) if "resource_tracker" not in str(line["words"])]
@@ -96,8 +98,10 @@ def test_a_child_without_the_guest_is_written_down_with_its_line(guest: Guest, c
 
 
 @pytest.mark.parametrize("call", HARMLESS.values(), ids=HARMLESS.keys())
-def test_what_brings_the_guest_along_or_is_no_python_is_not_told(guest: Guest, call: str) -> None:
-    outcome = guest.run(script(call))
+def test_what_brings_the_harness_along_or_is_no_python_is_not_told(
+    harness: Harness, call: str
+) -> None:
+    outcome = harness.run(script(call))
     assert (outcome.code, outcome.stderr) == (0, "")
     assert told(outcome) == []
 
@@ -121,38 +125,38 @@ LOSING = {
 
 @pytest.mark.parametrize("losing", LOSING.values(), ids=LOSING)
 def test_a_child_that_lost_a_variable_of_a_knob_is_told_by_its_name(
-    guest: Guest, losing: str
+    harness: Harness, losing: str
 ) -> None:
-    """Each knob that is a variable, in a child that the guest comes along to."""
+    """Each knob that is a variable, in a child that the harness comes along to."""
     names = list(VARIABLES.values())
     calls = "import unittest.mock\n" + "\n".join(losing.format(name=name) for name in names)
     given = dict.fromkeys(names, "1")
-    lines = told(guest.run(script(calls), **given))
+    lines = told(harness.run(script(calls), **given))
     assert [(line["lost"], line["kept"]) for line in lines] == [([name], True) for name in names]
 
 
-def test_the_words_are_those_of_the_command(guest: Guest) -> None:
-    (line,) = told(guest.run(script(CALLS["run"])))
+def test_the_words_are_those_of_the_command(harness: Harness) -> None:
+    (line,) = told(harness.run(script(CALLS["run"])))
     assert line["words"] == [PYTHON, "-I", "-c", "pass"]
     assert (line["shell"], line["kept"]) == (False, True)
-    (cleared,) = told(guest.run(script(CALLS["cleared"])))
+    (cleared,) = told(harness.run(script(CALLS["cleared"])))
     assert not cleared["kept"]
 
 
 def test_a_line_that_starts_the_same_again_is_told_once_and_long_words_are_cut(
-    guest: Guest,
+    harness: Harness,
 ) -> None:
     call = "for _ in range(3): subprocess.run([sys.executable, '-I', '-c', '0;' * 5000])"
-    (line,) = told(guest.run(script(call)))
+    (line,) = told(harness.run(script(call)))
     assert len("".join(line["words"])) <= 4000
 
 
-def test_wrong_arguments_fail_as_they_did(guest: Guest) -> None:
-    outcome = guest.run(script("subprocess.run(5)"))
+def test_wrong_arguments_fail_as_they_did(harness: Harness) -> None:
+    outcome = harness.run(script("subprocess.run(5)"))
     assert outcome.code == 1
     assert outcome.stderr.endswith("TypeError: 'int' object is not iterable\n")
 
 
-def test_a_program_that_is_used_up_by_reading_still_starts(guest: Guest) -> None:
-    outcome = guest.run(script("subprocess.run(word for word in ('echo', 'started'))"))
+def test_a_program_that_is_used_up_by_reading_still_starts(harness: Harness) -> None:
+    outcome = harness.run(script("subprocess.run(word for word in ('echo', 'started'))"))
     assert outcome.stdout == "started\n"

@@ -1,4 +1,4 @@
-"""The guest on a GPU."""
+"""The harness on a GPU."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from guest_digest import parameters_digest, polynomial_of
+from harness_digest import parameters_digest, polynomial_of
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest
+    from tests.harness.conftest import Harness
 
 pytestmark = [
     pytest.mark.gpu,
@@ -28,17 +28,17 @@ for _ in range(5):
 """
 
 
-def test_two_strict_runs_on_a_gpu_record_the_same(guest: Guest) -> None:
+def test_two_strict_runs_on_a_gpu_record_the_same(harness: Harness) -> None:
     variables = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-    first, second = (guest.run(TRAINING, **variables) for _ in range(2))
+    first, second = (harness.run(TRAINING, **variables) for _ in range(2))
     digests = [[line["parameters"] for line in run.lines("steps")] for run in (first, second)]
     assert digests[0] == digests[1]
     assert all(digest.startswith("poly64:") for digest in digests[0])
     assert first.state() == second.state()
 
 
-def test_a_run_on_a_gpu_names_the_device_and_its_memory(guest: Guest) -> None:
-    summary = guest.run(TRAINING).document("summary")
+def test_a_run_on_a_gpu_names_the_device_and_its_memory(harness: Harness) -> None:
+    summary = harness.run(TRAINING).document("summary")
     assert summary["problems"] == []
     assert summary["device_memory_bytes"] > 0
     assert "multiprocessors" in summary["environment"]["device"]

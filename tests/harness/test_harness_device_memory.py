@@ -1,4 +1,4 @@
-"""The training's peak of device memory, without the guest's scratch memory."""
+"""The training's peak of device memory, without the harness's scratch memory."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class PlayedAllocator:
 
 
 def observe(memory: PeakMemory, allocator: PlayedAllocator, *, trained: int, scratch: int) -> None:
-    """The training holds so much when the guest takes its scratch memory, and gives it back."""
+    """The training holds so much when the harness takes its scratch memory, and gives it back."""
     allocator.hold(trained)
-    with memory.of_the_guest(DEVICES):
+    with memory.of_the_harness(DEVICES):
         allocator.hold(trained + scratch)
         allocator.hold(trained)
 
@@ -36,7 +36,7 @@ def allocator(monkeypatch: pytest.MonkeyPatch) -> PlayedAllocator:
     return PlayedAllocator(monkeypatch)
 
 
-def test_what_the_guest_allocates_for_itself_is_not_the_training_s(
+def test_what_the_harness_allocates_for_itself_is_not_the_training_s(
     allocator: PlayedAllocator,
 ) -> None:
     memory = PeakMemory()
@@ -53,7 +53,7 @@ def test_a_later_and_larger_peak_of_the_training_counts(allocator: PlayedAllocat
     assert memory.read(DEVICES) == 200
 
 
-def test_a_peak_in_the_shadow_of_the_guest_s_is_told_by_what_is_held(
+def test_a_peak_in_the_shadow_of_the_harness_s_is_told_by_what_is_held(
     allocator: PlayedAllocator,
 ) -> None:
     memory = PeakMemory()

@@ -66,7 +66,9 @@ def undisturbed(lines: list[dict[str, Any]]) -> list[float]:
     """As the gate chooses them."""
     later = [line for line in lines if line["step"] > 5]
     return [
-        line["seconds"] for line in later if line["guest_seconds"] <= UNDISTURBED * line["seconds"]
+        line["seconds"]
+        for line in later
+        if line["harness_seconds"] <= UNDISTURBED * line["seconds"]
     ]
 
 
@@ -138,7 +140,7 @@ def test_a_step_is_waited_for_at_most_once_and_only_when_the_next_is_handed_over
         assert device.busy_until - device.host_seconds >= 0.399 or step == 1
 
 
-def test_the_work_of_the_training_is_not_taken_for_the_guest_s(
+def test_the_work_of_the_training_is_not_taken_for_the_harness_s(
     device: PlayedDevice, tmp_path: Path
 ) -> None:
     """The host is far ahead when an optimizer steps: what it would wait for is no observing."""
@@ -173,7 +175,7 @@ def test_only_the_devices_of_the_parameters_are_asked(device: PlayedDevice, tmp_
     assert training.recorder.devices == (DEVICE,)
 
 
-def test_a_script_that_forbids_waiting_does_not_stop_the_guest(
+def test_a_script_that_forbids_waiting_does_not_stop_the_harness(
     device: PlayedDevice, tmp_path: Path
 ) -> None:
     training = Training(device, tmp_path, observe=True)

@@ -18,7 +18,7 @@ from gate.harness.output import Problems
 from gate.harness.settings import VARIABLES
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest
+    from tests.harness.conftest import Harness
 
 Play = Callable[..., PlayedCuda]
 Load = Callable[[str], object]
@@ -228,7 +228,7 @@ def test_which_cards_were_shown_is_attested(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.torch
-def test_what_the_script_sets_itself_is_its_code_and_no_other_environment(guest: Guest) -> None:
+def test_what_the_script_sets_itself_is_its_code_and_no_other_environment(harness: Harness) -> None:
     script = (
         "import os\n"
         "os.environ['NCCL_PROTO'] = 'Simple'\n"
@@ -239,7 +239,7 @@ def test_what_the_script_sets_itself_is_its_code_and_no_other_environment(guest:
         "    weight.sum().backward()\n"
         "    optimizer.step()\n"
     )
-    left = guest.run(script, NVIDIA_TF32_OVERRIDE="1")
+    left = harness.run(script, NVIDIA_TF32_OVERRIDE="1")
     assert left.document("summary")["environment"]["variables"] == "NVIDIA_TF32_OVERRIDE=1"
     assert left.document("process")["variables"]["NCCL_PROTO"] == "Simple"
     assert left.document("process")["devices"] == []

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from guest_digest import parameters_digest, polynomial_of
+from harness_digest import parameters_digest, polynomial_of
 from hypothesis import given
 from hypothesis import strategies as st
 from torch._ops import OpOverload

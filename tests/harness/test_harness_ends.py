@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest
+    from tests.harness.conftest import Harness
 
 pytestmark = pytest.mark.torch
 
@@ -52,26 +52,30 @@ else:
 """
 
 
-def test_a_script_that_moves_its_weights_by_hand_is_ended_after_few_passes(guest: Guest) -> None:
-    outcome = guest.run(BY_HAND)
+def test_a_script_that_moves_its_weights_by_hand_is_ended_after_few_passes(
+    harness: Harness,
+) -> None:
+    outcome = harness.run(BY_HAND)
     assert (outcome.code, outcome.stderr) == (0, "")
     assert outcome.stdout.split()[-1] == "20"
     assert outcome.names() == ["process"]
 
 
-def test_a_script_without_an_optimizer_is_ended_after_many_backward_passes(guest: Guest) -> None:
-    assert guest.run(NEVER).stdout.split()[-1] == "1999"
+def test_a_script_without_an_optimizer_is_ended_after_many_backward_passes(
+    harness: Harness,
+) -> None:
+    assert harness.run(NEVER).stdout.split()[-1] == "1999"
 
 
-def test_gradients_that_are_accumulated_for_long_are_no_such_script(guest: Guest) -> None:
-    outcome = guest.run(ACCUMULATING)
+def test_gradients_that_are_accumulated_for_long_are_no_such_script(harness: Harness) -> None:
+    outcome = harness.run(ACCUMULATING)
     assert [line["backwards"] for line in outcome.lines("steps")] == [900] * 3
 
 
 def test_processes_that_train_without_ranks_end_when_the_second_takes_its_step(
-    guest: Guest,
+    harness: Harness,
 ) -> None:
     """Neither would end by itself, and the gate finds the records of both."""
-    outcome = guest.run(RACING, REPRO_GATE_MAX_STEPS="1000000")
+    outcome = harness.run(RACING, REPRO_GATE_MAX_STEPS="1000000")
     assert outcome.stdout == "[0, 0]\n"
     assert outcome.names().count("summary") == outcome.names().count("state") == 2

@@ -1,4 +1,4 @@
-"""Single switches, the cold start and the gradients, under the real guest."""
+"""Single switches, the cold start and the gradients, under the real harness."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest, Outcome
+    from tests.harness.conftest import Harness, Outcome
 
 TRAINING = """
 import torch
@@ -22,9 +22,9 @@ for factor in (3.0, 5.0):
 
 
 @pytest.fixture(scope="module")
-def outcome(guest: Guest) -> Outcome:
+def outcome(harness: Harness) -> Outcome:
     knobs = "cudnn_deterministic=on;memory_fill=on;deterministic_algorithms=keep"
-    return guest.run(TRAINING, REPRO_GATE_KNOBS=knobs, REPRO_GATE_NOISE="1")
+    return harness.run(TRAINING, REPRO_GATE_KNOBS=knobs, REPRO_GATE_NOISE="1")
 
 
 def test_only_the_named_switches_are_on(outcome: Outcome) -> None:

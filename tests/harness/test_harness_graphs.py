@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest, Outcome
+    from tests.harness.conftest import Harness, Outcome
 
 # What a graph does on a device: its Python runs once, at the capture, its kernels at each replay.
 PLAYED = """
@@ -24,8 +24,8 @@ base.capture_begin, base.capture_end, base.replay = begin, end, lambda self: wor
 graph = object.__new__(torch.cuda.CUDAGraph)
 graph._tracker = None
 
-import repro_gate_guest.cuda
-repro_gate_guest.cuda._cuda = types.SimpleNamespace(
+import repro_gate_harness.cuda
+repro_gate_harness.cuda._cuda = types.SimpleNamespace(
     is_initialized=lambda: True,
     is_current_stream_capturing=lambda: capturing,
     get_sync_debug_mode=lambda: 0,
@@ -91,16 +91,16 @@ def problems_of_observing(outcome: Outcome) -> list[str]:
     return [problem for problem in problems if not problem.startswith(about)]
 
 
-def test_steps_inside_a_graph_are_undisturbed_and_recorded_at_each_replay(guest: Guest) -> None:
-    outcome = guest.run(WHOLE_STEP, REPRO_GATE_MAX_STEPS="8", REPRO_GATE_FREE_SECONDS="60")
+def test_steps_inside_a_graph_are_undisturbed_and_recorded_at_each_replay(harness: Harness) -> None:
+    outcome = harness.run(WHOLE_STEP, REPRO_GATE_MAX_STEPS="8", REPRO_GATE_FREE_SECONDS="60")
     assert (outcome.code, outcome.stdout) == (0, ""), outcome.stderr
     lines = outcome.lines("steps")
     assert [line["step"] for line in lines] == list(range(1, 9))
     replayed = [float.fromhex(line["loss"]["hex"]) for line in lines[3:]]
     assert replayed == [replayed[0] + step for step in range(5)]
     assert len({line["parameters"] for line in lines}) == 8
-    assert all("gradients" in line["streams"] for line in lines[:3])
-    assert not any("gradients" in line["streams"] for line in lines[3:])
+    assert all("gradients" in line["fingerprints"] for line in lines[:3])
+    assert not any("gradients" in line["fingerprints"] for line in lines[3:])
     assert outcome.document("summary")["left_out"] == [
         "the gradients of steps inside a CUDA graph are left out"
     ]
@@ -108,9 +108,9 @@ def test_steps_inside_a_graph_are_undisturbed_and_recorded_at_each_replay(guest:
 
 
 def test_a_loss_captured_without_the_step_is_that_of_the_step_after_the_replay(
-    guest: Guest,
+    harness: Harness,
 ) -> None:
-    outcome = guest.run(FORWARD_ONLY)
+    outcome = harness.run(FORWARD_ONLY)
     assert outcome.code == 0, outcome.stderr
     losses = [float.fromhex(line["loss"]["hex"]) for line in outcome.lines("steps")]
     assert losses == [3.0, 3.0]
@@ -141,8 +141,8 @@ optimizer.step()
 )
 
 
-def test_what_a_failed_capture_saw_is_no_part_of_the_next_one(guest: Guest) -> None:
-    outcome = guest.run(FAILED_CAPTURE)
+def test_what_a_failed_capture_saw_is_no_part_of_the_next_one(harness: Harness) -> None:
+    outcome = harness.run(FAILED_CAPTURE)
     assert outcome.code == 0, outcome.stderr
     (line,) = outcome.lines("steps")
     assert line["backwards"] == 1

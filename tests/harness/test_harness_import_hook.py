@@ -12,7 +12,7 @@ import pytest
 
 from gate.harness.import_hook import ImportHook
 
-NAME = "waited_for_by_the_guest"
+NAME = "waited_for_by_the_harness"
 Arm = Callable[[], list[str]]
 
 

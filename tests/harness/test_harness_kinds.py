@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 KINDS: Mapping[str, Make] = {**RECORDED, **{name: make for name, (make, _) in LEFT_OUT.items()}}
-# What a place's sentence is about, and the stream that its digest stands in.
+# What a place's sentence is about, and the fingerprint that its digest stands in.
 PLACES = {
     "parameter": ("parameter 1", "initial"),
     "gradient": ("gradients 1", "gradients"),
@@ -103,10 +103,10 @@ def test_what_can_be_read_is_recorded_and_its_change_is_seen(
         told(tmp_path / name, place, KINDS[kind](value))
         for name, value in (("first", 1.0), ("same", 1.0), ("other", 2.0))
     )
-    stream = PLACES[place][1]
+    fingerprint = PLACES[place][1]
     assert first.problems.left_out == []
-    assert first.line["streams"][stream] == same.line["streams"][stream]
-    assert first.line["streams"][stream] != other.line["streams"][stream]
+    assert first.line["fingerprints"][fingerprint] == same.line["fingerprints"][fingerprint]
+    assert first.line["fingerprints"][fingerprint] != other.line["fingerprints"][fingerprint]
     assert first.line["parameters"] is not None
     assert (first.line["parameters"] != other.line["parameters"]) is (place == "parameter")
 
@@ -161,7 +161,7 @@ def test_a_complex_loss_is_left_out_and_told(tmp_path: Path) -> None:
     assert found.problems.left_out == ["a loss is left out: it is of type torch.complex64"]
 
 
-def test_a_stream_of_which_nothing_could_be_read_is_not_there(tmp_path: Path) -> None:
+def test_a_fingerprint_of_which_nothing_could_be_read_is_not_there(tmp_path: Path) -> None:
     """Else two such runs would have equal digests of nothing."""
     (tmp_path / "run").mkdir()
     problems = Problems()
@@ -172,8 +172,8 @@ def test_a_stream_of_which_nothing_could_be_read_is_not_there(tmp_path: Path) ->
     recorder.before(optimizer)
     recorder.observe(optimizer)
     line = json.loads(Output(str(tmp_path / "run"), 0, 1).path("steps", ".jsonl").read_bytes())
-    assert "initial" not in line["streams"]
-    assert "gradients" in line["streams"]  # none of them has one, which is something
+    assert "initial" not in line["fingerprints"]
+    assert "gradients" in line["fingerprints"]  # none of them has one, which is something
 
 
 def test_weights_of_which_none_can_be_read_are_a_problem_and_no_pass() -> None:
@@ -225,8 +225,8 @@ def test_a_distributed_tensor_is_its_own_part(
     )
     assert one.problems.left_out == []
     if type(inner) is torch.Tensor:
-        assert one.line["streams"] == other.line["streams"]
-    assert one.line["streams"][PLACES[place][1]]
+        assert one.line["fingerprints"] == other.line["fingerprints"]
+    assert one.line["fingerprints"][PLACES[place][1]]
 
 
 @pytest.mark.usefixtures("alone")

@@ -10,13 +10,13 @@ import pytest
 from gate.records import knobs
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest, Outcome
+    from tests.harness.conftest import Harness, Outcome
 
 pytestmark = pytest.mark.torch
 
 TABLES = """
 import json, torch
-from repro_gate_guest import knobs, settings
+from repro_gate_harness import knobs, settings
 print(json.dumps({
     "switches": {name: row.strict for name, row in knobs.SWITCHES.items()},
     "seeds": knobs.SEEDS,
@@ -101,21 +101,21 @@ def text(words: dict[str, str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def tables(guest: Guest) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(guest.run(TABLES).stdout)
+def tables(harness: Harness) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(harness.run(TABLES).stdout)
     return found
 
 
 @pytest.fixture(scope="module")
-def turned(guest: Guest) -> Outcome:
-    return guest.run("import torch", REPRO_GATE_KNOBS=text(TURNED))
+def turned(harness: Harness) -> Outcome:
+    return harness.run("import torch", REPRO_GATE_KNOBS=text(TURNED))
 
 
 def of_kind(acts: knobs.Acts) -> list[knobs.Knob]:
     return [knob for knob in knobs.KNOBS if knob.acts is acts]
 
 
-def test_gate_and_guest_have_one_table(tables: dict[str, Any]) -> None:
+def test_gate_and_harness_have_one_table(tables: dict[str, Any]) -> None:
     assert tables["switches"] == {knob.name: knob.strict for knob in of_kind(knobs.Acts.TORCH)}
     assert tables["seeds"] == [knob.name for knob in of_kind(knobs.Acts.SEED)]
     assert tables["variables"] == {
@@ -141,14 +141,14 @@ def test_what_a_knob_is_attested_as_is_there(turned: Outcome) -> None:
             assert name in attestation[part]
 
 
-def test_variables_are_attested_as_the_process_has_them(guest: Guest) -> None:
+def test_variables_are_attested_as_the_process_has_them(harness: Harness) -> None:
     values = {knob.variable: "1" for knob in of_kind(knobs.Acts.ENVIRONMENT)}
-    attestation = guest.run("import torch", **values).document("process")
+    attestation = harness.run("import torch", **values).document("process")
     assert attestation["variables"] == values
 
 
-def test_a_variable_that_was_lost_on_the_way_is_told(guest: Guest) -> None:
-    outcome = guest.run(
+def test_a_variable_that_was_lost_on_the_way_is_told(harness: Harness) -> None:
+    outcome = harness.run(
         "import torch\n"
         "weight = torch.nn.Parameter(torch.ones(2))\n"
         "optimizer = torch.optim.SGD([weight], lr=0.1)\n"
@@ -157,7 +157,7 @@ def test_a_variable_that_was_lost_on_the_way_is_told(guest: Guest) -> None:
         REPRO_GATE_KNOBS="nccl_algorithm=Ring",
         NCCL_ALGO="Tree",
     )
-    (line,) = outcome.lines("tamper")
+    (line,) = outcome.lines("overrides")
     assert (line["kind"], line["name"], line["before"], line["after"]) == (
         *("environment", "nccl_algorithm"),
         *("Ring", "Tree"),
@@ -168,44 +168,44 @@ def test_a_variable_that_was_lost_on_the_way_is_told(guest: Guest) -> None:
     ("knob", "place"), [("seed_python", 0), ("seed_numpy", 1), ("seed_torch", 2)]
 )
 def test_a_stream_without_its_seed_differs_from_run_to_run(
-    guest: Guest, knob: str, place: int
+    harness: Harness, knob: str, place: int
 ) -> None:
     first, second = (
-        json.loads(guest.run(DRAWS, REPRO_GATE_KNOBS=f"{knob}=off").stdout) for _ in range(2)
+        json.loads(harness.run(DRAWS, REPRO_GATE_KNOBS=f"{knob}=off").stdout) for _ in range(2)
     )
     differing = [number for number in range(3) if first[number] != second[number]]
     assert differing == [place]
 
 
-def test_the_seed_of_cuda_waits_for_cuda(guest: Guest) -> None:
+def test_the_seed_of_cuda_waits_for_cuda(harness: Harness) -> None:
     source = (
         "import torch\n"
         "print('manual_seed_all' in str(torch.cuda._lazy_seed_tracker.manual_seed_all_cb))\n"
     )
-    assert guest.run(source).stdout == "True\n"
-    assert guest.run(source, REPRO_GATE_KNOBS="seed_cuda=off").stdout == "False\n"
+    assert harness.run(source).stdout == "True\n"
+    assert harness.run(source, REPRO_GATE_KNOBS="seed_cuda=off").stdout == "False\n"
 
 
-def test_new_workers_are_seeded_unless_that_is_off(guest: Guest) -> None:
-    seeded = {guest.run(SPAWNING).stdout for _ in range(2)}
-    free = [guest.run(SPAWNING, REPRO_GATE_KNOBS="seed_workers=off") for _ in range(2)]
+def test_new_workers_are_seeded_unless_that_is_off(harness: Harness) -> None:
+    seeded = {harness.run(SPAWNING).stdout for _ in range(2)}
+    free = [harness.run(SPAWNING, REPRO_GATE_KNOBS="seed_workers=off") for _ in range(2)]
     assert len(seeded) == 1
     assert free[0].stdout != free[1].stdout
 
 
 def test_the_order_of_additions_repeats_under_deterministic_algorithms_alone(
-    guest: Guest,
+    harness: Harness,
 ) -> None:
     threads = {"REPRO_GATE_THREADS": "2", "OMP_NUM_THREADS": "2"}
-    strict = guest.run(RACING, **threads)
-    free = guest.run(RACING, REPRO_GATE_KNOBS="deterministic_algorithms=off", **threads)
+    strict = harness.run(RACING, **threads)
+    free = harness.run(RACING, REPRO_GATE_KNOBS="deterministic_algorithms=off", **threads)
     assert (strict.stdout, free.stdout) == ("1\n", "2\n")
 
 
-def test_sets_of_text_keep_their_order_with_the_hash_seed_alone(guest: Guest) -> None:
+def test_sets_of_text_keep_their_order_with_the_hash_seed_alone(harness: Harness) -> None:
     source = "print(list({'loss', 'accuracy', 'weight', 'bias', 'step', 'rank'}))"
-    fixed = {guest.run(source, PYTHONHASHSEED="1").stdout for _ in range(2)}
-    free = {guest.run(source, PYTHONHASHSEED="random").stdout for _ in range(4)}
+    fixed = {harness.run(source, PYTHONHASHSEED="1").stdout for _ in range(2)}
+    free = {harness.run(source, PYTHONHASHSEED="random").stdout for _ in range(4)}
     assert len(fixed) == 1
     assert len(free) > 1
 
@@ -215,7 +215,7 @@ def precision_words() -> list[str]:
 
 
 def told_of_precision(outcome: Outcome) -> set[tuple[str, str, str]]:
-    lines = outcome.lines("tamper") if "tamper" in outcome.names() else []
+    lines = outcome.lines("overrides") if "overrides" in outcome.names() else []
     return {(line["name"], line["before"], line["after"]) for line in lines}
 
 
@@ -226,10 +226,12 @@ def test_the_words_of_a_precision_are_those_that_torch_takes_everywhere() -> Non
 @pytest.mark.parametrize("mode", ["observe", "restore", "fail"])
 @pytest.mark.parametrize("word", precision_words())
 def test_a_precision_leaves_the_old_names_working_and_an_equal_setting_is_no_override(
-    guest: Guest, word: str, mode: str
+    harness: Harness, word: str, mode: str
 ) -> None:
     asked = text(dict.fromkeys(PRECISION, word))
-    outcome = guest.run(OLD_FLAGS, REPRO_GATE_KNOBS=asked, REPRO_GATE_TAMPER=mode, SET="same")
+    outcome = harness.run(
+        OLD_FLAGS, REPRO_GATE_KNOBS=asked, REPRO_GATE_ON_OVERRIDE=mode, SET="same"
+    )
     assert (outcome.code, outcome.stderr) == (0, "")
     tf32 = word == "tf32"
     assert json.loads(outcome.stdout) == [tf32, tf32, "high" if tf32 else "highest"]
@@ -242,20 +244,22 @@ def test_a_precision_leaves_the_old_names_working_and_an_equal_setting_is_no_ove
 @pytest.mark.parametrize("mode", ["observe", "restore"])
 @pytest.mark.parametrize("word", precision_words())
 def test_another_precision_by_the_old_flags_is_told_once(
-    guest: Guest, word: str, mode: str
+    harness: Harness, word: str, mode: str
 ) -> None:
     asked = text(dict.fromkeys(PRECISION, word))
-    outcome = guest.run(OLD_FLAGS, REPRO_GATE_KNOBS=asked, REPRO_GATE_TAMPER=mode, SET="other")
+    outcome = harness.run(
+        OLD_FLAGS, REPRO_GATE_KNOBS=asked, REPRO_GATE_ON_OVERRIDE=mode, SET="other"
+    )
     other = "ieee" if word == "tf32" else "tf32"
     assert told_of_precision(outcome) == {(name, word, other) for name in PRECISION}
-    assert outcome.document("summary")["tampered"] == len(PRECISION)
+    assert outcome.document("summary")["overridden"] == len(PRECISION)
 
 
 @pytest.mark.parametrize("word", precision_words())
-def test_a_precision_is_set_whatever_names_were_mixed_before(guest: Guest, word: str) -> None:
+def test_a_precision_is_set_whatever_names_were_mixed_before(harness: Harness, word: str) -> None:
     source = (
         "import torch\n"
-        "from repro_gate_guest.knobs import SWITCHES\n"
+        "from repro_gate_harness.knobs import SWITCHES\n"
         "from torch.backends import cuda, cudnn\n"
         "cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision = 'ieee', 'tf32'\n"
         "cuda.matmul.fp32_precision = 'tf32'\n"
@@ -266,7 +270,7 @@ def test_a_precision_is_set_whatever_names_were_mixed_before(guest: Guest, word:
         "with cudnn.flags(enabled=True):\n"
         "    print(cudnn.allow_tf32, cuda.matmul.allow_tf32)\n"
     )
-    assert guest.run(source).stdout.split() == [
+    assert harness.run(source).stdout.split() == [
         *("ieee+tf32", word, word),
         *("True", str(word == "tf32")),
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest, Outcome
+    from tests.harness.conftest import Harness, Outcome
 
 pytestmark = pytest.mark.torch
 
@@ -99,8 +99,8 @@ dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
-def ways(guest: Guest) -> Outcome:
-    return guest.run(WAYS, REPRO_GATE_MAX_STEPS="99")
+def ways(harness: Harness) -> Outcome:
+    return harness.run(WAYS, REPRO_GATE_MAX_STEPS="99")
 
 
 def step_of(outcome: Outcome, way: str) -> tuple[str, dict[str, Any]]:
@@ -148,8 +148,8 @@ def test_no_way_is_a_problem(ways: Outcome) -> None:
     assert ways.document("summary")["problems"] == []
 
 
-def test_a_scaler_with_a_scale_of_its_own_is_seen_through(guest: Guest) -> None:
-    outcome = guest.run(SHARDED)
+def test_a_scaler_with_a_scale_of_its_own_is_seen_through(harness: Harness) -> None:
+    outcome = harness.run(SHARDED)
     assert outcome.code == 0, outcome.stderr
     lines = outcome.lines("steps")
     assert [line["loss"]["hex"] for line in lines] == outcome.stdout.split()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest, Outcome
+    from tests.harness.conftest import Harness, Outcome
 
 pytestmark = pytest.mark.torch
 
@@ -87,16 +87,16 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def before(guest: Guest, packages: str) -> Outcome:
-    """A judged run that allows what is planted, before any census was taken."""
-    return guest.run(PLANTED, python_path=packages, REPRO_GATE_ALLOW=ALL_ALERTS)
+def before(harness: Harness, packages: str) -> Outcome:
+    """A judged run that allows what is planted, before any operator audit was taken."""
+    return harness.run(PLANTED, python_path=packages, REPRO_GATE_ALLOW=ALL_ALERTS)
 
 
 @pytest.fixture(scope="module")
-def census(before: Outcome, guest: Guest, packages: str) -> Outcome:
+def operator_audit(before: Outcome, harness: Harness, packages: str) -> Outcome:
     del before
-    variables = {"REPRO_GATE_MODE": "census", "REPRO_GATE_WATCH": WATCHED}
-    return guest.run(PLANTED, python_path=packages, **variables)
+    variables = {"REPRO_GATE_MODE": "audit", "REPRO_GATE_WATCH": WATCHED}
+    return harness.run(PLANTED, python_path=packages, **variables)
 
 
 def line_of(marker: str, script: str = PLANTED) -> int:
@@ -104,7 +104,7 @@ def line_of(marker: str, script: str = PLANTED) -> int:
 
 
 def uses(outcome: Outcome, operator: str) -> list[dict[str, Any]]:
-    return [use for use in outcome.document("census")["uses"] if use["operator"] == operator]
+    return [use for use in outcome.document("operators")["uses"] if use["operator"] == operator]
 
 
 def calls(use: dict[str, Any]) -> dict[int, int]:
@@ -112,25 +112,25 @@ def calls(use: dict[str, Any]) -> dict[int, int]:
     return {step: many for first, last, many in use["spans"] for step in range(first, last + 1)}
 
 
-def test_the_census_run_trains_to_its_end(census: Outcome) -> None:
-    assert (census.code, census.stderr) == (0, "")
-    assert census.document("summary")["problems"] == []
-    applied = census.document("process")["applied"]
+def test_the_operator_audit_run_trains_to_its_end(operator_audit: Outcome) -> None:
+    assert (operator_audit.code, operator_audit.stderr) == (0, "")
+    assert operator_audit.document("summary")["problems"] == []
+    applied = operator_audit.document("process")["applied"]
     assert applied["deterministic_algorithms"] == "warn"
 
 
 def test_an_operator_is_counted_at_each_step_though_its_warnings_are_silenced(
-    census: Outcome,
+    operator_audit: Outcome,
 ) -> None:
-    forward, backward = uses(census, "put_")
+    forward, backward = uses(operator_audit, "put_")
     assert calls(forward) == {1: 1, 2: 2, 3: 1}
     assert (forward["file"], forward["line"]) == ("script.py", line_of("twice in step 2"))
     assert (forward["source"], forward["direction"]) == ("alert", "forward")
     assert (backward["direction"], calls(backward)) == ("backward", {1: 1, 2: 1, 3: 1})
 
 
-def test_steps_without_a_call_are_left_out(census: Outcome) -> None:
-    (unpool,) = uses(census, "max_unpooling2d_forward_out")
+def test_steps_without_a_call_are_left_out(operator_audit: Outcome) -> None:
+    (unpool,) = uses(operator_audit, "max_unpooling2d_forward_out")
     assert calls(unpool) == {1: 1, 3: 1}
     assert unpool["line"] == line_of("max_unpool2d")
 
@@ -144,32 +144,32 @@ def test_steps_without_a_call_are_left_out(census: Outcome) -> None:
     ],
 )
 def test_a_choice_among_equal_values_is_counted_and_no_other(
-    census: Outcome, operator: str, marker: str
+    operator_audit: Outcome, operator: str, marker: str
 ) -> None:
-    (use,) = uses(census, operator)
+    (use,) = uses(operator_audit, operator)
     assert (use["source"], use["device"], use["line"]) == ("call", "cpu", line_of(marker))
     assert calls(use) == {1: 1, 2: 1, 3: 1}
 
 
-def test_an_operator_of_ones_own_is_seen(census: Outcome) -> None:
-    (use,) = uses(census, "mine::double")
+def test_an_operator_of_ones_own_is_seen(operator_audit: Outcome) -> None:
+    (use,) = uses(operator_audit, "mine::double")
     assert use["line"] == line_of("an operator of one's own")
 
 
-def test_watched_packages_and_timed_autotuners_are_found(census: Outcome) -> None:
-    document = census.document("census")
+def test_watched_packages_and_timed_autotuners_are_found(operator_audit: Outcome) -> None:
+    document = operator_audit.document("operators")
     assert document["modules"] == ["flash_attn"]
     assert document["autotuners"] == [{"kernel": "timed", "configurations": 2}]
     assert (document["refused"], document["extensions"], document["dropped"]) == ([], [], 0)
 
 
-def test_a_census_changes_no_judged_run(
-    before: Outcome, census: Outcome, guest: Guest, packages: str
+def test_an_operator_audit_changes_no_judged_run(
+    before: Outcome, operator_audit: Outcome, harness: Harness, packages: str
 ) -> None:
-    after = guest.run(PLANTED, python_path=packages, REPRO_GATE_ALLOW=ALL_ALERTS)
+    after = harness.run(PLANTED, python_path=packages, REPRO_GATE_ALLOW=ALL_ALERTS)
     digests = [
         [line["parameters"] for line in outcome.lines("steps")]
-        for outcome in (before, after, census)
+        for outcome in (before, after, operator_audit)
     ]
     assert digests[0] == digests[1] == digests[2]
     assert before.state() == after.state()
@@ -184,13 +184,13 @@ def test_allowed_operators_run_and_are_counted(before: Outcome) -> None:
 
 
 def test_an_operator_that_is_not_on_the_list_is_refused_with_its_place(
-    guest: Guest, packages: str
+    harness: Harness, packages: str
 ) -> None:
-    ended = guest.run(PLANTED, python_path=packages, REPRO_GATE_ALLOW="put_")
+    ended = harness.run(PLANTED, python_path=packages, REPRO_GATE_ALLOW="put_")
     assert ended.code == 1
     line = line_of("max_unpool2d")
     refused = {"operator": "max_unpooling2d_forward_out", "file": "script.py", "line": line}
-    assert ended.document("census")["refused"] == [{**refused, "step": 1}]
+    assert ended.document("operators")["refused"] == [{**refused, "step": 1}]
     assert f"(repro-gate, at script.py:{line})" in ended.stderr
     assert "add it to determinism.allow_operators" in ended.stderr
 
@@ -239,37 +239,39 @@ except RuntimeError:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_strict_mode_refuses_is_noted_however_the_script_handles_it(
-    guest: Guest, way: str
+    harness: Harness, way: str
 ) -> None:
-    ended = guest.run(HANDLED + WAYS[way])
+    ended = harness.run(HANDLED + WAYS[way])
     line = line_of("# planted", HANDLED)
     refused = {"operator": "put_", "file": "script.py", "line": line, "step": 3}
-    assert ended.document("census")["refused"] == [refused]
+    assert ended.document("operators")["refused"] == [refused]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 tells nobody of an error")
 @pytest.mark.parametrize("call", ["planted()", "Odd.apply(model(torch.ones(2)).sum()).backward()"])
-def test_what_is_swallowed_without_a_word_is_noted(guest: Guest, call: str) -> None:
-    ended = guest.run(f"{HANDLED}try:\n    {call}\nexcept RuntimeError:\n    pass")
+def test_what_is_swallowed_without_a_word_is_noted(harness: Harness, call: str) -> None:
+    ended = harness.run(f"{HANDLED}try:\n    {call}\nexcept RuntimeError:\n    pass")
     assert ended.code == 0
-    (refused,) = ended.document("census")["refused"]
+    (refused,) = ended.document("operators")["refused"]
     assert (refused["operator"], refused["line"]) == ("put_", line_of("# planted", HANDLED))
 
 
-def test_a_backward_pass_without_a_line_of_the_scripts_is_told_by_its_caller(guest: Guest) -> None:
-    ended = guest.run(HANDLED + INSIDE_TORCH)
-    (refused,) = ended.document("census")["refused"]
+def test_a_backward_pass_without_a_line_of_the_scripts_is_told_by_its_caller(
+    harness: Harness,
+) -> None:
+    ended = harness.run(HANDLED + INSIDE_TORCH)
+    (refused,) = ended.document("operators")["refused"]
     assert refused["operator"] == "put_"
     assert refused["line"] == line_of("# refused inside torch", HANDLED + INSIDE_TORCH)
 
 
-def test_a_strict_run_without_such_operators_writes_no_census(guest: Guest) -> None:
-    assert guest.run(HANDLED).names() == ["process", "state", "steps", "summary"]
+def test_a_strict_run_without_such_operators_writes_no_operator_audit(harness: Harness) -> None:
+    assert harness.run(HANDLED).names() == ["process", "state", "steps", "summary"]
 
 
-def test_a_script_that_replaces_the_list_of_filters_is_told(guest: Guest) -> None:
+def test_a_script_that_replaces_the_list_of_filters_is_told(harness: Harness) -> None:
     replaced = HANDLED.replace("loss.backward()", "loss.backward(); warnings.filters = []")
-    ended = guest.run("import warnings\n" + replaced, REPRO_GATE_ALLOW="put_")
+    ended = harness.run("import warnings\n" + replaced, REPRO_GATE_ALLOW="put_")
     (problem,) = ended.document("summary")["problems"]
     assert problem.startswith("the script replaced Python's list of warning filters")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest, Outcome
+    from tests.harness.conftest import Harness, Outcome
 
 pytestmark = pytest.mark.torch
 
@@ -104,13 +104,13 @@ for step in range(5):
 
 
 @pytest.fixture(scope="module")
-def makes(guest: Guest) -> Outcome:
-    return guest.run(MAKES, REPRO_GATE_FREE_SECONDS="10000")
+def makes(harness: Harness) -> Outcome:
+    return harness.run(MAKES, REPRO_GATE_FREE_SECONDS="10000")
 
 
 @pytest.fixture(scope="module")
-def in_backward(guest: Guest) -> Outcome:
-    return guest.run(IN_BACKWARD, REPRO_GATE_FREE_SECONDS="10000")
+def in_backward(harness: Harness) -> Outcome:
+    return harness.run(IN_BACKWARD, REPRO_GATE_FREE_SECONDS="10000")
 
 
 def test_every_make_is_recorded_at_every_step_with_its_loss(makes: Outcome) -> None:
@@ -151,17 +151,17 @@ def test_a_step_inside_a_backward_pass_has_the_loss_of_that_pass(in_backward: Ou
 def test_each_of_them_is_observed_and_none_is_a_problem(in_backward: Outcome) -> None:
     lines = in_backward.lines("steps")
     assert len({line["parameters"] for line in lines}) == 12
-    assert len({line["streams"]["gradients"] for line in lines}) == 12
+    assert len({line["fingerprints"]["gradients"] for line in lines}) == 12
     assert in_backward.document("summary")["problems"] == []
 
 
-def test_one_such_step_is_enough_for_a_loss(guest: Guest) -> None:
-    (first, *_) = guest.run(IN_BACKWARD, REPRO_GATE_MAX_STEPS="1").lines("steps")
+def test_one_such_step_is_enough_for_a_loss(harness: Harness) -> None:
+    (first, *_) = harness.run(IN_BACKWARD, REPRO_GATE_MAX_STEPS="1").lines("steps")
     assert first["loss"] is not None
 
 
-def test_a_backward_pass_that_failed_has_no_loss(guest: Guest) -> None:
-    outcome = guest.run(FAILING)
+def test_a_backward_pass_that_failed_has_no_loss(harness: Harness) -> None:
+    outcome = harness.run(FAILING)
     lines = outcome.lines("steps")
     assert [line["loss"]["hex"] for line in lines] == outcome.stdout.split()
     assert [line["backwards"] for line in lines] == [1, 1, 1]

@@ -1,4 +1,4 @@
-"""The guest's small parts, in this process."""
+"""The harness's small parts, in this process."""
 
 from __future__ import annotations
 

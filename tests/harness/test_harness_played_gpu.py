@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest, Outcome
+    from tests.harness.conftest import Harness, Outcome
 
 FORKED = """
 import os, random
@@ -75,9 +75,9 @@ def attested(outcome: Outcome) -> list[dict[str, Any]]:
     return sorted(found, key=lambda each: int(each["pid"]))
 
 
-def test_workers_that_only_read_may_be_forked_after_cuda_started(guest: Guest) -> None:
+def test_workers_that_only_read_may_be_forked_after_cuda_started(harness: Harness) -> None:
     """PyTorch's own recipe for seeding its workers, with a model on the GPU."""
-    outcome = guest.run(READING)
+    outcome = harness.run(READING)
     assert outcome.code == 0, outcome.stderr
     assert len(attested(outcome)) == 3
     assert [each["problems"] for each in attested(outcome)] == [[], [], []]
@@ -85,16 +85,16 @@ def test_workers_that_only_read_may_be_forked_after_cuda_started(guest: Guest) -
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_process_that_trains_may_not(guest: Guest) -> None:
-    outcome = guest.run(TRAINING)
+def test_a_process_that_trains_may_not(harness: Harness) -> None:
+    outcome = harness.run(TRAINING)
     assert outcome.code == 0, outcome.stderr
     problem = "this process was forked after CUDA had been initialised"
     assert [each["problems"] for each in attested(outcome)] == [[], [problem]]
 
 
-def test_the_device_and_its_seed_are_attested_once_it_has_started(guest: Guest) -> None:
+def test_the_device_and_its_seed_are_attested_once_it_has_started(harness: Harness) -> None:
     """When torch is imported there is neither."""
-    outcome = guest.run(STARTED)
+    outcome = harness.run(STARTED)
     assert outcome.code == 0, outcome.stderr
     (found,) = attested(outcome)
     expected = "a played GPU (compute capability 9.0, 132 multiprocessors, 128 GiB)"

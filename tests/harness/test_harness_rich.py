@@ -8,7 +8,7 @@ import pytest
 import torch
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest, Outcome
+    from tests.harness.conftest import Harness, Outcome
 
 pytestmark = pytest.mark.torch
 
@@ -60,8 +60,8 @@ for (batch,) in DataLoader(TensorDataset(torch.randn(8, 3)), batch_size=2, num_w
 
 
 @pytest.fixture(scope="module")
-def rich(guest: Guest) -> Outcome:
-    return guest.run(RICH, REPRO_GATE_KNOBS="memory_fill=on")
+def rich(harness: Harness) -> Outcome:
+    return harness.run(RICH, REPRO_GATE_KNOBS="memory_fill=on")
 
 
 def test_steps_are_counted_for_each_optimizer(rich: Outcome) -> None:

@@ -39,7 +39,7 @@ def test_every_type_is_written_bit_for_bit(
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
-def test_the_gate_reads_every_type_that_the_guest_writes() -> None:
+def test_the_gate_reads_every_type_that_the_harness_writes() -> None:
     sizes = {
         name: byte_size(torch.empty(1, dtype=dtype)) for dtype, name in SAFETENSORS_TYPES.items()
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest, Outcome
+    from tests.harness.conftest import Harness, Outcome
 
 pytestmark = pytest.mark.torch
 
@@ -17,7 +17,7 @@ optimizer = torch.optim.SGD([weight], lr=0.1)
 weight.square().sum().backward()
 optimizer.step()
 """
-# name of the stream, value, whether it came from outside; the line is found by the comment
+# name of the generator, value, whether it came from outside; the line is found by the comment
 PRIVATE = """
 import random, numpy, torch
 numpy.random.default_rng(11)  # numpy.random.default_rng 11 reseed
@@ -59,11 +59,11 @@ with tempfile.TemporaryDirectory(): pass
 
 
 def seeds(outcome: Outcome, scope: str = "private") -> list[dict[str, Any]]:
-    return [line for line in outcome.lines("tamper") if line["scope"] == scope]
+    return [line for line in outcome.lines("overrides") if line["scope"] == scope]
 
 
-def test_each_private_generator_is_told_with_its_line_and_value(guest: Guest) -> None:
-    outcome = guest.run(PRIVATE + STEP)
+def test_each_private_generator_is_told_with_its_line_and_value(harness: Harness) -> None:
+    outcome = harness.run(PRIVATE + STEP)
     assert (outcome.code, outcome.stderr) == (0, "")
     wanted = [
         (number, *line.partition("# ")[2].split())
@@ -76,32 +76,34 @@ def test_each_private_generator_is_told_with_its_line_and_value(guest: Guest) ->
     assert all(line["file"] == "script.py" for line in seeds(outcome))
 
 
-def test_the_seed_that_a_generator_drew_for_itself_is_another_one_in_each_run(guest: Guest) -> None:
+def test_the_seed_that_a_generator_drew_for_itself_is_another_one_in_each_run(
+    harness: Harness,
+) -> None:
     script = "import numpy, torch\nnumpy.random.default_rng()\n" + STEP
-    first, second = (seeds(guest.run(script))[0] for _ in range(2))
+    first, second = (seeds(harness.run(script))[0] for _ in range(2))
     assert first["after"].isdigit()
     assert first["after"] != second["after"]
 
 
-def test_programs_find_the_classes_as_they_were(guest: Guest) -> None:
-    outcome = guest.run(UNCHANGED + STEP)
+def test_programs_find_the_classes_as_they_were(harness: Harness) -> None:
+    outcome = harness.run(UNCHANGED + STEP)
     assert (outcome.code, outcome.stderr) == (0, "")
 
 
-def test_what_pythons_library_makes_for_itself_is_not_told(guest: Guest) -> None:
+def test_what_pythons_library_makes_for_itself_is_not_told(harness: Harness) -> None:
     script = "import tempfile, torch\nwith tempfile.TemporaryDirectory(): pass\n" + STEP
-    assert "tamper" not in guest.run(script).names()
+    assert "overrides" not in harness.run(script).names()
 
 
-def test_private_generators_never_crowd_out_what_turns_a_knob(guest: Guest) -> None:
+def test_private_generators_never_crowd_out_what_turns_a_knob(harness: Harness) -> None:
     many = "".join(f"random.Random({number})\n" for number in range(300))
     turned = "torch.backends.cudnn.benchmark = True\n"
-    outcome = guest.run("import random, torch\n" + many + turned + STEP)
+    outcome = harness.run("import random, torch\n" + many + turned + STEP)
     assert len(seeds(outcome)) == 100
-    assert outcome.lines("tamper")[-1]["name"] == "cudnn_benchmark"
+    assert outcome.lines("overrides")[-1]["name"] == "cudnn_benchmark"
 
 
-def test_a_library_that_draws_a_seed_while_it_is_imported_is_told_as_that(guest: Guest) -> None:
+def test_a_library_that_draws_a_seed_while_it_is_imported_is_told_as_that(harness: Harness) -> None:
     script = """
 import pathlib, sys
 folder = pathlib.Path("site-packages")
@@ -114,7 +116,7 @@ import wordy  # imported
 import lazy
 lazy.make()  # called
 """
-    outcome = guest.run(script + STEP)
+    outcome = harness.run(script + STEP)
     lines = {number for number, line in enumerate(script.splitlines(), 1) if "# imported" in line}
     assert [(line["importing"], line["line"] in lines) for line in seeds(outcome)] == [
         (True, True),

@@ -10,41 +10,41 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.harness.conftest import Guest
+    from tests.harness.conftest import Harness
 
 
-def test_a_process_without_torch_leaves_no_file(guest: Guest) -> None:
-    outcome = guest.run("import random; print(random.random())")
+def test_a_process_without_torch_leaves_no_file(harness: Harness) -> None:
+    outcome = harness.run("import random; print(random.random())")
     assert (outcome.code, outcome.stderr, outcome.names()) == (0, "", [])
-    expected = random.Random(guest.seed).random()  # noqa: S311 - the stream of a seed is the subject
+    expected = random.Random(harness.seed).random()  # noqa: S311 - the generator of a seed is the subject
     assert outcome.stdout == f"{expected}\n"
 
 
-def test_the_start_imports_nothing_but_itself(guest: Guest) -> None:
+def test_the_start_imports_nothing_but_itself(harness: Harness) -> None:
     source = "import sys; print(*sorted(sys.modules))"
-    free = set(guest.run(source, PYTHONPATH="").stdout.split())
+    free = set(harness.run(source, PYTHONPATH="").stdout.split())
     parts = ("", ".start", ".settings", ".import_hook", ".children")
-    own = {f"repro_gate_guest{name}" for name in parts}
+    own = {f"repro_gate_harness{name}" for name in parts}
     cheap = {"sitecustomize", "__future__", "atexit"}
-    assert set(guest.run(source).stdout.split()) <= free | own | cheap
+    assert set(harness.run(source).stdout.split()) <= free | own | cheap
 
 
-def test_starting_costs_little(guest: Guest) -> None:
+def test_starting_costs_little(harness: Harness) -> None:
     """The target is 5 ms; the limit leaves room for a busy machine."""
-    outcome = guest.run(
+    outcome = harness.run(
         "import sys, time\n"
         "for name in [name for name in sys.modules if name.startswith('repro_gate')]:\n"
         "    del sys.modules[name]\n"
         "began = time.process_time()\n"
-        "import repro_gate_guest.start\n"
+        "import repro_gate_harness.start\n"
         "print(time.process_time() - began)\n"
     )
     assert float(outcome.stdout) < 0.03
 
 
-def test_without_its_variables_the_guest_stays_away(guest: Guest) -> None:
-    source = "import sys; print('repro_gate_guest' in sys.modules)"
-    outcome = guest.run(
+def test_without_its_variables_the_harness_stays_away(harness: Harness) -> None:
+    source = "import sys; print('repro_gate_harness' in sys.modules)"
+    outcome = harness.run(
         "import os, subprocess, sys\n"
         "os.environ.pop('REPRO_GATE_OUT')\n"
         f"subprocess.run([sys.executable, '-c', {source!r}])\n"
@@ -52,39 +52,39 @@ def test_without_its_variables_the_guest_stays_away(guest: Guest) -> None:
     assert (outcome.stdout, outcome.stderr) == ("False\n", "")
 
 
-def test_a_broken_variable_is_told_and_the_script_runs(guest: Guest) -> None:
-    outcome = guest.run("print('ran')", REPRO_GATE_SEED="one")
+def test_a_broken_variable_is_told_and_the_script_runs(harness: Harness) -> None:
+    outcome = harness.run("print('ran')", REPRO_GATE_SEED="one")
     assert (outcome.code, outcome.stdout) == (0, "ran\n")
     assert outcome.stderr == (
-        "repro-gate: the guest did not start: REPRO_GATE_SEED is 'one', not a whole number\n"
+        "repro-gate: the harness did not start: REPRO_GATE_SEED is 'one', not a whole number\n"
     )
 
 
-def test_a_malformed_knob_is_told(guest: Guest) -> None:
-    outcome = guest.run("print('ran')", REPRO_GATE_KNOBS="memory_fill")
+def test_a_malformed_knob_is_told(harness: Harness) -> None:
+    outcome = harness.run("print('ran')", REPRO_GATE_KNOBS="memory_fill")
     assert outcome.stdout == "ran\n"
     assert "REPRO_GATE_KNOBS: 'memory_fill' is not name=value" in outcome.stderr
 
 
 @pytest.mark.parametrize("variable", ["REPRO_GATE_MODE", "REPRO_GATE_THREADS"])
-def test_an_empty_variable_is_told(guest: Guest, variable: str) -> None:
-    outcome = guest.run("print('ran')", **{variable: ""})
+def test_an_empty_variable_is_told(harness: Harness, variable: str) -> None:
+    outcome = harness.run("print('ran')", **{variable: ""})
     assert outcome.stdout == "ran\n"
-    assert outcome.stderr == f"repro-gate: the guest did not start: {variable} is not set\n"
+    assert outcome.stderr == f"repro-gate: the harness did not start: {variable} is not set\n"
 
 
-def test_the_users_own_sitecustomize_still_runs(guest: Guest, tmp_path: Path) -> None:
+def test_the_users_own_sitecustomize_still_runs(harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('mine', __file__)", encoding="utf-8")
-    outcome = guest.run("import sitecustomize; print('ran')", python_path=str(tmp_path))
+    outcome = harness.run("import sitecustomize; print('ran')", python_path=str(tmp_path))
     assert outcome.stdout == f"mine {tmp_path}/sitecustomize.py\nran\n"
     assert outcome.stderr == ""
 
 
 def test_an_error_in_the_users_sitecustomize_is_reported_as_python_does(
-    guest: Guest, tmp_path: Path
+    harness: Harness, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("1 / 0", encoding="utf-8")
-    outcome = guest.run("print('ran')", python_path=str(tmp_path))
+    outcome = harness.run("print('ran')", python_path=str(tmp_path))
     assert (outcome.code, outcome.stdout) == (0, "ran\n")
     assert "Error in sitecustomize" in outcome.stderr
     assert "ZeroDivisionError: division by zero" in outcome.stderr

@@ -1,4 +1,4 @@
-"""A whole strict training under the guest."""
+"""A whole strict training under the harness."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 import torch
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest, Outcome
+    from tests.harness.conftest import Harness, Outcome
 
 pytestmark = pytest.mark.torch
 
 # Draws from every stream, probes for torch as libraries do, swallows exceptions, and tells whether
-# it was allowed to end in order. It does not know the guest.
+# it was allowed to end in order. It does not know the harness.
 TRAINING = """
 import atexit, importlib.util, json, random
 importlib.util.find_spec("torch")
@@ -46,13 +46,13 @@ finally:
 
 
 @pytest.fixture(scope="module")
-def training(guest: Guest) -> Outcome:
-    return guest.run(TRAINING)
+def training(harness: Harness) -> Outcome:
+    return harness.run(TRAINING)
 
 
 @pytest.fixture(scope="module")
-def training_again(guest: Guest) -> Outcome:
-    return guest.run(TRAINING)
+def training_again(harness: Harness) -> Outcome:
+    return harness.run(TRAINING)
 
 
 def printed(outcome: Outcome) -> tuple[list[float], list[str], list[str]]:
@@ -61,7 +61,7 @@ def printed(outcome: Outcome) -> tuple[list[float], list[str], list[str]]:
     return drawn, losses, told
 
 
-MEASURED = ("seconds", "guest_seconds", "observe_seconds", "memory_bytes")
+MEASURED = ("seconds", "harness_seconds", "observe_seconds", "memory_bytes")
 
 
 def untimed_steps(outcome: Outcome) -> list[dict[str, Any]]:
@@ -76,20 +76,20 @@ def test_every_file_of_the_protocol_is_written(training: Outcome) -> None:
     assert training.names() == ["process", "state", "steps", "summary"]
 
 
-def test_seeds_reach_every_stream(training: Outcome, guest: Guest) -> None:
-    generator = torch.Generator().manual_seed(guest.seed)
+def test_seeds_reach_every_stream(training: Outcome, harness: Harness) -> None:
+    generator = torch.Generator().manual_seed(harness.seed)
     assert printed(training)[0] == [
-        random.Random(guest.seed).random(),  # noqa: S311 - the stream of a seed is the subject
-        np.random.RandomState(guest.seed).rand(),
+        random.Random(harness.seed).random(),  # noqa: S311 - the stream of a seed is the subject
+        np.random.RandomState(harness.seed).rand(),
         torch.rand(1, generator=generator).item(),
     ]
 
 
-def test_the_switches_are_attested_as_read_back(training: Outcome, guest: Guest) -> None:
+def test_the_switches_are_attested_as_read_back(training: Outcome, harness: Harness) -> None:
     attestation = training.document("process")
     assert attestation["problems"] == []
     strict = {
-        "seed_torch": str(guest.seed),
+        "seed_torch": str(harness.seed),
         "threads": "1",
         "deterministic_algorithms": "on",
         "memory_fill": "off",
@@ -204,10 +204,10 @@ def test_peak_memory_is_told_in_bytes(training: Outcome) -> None:
     assert summary["device_memory_bytes"] == 0
 
 
-def test_watching_does_not_change_the_training(guest: Guest) -> None:
+def test_watching_does_not_change_the_training(harness: Harness) -> None:
     seeded = f"import torch\ntorch.manual_seed(5)\ntorch.set_num_threads(1)\n{TRAINING}"
-    watched = guest.run(seeded, REPRO_GATE_MODE="default", REPRO_GATE_MAX_STEPS="100")
-    alone = guest.run(seeded, PYTHONPATH="")
+    watched = harness.run(seeded, REPRO_GATE_MODE="default", REPRO_GATE_MAX_STEPS="100")
+    alone = harness.run(seeded, PYTHONPATH="")
     assert alone.names() == []
     assert printed(watched)[1] == printed(alone)[1]
     files = [outcome.out.parent / "saved.pt" for outcome in (watched, alone)]

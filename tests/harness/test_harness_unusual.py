@@ -1,4 +1,4 @@
-"""Scripts that do what the guest must live with."""
+"""Scripts that do what the harness must live with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest, Outcome
+    from tests.harness.conftest import Harness, Outcome
 
 pytestmark = pytest.mark.torch
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.torch
 # calls its parent's step, with both known to torch.
 SHORT = """
 import torch
-from repro_gate_guest import metrics
+from repro_gate_harness import metrics
 
 class Inner(torch.optim.SGD):
     pass
@@ -121,13 +121,13 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="module")
-def short(guest: Guest) -> Outcome:
-    return guest.run(SHORT, REPRO_GATE_MODE="default")
+def short(harness: Harness) -> Outcome:
+    return harness.run(SHORT, REPRO_GATE_MODE="default")
 
 
 @pytest.fixture(scope="module")
-def forking(guest: Guest) -> Outcome:
-    return guest.run(FORKING)
+def forking(harness: Harness) -> Outcome:
+    return harness.run(FORKING)
 
 
 def test_a_script_may_end_before_the_last_step(short: Outcome) -> None:
@@ -145,7 +145,7 @@ def test_default_mode_changes_no_switch(short: Outcome) -> None:
 
 
 def test_default_mode_lets_the_script_choose_its_switches(short: Outcome) -> None:
-    assert "tamper" not in short.names()
+    assert "overrides" not in short.names()
 
 
 def test_the_last_of_several_backwards_is_the_loss(short: Outcome) -> None:
@@ -188,33 +188,33 @@ def test_each_forked_record_counts_its_own_steps(forking: Outcome) -> None:
     assert [len(found) for found in lines] == [1, 1]
 
 
-def test_a_spawned_worker_attests_the_rank_under_which_it_trains(guest: Guest) -> None:
-    outcome = guest.run(SPAWNING)
+def test_a_spawned_worker_attests_the_rank_under_which_it_trains(harness: Harness) -> None:
+    outcome = harness.run(SPAWNING)
     trained = [path.name for path in outcome.out.glob("*-r1-*")]
     assert sorted(name.split("-")[0] for name in trained) == [
         *("process", "state", "steps", "summary")
     ]
 
 
-def test_a_folder_that_cannot_be_written_does_not_break_the_training(guest: Guest) -> None:
-    outcome = guest.run(WITHOUT_FOLDER)
+def test_a_folder_that_cannot_be_written_does_not_break_the_training(harness: Harness) -> None:
+    outcome = harness.run(WITHOUT_FOLDER)
     assert (outcome.code, outcome.stdout) == (0, "stepped\nstepped\nended\n")
     assert "repro-gate: cannot write" in outcome.stderr
     assert "Traceback" not in outcome.stderr
 
 
-def test_a_full_disk_is_told_and_does_not_break_the_training(guest: Guest) -> None:
-    outcome = guest.run(ON_FULL_DISK)
+def test_a_full_disk_is_told_and_does_not_break_the_training(harness: Harness) -> None:
+    outcome = harness.run(ON_FULL_DISK)
     assert (outcome.code, outcome.stderr) == (0, "")
     assert outcome.names() == ["process", "steps", "summary"]
     problem = "writing the state: OSError: [Errno 27] File too large"
     assert outcome.document("summary")["problems"] == [problem]
 
 
-def test_a_compiled_training_step_is_recorded(guest: Guest) -> None:
-    outcome = guest.run(COMPILED)
+def test_a_compiled_training_step_is_recorded(harness: Harness) -> None:
+    outcome = harness.run(COMPILED)
     assert outcome.code == 0
     assert [line["backwards"] for line in outcome.lines("steps")] == [1, 1, 1]
     assert all(line["loss"] for line in outcome.lines("steps"))
-    assert "repro_gate_guest" not in outcome.stderr  # the compiler did not look into the guest
+    assert "repro_gate_harness" not in outcome.stderr  # the compiler did not look into the harness
     assert "getpid" not in outcome.stderr

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest
+    from tests.harness.conftest import Harness
 
 pytestmark = pytest.mark.torch
 
@@ -53,23 +53,25 @@ RESTORING = {
 @pytest.mark.parametrize("around", RESTORING.values(), ids=RESTORING)
 @pytest.mark.parametrize("mode", ["observe", "restore", "fail"])
 def test_a_variable_that_is_back_before_the_step_ends_is_not_told(
-    guest: Guest, around: str, mode: str
+    harness: Harness, around: str, mode: str
 ) -> None:
     script = SCRIPT.format(around=around, after="")
-    outcome = guest.run(script, REPRO_GATE_TAMPER=mode, **VARIABLES)
+    outcome = harness.run(script, REPRO_GATE_ON_OVERRIDE=mode, **VARIABLES)
     assert (outcome.code, outcome.stderr) == (0, "")
     assert outcome.names() == ["process", "state", "steps", "summary"]
-    assert outcome.document("summary")["tampered"] == 0
+    assert outcome.document("summary")["overridden"] == 0
 
 
 @pytest.mark.parametrize("mode", ["observe", "restore"])
 def test_a_variable_that_is_left_changed_is_told_with_the_line_that_changed_it(
-    guest: Guest, mode: str
+    harness: Harness, mode: str
 ) -> None:
     around = "\n    os.environ.pop('PYTHONHASHSEED')\n    os.environ['A'] = 'b'"
     script = SCRIPT.format(around=around, after="print(os.environ.get('PYTHONHASHSEED'))")
-    outcome = guest.run(script, REPRO_GATE_TAMPER=mode, REPRO_GATE_MAX_STEPS="9", **VARIABLES)
-    (line,) = outcome.lines("tamper")
+    outcome = harness.run(
+        script, REPRO_GATE_ON_OVERRIDE=mode, REPRO_GATE_MAX_STEPS="9", **VARIABLES
+    )
+    (line,) = outcome.lines("overrides")
     changed = 1 + script.splitlines().index("    os.environ.pop('PYTHONHASHSEED')")
     assert (line["name"], line["line"], line["step"]) == ("hash_seed", changed, 2)
     assert (line["after"], line["closed"], line["restored"]) == ("", False, mode == "restore")
@@ -77,8 +79,8 @@ def test_a_variable_that_is_left_changed_is_told_with_the_line_that_changed_it(
 
 
 def test_a_variable_changed_after_the_last_step_is_told_at_the_end_of_the_script(
-    guest: Guest,
+    harness: Harness,
 ) -> None:
     script = SCRIPT.format(around="pass", after="del os.environ['PYTHONHASHSEED']")
-    (line,) = guest.run(script, REPRO_GATE_MAX_STEPS="9", **VARIABLES).lines("tamper")
+    (line,) = harness.run(script, REPRO_GATE_MAX_STEPS="9", **VARIABLES).lines("overrides")
     assert (line["name"], line["step"]) == ("hash_seed", 4)

@@ -1,4 +1,4 @@
-"""A warning of what the guest wraps points to the line of the training, as it does without it."""
+"""A warning of what the harness wraps points to the line of the training, as it does without it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.harness.conftest import Guest
+    from tests.harness.conftest import Harness
 
 pytestmark = pytest.mark.torch
 
@@ -31,8 +31,8 @@ print(*sorted({f"{os.path.basename(one.filename)}:{one.lineno}" for one in caugh
 """
 
 
-def test_no_warning_points_into_the_guest(guest: Guest) -> None:
-    outcome = guest.run(SCRIPT)
+def test_no_warning_points_into_the_harness(harness: Harness) -> None:
+    outcome = harness.run(SCRIPT)
     assert (outcome.code, outcome.stderr) == (0, "")
     lines = enumerate(SCRIPT.splitlines(), start=1)
     wanted = sorted(f"script.py:{number}" for number, line in lines if "# warns" in line)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attempt import Attempt
 
-from gate.adapters.account.account_lock import let_go
+from gate.adapters.account.account_lock import release_uid
 from gate.adapters.account.isolation import choose_isolation
 from gate.adapters.process.closed_way import closed_on_the_way
 from gate.adapters.process.processes import LocalProcesses
@@ -19,7 +19,7 @@ from gate.records.settings import IsolationMode, IsolationSettings
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 # an account that owns nothing and is in no group
 STRANGER = Credentials(uid=60900, gid=60900)
-SIBLING_IMAGE = "REPRO_GATE_BASE_IMAGE"
+CONTAINER_IMAGE = "REPRO_GATE_BASE_IMAGE"
 
 
 def gate_python() -> Path | None:
@@ -33,8 +33,8 @@ def gate_python() -> Path | None:
 
 def why_not(mode: IsolationMode) -> str:
     """Why a mode cannot be tried on this machine; empty when it can."""
-    if mode is IsolationMode.SIBLING and not os.environ.get(SIBLING_IMAGE):
-        return f"{SIBLING_IMAGE} names no image; `make container` builds and names it"
+    if mode is IsolationMode.CONTAINER and not os.environ.get(CONTAINER_IMAGE):
+        return f"{CONTAINER_IMAGE} names no image; `make container` builds and names it"
     if mode is not IsolationMode.NONE and os.geteuid() != 0:
         return "needs root"
     closed = closed_on_the_way(Path(__file__), STRANGER)
@@ -53,7 +53,7 @@ def has_view() -> bool:
         return False
     found = choose_isolation(IsolationSettings(), LocalProcesses(), str(python), ())
     if found.credentials is not None:
-        let_go(found.credentials.uid)
+        release_uid(found.credentials.uid)
     return found.guard is WriteGuard.MOUNT_NAMESPACE
 
 

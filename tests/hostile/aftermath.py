@@ -13,7 +13,7 @@ from arena import CANARIES, OWNER, Arena
 from attempt import ACCOUNT, GOT, REFUSED, Attempt
 from harmless import log_faults, markdown_faults, page_faults
 
-from gate.adapters.account.account_lock import hold_account, let_go
+from gate.adapters.account.account_lock import acquire_uid, release_uid
 from gate.adapters.account.isolation import ACCOUNTS
 from gate.errors import ExitCode
 from gate.records.settings import IsolationMode
@@ -117,8 +117,8 @@ def _accounts(arena: Arena, ends: ExitStack) -> Iterator[int]:
     """The accounts that the training had, as it says itself, held: they are nobody else's now."""
     for line in told_lines(arena.log, ACCOUNT):
         uid = int(line.split()[-1])
-        if uid in ACCOUNTS and hold_account(uid):
-            ends.callback(let_go, uid)
+        if uid in ACCOUNTS and acquire_uid(uid):
+            ends.callback(release_uid, uid)
             yield uid
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from abilities import SIBLING_IMAGE, gate_python
+from abilities import CONTAINER_IMAGE, gate_python
 from attempt import PRELUDE, Attempt
 from fake_github import FakeGitHub
 from gate_bench import Bench
@@ -43,8 +43,8 @@ DRIVER = """
 import json, sys
 sys.path[:0] = json.loads(sys.argv.pop(1))
 limits = json.loads(sys.argv.pop(1))
-from gate.adapters.process import fenced_start
-fenced_start.LIMITS.update(limits)
+from gate.adapters.process import sandboxed_start
+sandboxed_start.LIMITS.update(limits)
 from gate.cli import main
 main()
 """
@@ -60,8 +60,8 @@ def settings_text(mode: IsolationMode, attempt: Attempt | None = None) -> str:
     """The settings of an attempt, which may ask for more of `train` and for lower limits."""
     train = attempt.train if attempt else ""
     asked = f"mode: {mode.value}"
-    if mode is IsolationMode.SIBLING:
-        asked += f", image: '{os.environ[SIBLING_IMAGE]}'"
+    if mode is IsolationMode.CONTAINER:
+        asked += f", image: '{os.environ[CONTAINER_IMAGE]}'"
         if attempt and "RLIMIT_NPROC" in attempt.limits:
             asked += f", pids: {attempt.limits['RLIMIT_NPROC']}"
     return (
@@ -242,7 +242,7 @@ class Arena:
             "RUNNER_TEMP": str(self.root / "runner_temp"),
         }
         own = {"PATH": "/usr/bin:/bin", "DEPLOY_KEY": "CANARY-of-a-person"}
-        if self.mode is IsolationMode.SIBLING and "DOCKER_HOST" in os.environ:
+        if self.mode is IsolationMode.CONTAINER and "DOCKER_HOST" in os.environ:
             own["DOCKER_HOST"] = os.environ["DOCKER_HOST"]
         if self.mode is IsolationMode.NONE:
             return {**own, "REPRO_GATE_PASSPHRASE": PASSPHRASE}

@@ -10,7 +10,7 @@ from gate.errors import ExitCode
 from gate.records.settings import IsolationMode
 from gate.records.verdict import Outcome
 
-APART = (IsolationMode.UID, IsolationMode.SIBLING)
+APART = (IsolationMode.UID, IsolationMode.CONTAINER)
 EVERYWHERE = (IsolationMode.NONE, *APART)
 MODES = EVERYWHERE
 REFUSED = "ATTEMPT refused"

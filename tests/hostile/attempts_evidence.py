@@ -244,7 +244,7 @@ with tarfile.open(here / "model.pt", "w:gz") as target:
     Attempt(
         name="state-of-a-terabyte",
         threat=Threat.CHECKPOINT,
-        tries="claims a tensor of 2^50 bytes in the state that the guest captures",
+        tries="claims a tensor of 2^50 bytes in the state that the harness captures",
         stopped_by="sizes are held against the file before anything is read",
         script="",
         after=TWIN
@@ -253,7 +253,7 @@ entry = {"dtype": "F32", "shape": [2**48], "data_offsets": [0, 2**50]}
 header = json.dumps({"model/0/weight": entry}).encode()
 mine("state", "safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(32))
 """,
-        modes=(IsolationMode.NONE, IsolationMode.UID, IsolationMode.SIBLING),
+        modes=(IsolationMode.NONE, IsolationMode.UID, IsolationMode.CONTAINER),
         outcome=Outcome.ERROR,
         cause="safetensors",
     ),

@@ -91,12 +91,12 @@ DECIDERS: tuple[Attempt, ...] = (
         ' ("request.json", "output.txt", f"state-r0-{os.getpid()}.safetensors"))',
     ),
     probe(
-        "the-guest-itself",
+        "the-harness-itself",
         Threat.DECIDERS,
-        "rewrites the guest that the next process starts with",
+        "rewrites the harness that the next process starts with",
         OWNER,
-        'any_of(lambda name: (run / "guest" / name).write_text("forged"),'
-        ' ("sitecustomize.py", "repro_gate_guest/start.py", "torch.py"))',
+        'any_of(lambda name: (run / "harness" / name).write_text("forged"),'
+        ' ("sitecustomize.py", "repro_gate_harness/start.py", "torch.py"))',
     ),
     probe(
         "folders-of-the-run",
@@ -107,7 +107,7 @@ DECIDERS: tuple[Attempt, ...] = (
 def swap(name):
     os.rename(run / name, run / (name + "-2"))
     os.symlink("/etc", run / name)
-any_of(swap, ("out", "tree", "tmp", "home", "taken", "guest"))
+any_of(swap, ("out", "tree", "tmp", "home", "taken", "harness"))
 """,
     ),
     Attempt(
@@ -199,7 +199,7 @@ play["losses"][-1] = str(sum(intervals.values()))
 """,
         after="""
 path = out / f"summary-r0-{os.getpid()}.json"
-path.write_text(json.dumps({**json.loads(path.read_text()), "strides": intervals}))
+path.write_text(json.dumps({**json.loads(path.read_text()), "sampling_intervals": intervals}))
 """,
         modes=EVERYWHERE,
         outcome=Outcome.NONDETERMINISTIC,

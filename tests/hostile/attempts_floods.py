@@ -69,7 +69,7 @@ BOMBS: tuple[Attempt, ...] = (
     Attempt(
         name="very-deep-json",
         threat=Threat.BOMBS,
-        tries="nests a document of the guest's 100,000 deep",
+        tries="nests a document of the harness's 100,000 deep",
         stopped_by=STRICT,
         script="",
         after=TWIN + 'mine("summary", "json").write_text("[" * 100_000 + "]" * 100_000)',

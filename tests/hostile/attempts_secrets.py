@@ -152,7 +152,7 @@ HOST: tuple[Attempt, ...] = (
         "engine-socket",
         Threat.HOST,
         "connects to the container engine",
-        "another account without groups; no socket in a sibling",
+        "another account without groups; no socket in a training container",
         """
 def connect(path):
     with socket.socket(socket.AF_UNIX) as one: one.connect(str(path))
@@ -213,7 +213,7 @@ any_of(lambda words: child(*words), (
     probe(
         "mount-and-chroot",
         Threat.HOST,
-        "mounts over the guest and changes its root",
+        "mounts over the harness and changes its root",
         "no capability",
         "any_of(lambda ask: ask(), (lambda: os.chroot('/'),"
         " lambda: call(by_machine(165, 40), b'none', str(run).encode(), b'tmpfs', 0, 0)))",

@@ -139,7 +139,7 @@ for name in ("error", "add-mask", "set-output name=verdict", "save-state name=a"
     Attempt(
         name="text-in-the-verdict",
         threat=Threat.TEXT,
-        tries="puts mentions, links, HTML and commands into what the guest reports",
+        tries="puts mentions, links, HTML and commands into what the harness reports",
         stopped_by=SAFE_TEXT,
         script="",
         play={"environment": {"packages": EVIL}, "tensor": f"model/{EVIL[:90]}"},

@@ -18,7 +18,7 @@ from gate.records.settings import IsolationMode
 
 def _case(mode: IsolationMode, attempt: Attempt) -> object:
     marks = [] if attempt.fast else [pytest.mark.slow]
-    if mode is IsolationMode.SIBLING:
+    if mode is IsolationMode.CONTAINER:
         marks.append(pytest.mark.docker)
     return pytest.param(mode, attempt, id=f"{attempt.name}-{mode.value}", marks=marks)
 
@@ -36,7 +36,7 @@ def test_the_attempt_fails_and_the_verdict_is_right(mode: IsolationMode, attempt
 
 
 @pytest.mark.parametrize(
-    "mode", [IsolationMode.UID, pytest.param(IsolationMode.SIBLING, marks=pytest.mark.docker)]
+    "mode", [IsolationMode.UID, pytest.param(IsolationMode.CONTAINER, marks=pytest.mark.docker)]
 )
 def test_looking_around_finds_nothing(mode: IsolationMode) -> None:
     if reason := why_not(mode):

@@ -20,7 +20,7 @@ def test_page_and_table_are_the_same() -> None:
 def test_every_attempt_was_made_and_held() -> None:
     results = results_on(TEXT)
     asked = {(one.name, mode) for one in ATTEMPTS for mode in MODES if mode in one.modes}
-    left_out = {key for key in asked - results.keys() if key[1] is not IsolationMode.SIBLING}
+    left_out = {key for key in asked - results.keys() if key[1] is not IsolationMode.CONTAINER}
     assert left_out == set()
     assert set(results.values()) == {HELD}
 

@@ -84,20 +84,20 @@ def test_costly_knobs_that_are_not_needed_are_taken_out(bench: Bench, project: P
     assert fates["inductor_deterministic"] is KnobState.DROPPED
     assert fates["fill_uninitialized_memory"] is KnobState.OFF
     assert fates["cudnn_deterministic"] is KnobState.NOT_APPLICABLE
-    assert cost.cheapest is not None
-    assert cost.cheapest.dropped == ("inductor_deterministic",)
-    assert (cost.cheapest.verified, cost.cheapest.equal_runs) == (True, 4)
-    assert cost.cheapest.same_bits_as_strict
+    assert cost.minimal is not None
+    assert cost.minimal.dropped == ("inductor_deterministic",)
+    assert (cost.minimal.verified, cost.minimal.equal_runs) == (True, 4)
+    assert cost.minimal.same_bits_as_strict
     assert [arm.distinct_results for arm in cost.arms] == [6, 1, 1, 3, 1]
 
 
-def test_a_strict_mode_that_does_not_repeat_has_no_cheapest_set(
+def test_a_strict_mode_that_does_not_repeat_has_no_minimal_set(
     bench: Bench, project: Project
 ) -> None:
     project.play(losses=LOSSES, random=True)
     _settings(project, rounds=1)
     cost = _cost(bench, attribute=True)
-    assert cost.cheapest is None
+    assert cost.minimal is None
     assert cost.attribution[0].reason == "strict mode itself does not repeat"
 
 

@@ -60,7 +60,7 @@ def test_without_gradients_the_report_says_so(bench: Bench, project: Project) ->
     project.play(gradients=False)
     noise = _noise(bench, runs=2)
     assert noise.reduction is None
-    assert noise.notes == ("the guest saved no gradients",)
+    assert noise.notes == ("the harness saved no gradients",)
 
 
 def test_the_number_of_runs_comes_from_the_settings(bench: Bench, project: Project) -> None:

@@ -1,4 +1,4 @@
-"""Cost and noise of real trainings: torch, the real guest, the CPU."""
+"""Cost and noise of real trainings: torch, the real harness, the CPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from gate_bench import Bench
 from git_workshop import Repository
 
-from gate.comparison.attribution import cheapest_set
+from gate.comparison.attribution import minimal_set
 from gate.pipelines.measurement import Priced, measure_cost, measure_noise
 from gate.pipelines.runs import Session
 from gate.records.comparison import CostState
@@ -92,7 +92,7 @@ def test_a_knob_without_which_threads_race_is_found_to_be_needed(tmp_path: Path)
     with Session(bench.request(), bench.adapters()) as session:
         priced = Priced(session)
         assert priced.equal(whole)
-        search = cheapest_set(whole, order, priced.equal, priced.verify)
+        search = minimal_set(whole, order, priced.equal, priced.verify)
     assert search.needed == (PricedKnob.DETERMINISTIC_ALGORITHMS,)
     assert search.dropped == (PricedKnob.INDUCTOR_DETERMINISTIC,)
     assert search.verified

@@ -46,8 +46,8 @@ def test_a_second_state_that_is_another_is_kept_and_measured_and_not_packed(
     cell = heat_cell(one)
     assert f'<td class="{cell.kind}">{cell.text}</td>' in page
     package = write_package(found.verdict, found.evidence, None, bench.request(), FILES)
-    with package.path.open("rb") as stream:
-        archive = read_archive(stream, size_bytes=package.size_bytes, keep=frozenset())
+    with package.path.open("rb") as fingerprint:
+        archive = read_archive(fingerprint, size_bytes=package.size_bytes, keep=frozenset())
     states = [one.name for one in archive.members if one.name.endswith(".safetensors")]
     assert states == ["checkpoint/state.safetensors"]
 
@@ -70,7 +70,7 @@ def told(bench: Bench, project: Project, tmp_path: Path) -> Path:
 
 def judged(bench: Bench, folder: Path) -> Gated:
     request = bench.request(commit=bench.project.git("rev-parse", "HEAD").strip())
-    return judging(folder)(replace(request, told_runs=True), bench.adapters())
+    return judging(folder)(replace(request, imported_runs=True), bench.adapters())
 
 
 def rewrite(folder: Path, **apart: object) -> None:

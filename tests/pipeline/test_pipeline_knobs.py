@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from guest_folder import tamper_line
+from harness_folder import override_line
 
 from gate.errors import EvidenceError, SettingsError
 
@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
 
 def test_a_knob_that_the_training_turns_back_is_a_finding(bench: Bench, project: Project) -> None:
-    project.play(tamper=tamper_line())
+    project.play(overrides=override_line())
     findings = {each.code: each.message for each in bench.gate().verdict.findings}
-    assert findings["tampered"] == "train.py:12 turned cudnn_benchmark from off to on at step 3"
+    assert (
+        findings["settings-overridden"]
+        == "train.py:12 turned cudnn_benchmark from off to on at step 3"
+    )
 
 
 @pytest.mark.parametrize(
@@ -24,7 +27,7 @@ def test_a_knob_that_the_training_turns_back_is_a_finding(bench: Bench, project:
 def test_runs_that_differ_name_the_knob_that_was_turned_back_where_it_acts(
     bench: Bench, project: Project, device: str, suspects: list[str]
 ) -> None:
-    project.play(tamper=tamper_line(), random=True, environment={"device": device})
+    project.play(overrides=override_line(), random=True, environment={"device": device})
     found = bench.gate().verdict.diagnosis
     assert found is not None
     assert [suspect.place for suspect in found.suspects] == suspects
@@ -32,9 +35,9 @@ def test_runs_that_differ_name_the_knob_that_was_turned_back_where_it_acts(
 
 
 def test_the_settings_can_make_it_an_error(bench: Bench, project: Project) -> None:
-    project.play(tamper=tamper_line())
-    project.settings("determinism: {tamper: fail}\n")
-    with pytest.raises(EvidenceError, match="run strict-1: the training turned back") as caught:
+    project.play(overrides=override_line())
+    project.settings("determinism: {on_override: fail}\n")
+    with pytest.raises(EvidenceError, match="run strict-1: the training overridden") as caught:
         bench.gate()
     assert caught.value.details == ("train.py:12, step 3: cudnn_benchmark from off to on",)
 

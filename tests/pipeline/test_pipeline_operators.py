@@ -46,7 +46,9 @@ def test_strict_mode_that_refuses_names_operator_line_remedy_and_entry(bench: Be
     assert caught.value.hint.endswith("determinism: {allow_operators: ['put_']}")
 
 
-def test_the_entry_admits_it_at_a_weaker_level_and_the_census_counts_it(bench: Bench) -> None:
+def test_the_entry_admits_it_at_a_weaker_level_and_the_operator_audit_counts_it(
+    bench: Bench,
+) -> None:
     entry = "determinism: {allow_operators: ['put_']}\ncensus: true\n"
     bench.project.write("repro-gate.yml", SETTINGS + entry)
     bench.project.commit()
@@ -54,7 +56,7 @@ def test_the_entry_admits_it_at_a_weaker_level_and_the_census_counts_it(bench: B
     assert found.verdict.outcome is Outcome.NO_BASELINE
     assert found.proposed is not None
     assert "weaker-level" in [finding.code for finding in found.verdict.findings]
-    assert found.verdict.census is not None
-    (row,) = found.verdict.census.rows
+    assert found.verdict.operator_audit is not None
+    (row,) = found.verdict.operator_audit.rows
     assert (row.operator, row.calls_per_step, row.steps) == ("put_", "1", "1-2")
     assert row.where == "train.py:6"

@@ -36,7 +36,7 @@ def test_an_unchanged_training_reproduces_its_baseline(bench: Bench) -> None:
         "default-2",
         "strict-2",
     ]
-    assert all(probe.caught for probe in verdict.canary)
+    assert all(probe.caught for probe in verdict.self_test)
 
 
 def test_a_training_that_draws_from_the_system_is_nondeterministic(
@@ -75,8 +75,8 @@ def test_nan_is_an_error_and_no_verdict_about_repeatability(bench: Bench, projec
     project.play(losses=["2.5", "nan", "1.0"])
     verdict = bench.gate().verdict
     assert verdict.outcome is Outcome.ERROR
-    assert verdict.cause.startswith("metric guest.loss is nan at step 2")
-    with pytest.raises(BaselineError, match=r"guest.loss holds nan at step 2"):
+    assert verdict.cause.startswith("metric loss is nan at step 2")
+    with pytest.raises(BaselineError, match=r"loss holds nan at step 2"):
         bench.record()
 
 
@@ -195,7 +195,7 @@ def test_a_command_that_does_not_exist_is_named(bench: Bench, project: Project) 
         bench.gate()
 
 
-def test_a_script_without_the_guest_left_nothing_to_judge(bench: Bench, project: Project) -> None:
+def test_a_script_without_the_harness_left_nothing_to_judge(bench: Bench, project: Project) -> None:
     project.write("train.py", "print('no torch here')\n")
     project.commit()
     with pytest.raises(EvidenceError):

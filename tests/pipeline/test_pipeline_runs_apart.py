@@ -14,13 +14,14 @@ from gate.pipelines.runs import Session
 from gate.ports import Processes
 from gate.records.runs import ProcessRequest, ProcessResult, RunMode
 
-# Leaves a drawn number in everything that it may write: what the guest reports, and every folder.
+# Leaves a drawn number in everything that it may write: what the harness reports, and every folder.
 HOSTILE = """
 import secrets
 path = out / f"summary-r0-{os.getpid()}.json"
 told = json.loads(path.read_text())
 exponents = [secrets.randbelow(20) for _ in range(3)]
-told["strides"] = {name: 2**n for name, n in zip(("random", "batch", "tensors"), exponents)}
+groups = ("random", "batch", "tensors")
+told["sampling_intervals"] = {name: 2**n for name, n in zip(groups, exponents)}
 told["observe_seconds"] = told["first_step_seconds"] = float(secrets.randbelow(1000))
 told["peak_memory_bytes"] = told["device_memory_bytes"] = secrets.randbits(50)
 path.write_text(json.dumps(told))

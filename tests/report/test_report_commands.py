@@ -18,7 +18,7 @@ COMMAND = re.compile(r"::(error|warning|notice) title=([^,:\r\n]*)::([^\r\n]*)\Z
 def test_a_failure_is_an_error() -> None:
     assert annotation_commands(CODE_DRIFT)[0] == (
         "::error title=repro-gate failed%3A code drift::differs from the baseline of this "
-        "environment from step 6 on: parameters; guest.loss at step 7 is 1.338445, expected "
+        "environment from step 6 on: parameters; loss at step 7 is 1.338445, expected "
         "1.335773"
     )
 
@@ -32,7 +32,7 @@ def test_a_pass_is_a_notice_even_without_a_cause() -> None:
 
 def test_findings_follow_with_their_remedies() -> None:
     assert annotation_commands(BASELINE_CHANGE)[0] == (
-        "::warning title=repro-gate%3A decides-changed::this pull request brings a new "
+        "::warning title=repro-gate%3A policy-changed::this pull request brings a new "
         ".repro-gate/baseline.json, and that decided. Merge only if the new result is what you "
         "want."
     )

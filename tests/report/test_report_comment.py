@@ -1,4 +1,4 @@
-"""The comment: its head, its size, and what hostile text can do to it."""
+"""The comment: its head, its size, and what untrusted text can do to it."""
 
 from __future__ import annotations
 

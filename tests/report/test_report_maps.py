@@ -1,4 +1,4 @@
-"""Where two sides differ: layers at the end, streams over the steps; and the full tables."""
+"""Where two sides differ: layers at the end, fingerprints over the steps; and the full tables."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gate.records.comparison import TensorChange
 from gate.records.verdict import Verdict
 from gate.report.layout import Limits
 from gate.report.page.difference_map import DifferenceMap, difference_map, taken_apart
+from gate.report.page.fingerprint_map import fingerprint_map
 from gate.report.page.page_sources import PageSources, page_sources
 from gate.report.page.page_tables import page_sections
-from gate.report.page.stream_map import stream_map
 
 WEIGHT, BIAS = "state/model/0/loss.weight", "state/model/0/head.bias"
 LIMITS = Limits(deltas=50, rows=50)
@@ -121,7 +121,7 @@ def test_the_entry_of_a_page_is_the_one_that_was_used() -> None:
 
 def test_equal_runs_have_no_map() -> None:
     assert difference_map(REPRODUCED, sources()) is None
-    assert stream_map(REPRODUCED, sources()) is None
+    assert fingerprint_map(REPRODUCED, sources()) is None
 
 
 def test_layers_stand_in_the_order_of_their_numbers() -> None:
@@ -138,8 +138,8 @@ def test_layers_that_do_not_fit_are_counted_and_those_that_differ_come_first() -
     assert (len(found.maps[0].rows), found.maps[0].omitted) == (150, 50)
 
 
-def test_streams_show_where_they_are_equal_differ_or_were_not_observed() -> None:
-    found = stream_map(apart(WEIGHT), sources(apart_from=4))
+def test_fingerprints_show_where_they_are_equal_differ_or_were_not_observed() -> None:
+    found = fingerprint_map(apart(WEIGHT), sources(apart_from=4))
     assert found is not None
     rows = {row.name: row for row in found.rows}
     assert list(rows) == ["random.torch", "gradients", "parameters"]
@@ -152,7 +152,7 @@ def test_streams_show_where_they_are_equal_differ_or_were_not_observed() -> None
 
 
 def test_of_many_steps_one_that_differs_does_not_vanish() -> None:
-    found = stream_map(apart(WEIGHT), sources(10_000, apart_from=10_000))
+    found = fingerprint_map(apart(WEIGHT), sources(10_000, apart_from=10_000))
     assert found is not None
     gradients = next(row for row in found.rows if row.name == "gradients")
     assert [bar.kind for bar in gradients.bars] == ["equal", "differs"]
@@ -160,13 +160,13 @@ def test_of_many_steps_one_that_differs_does_not_vanish() -> None:
 
 def test_a_baseline_has_the_parameters_alone() -> None:
     both = PageSources(runs=sources().runs, entry=baseline_entry(apart_from=2))
-    found = stream_map(CODE_DRIFT, both)
+    found = fingerprint_map(CODE_DRIFT, both)
     assert found is not None
     assert [row.name for row in found.rows] == ["parameters"]
 
 
-def test_a_comparison_without_its_evidence_has_no_streams() -> None:
-    assert stream_map(apart(WEIGHT), PageSources()) is None
+def test_a_comparison_without_its_evidence_has_no_fingerprints() -> None:
+    assert fingerprint_map(apart(WEIGHT), PageSources()) is None
 
 
 def test_the_page_has_a_table_for_all_that_the_runs_left() -> None:
@@ -178,7 +178,7 @@ def test_the_page_has_a_table_for_all_that_the_runs_left() -> None:
         "Environment, side by side (6)",
         "Knobs as attested by the training (2)",
         "What the script did to the knobs (3)",
-        "Processes without a guest (3)",
+        "Processes without a harness (3)",
         "Notes of the runs (9)",
     ]
     assert page_sections(REPRODUCED, PageSources(), LIMITS) == ()

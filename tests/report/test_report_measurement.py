@@ -14,11 +14,11 @@ from gate.records.comparison import CostState
 from gate.records.evidence import Environment
 from gate.records.measurement import (
     ArmFigures,
-    CheapestSet,
     CostDocument,
     KnobPrice,
     KnobState,
     MetricNoise,
+    MinimalSet,
     NoiseDocument,
     Price,
     Provenance,
@@ -87,7 +87,7 @@ def _cost(price: Price | None = None, **changes: object) -> CostDocument:
                 reason="equal",
             ),
         ),
-        cheapest=CheapestSet(
+        minimal=MinimalSet(
             knobs=(), dropped=("x",), equal_runs=3, verified=True, same_bits_as_strict=False
         ),
     )
@@ -163,24 +163,24 @@ def test_one_sentence_says_what_determinism_costs(cost: CostDocument, words: str
     assert words in cost_headline(cost)
 
 
-def test_the_cheapest_set_is_told_with_its_caution() -> None:
+def test_the_minimal_set_is_told_with_its_caution() -> None:
     text = " ".join(_shown(cost_view(_cost())).split())
-    assert "Cheapest set that still reproduces bit for bit" in text
+    assert "Minimal sufficient set that still reproduces bit for bit" in text
     assert "none: the default mode" in text
     assert "other bits" in text
     assert "price within noise" in cost_markdown(_cost())
 
 
 def test_a_set_that_was_not_verified_says_so() -> None:
-    found = _cost().cheapest
+    found = _cost().minimal
     assert found is not None
-    unsure = _cost(cheapest=found.model_copy(update={"verified": False}))
+    unsure = _cost(minimal=found.model_copy(update={"verified": False}))
     assert "no: another run differed" in cost_markdown(unsure)
-    assert "strict mode itself does not repeat here" in cost_markdown(_cost(cheapest=None))
+    assert "strict mode itself does not repeat here" in cost_markdown(_cost(minimal=None))
 
 
 def test_without_attribution_there_is_no_word_of_knobs() -> None:
-    assert "Cheapest" not in cost_markdown(_cost(attribution=(), cheapest=None))
+    assert "Cheapest" not in cost_markdown(_cost(attribution=(), minimal=None))
 
 
 def test_noise_is_told_in_one_sentence() -> None:

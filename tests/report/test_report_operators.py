@@ -5,13 +5,13 @@ import io
 from report_cases import LINKS, verdict
 from rich.console import Console
 
-from gate.records.census import CensusReport, FlagReach, OperatorRow
+from gate.records.operator_audit import FlagReach, OperatorReport, OperatorRow
 from gate.records.verdict import Outcome
 from gate.report.comment.comment import comment_text
 from gate.report.comment.summary import summary_text
 from gate.report.layout import Limits
 from gate.report.operators import NOTHING_FOUND, operators_section
-from gate.report.terminal.census_view import census_view
+from gate.report.terminal.operators_view import operators_view
 
 LIMITS = Limits(deltas=5, rows=5)
 ROW = OperatorRow(
@@ -22,17 +22,17 @@ ROW = OperatorRow(
     where="train.py:7",
     remedy="Use scatter.",
 )
-FOUND = CensusReport(rows=(ROW,), complete=True)
+FOUND = OperatorReport(rows=(ROW,), complete=True)
 
 
-def terminal_text(census: CensusReport) -> str:
+def terminal_text(operator_audit: OperatorReport) -> str:
     file = io.StringIO()
-    Console(file=file, width=200).print(census_view(census, LIMITS))
+    Console(file=file, width=200).print(operators_view(operator_audit, LIMITS))
     return file.getvalue()
 
 
 def test_comment_and_summary_show_operators_with_count_place_and_remedy() -> None:
-    told = verdict(Outcome.REPRODUCED, passes=True, census=FOUND)
+    told = verdict(Outcome.REPRODUCED, passes=True, operator_audit=FOUND)
     for text in (comment_text(told, LINKS), summary_text(told, LINKS)):
         assert "Operators (1; counted in a run of its own)" in text
         assert "`put_`" in text
@@ -44,7 +44,7 @@ def test_what_the_own_table_says_names_its_source() -> None:
     row = ROW.model_copy(
         update={"reach": FlagReach.NOT_KNOWN, "why": "why", "source": "torch.sort"}
     )
-    text = terminal_text(CensusReport(rows=(row,)))
+    text = terminal_text(OperatorReport(rows=(row,)))
     assert "flag not known to apply: why. Use scatter. (Source: torch.sort)" in text
     assert "Source" not in terminal_text(FOUND)
 
@@ -52,26 +52,26 @@ def test_what_the_own_table_says_names_its_source() -> None:
 def test_what_was_not_counted_says_so() -> None:
     section = operators_section(FOUND.model_copy(update={"complete": False, "dropped": 4}), LIMITS)
     assert section is not None
-    assert section.title == "Operators (1; not counted: no census run; 4 calls found no room)"
+    assert section.title == "Operators (1; not counted: no operator audit; 4 calls found no room)"
 
 
 def test_without_anything_to_tell_there_is_no_section() -> None:
     assert operators_section(None, LIMITS) is None
-    assert operators_section(CensusReport(failure="it failed"), LIMITS) is None
+    assert operators_section(OperatorReport(failure="it failed"), LIMITS) is None
 
 
-def test_an_empty_census_says_that_nothing_was_found() -> None:
-    text = terminal_text(CensusReport(complete=True))
+def test_an_empty_operator_audit_says_that_nothing_was_found() -> None:
+    text = terminal_text(OperatorReport(complete=True))
     assert "Operators (0; counted in a run of its own)" in text
     assert NOTHING_FOUND in text
 
 
-def test_a_report_without_rows_or_census_is_one_line_in_the_terminal() -> None:
-    assert terminal_text(CensusReport()).strip() == NOTHING_FOUND
+def test_a_report_without_rows_or_operator_audit_is_one_line_in_the_terminal() -> None:
+    assert terminal_text(OperatorReport()).strip() == NOTHING_FOUND
 
 
 def test_hostile_names_are_defused_in_the_terminal() -> None:
     hostile = ROW.model_copy(update={"operator": "\x1b[31mput_", "where": "\x1b]0;x\x07:1"})
-    text = terminal_text(CensusReport(rows=(hostile,)))
+    text = terminal_text(OperatorReport(rows=(hostile,)))
     assert "\x1b" not in text
     assert "put_" in text

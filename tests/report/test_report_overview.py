@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from report_cases import (
-    CANARY,
     COST,
+    SELF_TEST,
     SERIES,
     TOO_SHORT,
     WITHIN_NOISE,
@@ -34,7 +34,7 @@ from gate.records.comparison import EnvironmentChange
 from gate.records.evidence import Environment
 from gate.records.report import ReportLinks
 from gate.records.runs import RunMode
-from gate.records.verdict import Answer, Answers, CanaryProbe, Outcome, Verdict
+from gate.records.verdict import Answer, Answers, Outcome, SelfTestProbe, Verdict
 from gate.report.assembly import assemble
 from gate.report.layout import Limits, Table
 
@@ -68,7 +68,7 @@ def test_a_question_that_was_not_asked_says_so() -> None:
 
 def test_tolerance_is_no_equality() -> None:
     assert answers(WITHIN_TOLERANCE)["Same as baseline"].startswith(
-        "✅ within tolerance, as is expected then: guest.loss at step 5; 39 of 48 numbers"
+        "✅ within tolerance, as is expected then: loss at step 5; 39 of 48 numbers"
     )
 
 
@@ -117,7 +117,7 @@ def test_a_difference_without_a_size_has_no_worst() -> None:
 
 def test_once_the_base_commit_was_run_here_it_decides() -> None:
     said = answers(ENVIRONMENT_MOVED)
-    assert said["Same as baseline"].startswith("🔶 no: guest.loss at step 2; 45 of 48 numbers")
+    assert said["Same as baseline"].startswith("🔶 no: loss at step 2; 45 of 48 numbers")
     assert said["Same as base commit, run here"].startswith("✅ yes, bit for bit")
     assert answers(ENVIRONMENT_DRIFT)["Same as baseline"].startswith("❌ no")
 
@@ -173,7 +173,7 @@ def _knobs_said(knob_costs: KnobCosts | None) -> str:
     return next(row[1].text for row in table.rows if row[0].text == "Which knob costs it")
 
 
-def test_the_dearest_knobs_are_told_with_the_date_of_their_price() -> None:
+def test_the_most_expensive_knobs_are_told_with_the_date_of_their_price() -> None:
     costs = KnobCosts(
         measured_at="2026-08-01T10:15:00+00:00",
         knobs=tuple(
@@ -210,9 +210,9 @@ def test_without_runs_there_is_nothing_to_list() -> None:
     assert [one.title for one in report.sections][1:] == ["What was judged"]
 
 
-def test_a_canary_that_did_not_fire_cannot_be_overlooked() -> None:
-    probes = (*CANARY[:1], CanaryProbe(name="one missing step", caught=False))
-    table = section(REPRODUCED.model_copy(update={"canary": probes}), "Canary: 1 of 2 caught")
+def test_a_self_test_that_did_not_fire_cannot_be_overlooked() -> None:
+    probes = (*SELF_TEST[:1], SelfTestProbe(name="one missing step", caught=False))
+    table = section(REPRODUCED.model_copy(update={"self_test": probes}), "Self-test: 1 of 2 caught")
     assert table.rows[1][1].text == "NOT CAUGHT"
 
 

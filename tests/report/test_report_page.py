@@ -99,7 +99,7 @@ def test_every_heading_of_a_table_says_what_it_heads() -> None:
 def test_the_page_says_verdict_cause_and_next_command() -> None:
     text = Page(page_html(CODE_DRIFT, LINKS, gate_id="lm")).text
     assert "❌ repro-gate failed: code drift" in text
-    assert "guest.loss at step 7 is 1.338445, expected 1.335773" in text
+    assert "loss at step 7 is 1.338445, expected 1.335773" in text
     assert all(
         " ".join(step.text.split()) in " ".join(text.split()) for step in CODE_DRIFT.next_steps
     )
@@ -183,7 +183,7 @@ def test_a_baselines_curve_stands_beside_the_runs() -> None:
 @pytest.mark.parametrize("steps", [2_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_long_trainings_make_a_page_below_two_megabytes(steps: int) -> None:
     found = sources(steps, apart_from=steps // 2)
-    summary = SeriesSummary(name="loss", source="guest", steps=(), values=(), last_decimal="0.7")
+    summary = SeriesSummary(name="loss", source="harness", steps=(), values=(), last_decimal="0.7")
     repeat = repeat_apart(steps // 2)
     verdict = NONDETERMINISTIC.model_copy(update={"repeat": repeat, "series": (summary,)})
     page = page_html(verdict, LINKS, sources=found)

@@ -13,7 +13,7 @@ from gate.report.page.page_sources import PageSources, style_of
 from gate.report.page.run_charts import first_differences, memory_charts, metric_picture
 from gate.report.page.step_times import quantile, step_times
 
-SUMMARY = SeriesSummary(name=METRIC, source="guest", steps=(), values=(), last_decimal="0.5")
+SUMMARY = SeriesSummary(name=METRIC, source="harness", steps=(), values=(), last_decimal="0.5")
 
 
 def test_equal_runs_say_that_they_are_equal_and_have_no_picture_of_distances() -> None:
@@ -63,8 +63,8 @@ def test_each_comparison_that_differs_marks_its_first_step() -> None:
 
 
 def test_a_run_looks_the_same_in_every_picture() -> None:
-    assert len({style_of(name) for name in ("strict-1", "strict-2", "baseline", "census-1")}) == 4
-    assert style_of("census-1") == style_of("another")
+    assert len({style_of(name) for name in ("strict-1", "strict-2", "baseline", "audit-1")}) == 4
+    assert style_of("audit-1") == style_of("another")
 
 
 def test_memory_on_the_host_and_on_a_device_that_was_used() -> None:

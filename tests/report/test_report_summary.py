@@ -20,7 +20,7 @@ def test_the_summary_says_what_the_outcome_means() -> None:
 def test_short_tables_lie_open_and_complete() -> None:
     text = summary_text(CODE_DRIFT, LINKS)
     assert "#### Baseline: numbers that differ (36)" in text
-    assert len(re.findall(r"^\| `guest.loss` \| \d", text, re.MULTILINE)) == 18
+    assert len(re.findall(r"^\| `loss` \| \d", text, re.MULTILINE)) == 18
     assert "<details>" not in text
 
 

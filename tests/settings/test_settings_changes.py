@@ -62,7 +62,7 @@ def test_a_baseline_that_moves_tells_which_numbers_did() -> None:
     changes = shown(baseline_changes("b", baseline(entry()), baseline(entry(loss=9.0))))
     assert len(changes) == 1
     assert changes[0].startswith("cpu, 2.13.0, 3.11.7 (")
-    assert "guest.loss: last 2.125, series" in changes[0]
+    assert "loss: last 2.125, series" in changes[0]
     assert "-> last 9.0, series" in changes[0]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gate.errors import SettingsError
-from gate.records.determinism_settings import Tamper
+from gate.records.determinism_settings import OnOverride
 from gate.records.knobs import BY_NAME, KNOBS, Profile
 from gate.records.settings import GateSettings
 from gate.settings.load import parse_settings, training_digest
@@ -25,7 +25,7 @@ def fault(determinism: str) -> str:
 
 def test_strict_and_observing_is_the_default() -> None:
     determinism = parsed().determinism
-    assert (determinism.profile, determinism.tamper) == (Profile.STRICT, Tamper.OBSERVE)
+    assert (determinism.profile, determinism.on_override) == (Profile.STRICT, OnOverride.OBSERVE)
     assert determinism.overrides == {}
 
 
@@ -86,8 +86,12 @@ def test_baselines_from_before_there_were_knobs_still_belong_to_the_training() -
 
 def test_what_changes_numbers_is_part_of_the_experiment_and_watching_is_not() -> None:
     plain = training_digest(parsed())
-    assert training_digest(parsed("{tamper: fail}")) == plain
-    for changed in ("{tamper: restore}", "{profile: default}", "{knobs: {cudnn_benchmark: on}}"):
+    assert training_digest(parsed("{on_override: fail}")) == plain
+    for changed in (
+        "{on_override: restore}",
+        "{profile: default}",
+        "{knobs: {cudnn_benchmark: on}}",
+    ):
         assert training_digest(parsed(changed)) != plain
 
 

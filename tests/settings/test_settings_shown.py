@@ -16,9 +16,10 @@ SHOWN_BY = {
     "version": "cli/cli_gate: settings_that_cannot_be_used_end_with_2",
     "train.command": "pipeline/pipeline_outcomes: a_command_that_does_not_exist_is_named",
     "train.max_steps": "execution/execution_environment: "
-    "seed_and_steps_of_the_settings_reach_the_guest",
+    "seed_and_steps_of_the_settings_reach_the_harness",
     "train.workdir": "pipeline/pipeline_settings: the_training_starts_in_its_own_folder",
-    "train.seed": "execution/execution_environment: seed_and_steps_of_the_settings_reach_the_guest",
+    "train.seed": "execution/execution_environment: "
+    "seed_and_steps_of_the_settings_reach_the_harness",
     "train.timeout_seconds": "pipeline/pipeline_outcomes: a_training_without_end_is_stopped",
     "train.output_limit_bytes": "evidence/evidence_collect: "
     "output_is_kept_up_to_the_limit_of_the_settings",
@@ -42,13 +43,13 @@ SHOWN_BY = {
     "settings_of_another_training_are_not_comparable",
     "determinism.fill_uninitialized_memory": "execution/execution_knobs: "
     "memory_fill_has_a_key_of_its_own_and_is_off_in_strict_runs",
-    "determinism.allow_operators": "pipeline/pipeline_census: "
+    "determinism.allow_operators": "pipeline/pipeline_operator_audit: "
     "an_allowed_operator_passes_at_a_weaker_level",
     "determinism.profile": "execution/execution_knobs: "
     "the_default_profile_sets_seeds_and_threads_alone",
     "determinism.knobs": "execution/execution_knobs: "
     "an_override_of_determinism_stays_out_of_default_runs",
-    "determinism.tamper": "pipeline/pipeline_knobs: the_settings_can_make_it_an_error",
+    "determinism.on_override": "pipeline/pipeline_knobs: the_settings_can_make_it_an_error",
     "compare.tolerances.metric": "pipeline/pipeline_outcomes: "
     "a_tolerance_lets_small_differences_pass",
     "compare.tolerances.absolute": "pipeline/pipeline_outcomes: "
@@ -57,37 +58,38 @@ SHOWN_BY = {
     "compare.tolerances.ulp": "comparison/comparison_metrics: any_one_limit_suffices",
     "compare.tolerances.steps": "comparison/comparison_metrics: "
     "a_rule_for_the_final_step_lets_earlier_ones_go",
-    "compare.tensors_within_tolerance": "verdict/verdict_lattice: "
+    "compare.tensors_within_tolerance": "verdict/verdict_decision: "
     "the_settings_may_want_equal_tensors_where_metrics_may_move",
     "compare.allow_not_finite.pattern": "comparison/comparison_first: "
     "nan_in_a_tensor_is_an_error_unless_the_settings_allow_it",
     "compare.allow_not_finite.reason": "comparison/comparison_first: "
     "nan_in_a_tensor_is_an_error_unless_the_settings_allow_it",
-    "compare.comparable_environment": "verdict/verdict_lattice: "
+    "compare.comparable_environment": "verdict/verdict_decision: "
     "the_settings_say_which_parts_of_the_environment_may_move",
     "baseline.path": "pipeline/pipeline_settings: the_baseline_lies_where_the_settings_say",
     "baseline.stale_after_days": "verdict/verdict_assemble: "
     "a_baseline_is_stale_when_it_is_older_than_the_settings_say",
-    "policy.require_bitwise": "verdict/verdict_lattice: the_policy_may_want_equal_bits",
-    "policy.allow_baseline_change": "verdict/verdict_lattice: "
+    "policy.require_bitwise": "verdict/verdict_decision: the_policy_may_want_equal_bits",
+    "policy.allow_baseline_change": "verdict/verdict_decision: "
     "a_brought_baseline_that_is_reproduced_passes_by_policy",
     "policy.run_base_on_drift": "pipeline/pipeline_outcomes: the_base_is_run_only_where_it_decides",
-    "record.overhead_budget": "streams/streams_evidence: "
+    "record.overhead_budget": "fingerprints/fingerprints_evidence: "
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
-    "record.free_seconds": "streams/streams_evidence: "
+    "record.free_seconds": "fingerprints/fingerprints_evidence: "
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
     "cost.rounds": "measurement/measurement_cost: two_rounds_claim_nothing",
     "cost.warmup_steps": "measurement/measurement_cost: each_arm_is_priced_in_interleaved_rounds",
     "cost.min_steps": "measurement/measurement_cost: short_runs_are_not_measurable",
     "cost.budget_percent": "measurement/measurement_cost: a_broken_budget_is_told",
-    "census": "pipeline/pipeline_census: a_census_is_one_more_run_that_is_not_judged",
+    "operator_audit": "pipeline/pipeline_operator_audit: "
+    "an_operator_audit_is_one_more_run_that_is_not_judged",
     "noise.runs": "measurement/measurement_noise: the_number_of_runs_comes_from_the_settings",
-    "isolation.image": "adapters/adapters_sibling_choice: "
+    "isolation.image": "adapters/adapters_container_choice: "
     "auto_tries_one_when_there_is_an_image_and_an_engine",
-    "isolation.gpus": "adapters/adapters_sibling_choice: gpus_follow_the_device",
-    "isolation.shm_bytes": "adapters/adapters_sibling: limits_are_the_settings",
-    "isolation.memory_bytes": "adapters/adapters_sibling: limits_are_the_settings",
-    "isolation.pids": "adapters/adapters_sibling: limits_are_the_settings",
+    "isolation.gpus": "adapters/adapters_container_choice: gpus_follow_the_device",
+    "isolation.shm_bytes": "adapters/adapters_container: limits_are_the_settings",
+    "isolation.memory_bytes": "adapters/adapters_container: limits_are_the_settings",
+    "isolation.pids": "adapters/adapters_container: limits_are_the_settings",
     "isolation.mode": "adapters/adapters_isolation: none_is_taken_at_its_word",
     "isolation.minimum": "adapters/adapters_isolation: a_machine_below_the_minimum_is_an_error",
     "isolation.network": "adapters/adapters_isolation: an_open_network_is_told",

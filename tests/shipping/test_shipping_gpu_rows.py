@@ -15,8 +15,8 @@ from gpu_check.rows import Answer, Row
 
 from gate.errors import GateError, RunError
 from gate.records.evidence import RunEvidence
+from gate.records.overrides import Override, OverrideKind
 from gate.records.runs import RunMode
-from gate.records.tampering import Tampering, TamperKind
 
 GPU = {**PARTS, "device": "GPU, compute capability 9.0, 132 multiprocessors"}
 REFUSAL = "RuntimeError: cumsum_cuda_kernel does not have a deterministic implementation, but you"
@@ -64,12 +64,12 @@ def equal(asked: Asked) -> RunEvidence:
 
 
 def turned_on(label: str, values: tuple[float, ...], line: int) -> RunEvidence:
-    deed = Tampering(
-        rank=0, pid=7, step=1, kind=TamperKind.SWITCH, name="cudnn_benchmark", before="off",
+    override = Override(
+        rank=0, pid=7, step=1, kind=OverrideKind.SWITCH, name="cudnn_benchmark", before="off",
         after="on", file="train.py", line=line, closed=False, restored=False,
     )  # fmt: skip
     run = evidence_of(label, values=values, parts=GPU)
-    return run.model_copy(update={"tampering": (deed,)})
+    return run.model_copy(update={"overrides": (override,)})
 
 
 def test_equal_pairs_hold_and_no_false_alarm_is_counted() -> None:
@@ -88,7 +88,7 @@ def test_a_pair_that_differs_fails_and_counts_as_an_alarm() -> None:
         return evidence_of(asked.label, values=values, parts=GPU)
 
     assert rows(stability, differing)["lstm"].answer is Answer.FAILED
-    assert "differs: guest.loss at step 3" in rows(stability, differing)["lstm"].told
+    assert "differs: loss at step 3" in rows(stability, differing)["lstm"].told
     assert rows(repeats, differing)["false alarms"] == Row(
         what="false alarms", answer=Answer.FAILED, told="2 of 50 strict repeats"
     )
@@ -153,10 +153,10 @@ def test_each_replay_of_a_graph_has_to_be_a_step(
 
     # there is no CUDA for the script itself
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert rows(graphs, recorded)["under the guest"].answer is answer
+    assert rows(graphs, recorded)["under the harness"].answer is answer
 
 
-def test_a_script_that_breaks_under_the_guest_alone_fails_the_part(
+def test_a_script_that_breaks_under_the_harness_alone_fails_the_part(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def broken(_: Asked) -> RunEvidence:

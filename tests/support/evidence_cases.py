@@ -11,7 +11,7 @@ from gate.records.evidence import (
     CheckpointManifest,
     Environment,
     EvidenceSet,
-    GuestProcess,
+    HarnessProcess,
     MetricSeries,
     MetricSource,
     Point,
@@ -37,8 +37,8 @@ def settings_of(**sections: object) -> GateSettings:
 def series_of(
     values: tuple[float, ...] = LOSSES,
     *,
-    name: str = "guest.loss",
-    source: MetricSource = MetricSource.GUEST,
+    name: str = "loss",
+    source: MetricSource = MetricSource.HARNESS,
 ) -> MetricSeries:
     """A float64 series from step 1 on."""
     points = tuple(Point.of(step, value) for step, value in enumerate(values, start=1))
@@ -58,7 +58,7 @@ def _leaf(data: bytes) -> bytes:
 
 
 # what the first word of a label stands for, where it is not a strict run
-MODES = {"default": RunMode.DEFAULT, "census": RunMode.CENSUS}
+MODES = {"default": RunMode.DEFAULT, "audit": RunMode.AUDIT}
 
 
 def record_of(label: str = "strict-1") -> RunRecord:
@@ -99,7 +99,7 @@ def evidence_of(
         ),
         checkpoint=manifest_of(weight=weights, bias=b"bias"),
         environment=Environment(parts=PARTS if parts is None else parts),
-        processes=(GuestProcess(pid=7, applied={}),),
+        processes=(HarnessProcess(pid=7, applied={}),),
         peak_memory_bytes=memory,
     )
 

@@ -17,7 +17,7 @@ from gate.checkpoint.formats.zip_reader import read_zip_records
 from gate.checkpoint.pickle.nodes import StorageNode, TensorNode
 from gate.checkpoint.pickle.reader import read_pickle
 from gate.checkpoint.plain_values import value_leaf
-from gate.checkpoint.sources.hostile_file import HostileFile, open_hostile
+from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.checkpoint.state_tree import leaves
 from gate.codec.strict_json import parse_json
 from gate.settings.changes import baseline_changes, key_changes, settings_changes
@@ -118,10 +118,10 @@ def _written(data: bytes) -> Iterator[Path]:
 
 
 @contextmanager
-def _opened(data: bytes) -> Iterator[HostileFile]:
+def _opened(data: bytes) -> Iterator[UntrustedFile]:
     with (
         _written(data) as path,
-        open_hostile(LocalFiles(), path, "fuzz", max_bytes=MAX_FILE_BYTES) as file,
+        open_untrusted(LocalFiles(), path, "fuzz", max_bytes=MAX_FILE_BYTES) as file,
     ):
         yield file
 
@@ -144,7 +144,7 @@ def seeds(target: str) -> Iterator[bytes]:
 
 
 def _pickle_in(path: Path) -> bytes:
-    with open_hostile(LocalFiles(), path, path.name, max_bytes=MAX_FILE_BYTES) as file:
+    with open_untrusted(LocalFiles(), path, path.name, max_bytes=MAX_FILE_BYTES) as file:
         records = read_zip_records(file)
         record = next(row for name, row in records.items() if name.endswith("/data.pkl"))
         return file.read_at(record.start, record.size_bytes)

@@ -1,4 +1,4 @@
-"""What hostile text must not do to a text that GitHub, a browser, a runner or a terminal shows."""
+"""What untrusted text must not do to what GitHub, a browser, a runner or a terminal shows."""
 
 from __future__ import annotations
 

@@ -12,14 +12,14 @@ from gate.records.children import UnattestedChild
 from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.evidence import (
     Environment,
-    GuestProcess,
+    HarnessProcess,
     RunEvidence,
     StepDigest,
     StepMemory,
     StepTiming,
 )
+from gate.records.overrides import Override, OverrideKind
 from gate.records.state_distance import StateDistance, TensorDistance
-from gate.records.tampering import Tampering, TamperKind
 from gate.report.page.page_sources import PageSources
 
 METRIC = "loss"
@@ -37,15 +37,15 @@ def curve(steps: int, *, apart_from: int | None = None, by: float = 1e-6) -> tup
 def digests(steps: int, apart_from: int | None) -> tuple[StepDigest, ...]:
     """Parameters and gradients at every step, the random state at every second one."""
 
-    def text(stream: str, step: int) -> str:
-        moved = apart_from is not None and step >= apart_from and stream != "random"
-        return f"sha256:{digest(f'{stream} {step} {moved}')}"
+    def text(fingerprint: str, step: int) -> str:
+        moved = apart_from is not None and step >= apart_from and fingerprint != "random"
+        return f"sha256:{digest(f'{fingerprint} {step} {moved}')}"
 
     return tuple(
         StepDigest(
             step=step,
             parameters=text("parameters", step),
-            streams={"gradients": text("gradients", step)}
+            fingerprints={"gradients": text("gradients", step)}
             | ({"random.torch": text("random", step)} if step % 2 else {}),
         )
         for step in range(1, steps + 1)
@@ -56,8 +56,8 @@ def run_evidence(
     label: str, steps: int = 6, *, apart_from: int | None = None, name: str = METRIC
 ) -> RunEvidence:
     """A run with everything that a page shows; `name` stands wherever a text is free."""
-    deed = Tampering(
-        step=2, kind=TamperKind.SWITCH, name=name, before="on", after="off", file="train.py",
+    override = Override(
+        step=2, kind=OverrideKind.SWITCH, name=name, before="on", after="off", file="train.py",
         line=7, closed=False, restored=True, rank=0, pid=7,
     )  # fmt: skip
     child = UnattestedChild(
@@ -74,7 +74,7 @@ def run_evidence(
             **{f"state/model/0/{name}.weight": b"one", "state/model/0/head.bias": b"two"}
         ),
         environment=Environment(parts={**PARTS, "os": name}),
-        processes=(GuestProcess(pid=7, applied={"threads": "1", name: name}, problems=(name,)),),
+        processes=(HarnessProcess(pid=7, applied={"threads": "1", name: name}, problems=(name,)),),
         peak_memory_bytes=300 * MEBIBYTE,
         memory=tuple(
             StepMemory(step=step, resident_bytes=(300 + step % 3) * MEBIBYTE, device_bytes=0)
@@ -82,8 +82,8 @@ def run_evidence(
         ),
         first_step_seconds=1.5,
         notes=(f"note: {name}",),
-        tampering=(deed,),
-        tampered=3,
+        overrides=(override,),
+        overridden=3,
         children=(child,),
     )
 
@@ -108,7 +108,7 @@ def baseline_entry(steps: int = 6, *, apart_from: int | None = None) -> Baseline
         training={},
         environment=Environment(parts={**PARTS, "torch": "2.12.1"}),
         metrics=run.metrics,
-        steps=tuple(one.model_copy(update={"streams": {}}) for one in run.steps),
+        steps=tuple(one.model_copy(update={"fingerprints": {}}) for one in run.steps),
         checkpoint=run.checkpoint,
     )
 

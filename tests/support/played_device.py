@@ -1,7 +1,7 @@
 """A GPU that is only played: a queue of work on a time line of its own, beside the host's.
 
-The host's clock stands still unless a test lets it work or wait, so every time that the guest tells
-is known beforehand, whatever the machine does.
+The host's clock stands still unless a test lets it work or wait, so every time that the harness
+tells is known beforehand, whatever the machine does.
 """
 
 from __future__ import annotations

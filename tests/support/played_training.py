@@ -1,8 +1,8 @@
-"""A training without torch that writes what a guest would: real processes, a tenth of a second.
+"""A training without torch that writes what a harness would: real processes, a tenth of a second.
 
 `play.json` beside it says what to play, for each mode where that matters. `needs` names a knob
-without which the result is random, `knob_seconds` what each knob adds to a step. The real guest has
-its own tests; these are about everything behind it.
+without which the result is random, `knob_seconds` what each knob adds to a step. The real harness
+has its own tests; these are about everything behind it.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ write("summary", ".json", json.dumps(summary).encode())
 if "counted" in play:
     empty = dict.fromkeys(("refused", "uses", "modules", "autotuners", "extensions"), ())
     told = {"pid": os.getpid(), "rank": 0, "dropped": 0, **empty, **play["counted"]}
-    write("census", ".json", json.dumps(told).encode())
+    write("operators", ".json", json.dumps(told).encode())
 if "exit" in play:
     sys.exit(play["exit"])
-if "tamper" in play:
-    write("tamper", ".jsonl", json.dumps(play["tamper"]).encode())
+if "overrides" in play:
+    write("overrides", ".jsonl", json.dumps(play["overrides"]).encode())
 for name, text in play.get("files", {}).items():
     (here / name).parent.mkdir(parents=True, exist_ok=True)
     (here / name).write_text(text)

@@ -48,7 +48,7 @@ class Trained:
             (point.step, int(series.name.rpartition("pass")[2]), point.value)
             for series in self.evidence.metrics
             for point in series.points
-            if series.name.startswith("guest.loss.pass")
+            if series.name.startswith("loss.pass")
         ]
         return [value for _, _, value in sorted(found)]
 

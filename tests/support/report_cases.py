@@ -21,8 +21,8 @@ from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.settings import IsolationMode
 from gate.records.verdict import (
     BaselineFacts,
-    CanaryProbe,
     Outcome,
+    SelfTestProbe,
     SeriesSummary,
     Verdict,
 )
@@ -167,8 +167,8 @@ WITHIN_NOISE = COST.model_copy(
         "reason": "not outside the noise of this machine",
     }
 )
-CANARY = tuple(
-    CanaryProbe(name=name, caught=True)
+SELF_TEST = tuple(
+    SelfTestProbe(name=name, caught=True)
     for name in ("one flipped bit", "one missing step", "one renamed tensor", "altered environment")
 )
 
@@ -196,7 +196,7 @@ RUNS = (
 SERIES = (
     SeriesSummary(
         name="loss",
-        source="guest",
+        source="harness",
         steps=tuple(range(1, STEPS + 1)),
         values=tuple(loss(step) for step in range(1, STEPS + 1)),
         last_decimal=repr(round(loss(STEPS), 7)),
@@ -233,7 +233,7 @@ def verdict(outcome: Outcome, *, passes: bool, **fields: object) -> Verdict:
         "baseline": against_baseline(),
         "baseline_facts": FACTS,
         "cost": COST,
-        "canary": CANARY,
+        "self_test": SELF_TEST,
         "environment": Environment(parts=dict(CPU_PARTS)),
         "checkpoint_root": digest("checkpoint"),
         "snapshot_digest": digest("snapshot"),

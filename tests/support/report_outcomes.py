@@ -18,12 +18,11 @@ from gate.baseline.record import with_entry
 from gate.errors import RunError
 from gate.pipelines.gate import Baselines, judge
 from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.deciders import DeciderChange
 from gate.records.evidence import (
     CheckpointManifest,
     Environment,
     EvidenceSet,
-    GuestProcess,
+    HarnessProcess,
     MetricSeries,
     MetricSource,
     Point,
@@ -32,10 +31,11 @@ from gate.records.evidence import (
     StepTiming,
     TensorDigest,
 )
+from gate.records.overrides import Override, OverrideKind
+from gate.records.policy_files import PolicyChange
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, RunIsolation
 from gate.records.settings import GateSettings, IsolationMode
-from gate.records.tampering import Tampering, TamperKind
 from gate.records.verdict import Verdict
 from gate.settings.load import training_settings
 from gate.verdict.assemble import error_verdict
@@ -69,7 +69,7 @@ def ran(  # noqa: PLR0913 - each is another way in which a run can be another on
     leaves: tuple[str, ...] | None = None,
     parts: Mapping[str, str] = CPU_PARTS,
     commit: Commit = Commit.HEAD,
-    deeds: tuple[Tampering, ...] = (),
+    overrides: tuple[Override, ...] = (),
 ) -> RunEvidence:
     """A run; `since` is the step from which it is another one, `first` what differs there first."""
     names = TENSOR_NAMES if leaves is None else leaves
@@ -77,7 +77,7 @@ def ran(  # noqa: PLR0913 - each is another way in which a run can be another on
     return RunEvidence(
         run=record_of(label).model_copy(update={"commit": commit, "isolation": APART}),
         metrics=(
-            _series("guest.loss", MetricSource.GUEST, steps, _parted(since, first != "loss"), by),
+            _series("loss", MetricSource.HARNESS, steps, _parted(since, first != "loss"), by),
             _series("file.accuracy", MetricSource.FILE, steps, _parted(since, late=True), by),
         ),
         steps=tuple(_step(step, since, first) for step in range(1, steps + 1)),
@@ -89,9 +89,9 @@ def ran(  # noqa: PLR0913 - each is another way in which a run can be another on
             parts=dict(parts),
             packages=("numpy==2.4.6", f"torch=={parts['torch']}", "typer==0.25.1"),
         ),
-        processes=(GuestProcess(pid=7, applied={}),),
+        processes=(HarnessProcess(pid=7, applied={}),),
         peak_memory_bytes=1_000_000,
-        tampering=deeds,
+        overrides=overrides,
     )
 
 
@@ -105,7 +105,7 @@ def _series(
 ) -> MetricSeries:
     points = []
     for step in range(1, steps + 1):
-        value = round(loss(step) if source is MetricSource.GUEST else 1 - loss(step) / 3, 6)
+        value = round(loss(step) if source is MetricSource.HARNESS else 1 - loss(step) / 3, 6)
         if since is not None and step >= since:
             value = round(value * (1 + by * (step - since + 1)), 6)
         points.append(Point.of(step, value))
@@ -113,8 +113,10 @@ def _series(
 
 
 def _step(step: int, since: int | None, first: str) -> StepDigest:
-    streams = {name: _fingerprint(name, step, since, first) for name in CHAIN}
-    return StepDigest(step=step, parameters=streams.pop("parameters"), streams=streams)
+    fingerprints = {name: _fingerprint(name, step, since, first) for name in CHAIN}
+    return StepDigest(
+        step=step, parameters=fingerprints.pop("parameters"), fingerprints=fingerprints
+    )
 
 
 def _fingerprint(name: str, step: int, since: int | None, first: str) -> str:
@@ -218,12 +220,12 @@ def base_runs(**fields: object) -> tuple[RunEvidence, ...]:
 
 PLAIN = entry(ran())
 DRIFTED = both(first="parameters", since=6)
-UNSEEDED = Tampering(
-    rank=0, pid=7, step=3, kind=TamperKind.ENTROPY, name="numpy.random.default_rng", before="",
+UNSEEDED = Override(
+    rank=0, pid=7, step=3, kind=OverrideKind.ENTROPY, name="numpy.random.default_rng", before="",
     after="none given", file="train.py", line=28, closed=False, restored=False,
 )  # fmt: skip
-BRINGS = DeciderChange(
-    file=".repro-gate/baseline.json", what="guest.loss", before="last 0.47", after="last 0.48"
+BRINGS = PolicyChange(
+    file=".repro-gate/baseline.json", what="loss", before="last 0.47", after="last 0.48"
 )
 
 REPRODUCED = judged(against=PLAIN)
@@ -241,12 +243,13 @@ ENVIRONMENT_MOVED = judged(
 )
 BASELINE_CHANGE = judged(
     DRIFTED, against=PLAIN, brought=entry(DRIFTED[0], recorded_at=JUDGED_AT),
-    request=replace(REQUEST, decider_changes=(BRINGS,)),
+    request=replace(REQUEST, policy_changes=(BRINGS,)),
 )  # fmt: skip
 NO_BASELINE = judged()
 NOT_COMPARABLE = judged(against=entry(ran(steps=18)))
 NONDETERMINISTIC = judged(
-    (ran(deeds=(UNSEEDED,)), ran("strict-2", first="batch", since=3, by=0.0000004)), against=PLAIN
+    (ran(overrides=(UNSEEDED,)), ran("strict-2", first="batch", since=3, by=0.0000004)),
+    against=PLAIN,
 )
 ERROR = error_verdict(
     REQUEST,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from guest_folder import safetensors_bytes
+from harness_folder import safetensors_bytes
 
 TENSORS = {"a.w": ("F32", [2], b"12345678"), "b": ("U8", [3], b"abc"), "c": ("I8", [], b"x")}
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from guest_folder import safetensors_bytes
+from harness_folder import safetensors_bytes
 from plain_states import DTYPES, plain, specified_leaves, specified_roots
 from specified_digest import ALGORITHM, Plain
 

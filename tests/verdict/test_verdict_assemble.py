@@ -18,15 +18,15 @@ from gate.errors import ExitCode, RunError
 from gate.records.baseline import BaselineEntry
 from gate.records.children import UnattestedChild
 from gate.records.comparison import CostState, DeterminismCost
-from gate.records.deciders import DeciderChange
 from gate.records.evidence import Environment, MetricSource, RunEvidence
+from gate.records.policy_files import PolicyChange
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, WriteGuard
 from gate.records.settings import IsolationMode
-from gate.records.verdict import CanaryProbe, Outcome, Verdict
+from gate.records.verdict import Outcome, SelfTestProbe, Verdict
 from gate.verdict.assemble import Assessment, assemble, error_verdict
+from gate.verdict.decision import Facts, decide
 from gate.verdict.findings import ended_early, not_exercised
-from gate.verdict.lattice import Facts, decide
 from gate.verdict.next_step import Place, next_steps
 
 SETTINGS = settings_of()
@@ -63,7 +63,7 @@ def _assessment(
     facts = Facts(
         settings=SETTINGS,
         repeat=compare_results(run, run, SETTINGS.compare, ("strict-1", "strict-2")),
-        canary=(CanaryProbe(name="x", caught=True),),
+        self_test=(SelfTestProbe(name="x", caught=True),),
         baseline=compare_results(ENTRY, run, SETTINGS.compare, ("baseline", "strict-1")),
         cost=DeterminismCost(state=CostState.NOT_MEASURABLE, reason="a test"),
     )
@@ -144,13 +144,13 @@ def test_findings_are_told_beside_the_outcome() -> None:
     assert found["not-isolated"] == "the training ran under the gate's own account: not root"
 
 
-def test_a_python_that_was_started_without_the_guest_is_told_and_fails_nothing() -> None:
+def test_a_python_that_was_started_without_the_harness_is_told_and_fails_nothing() -> None:
     child = UnattestedChild(
         rank=0, pid=1, command="python -I a.py", reason="is isolated", file="train.py", line=5
     )
     run = evidence_of().model_copy(update={"children": (child,)})
     verdict, plain = (assemble(_assessment(each), REQUEST) for each in (run, evidence_of()))
-    assert "train.py:5 started `python -I a.py`" in _messages(verdict)["unattested-child"]
+    assert "train.py:5 started `python -I a.py`" in _messages(verdict)["uninstrumented-subprocess"]
     assert (verdict.outcome, verdict.passes) == (plain.outcome, plain.passes)
 
 
@@ -167,10 +167,10 @@ def test_what_a_pull_request_changes_in_the_rules_is_shown() -> None:
     request = replace(
         REQUEST,
         pull_request=True,
-        decider_changes=(DeciderChange(file="repro-gate.yml", what="train.seed"),),
+        policy_changes=(PolicyChange(file="repro-gate.yml", what="train.seed"),),
     )
     found = _messages(assemble(_assessment(), request))
-    assert found["decides-changed"] == (
+    assert found["policy-changed"] == (
         "this pull request changes repro-gate.yml; the base commit's version decided"
     )
     assert "settings-from-head" in found

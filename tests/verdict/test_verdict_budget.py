@@ -9,8 +9,8 @@ from evidence_cases import evidence_of, settings_of
 
 from gate.comparison.compare import compare_results
 from gate.records.comparison import CostState, DeterminismCost
-from gate.records.verdict import CanaryProbe, Outcome
-from gate.verdict.lattice import Decision, Facts, decide
+from gate.records.verdict import Outcome, SelfTestProbe
+from gate.verdict.decision import Decision, Facts, decide
 from gate.verdict.next_step import Place, next_steps
 
 RUN = evidence_of()
@@ -24,7 +24,7 @@ def _cost(low: float | None, state: CostState = CostState.MEASURED) -> Determini
 def _decided(cost: DeterminismCost | None, budget: float | None = 10.0, **facts: Any) -> Decision:  # noqa: ANN401 - any of the facts
     settings = settings_of(cost={"budget_percent": budget})
     same = compare_results(RUN, RUN, settings.compare, ("a", "b"))
-    known = {"repeat": same, "baseline": same, "canary": (CanaryProbe(name="x", caught=True),)}
+    known = {"repeat": same, "baseline": same, "self_test": (SelfTestProbe(name="x", caught=True),)}
     return decide(Facts(settings=settings, cost=cost, **{**known, **facts}))
 
 

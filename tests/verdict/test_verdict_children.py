@@ -5,7 +5,7 @@ from evidence_cases import evidence_of
 
 from gate.records.children import UnattestedChild, WeakerChild
 from gate.records.verdict import Finding, Severity
-from gate.verdict.findings import unattested_children, weaker_children
+from gate.verdict.findings import uninstrumented_subprocesses, weaker_children
 
 
 def child(line: int = 5, file: str = "train.py") -> UnattestedChild:
@@ -20,19 +20,19 @@ def child(line: int = 5, file: str = "train.py") -> UnattestedChild:
 
 
 def found(*children: UnattestedChild) -> tuple[Finding, ...]:
-    return unattested_children(evidence_of().model_copy(update={"children": children}))
+    return uninstrumented_subprocesses(evidence_of().model_copy(update={"children": children}))
 
 
 def test_a_run_without_such_children_has_no_finding() -> None:
     assert found() == ()
 
 
-def test_a_child_without_the_guest_is_told_once_for_each_place() -> None:
+def test_a_child_without_the_harness_is_told_once_for_each_place() -> None:
     (finding,) = found(child(), child())
-    assert (finding.code, finding.severity) == ("unattested-child", Severity.WARNING)
+    assert (finding.code, finding.severity) == ("uninstrumented-subprocess", Severity.WARNING)
     assert finding.message == (
-        "Python was started without the guest: train.py:5 started `python -I inner.py`, which runs "
-        "isolated and ignores PYTHONPATH"
+        "Python was started without the harness: train.py:5 started `python -I inner.py`, which "
+        "runs isolated and ignores PYTHONPATH"
     )
     assert "A helper that does not train may stay" in finding.remedy
 

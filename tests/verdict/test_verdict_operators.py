@@ -2,20 +2,20 @@ from __future__ import annotations
 
 from evidence_cases import evidence_of, evidence_set_of, settings_of
 
-from gate.records.census import (
+from gate.records.evidence import RunEvidence
+from gate.records.operator_audit import (
     Autotuner,
-    CensusReport,
-    OperatorCensus,
+    OperatorAudit,
+    OperatorReport,
     OperatorUse,
     Refusal,
     Span,
 )
-from gate.records.evidence import RunEvidence
 from gate.records.unflagged_table import UNFLAGGED, watch_list
 from gate.verdict.operators import (
     beyond_the_flag,
-    census_failed,
-    census_report,
+    operator_audit_failed,
+    operator_report,
     operator_rows,
     refused_and_went_on,
     weaker_level,
@@ -30,19 +30,19 @@ def use_of(operator: str, *spans: tuple[int, int, int], **changes: str) -> Opera
     return OperatorUse.model_validate({**plain, "operator": operator, "spans": told, **changes})
 
 
-def run_of(label: str = "strict-1", **census: object) -> RunEvidence:
-    found = OperatorCensus.model_validate(census)
-    return evidence_of(label).model_copy(update={"census": found})
+def run_of(label: str = "strict-1", **operator_audit: object) -> RunEvidence:
+    found = OperatorAudit.model_validate(operator_audit)
+    return evidence_of(label).model_copy(update={"operator_audit": found})
 
 
-def rows_of(*uses: OperatorUse, **census: object) -> list[tuple[str, str]]:
-    found = OperatorCensus.model_validate({"uses": uses, **census})
+def rows_of(*uses: OperatorUse, **operator_audit: object) -> list[tuple[str, str]]:
+    found = OperatorAudit.model_validate({"uses": uses, **operator_audit})
     return [(row.operator, row.flag) for row in operator_rows(found)]
 
 
 def test_a_notice_of_torch_becomes_a_row_with_count_steps_place_and_remedy() -> None:
     use = use_of("put_", (1, 3, 1), (4, 4, 2), (7, 7, 1), direction="backward")
-    (row,) = operator_rows(OperatorCensus(uses=(use,)))
+    (row,) = operator_rows(OperatorAudit(uses=(use,)))
     assert (row.operator, row.flag) == ("put_", "no deterministic form")
     assert (row.calls_per_step, row.steps, row.where) == ("1 to 2", "1-4, 7", "a.py:7 (backward)")
     assert row.remedy == "Use index_put_ or scatter with indices that occur once."
@@ -50,14 +50,14 @@ def test_a_notice_of_torch_becomes_a_row_with_count_steps_place_and_remedy() -> 
 
 def test_a_row_of_the_own_table_carries_its_source() -> None:
     call = use_of("aten::topk", (1, 1, 1), source="call")
-    rows = operator_rows(OperatorCensus(uses=(call,), modules=("xformers",)))
+    rows = operator_rows(OperatorAudit(uses=(call,), modules=("xformers",)))
     sources = ["pytorch/pytorch 186653", "facebookresearch/xformers, xformers.ops.fmha"]
     assert [row.source for row in rows] == sources
 
 
 def test_many_ranges_of_steps_are_cut() -> None:
     use = use_of("new_kernel", *((step, step, 1) for step in range(1, 11, 2)))
-    (row,) = operator_rows(OperatorCensus(uses=(use,)))
+    (row,) = operator_rows(OperatorAudit(uses=(use,)))
     assert (row.steps, row.calls_per_step) == ("1, 3, 5 and 2 more", "1")
     assert row.remedy == "Replace it, or compute that part on the CPU."
 
@@ -92,27 +92,27 @@ def test_every_row_of_the_table_is_watched_for_and_names_its_source() -> None:
     assert all(row.source and row.why and row.remedy for row in UNFLAGGED)
 
 
-def test_the_census_run_is_the_one_that_is_told() -> None:
+def test_the_operator_audit_run_is_the_one_that_is_told() -> None:
     strict = run_of(modules=("xformers",))
-    census = run_of("census-1", modules=("flash_attn",), dropped=3)
-    report = census_report(evidence_set_of(strict, census))
+    operator_audit = run_of("audit-1", modules=("flash_attn",), dropped=3)
+    report = operator_report(evidence_set_of(strict, operator_audit))
     assert report is not None
     assert ([row.operator for row in report.rows], report.dropped) == (["flash_attn"], 3)
     assert report.complete
 
 
-def test_without_a_census_the_first_strict_run_tells_what_it_can() -> None:
-    report = census_report(evidence_set_of(run_of(modules=("flash_attn",))))
+def test_without_an_operator_audit_the_first_strict_run_tells_what_it_can() -> None:
+    report = operator_report(evidence_set_of(run_of(modules=("flash_attn",))))
     assert report is not None
     assert not report.complete
-    assert census_report(BARE) is None
+    assert operator_report(BARE) is None
     assert beyond_the_flag(report) == ("determinism flag not known to apply: flash_attn",)
     assert beyond_the_flag(None) == ()
 
 
 def test_many_names_beyond_the_flag_are_counted() -> None:
     own = [use_of(f"mine::f{number}", (1, 1, 1), source="call") for number in range(10)]
-    report = CensusReport(rows=operator_rows(OperatorCensus(uses=tuple(own))))
+    report = OperatorReport(rows=operator_rows(OperatorAudit(uses=tuple(own))))
     assert beyond_the_flag(report)[0].endswith("mine::f7 and 2 more")
 
 
@@ -133,8 +133,8 @@ def test_a_refusal_that_the_script_handled_is_told_with_its_place_and_entry() ->
     assert refused_and_went_on(evidence_of()) == ()
 
 
-def test_a_census_that_failed_is_told() -> None:
-    report = census_report(BARE, "run census-1: exited with 1")
-    (finding,) = census_failed(report)
-    assert finding.message.endswith("could not be counted: run census-1: exited with 1")
-    assert census_failed(CensusReport(complete=True)) == ()
+def test_an_operator_audit_that_failed_is_told() -> None:
+    report = operator_report(BARE, "run operator audit-1: exited with 1")
+    (finding,) = operator_audit_failed(report)
+    assert finding.message.endswith("could not be counted: run operator audit-1: exited with 1")
+    assert operator_audit_failed(OperatorReport(complete=True)) == ()

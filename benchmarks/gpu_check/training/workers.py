@@ -14,13 +14,13 @@ DEVICE = torch.device("cuda" if CUDA else "cpu")
 
 
 class Noise(Dataset[torch.Tensor]):
-    """Samples that draw from every common stream of the worker."""
+    """Samples that draw from every common generator of the worker."""
 
     def __len__(self) -> int:
         return 64
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        drawn = random.random() + np.random.rand()  # noqa: NPY002 - the common stream is the point
+        drawn = random.random() + np.random.rand()  # noqa: NPY002 - the common generator is the point
         return torch.randn(16) + drawn + index / 64
 
 

@@ -35,7 +35,7 @@ OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _held: Final[dict[int, ExitStack]] = {}
 
 
-def hold_account(uid: int, places: tuple[Path, ...] = FILE_FOLDERS) -> bool:
+def acquire_uid(uid: int, places: tuple[Path, ...] = FILE_FOLDERS) -> bool:
     """Take an account for this process; False when another process has it, or this one already.
 
     Raises `StorageError` or `RunError` where no lock can be had: better no training than one whose
@@ -66,7 +66,7 @@ def hold_account(uid: int, places: tuple[Path, ...] = FILE_FOLDERS) -> bool:
     return True
 
 
-def let_go(uid: int) -> None:
+def release_uid(uid: int) -> None:
     """Give an account back; nothing happens when this process does not hold it."""
     held = _held.pop(uid, None)
     if held is not None:

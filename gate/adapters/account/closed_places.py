@@ -50,7 +50,7 @@ def private_places(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 @contextmanager
-def closed_to_others(
+def restrict_access(
     places: Iterable[Path], way: Path, interrupts: Interrupts, groups: Collection[int] = ()
 ) -> Iterator[None]:
     """Keep the places closed while the body runs; given back on every way out.

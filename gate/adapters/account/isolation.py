@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gate.adapters.account.account_lock import hold_account, let_go
+from gate.adapters.account.account_lock import acquire_uid, release_uid
 from gate.adapters.account.leftovers import FILE_FOLDERS
 from gate.adapters.account.open_places import EVERYWHERE, OpenPlaces, find_open_places
 from gate.adapters.process.process_table import processes
@@ -95,7 +95,7 @@ def _strongest(
             obstacle = _obstacle(guarded, processes, interpreter, folders)
             if not obstacle:
                 return _isolated(guarded, network=asked.network)
-        let_go(account.uid)
+        release_uid(account.uid)
     if asked.mode is IsolationMode.UID:
         raise RunError(
             f"isolation.mode is uid, but {obstacle}",
@@ -105,7 +105,7 @@ def _strongest(
 
 
 def unused_account(accounts: range = ACCOUNTS) -> Credentials | None:
-    """An account without a name or a process, held from now on: see `let_go`.
+    """An account without a name or a process, held from now on: see `release_uid`.
 
     No two gates have one at the same time: each ends every process of its account. Where the search
     starts depends on the gate's id, so that they seldom ask for the same.
@@ -113,12 +113,12 @@ def unused_account(accounts: range = ACCOUNTS) -> Credentials | None:
     named = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
     offset = os.getpid() % len(accounts)
     for uid in (*accounts[offset:], *accounts[:offset]):
-        if uid in named or not hold_account(uid):
+        if uid in named or not acquire_uid(uid):
             continue
         # only now: what a gate left that was killed lives on without a lock
         if not any(uid in row.uids for row in processes()):
             return Credentials(uid=uid, gid=uid)
-        let_go(uid)
+        release_uid(uid)
     return None
 
 

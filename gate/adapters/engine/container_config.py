@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gate.adapters.engine.engine import RUN_LABEL
-from gate.records.runs import ProcessRequest, Sibling
+from gate.records.runs import ProcessRequest, TrainingContainer
 
 TMP_BYTES = 1024**3
 ALL_GPUS = "all"
@@ -16,7 +16,7 @@ CAPABILITIES = ("gpu", "compute", "utility")
 
 
 def container_config(
-    request: ProcessRequest, sibling: Sibling, source: Callable[[Path], str]
+    request: ProcessRequest, container: TrainingContainer, source: Callable[[Path], str]
 ) -> dict[str, Any]:
     """The body of the engine's `POST /containers/create`.
 
@@ -24,9 +24,9 @@ def container_config(
     answers what the engine calls a folder. The image's own entry point and health check are off.
     """
     account = request.credentials
-    assert account is not None  # noqa: S101 - a sibling always has one; tells the checker
+    assert account is not None  # noqa: S101 - a training container always has one; tells the checker
     return {
-        "Image": sibling.image_id,
+        "Image": container.image_id,
         "Entrypoint": list(request.argv),
         "Cmd": [],
         "Env": [f"{name}={value}" for name, value in sorted(request.env.items())],
@@ -35,19 +35,19 @@ def container_config(
         # own, and two runs must not see two
         "Hostname": "localhost",
         "User": f"{account.uid}:{account.gid}",
-        "Labels": {RUN_LABEL: sibling.run},
+        "Labels": {RUN_LABEL: container.run},
         "Healthcheck": {"Test": ["NONE"]},
         "Tty": False,
         "AttachStdout": True,
         "AttachStderr": True,
-        "HostConfig": _host_config(request, sibling, source),
+        "HostConfig": _host_config(request, container, source),
     }
 
 
 def _host_config(
-    request: ProcessRequest, sibling: Sibling, source: Callable[[Path], str]
+    request: ProcessRequest, container: TrainingContainer, source: Callable[[Path], str]
 ) -> dict[str, Any]:
-    limits, account = sibling.limits, request.credentials
+    limits, account = container.limits, request.credentials
     assert account is not None  # noqa: S101 - as above
     memory = limits.memory_bytes or 0
     return {
@@ -68,7 +68,7 @@ def _host_config(
             *(_mount(path, source, read_only=False) for path in request.writable),
             *(_mount(path, source, read_only=True) for path in request.readable),
         ],
-        "DeviceRequests": _devices(sibling.gpus),
+        "DeviceRequests": _devices(container.gpus),
         # the first process of a container ignores most signals: let that be none of the training's
         "Init": True,
         # the gate itself keeps what is printed, up to its limit

@@ -1,4 +1,4 @@
-"""docker-py as far as it is used: an extra (`repro-gate[sibling]`), imported when first asked for.
+"""docker-py as far as it is used: the extra `repro-gate[container]`, imported when first needed.
 
 A gate that isolates in another way needs neither it nor an engine.
 """
@@ -102,7 +102,7 @@ def connect_docker(address: str) -> Connect:
         except ImportError as error:
             raise RunError(
                 "the Python package docker is not installed",
-                hint="Install repro-gate[sibling], or set isolation.mode to uid.",
+                hint="Install repro-gate[container], or set isolation.mode to uid.",
             ) from error
         try:
             return cast("DockerApi", docker.APIClient(base_url=address, timeout=seconds))

@@ -1,4 +1,4 @@
-"""Opening a regular file that may be hostile: not a link, not a FIFO, not larger than agreed."""
+"""Opening a regular file that may be untrusted: not a link, not a FIFO, not larger than agreed."""
 
 from __future__ import annotations
 

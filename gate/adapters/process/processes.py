@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gate.adapters.process.closed_way import closed_folder
-from gate.adapters.process.fenced_start import start_fenced
 from gate.adapters.process.interrupts import Interrupts
 from gate.adapters.process.output_capture import RunOutput
 from gate.adapters.process.process_table import adopt_orphans, closed_memory, descendants
 from gate.adapters.process.running_process import RunningProcess
+from gate.adapters.process.sandboxed_start import start_sandboxed
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 from gate.records.runs import ProcessRequest, ProcessResult
@@ -57,7 +57,7 @@ def start(request: ProcessRequest) -> subprocess.Popen[bytes]:
         )
     try:
         if request.credentials is not None:
-            return start_fenced(request, request.credentials)
+            return start_sandboxed(request, request.credentials)
         with _no_core_dumps():
             return _popen(request)
     except (OSError, ValueError) as error:

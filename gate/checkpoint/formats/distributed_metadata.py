@@ -14,7 +14,7 @@ from gate.checkpoint.dtypes import TORCH_DTYPES
 from gate.checkpoint.pickle.calls import fault
 from gate.checkpoint.pickle.nodes import GlobalNode, MapNode, OpaqueNode
 from gate.checkpoint.pickle.reader import read_pickle
-from gate.checkpoint.sources.hostile_folder import is_plain_name
+from gate.checkpoint.sources.untrusted_folder import is_plain_name
 from gate.checkpoint.state_tree import text_part
 from gate.codec.untrusted_text import short_text
 

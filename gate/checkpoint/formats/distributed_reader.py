@@ -24,8 +24,8 @@ from gate.checkpoint.leaves import FileSpan, Leaf, StateContent, TensorLeaf, Ten
 from gate.checkpoint.node_leaves import below
 from gate.checkpoint.pickle.calls import StateError
 from gate.checkpoint.sources.file_part import FilePart, file_part
-from gate.checkpoint.sources.hostile_file import HostileFile
-from gate.checkpoint.sources.hostile_folder import HostileFolder
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
+from gate.checkpoint.sources.untrusted_folder import UntrustedFolder
 from gate.checkpoint.state_tree import MAX_VISITS
 from gate.codec.untrusted_text import short_text
 
@@ -36,7 +36,7 @@ MAX_METADATA_BYTES = 64 * 1024 * 1024
 HINT = "Save the whole checkpoint again, into an empty folder, and let all ranks finish."
 
 
-def read_distributed(folder: HostileFolder) -> tuple[StateContent, set[str]]:
+def read_distributed(folder: UntrustedFolder) -> tuple[StateContent, set[str]]:
     """All entries of the checkpoint, and the names of the files that it consists of.
 
     Raises `EvidenceError` for shards that are missing or too many, and for chunks that are not
@@ -70,7 +70,7 @@ def _places(entry: Entry) -> list[Place]:
     return [chunk.place for chunk in entry.chunks]
 
 
-def _refuse_overlaps(opened: HostileFile, places: list[Place]) -> None:
+def _refuse_overlaps(opened: UntrustedFile, places: list[Place]) -> None:
     """Each byte belongs to one entry, so that reading all of them is reading the files once."""
     for one, other in pairwise(sorted(places)):
         if one.file == other.file and other.offset < one.offset + one.length:
@@ -79,7 +79,7 @@ def _refuse_overlaps(opened: HostileFile, places: list[Place]) -> None:
             )
 
 
-def _open_shards(folder: HostileFolder, wanted: set[str]) -> dict[str, HostileFile]:
+def _open_shards(folder: UntrustedFolder, wanted: set[str]) -> dict[str, UntrustedFile]:
     present = folder.names()
     missing = wanted.difference(present)
     if missing:
@@ -94,14 +94,14 @@ def _open_shards(folder: HostileFolder, wanted: set[str]) -> dict[str, HostileFi
     return {name: folder.open(name) for name in sorted(wanted)}
 
 
-def _saved(shards: dict[str, HostileFile], place: Place, path: str) -> StateContent:
+def _saved(shards: dict[str, UntrustedFile], place: Place, path: str) -> StateContent:
     shard = shards[place.file]
     part = file_part(shard, place.offset, place.length, f"{shard.shown}: {short_text(path)}")
     return read_torch_archive(part, read_zip_records(part))
 
 
 def _tensor_leaf(
-    opened: HostileFile, shards: dict[str, HostileFile], tensor: ChunkedTensor
+    opened: UntrustedFile, shards: dict[str, UntrustedFile], tensor: ChunkedTensor
 ) -> TensorLeaf:
     boxes = [
         Box(chunk.offsets, chunk.sizes, _chunk_source(shards, tensor, chunk))
@@ -115,7 +115,7 @@ def _tensor_leaf(
 
 
 def _chunk_source(
-    shards: dict[str, HostileFile], tensor: ChunkedTensor, chunk: Chunk
+    shards: dict[str, UntrustedFile], tensor: ChunkedTensor, chunk: Chunk
 ) -> TensorSource:
     content = _saved(shards, chunk.place, tensor.path)
     match content.leaves:

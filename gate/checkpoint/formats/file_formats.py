@@ -18,7 +18,7 @@ from gate.checkpoint.formats.torch_archive import (
 )
 from gate.checkpoint.formats.zip_reader import read_zip_records
 from gate.checkpoint.leaves import FileSpan, StateContent, TensorLeaf
-from gate.checkpoint.sources.hostile_file import HostileFile
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
 from gate.errors import DocumentError, EvidenceError
 
 HEAD_BYTES = 64
@@ -34,7 +34,7 @@ class UnknownContent(Enum):
     BYTES = "bytes"
 
 
-def read_file(opened: HostileFile, unknown: UnknownContent) -> StateContent:
+def read_file(opened: UntrustedFile, unknown: UnknownContent) -> StateContent:
     """The leaves of a file.
 
     A file that claims to be a state and is broken is always an error, as is one that cannot be
@@ -55,7 +55,7 @@ def read_file(opened: HostileFile, unknown: UnknownContent) -> StateContent:
     return _read_unknown(opened, unknown, "is of no format that is known")
 
 
-def read_raw(opened: HostileFile, why: str) -> StateContent:
+def read_raw(opened: UntrustedFile, why: str) -> StateContent:
     """The bytes of a file as the only leaf; the note says `why`."""
     span = FileSpan(opened, 0, opened.size_bytes)
     leaf = TensorLeaf("", RAW_DTYPE, (opened.size_bytes,), span)
@@ -66,7 +66,7 @@ def _is_text(data: bytes) -> bool:
     return all(byte in b"\t\r\n" or byte >= ord(" ") for byte in data)
 
 
-def _read_zip(opened: HostileFile, unknown: UnknownContent) -> StateContent:
+def _read_zip(opened: UntrustedFile, unknown: UnknownContent) -> StateContent:
     records = read_zip_records(opened)
     if not is_torch_archive(records):
         if is_npz(opened, records):
@@ -77,7 +77,7 @@ def _read_zip(opened: HostileFile, unknown: UnknownContent) -> StateContent:
     return read_torch_archive(opened, records)
 
 
-def _read_json(opened: HostileFile, unknown: UnknownContent) -> StateContent:
+def _read_json(opened: UntrustedFile, unknown: UnknownContent) -> StateContent:
     """Text that only begins like JSON, or has keys without a plain name, is unknown content."""
     try:
         return read_json(opened)
@@ -87,7 +87,7 @@ def _read_json(opened: HostileFile, unknown: UnknownContent) -> StateContent:
         return read_raw(opened, f"{RAW_NOTE} ({error.message.removeprefix(f'{opened.shown}: ')})")
 
 
-def _read_unknown(opened: HostileFile, unknown: UnknownContent, problem: str) -> StateContent:
+def _read_unknown(opened: UntrustedFile, unknown: UnknownContent, problem: str) -> StateContent:
     if unknown is UnknownContent.REFUSE:
         raise opened.fault(problem, hint=SAVE_HINT)
     return read_raw(opened, RAW_NOTE)

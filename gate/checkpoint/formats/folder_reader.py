@@ -15,7 +15,7 @@ from gate.checkpoint.formats.file_formats import UnknownContent, read_file
 from gate.checkpoint.formats.sharded_reader import read_index, read_shards
 from gate.checkpoint.leaves import Leaf, StateContent
 from gate.checkpoint.node_leaves import below
-from gate.checkpoint.sources.hostile_folder import HostileFolder
+from gate.checkpoint.sources.untrusted_folder import UntrustedFolder
 from gate.checkpoint.state_tree import MAX_PATH, MAX_VISITS, text_part
 from gate.codec.untrusted_text import short_text
 
@@ -28,7 +28,7 @@ OLD_MODEL = "pytorch_model"
 TRAINER_STATE = "trainer_state"
 
 
-def read_folder(folder: HostileFolder, unknown: UnknownContent, depth: int = 0) -> StateContent:
+def read_folder(folder: UntrustedFolder, unknown: UnknownContent, depth: int = 0) -> StateContent:
     """The leaves of all files in a folder and below it.
 
     A folder with nothing but the model's weights is the same as one file with them. Raises
@@ -61,7 +61,7 @@ def read_folder(folder: HostileFolder, unknown: UnknownContent, depth: int = 0) 
     return _bounded(folder, content)
 
 
-def _bounded(folder: HostileFolder, content: StateContent) -> StateContent:
+def _bounded(folder: UntrustedFolder, content: StateContent) -> StateContent:
     """Names of folders, files and keys together are no longer than those of one file."""
     for leaf in content.leaves:
         if len(leaf.path) > MAX_PATH or not leaf.path.isprintable():
@@ -73,7 +73,7 @@ def _bounded(folder: HostileFolder, content: StateContent) -> StateContent:
 
 
 def _counted(
-    folder: HostileFolder, contents: Iterable[tuple[str, StateContent]]
+    folder: UntrustedFolder, contents: Iterable[tuple[str, StateContent]]
 ) -> Iterator[tuple[str, StateContent]]:
     """The same contents; it ends in an error as soon as they hold too much together."""
     total = 0
@@ -85,7 +85,7 @@ def _counted(
 
 
 def _contents(
-    folder: HostileFolder, names: tuple[str, ...], unknown: UnknownContent, depth: int
+    folder: UntrustedFolder, names: tuple[str, ...], unknown: UnknownContent, depth: int
 ) -> Iterator[tuple[str, StateContent]]:
     """What each name holds; an index stands for its shards, under the name that one file has."""
     files = {name: folder.open(name) for name in names if not folder.is_folder(name)}
@@ -102,7 +102,7 @@ def _contents(
             yield name, read_file(files[name], unknown)
 
 
-def _keys(folder: HostileFolder, names: list[str]) -> list[str]:
+def _keys(folder: UntrustedFolder, names: list[str]) -> list[str]:
     """The stem of each file's name, or the name where a stem is not the only one."""
     stems = [name if folder.is_folder(name) else PurePosixPath(name).stem for name in names]
     if MODEL not in stems:

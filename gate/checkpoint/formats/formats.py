@@ -12,8 +12,8 @@ from gate.checkpoint.formats.folder_reader import read_folder
 from gate.checkpoint.formats.sharded_reader import read_index, read_shards
 from gate.checkpoint.hashing.collector import collector_at_rest
 from gate.checkpoint.leaves import StateContent
-from gate.checkpoint.sources.hostile_file import HINT
-from gate.checkpoint.sources.hostile_folder import HostileFolder, open_folder
+from gate.checkpoint.sources.untrusted_file import HINT
+from gate.checkpoint.sources.untrusted_folder import UntrustedFolder, open_folder
 from gate.codec.untrusted_text import plain_text
 from gate.errors import DocumentError, EvidenceError
 
@@ -50,7 +50,7 @@ def open_state(
         yield content
 
 
-def _read(beside: HostileFolder, path: Path, unknown: UnknownContent) -> StateContent:
+def _read(beside: UntrustedFolder, path: Path, unknown: UnknownContent) -> StateContent:
     """A file on its own, or the index of the shards beside it."""
     opened = beside.open(path.name, shown=beside.shown)
     places = read_index(opened)

@@ -6,7 +6,7 @@ from gate.checkpoint.leaves import StateContent
 from gate.checkpoint.node_leaves import no_storages, node_leaves
 from gate.checkpoint.pickle.calls import StateError
 from gate.checkpoint.pickle.nodes import MapNode
-from gate.checkpoint.sources.hostile_file import HostileFile
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
 from gate.codec.strict_json import parse_json
 
 FORMAT = "JSON"
@@ -22,10 +22,10 @@ def is_json(head: bytes) -> bool:
     return head.lstrip(BLANKS).startswith(BEGINNINGS)
 
 
-def read_json(opened: HostileFile) -> StateContent:
+def read_json(opened: UntrustedFile) -> StateContent:
     """Every value as a leaf; NaN and infinities count, since trainers write them.
 
-    Raises `EvidenceError` (or `DocumentError`, which `open_hostile` turns into one) naming the
+    Raises `EvidenceError` (or `DocumentError`, which `open_untrusted` turns into one) naming the
     file and what is wrong with it.
     """
     if opened.size_bytes > MAX_JSON_BYTES:

@@ -16,7 +16,7 @@ from gate.checkpoint.pickle.calls import StateError, fault
 from gate.checkpoint.pickle.machine import Machine
 from gate.checkpoint.pickle.nodes import MapNode, StorageNode, TensorNode
 from gate.checkpoint.pickle.reader import interpret, read_pickle_at
-from gate.checkpoint.sources.hostile_file import HostileFile
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
 from gate.codec.untrusted_text import short_text
 
 MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
@@ -38,7 +38,7 @@ def is_legacy_file(head: bytes) -> bool:
         return False
 
 
-def read_legacy_file(opened: HostileFile) -> StateContent:
+def read_legacy_file(opened: UntrustedFile) -> StateContent:
     """Every leaf of the saved object.
 
     Raises `EvidenceError` naming the file and what is wrong with it.
@@ -49,7 +49,7 @@ def read_legacy_file(opened: HostileFile) -> StateContent:
         raise opened.fault(error.message, hint=error.hint) from error
 
 
-def _leaves(opened: HostileFile) -> list[Leaf]:
+def _leaves(opened: UntrustedFile) -> list[Leaf]:
     pickles = _pickles(opened)
     version, facts, root, keys = (machine.stack[0] for machine in pickles[1:])
     if version != PROTOCOL_VERSION or not isinstance(facts, MapNode):
@@ -72,7 +72,7 @@ def _leaves(opened: HostileFile) -> list[Leaf]:
     return node_leaves(root, source_of)
 
 
-def _pickles(opened: HostileFile) -> list[Machine]:
+def _pickles(opened: UntrustedFile) -> list[Machine]:
     """The five pickles; how long they are nobody says, so more is read until they end."""
     length = FIRST_READ_BYTES
     while True:
@@ -96,7 +96,7 @@ def _read_pickles(data: bytes) -> list[Machine]:
 
 
 def _places(
-    opened: HostileFile, keys: list[object], storages: list[StorageNode], position: int
+    opened: UntrustedFile, keys: list[object], storages: list[StorageNode], position: int
 ) -> dict[str, tuple[int, int]]:
     """Where each storage starts and how many bytes it has; together they fill the file."""
     known = {storage.key: storage for storage in storages}

@@ -19,7 +19,7 @@ from gate.checkpoint.pickle.numpy_nodes import NUMPY_DTYPES, little_endian
 from gate.checkpoint.pickle.reader import read_pickle
 from gate.checkpoint.sources.byte_sources import Inflated, column_major, gathered
 from gate.checkpoint.sources.file_part import file_part
-from gate.checkpoint.sources.hostile_file import HostileFile
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
 from gate.checkpoint.state_tree import text_part
 from gate.codec.untrusted_text import short_text
 
@@ -57,7 +57,7 @@ class _Header(NamedTuple):
 class StoredBody(NamedTuple):
     """A `.npy` that lies in a file as it is."""
 
-    opened: HostileFile
+    opened: UntrustedFile
 
     @property
     def size_bytes(self) -> int:
@@ -76,7 +76,7 @@ class StoredBody(NamedTuple):
 class DeflatedBody(NamedTuple):
     """A `.npy` that is unpacked while it is read; `opened` is what holds its deflated bytes."""
 
-    opened: HostileFile
+    opened: UntrustedFile
     size_bytes: int
 
     def head(self, length: int) -> bytes:
@@ -99,7 +99,7 @@ class DeflatedBody(NamedTuple):
 Body = StoredBody | DeflatedBody
 
 
-def read_npy(opened: HostileFile) -> StateContent:
+def read_npy(opened: UntrustedFile) -> StateContent:
     """The array of a `.npy` file as the only leaf, or the leaves of its objects.
 
     Raises `EvidenceError` naming the file and what is wrong with it.
@@ -108,7 +108,7 @@ def read_npy(opened: HostileFile) -> StateContent:
     return StateContent(shown=opened.shown, format=NPY_FORMAT, leaves=leaves)
 
 
-def is_npz(opened: HostileFile, records: dict[str, ZipRecord]) -> bool:
+def is_npz(opened: UntrustedFile, records: dict[str, ZipRecord]) -> bool:
     """Whether every entry of a zip archive is an array."""
     return bool(records) and all(
         record.size_bytes >= FIXED_BYTES and _body(opened, record).head(len(MAGIC)) == MAGIC
@@ -116,7 +116,7 @@ def is_npz(opened: HostileFile, records: dict[str, ZipRecord]) -> bool:
     )
 
 
-def read_npz(opened: HostileFile, records: dict[str, ZipRecord]) -> StateContent:
+def read_npz(opened: UntrustedFile, records: dict[str, ZipRecord]) -> StateContent:
     """Each array under its name.
 
     Raises `EvidenceError` naming the file, the array and what is wrong with it.
@@ -135,7 +135,7 @@ def read_npz(opened: HostileFile, records: dict[str, ZipRecord]) -> StateContent
     return StateContent(shown=opened.shown, format=NPZ_FORMAT, leaves=tuple(leaves))
 
 
-def _body(opened: HostileFile, record: ZipRecord) -> Body:
+def _body(opened: UntrustedFile, record: ZipRecord) -> Body:
     shown = f"{opened.shown}: {short_text(record.name)}"
     part = file_part(opened, record.start, record.stored_bytes, shown)
     return DeflatedBody(part, record.size_bytes) if record.deflated else StoredBody(part)

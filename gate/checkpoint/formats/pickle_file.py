@@ -6,7 +6,7 @@ from gate.checkpoint.leaves import StateContent
 from gate.checkpoint.node_leaves import no_storages, node_leaves
 from gate.checkpoint.pickle.calls import StateError
 from gate.checkpoint.pickle.reader import HEADS, read_pickle
-from gate.checkpoint.sources.hostile_file import HostileFile
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
 
 MAX_PICKLE_BYTES = 64 * 1024 * 1024
 FORMAT = "pickle"
@@ -17,7 +17,7 @@ def is_pickle(head: bytes) -> bool:
     return head[:2] in HEADS
 
 
-def read_pickle_file(opened: HostileFile) -> StateContent:
+def read_pickle_file(opened: UntrustedFile) -> StateContent:
     """Every leaf of the pickled value.
 
     Raises `EvidenceError` naming the file and what is wrong with it.

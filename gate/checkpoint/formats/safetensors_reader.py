@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.leaves import FileSpan, StateContent, TensorLeaf, ValueLeaf
-from gate.checkpoint.sources.hostile_file import HostileFile
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
 from gate.checkpoint.state_tree import text_part
 from gate.codec.strict_json import parse_json
 from gate.codec.untrusted_text import short_text
@@ -43,12 +43,12 @@ class TensorEntry(NamedTuple):
 
 
 def read_safetensors(
-    opened: HostileFile, path_of: Callable[[str], str] = text_part
+    opened: UntrustedFile, path_of: Callable[[str], str] = text_part
 ) -> StateContent:
     """Every tensor as a leaf of a flat map; `path_of` makes a path of a name.
 
     Raises `EvidenceError` (or `DocumentError` for a header that is no JSON, which
-    `open_hostile` turns into one) naming the file and what is wrong with it.
+    `open_untrusted` turns into one) naming the file and what is wrong with it.
     """
     data_start, entries = read_layout(opened)
     tensors = tuple(
@@ -67,7 +67,7 @@ def read_safetensors(
     return StateContent(shown=opened.shown, format=FORMAT, leaves=tensors or (EMPTY_MAP,))
 
 
-def read_layout(opened: HostileFile) -> tuple[int, list[tuple[str, TensorEntry]]]:
+def read_layout(opened: UntrustedFile) -> tuple[int, list[tuple[str, TensorEntry]]]:
     """Where the data starts, and the checked entries in the order of their data.
 
     Raises as `read_safetensors` does.
@@ -81,7 +81,7 @@ def read_layout(opened: HostileFile) -> tuple[int, list[tuple[str, TensorEntry]]
     return data_start, entries
 
 
-def _read_entries(opened: HostileFile, header: bytes) -> list[tuple[str, TensorEntry]]:
+def _read_entries(opened: UntrustedFile, header: bytes) -> list[tuple[str, TensorEntry]]:
     """The entries sorted by place in the file; `__metadata__` is text about them and left out."""
     shown = f"{opened.shown}: header"
     value = parse_json(header, shown, max_bytes=MAX_HEADER_BYTES)
@@ -94,7 +94,7 @@ def _read_entries(opened: HostileFile, header: bytes) -> list[tuple[str, TensorE
     return sorted(entries, key=_offsets)
 
 
-def _read_entry(opened: HostileFile, name: str, entry: object) -> TensorEntry:
+def _read_entry(opened: UntrustedFile, name: str, entry: object) -> TensorEntry:
     if not 0 < len(name) <= MAX_NAME or not name.isprintable():
         problem = f"name is empty, not printable or above {MAX_NAME} characters"
         raise opened.fault(f"tensor {short_text(name)}: {problem}")
@@ -133,7 +133,7 @@ def _sizes(values: tuple[Any, ...]) -> bool:
 
 
 def _check_cover(
-    opened: HostileFile, entries: list[tuple[str, TensorEntry]], data_bytes: int
+    opened: UntrustedFile, entries: list[tuple[str, TensorEntry]], data_bytes: int
 ) -> None:
     position = 0
     for name, entry in entries:

@@ -14,8 +14,8 @@ from typing import Final
 from gate.checkpoint.formats.file_formats import UnknownContent, read_file
 from gate.checkpoint.formats.json_reader import MAX_JSON_BYTES, is_json
 from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf
-from gate.checkpoint.sources.hostile_file import HostileFile
-from gate.checkpoint.sources.hostile_folder import HostileFolder, is_plain_name
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
+from gate.checkpoint.sources.untrusted_folder import UntrustedFolder, is_plain_name
 from gate.checkpoint.state_tree import text_part
 from gate.codec.strict_json import parse_json
 from gate.codec.untrusted_text import short_text
@@ -27,7 +27,7 @@ NUMBERED: Final = re.compile(r"(?P<stem>.+)-[0-9]{5}-of-[0-9]{5}(?P<suffix>\.[^.
 SHARD_HINT = "Save the whole checkpoint again, into an empty folder."
 
 
-def read_index(opened: HostileFile) -> dict[str, str] | None:
+def read_index(opened: UntrustedFile) -> dict[str, str] | None:
     """The file of each tensor when a file is an index, None when it is something else.
 
     Raises `EvidenceError` for an index that points outside its folder, and `DocumentError` for one
@@ -46,7 +46,7 @@ def read_index(opened: HostileFile) -> dict[str, str] | None:
     return _checked(opened, places) if isinstance(places, dict) else None
 
 
-def _checked(opened: HostileFile, places: dict[object, object]) -> dict[str, str]:
+def _checked(opened: UntrustedFile, places: dict[object, object]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, file in places.items():
         if not isinstance(name, str) or not isinstance(file, str):
@@ -61,7 +61,7 @@ def _checked(opened: HostileFile, places: dict[object, object]) -> dict[str, str
     return found
 
 
-def read_shards(folder: HostileFolder, places: dict[str, str], index_name: str) -> StateContent:
+def read_shards(folder: UntrustedFolder, places: dict[str, str], index_name: str) -> StateContent:
     """The tensors of all shards together, as one file would hold them.
 
     Raises `EvidenceError` for a shard or tensor that is missing, or there without being named.
@@ -90,7 +90,7 @@ def read_shards(folder: HostileFolder, places: dict[str, str], index_name: str) 
     )  # fmt: skip
 
 
-def _refuse_left_overs(folder: HostileFolder, present: Iterable[str], shards: list[str]) -> None:
+def _refuse_left_overs(folder: UntrustedFolder, present: Iterable[str], shards: list[str]) -> None:
     """A file numbered like the shards but not named by the index is one of another checkpoint."""
     matches = [match for match in map(NUMBERED.fullmatch, shards) if match]
     series = {(match["stem"], match["suffix"]) for match in matches}

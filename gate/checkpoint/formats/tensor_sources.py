@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.leaves import FileSpan, TensorSource
 from gate.checkpoint.pickle.nodes import TensorNode
-from gate.checkpoint.sources.hostile_file import HostileFile
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
 
 MAX_STRIDED_BYTES = 1024**3
 MAX_STRIDED_ELEMENTS = 1_000_000_000
@@ -54,7 +54,7 @@ class StridedSpan(NamedTuple):
 
 
 def tensor_source(
-    opened: HostileFile, tensor: TensorNode, storage_start: int, storage_bytes: int
+    opened: UntrustedFile, tensor: TensorNode, storage_start: int, storage_bytes: int
 ) -> TensorSource:
     """The source of a tensor whose storage lies at `storage_start`.
 

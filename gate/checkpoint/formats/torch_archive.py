@@ -14,7 +14,7 @@ from gate.checkpoint.node_leaves import node_leaves
 from gate.checkpoint.pickle.calls import StateError
 from gate.checkpoint.pickle.nodes import TensorNode
 from gate.checkpoint.pickle.reader import read_pickle
-from gate.checkpoint.sources.hostile_file import HostileFile
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
 from gate.codec.untrusted_text import short_text
 
 MAX_PICKLE_BYTES = 64 * 1024 * 1024
@@ -33,7 +33,7 @@ def is_script(records: dict[str, ZipRecord]) -> bool:
     return any(name.endswith("/constants.pkl") and name.count("/") == 1 for name in records)
 
 
-def read_torch_archive(opened: HostileFile, records: dict[str, ZipRecord]) -> StateContent:
+def read_torch_archive(opened: UntrustedFile, records: dict[str, ZipRecord]) -> StateContent:
     """Every leaf of the saved object.
 
     Raises `EvidenceError` naming the file and what is wrong with it.
@@ -49,7 +49,7 @@ def read_torch_archive(opened: HostileFile, records: dict[str, ZipRecord]) -> St
 class _TorchArchive:
     """One archive while it is being read."""
 
-    def __init__(self, opened: HostileFile, records: dict[str, ZipRecord]) -> None:
+    def __init__(self, opened: UntrustedFile, records: dict[str, ZipRecord]) -> None:
         self._opened = opened
         self._records = records
         self._prefix = self._find_prefix()

@@ -11,8 +11,8 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from gate.checkpoint.sources.hostile_file import HostileFile
 from gate.checkpoint.sources.neighbours import grouped
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
 from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError
 
@@ -57,7 +57,7 @@ def shown_name(name: bytes) -> str:
     return name.decode("utf-8", "replace")
 
 
-def located(opened: HostileFile, entries: Iterable[Entry]) -> Iterator[ZipRecord]:
+def located(opened: UntrustedFile, entries: Iterable[Entry]) -> Iterator[ZipRecord]:
     """Where the data of each entry begins, in the order of the archive.
 
     Raises `EvidenceError` for a header that contradicts its entry.
@@ -73,7 +73,7 @@ def located(opened: HostileFile, entries: Iterable[Entry]) -> Iterator[ZipRecord
             yield from _located(opened, window, data)
 
 
-def _located(opened: HostileFile, window: list[Entry], data: memoryview) -> list[ZipRecord]:
+def _located(opened: UntrustedFile, window: list[Entry], data: memoryview) -> list[ZipRecord]:
     """The same for entries whose headers all lie in `data`; all are checked at once."""
     starts, names, methods, stored, sizes = zip(*window, strict=True)
     first = starts[0]
@@ -118,7 +118,7 @@ def _local(name_bytes: int) -> struct.Struct:
 
 
 def _contradiction(
-    opened: HostileFile, window: list[Entry], headers: list[tuple[Any, ...]]
+    opened: UntrustedFile, window: list[Entry], headers: list[tuple[Any, ...]]
 ) -> EvidenceError:
     """The error that names the first entry whose header is wrong."""
     name = next(

@@ -24,7 +24,7 @@ from gate.checkpoint.formats.zip_headers import (
     located,
     shown_name,
 )
-from gate.checkpoint.sources.hostile_file import HostileFile
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
 from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError
 
@@ -58,7 +58,7 @@ class _Directory:
     entries: int
 
 
-def read_zip_records(opened: HostileFile) -> dict[str, ZipRecord]:
+def read_zip_records(opened: UntrustedFile) -> dict[str, ZipRecord]:
     """All records by name.
 
     Raises `EvidenceError` naming the file, the entry and what is wrong with it.
@@ -80,7 +80,7 @@ def _repeated(entries: list[Entry]) -> str:
     return next(name for name, count in counts.items() if count > 1)
 
 
-def _find_directory(opened: HostileFile) -> _Directory:
+def _find_directory(opened: UntrustedFile) -> _Directory:
     end_start = opened.size_bytes - END.size
     magic, disk, start_disk, here, entries, size_bytes, start, comment = END.unpack(
         opened.read_at(end_start, END.size)
@@ -101,7 +101,7 @@ def _find_directory(opened: HostileFile) -> _Directory:
 
 
 def _large_directory(
-    opened: HostileFile, locator: bytes, small: _Directory
+    opened: UntrustedFile, locator: bytes, small: _Directory
 ) -> tuple[int, _Directory]:
     """The 64-bit end record; the 32-bit one must agree wherever it holds a value."""
     record_start = END64_LOCATOR.unpack(locator)[2]
@@ -118,7 +118,7 @@ def _large_directory(
     return record_start, large
 
 
-def _central_entries(opened: HostileFile, directory: _Directory) -> Iterator[Entry]:
+def _central_entries(opened: UntrustedFile, directory: _Directory) -> Iterator[Entry]:
     """What the directory says of each entry, checked."""
     data = memoryview(opened.read_at(directory.start, directory.size_bytes))
     position = number = 0
@@ -147,7 +147,7 @@ def _central_entries(opened: HostileFile, directory: _Directory) -> Iterator[Ent
         raise opened.fault("zip directory holds bytes behind its last entry")
 
 
-def _entries(opened: HostileFile, rows: list[tuple[Any, ...]]) -> Iterator[Entry]:
+def _entries(opened: UntrustedFile, rows: list[tuple[Any, ...]]) -> Iterator[Entry]:
     """Rows as entries; as torch writes them they need no look at each."""
     _, flags, methods, stored, sizes, *_, starts, names, _ = zip(*rows, strict=True)
     plain = set(methods) == {STORED} and not any(flag & ENCRYPTED_FLAG for flag in set(flags))
@@ -156,7 +156,7 @@ def _entries(opened: HostileFile, rows: list[tuple[Any, ...]]) -> Iterator[Entry
     return (_entry(opened, fields) for fields in rows)
 
 
-def _entry(opened: HostileFile, fields: tuple[Any, ...]) -> Entry:
+def _entry(opened: UntrustedFile, fields: tuple[Any, ...]) -> Entry:
     """One entry, checked; large values have taken the place of those that do not fit."""
     _, flags, method, stored_bytes, size_bytes, _, _, _, header_start, name, extra = fields
     if flags & ENCRYPTED_FLAG:
@@ -175,12 +175,12 @@ def _entry(opened: HostileFile, fields: tuple[Any, ...]) -> Entry:
     return Entry(header_start, name, method, stored_bytes, size_bytes)
 
 
-def _fault(opened: HostileFile, name: bytes, problem: str) -> EvidenceError:
+def _fault(opened: UntrustedFile, name: bytes, problem: str) -> EvidenceError:
     return opened.fault(f"zip entry {short_text(shown_name(name))} {problem}")
 
 
 def _large_values(
-    opened: HostileFile, name: bytes, plain: tuple[int, int, int], extra: bytes
+    opened: UntrustedFile, name: bytes, plain: tuple[int, int, int], extra: bytes
 ) -> list[int]:
     """Full size, stored size, start: what does not fit 32 bits stands in the zip64 field so."""
     large = iter(_large_numbers(extra))
@@ -205,7 +205,7 @@ def _extra_field(extra: bytes, wanted: int) -> bytes:
     return b""
 
 
-def _check_apart(opened: HostileFile, records: Iterable[ZipRecord], limit: int) -> None:
+def _check_apart(opened: UntrustedFile, records: Iterable[ZipRecord], limit: int) -> None:
     """No record may reach into the next one or into the directory."""
     end = 0
     for name, start, stored_bytes, _, _ in sorted(records, key=itemgetter(1, 2)):

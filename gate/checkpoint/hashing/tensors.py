@@ -21,8 +21,8 @@ from gate.checkpoint.hashing.canonical import (
 )
 from gate.checkpoint.hashing.hashes import NewHasher
 from gate.checkpoint.leaves import PIECE_BYTES, FileSpan, Leaf, TensorLeaf, ValueLeaf
-from gate.checkpoint.sources.hostile_file import HostileFile
 from gate.checkpoint.sources.neighbours import grouped
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
 
 SMALL_BYTES = 64 * 1024
 WINDOW_BYTES = PIECE_BYTES
@@ -65,7 +65,7 @@ def digest_leaves(leaves: Sequence[Leaf], new: NewHasher, threads: int) -> list[
 
 
 # File, place, size, dtype, shape, position in the answer: sorted, equal tensors are neighbours.
-SmallTensor = tuple[int, int, int, str, tuple[int, ...], int, HostileFile]
+SmallTensor = tuple[int, int, int, str, tuple[int, ...], int, UntrustedFile]
 
 
 def _digest_tensors(

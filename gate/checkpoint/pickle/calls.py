@@ -19,7 +19,7 @@ from gate.checkpoint.pickle.nodes import (
     TensorNode,
     global_node,
 )
-from gate.checkpoint.sources.hostile_file import HINT
+from gate.checkpoint.sources.untrusted_file import HINT
 from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError
 

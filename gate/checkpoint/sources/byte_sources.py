@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator
 from typing import Final, NamedTuple
 
 from gate.checkpoint.leaves import PIECE_BYTES, TensorSource
-from gate.checkpoint.sources.hostile_file import HostileFile
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
 
 FLIPPED: Final = bytes(byte ^ 0x80 for byte in range(256))
 INPUT_BYTES = 64 * 1024
@@ -84,7 +84,7 @@ def whole_numbers(source: TensorSource, size: int, width: int) -> Iterator[bytes
 class Inflated(NamedTuple):
     """Deflated bytes at a place of a file, unpacked piece by piece, `skipped` at their start."""
 
-    opened: HostileFile
+    opened: UntrustedFile
     start: int
     stored_bytes: int
     full_bytes: int
@@ -164,7 +164,7 @@ class ColumnMajor(NamedTuple):
 
 
 def column_major(
-    opened: HostileFile, source: TensorSource, shape: tuple[int, ...], width: int
+    opened: UntrustedFile, source: TensorSource, shape: tuple[int, ...], width: int
 ) -> TensorSource:
     """The same elements in row-major order; `EvidenceError` when they are too large to gather."""
     if sum(size != 1 for size in shape) <= 1 or not math.prod(shape):

@@ -1,1 +1,1 @@
-"""The start-up hook; the launcher copies `sitecustomize.py` alone, beside the guest's package."""
+"""The start-up hook; the launcher copies `sitecustomize.py` alone, beside the harness's package."""

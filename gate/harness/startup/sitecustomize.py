@@ -1,22 +1,22 @@
 """Python runs this before the user's first line, in every process that inherits PYTHONPATH.
 
 Most of those processes never import torch (pip, git hooks, launchers), so only `os` and `sys` are
-imported here and the guest itself waits for the imports that it cares about.
+imported here and the harness itself waits for the imports that it cares about.
 """
 
 import os
 import sys
 
 
-def _start_guest() -> None:
-    """Start the guest; without it the process attests nothing, which the gate calls an error."""
+def _start_harness() -> None:
+    """Start the harness; without it the process attests nothing, which the gate calls an error."""
     try:
         # The package exists only in the folder that the launcher makes, never in this tree.
-        from repro_gate_guest.start import start  # type: ignore[import-not-found]
+        from repro_gate_harness.start import start  # type: ignore[import-not-found]
 
         start(os.environ)
     except Exception as error:
-        sys.stderr.write(f"repro-gate: the guest did not start: {error}\n")
+        sys.stderr.write(f"repro-gate: the harness did not start: {error}\n")
 
 
 def _run_hidden_sitecustomize() -> None:
@@ -39,5 +39,5 @@ def _run_hidden_sitecustomize() -> None:
 
 
 if "REPRO_GATE_OUT" in os.environ:
-    _start_guest()
+    _start_harness()
 _run_hidden_sitecustomize()

@@ -10,7 +10,7 @@ from gate.records.verdict import Verdict
 from gate.report.assembly import assemble
 from gate.report.escape import command_lines, safe_url
 from gate.report.layout import Limits
-from gate.report.page import curves, step_times, stream_map
+from gate.report.page import curves, fingerprint_map, step_times
 from gate.report.page.difference_map import difference_map
 from gate.report.page.page_sources import PageSources
 from gate.report.page.page_tables import page_sections
@@ -81,10 +81,10 @@ def _pictures(verdict: Verdict, sources: PageSources) -> dict[str, Any]:
     return {
         "metrics": [metric_picture(one, sources, marks) for one in verdict.series[:MAX_CURVES]],
         "differences": difference_map(verdict, sources),
-        "streams": stream_map.stream_map(verdict, sources),
+        "fingerprints": fingerprint_map.fingerprint_map(verdict, sources),
         "times": step_times.step_times(sources),
         "memory": memory_charts(sources),
         "frame": curves,
-        "stream_frame": stream_map,
+        "fingerprint_frame": fingerprint_map,
         "times_frame": step_times,
     }

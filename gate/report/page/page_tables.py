@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from gate.records.evidence import GuestProcess, MetricSeries, RunEvidence
-from gate.records.tampering import Tampering
+from gate.records.evidence import HarnessProcess, MetricSeries, RunEvidence
+from gate.records.overrides import Override
 from gate.records.verdict import Verdict
 from gate.report.escape import NOTHING
 from gate.report.layout import Cell, Limits, Row, Section, table_of
@@ -28,7 +28,7 @@ def page_sections(verdict: Verdict, sources: PageSources, limits: Limits) -> tup
         _environment(sources, limits),
         _devices(sources, limits),
         _knobs(sources, limits),
-        _tampering(sources, limits),
+        _overrides(sources, limits),
         _children(sources, limits),
         _notes(sources, limits),
     )
@@ -195,27 +195,29 @@ def _knobs(sources: PageSources, limits: Limits) -> Section:
     return _section("Knobs as attested by the training", headings, rows, limits.rows)
 
 
-def _settings(process: GuestProcess) -> dict[str, str]:
+def _settings(process: HarnessProcess) -> dict[str, str]:
     return {**process.applied, **process.variables}
 
 
-def _tampering(sources: PageSources, limits: Limits) -> Section:
+def _overrides(sources: PageSources, limits: Limits) -> Section:
     headings = ("Run", "Step", "What", "Name", "Before", "After", "Where", "Then")
-    rows = (_deed_row(run.run.label, deed) for run in sources.runs for deed in run.tampering)
+    rows = (
+        _override_row(run.run.label, override) for run in sources.runs for override in run.overrides
+    )
     return _section("What the script did to the knobs", headings, rows, limits.rows, 1)
 
 
-def _deed_row(label: str, deed: Tampering) -> Row:
-    then = "the script took it back" if deed.closed else "it stayed"
+def _override_row(label: str, override: Override) -> Row:
+    then = "the script took it back" if override.closed else "it stayed"
     return (
         Cell(label, code=True),
-        Cell(str(deed.step)),
-        Cell(deed.kind.value),
-        Cell(deed.name, code=True),
-        Cell(deed.before, code=True),
-        Cell(deed.after, code=True),
-        Cell(deed.place, code=True),
-        Cell("the gate restored it" if deed.restored else then),
+        Cell(str(override.step)),
+        Cell(override.kind.value),
+        Cell(override.name, code=True),
+        Cell(override.before, code=True),
+        Cell(override.after, code=True),
+        Cell(override.place, code=True),
+        Cell("the gate restored it" if override.restored else then),
     )
 
 
@@ -231,7 +233,7 @@ def _children(sources: PageSources, limits: Limits) -> Section:
         for child in run.children
     )
     headings = ("Run", "Started", "Where", "Why nothing is known of it")
-    return _section("Processes without a guest", headings, rows, limits.rows)
+    return _section("Processes without a harness", headings, rows, limits.rows)
 
 
 def _notes(sources: PageSources, limits: Limits) -> Section:
@@ -242,7 +244,7 @@ def _notes(sources: PageSources, limits: Limits) -> Section:
         rows += [(Cell(run.run.label, code=True), Cell(note)) for note in told]
         for process in run.processes:
             rows += [(Cell(run.run.label, code=True), Cell(one)) for one in process.problems]
-        if run.tampered > len(run.tampering):
-            more = count(run.tampered, "deed")
+        if run.overridden > len(run.overrides):
+            more = count(run.overridden, "override")
             rows.append((Cell(run.run.label, code=True), Cell(f"{more} seen, not all listed")))
     return _section("Notes of the runs", ("Run", "Note"), rows, limits.rows)

@@ -7,10 +7,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gate.records.doctor import DoctorReport, Health
+from gate.records.doctor import CheckResult, DoctorReport
 from gate.report.escape import clean
 
-STYLES = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "bold red"}
+STYLES = {CheckResult.OK: "green", CheckResult.WARN: "yellow", CheckResult.FAIL: "bold red"}
 LONGEST = 600
 
 

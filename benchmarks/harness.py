@@ -1,0 +1,261 @@
+"""What the harness costs: at the start of a process, and beside each step. `make bench-harness`.
+
+Both sides of every ratio come from one run of this program, interleaved, on one machine. It prints
+a Markdown page; `--out FILE` writes it as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness_workloads import FINGERPRINTS, MLP, TRANSFORMER
+
+from gate.adapters.files.files import LocalFiles
+from gate.execution.launch import install_harness
+
+ROUNDS = 9
+TORCH_ROUNDS = 15
+TRAINING_ROUNDS = 3
+MILLI = 1000
+WARM_UP = 5
+FIXED = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+
+# Starts the harness by hand, to time it apart from the import of torch.
+BEGIN = """
+import os, time, torch
+begun = time.perf_counter()
+os.environ["REPRO_GATE_OUT"] = os.environ.pop("OUT")
+from repro_gate_harness.process import begin
+from repro_gate_harness.settings import HarnessSettings
+begin(HarnessSettings(os.environ))
+print(time.perf_counter() - begun)
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workload:
+    """A training script and how many steps of it are taken."""
+
+    name: str
+    script: str
+    steps: int
+
+
+WORKLOADS = (
+    Workload(name="MLP", script=MLP, steps=600),
+    Workload(name="transformer", script=TRANSFORMER, steps=60),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observed:
+    """One training under the harness: median step, and observing as a part of all steps."""
+
+    step_seconds: float
+    share: float
+    share_after_warm_up: float
+    sampling_intervals: dict[str, int]
+
+
+def harness_variables(harness: Path, out: Path, steps: int) -> dict[str, str]:
+    """The variables of docs/harness-protocol.md for a strict run with one thread."""
+    return {
+        "PYTHONPATH": str(harness),
+        "REPRO_GATE_OUT": str(out),
+        "REPRO_GATE_MODE": "strict",
+        "REPRO_GATE_SEED": "42",
+        "REPRO_GATE_MAX_STEPS": str(steps),
+        "REPRO_GATE_THREADS": "1",
+        "REPRO_GATE_FILL": "0",
+    }
+
+
+def inside(harness: Path, out: Path) -> dict[str, str]:
+    """The same for `BEGIN`: the start-up file finds no output folder and starts nothing."""
+    variables = harness_variables(harness, out, 1)
+    folder = variables.pop("REPRO_GATE_OUT")
+    return {**variables, "OUT": folder}
+
+
+def run(code: str, variables: dict[str, str]) -> tuple[float, str]:
+    """Seconds of a whole process, and what it printed."""
+    begun = time.perf_counter()
+    ended = subprocess.run(  # the code is this program's own
+        [sys.executable, "-c", code],
+        env=FIXED | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return time.perf_counter() - begun, ended.stdout
+
+
+def start_up(code: str, rounds: int, harness: Path, out: Path) -> tuple[float, float]:
+    """Fastest seconds of a process without and with the harness, in turns; others only delay it."""
+    arms: tuple[dict[str, str], ...] = ({}, harness_variables(harness, out, 1))
+    taken = [[run(code, arm)[0] for arm in arms] for _ in range(rounds + 1)][1:]
+    bare, guarded = (min(column) for column in zip(*taken, strict=True))
+    return bare, guarded
+
+
+def observe(workload: Workload, harness: Path, folder: Path, **variables: str) -> Observed:
+    """Train under the harness and read its own account."""
+    out = Path(tempfile.mkdtemp(dir=folder))
+    run(workload.script, harness_variables(harness, out, workload.steps) | variables)
+    (path,) = out.glob("steps-*.jsonl")
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    (summary,) = (json.loads(each.read_bytes()) for each in out.glob("summary-*.json"))
+    timed = [line for line in lines if line["seconds"] is not None]
+    return Observed(
+        step_seconds=statistics.median(line["seconds"] for line in timed),
+        share=_share(timed, summary["observe_seconds"]),
+        share_after_warm_up=_share(timed[WARM_UP:]),
+        sampling_intervals=summary["sampling_intervals"],
+    )
+
+
+def _share(lines: list[dict[str, float]], observed: float | None = None) -> float:
+    spent = sum(line["observe_seconds"] for line in lines) if observed is None else observed
+    return spent / sum(line["seconds"] for line in lines)
+
+
+def fingerprint_costs(workload: Workload, harness: Path) -> dict[str, float]:
+    """Seconds of each fingerprint's digest alone, after some steps of the same training."""
+    head, _, body = workload.script.rpartition("    optimizer.step()\n")
+    stop = "    if optimizer.state[next(model.parameters())]['step'] >= 3: break\n"
+    stopped = f"{head}    optimizer.step()\n{stop}{body}"
+    variables = {"PYTHONPATH": str(harness)}
+    found: dict[str, float] = json.loads(run(stopped + FINGERPRINTS, variables)[1])
+    return found
+
+
+def overhead_rows(workload: Workload, harness: Path, folder: Path) -> Iterator[str]:
+    """The recorder as a whole, in three ways, interleaved."""
+    arms: dict[str, dict[str, str]] = {
+        "off": {"REPRO_GATE_OBSERVE": "off"},
+        "budget 2 %": {},
+        "every fingerprint at every step": {"REPRO_GATE_FREE_SECONDS": "10000"},
+    }
+    found: dict[str, list[Observed]] = {name: [] for name in arms}
+    for _ in range(TRAINING_ROUNDS):
+        for name, variables in arms.items():
+            found[name].append(observe(workload, harness, folder, **variables))
+    for name, runs in found.items():
+        step = statistics.median(each.step_seconds for each in runs) * MILLI
+        share = statistics.median(each.share for each in runs)
+        steady = statistics.median(each.share_after_warm_up for each in runs)
+        shown = " / ".join(
+            str(sampling_interval) for sampling_interval in runs[-1].sampling_intervals.values()
+        )
+        yield (
+            f"| {workload.name} | {name} | {step:.2f} | {share:.2%} | {steady:.2%} | "
+            f"{shown if name != 'off' else 'none'} |"
+        )
+
+
+def page(harness: Path, folder: Path) -> Iterator[str]:
+    """The whole page, line by line as it is measured."""
+    yield "# The harness's own cost, on a CPU\n"
+    yield from _about()
+    yield "\n## Start of a process\n"
+    yield f"Fastest of {ROUNDS} and of {TORCH_ROUNDS} processes.\n"
+    yield "| process | without ms | with the harness ms | difference ms | goal ms |"
+    yield "|---|---|---|---|---|"
+    for name, code, rounds, goal in (
+        ("never imports torch", "pass", ROUNDS, 5),
+        ("imports torch", "import torch", TORCH_ROUNDS, 50),
+    ):
+        bare, guarded = (
+            seconds * MILLI for seconds in start_up(code, rounds, harness, folder / "start")
+        )
+        yield f"| {name} | {bare:.1f} | {guarded:.1f} | {guarded - bare:+.1f} | {goal} |"
+    begins = [float(run(BEGIN, inside(harness, folder / "start"))[1]) for _ in range(TORCH_ROUNDS)]
+    yield (
+        "\nInside a process that has just imported torch, the harness's own imports and start took "
+        f"{statistics.median(begins) * MILLI:.1f} ms (median of {TORCH_ROUNDS}); the row above "
+        "holds the noise of torch's import, which is larger."
+    )
+    yield "\n## Each fingerprint's digest alone\n"
+    yield "Share of a step, if the fingerprint were taken at every step; median of 9.\n"
+    yield "| fingerprint | " + " | ".join(f"{one.name} ms | share" for one in WORKLOADS) + " |"
+    yield "|---" * (1 + 2 * len(WORKLOADS)) + "|"
+    costs = [fingerprint_costs(workload, harness) for workload in WORKLOADS]
+    steps = [
+        observe(workload, harness, folder, REPRO_GATE_OBSERVE="off").step_seconds
+        for workload in WORKLOADS
+    ]
+    counts = [cost.pop("count") for cost in costs]
+    for fingerprint in costs[0]:
+        cells = (
+            f"{cost[fingerprint] * MILLI:.3f} | {cost[fingerprint] / step:.1%}"
+            for cost, step in zip(costs, steps, strict=True)
+        )
+        yield f"| {fingerprint} | {' | '.join(cells)} |"
+    sizes = (
+        f"{workload.name}: {count / 1e6:.2f} M parameters, {step * MILLI:.1f} ms a step"
+        for workload, count, step in zip(WORKLOADS, counts, steps, strict=True)
+    )
+    yield "\n" + "; ".join(sizes) + ".\n"
+    yield "## The recorder as a whole\n"
+    yield (
+        "Seconds of observing over seconds of the steps beside it, both as the harness told them; "
+        f"median of {TRAINING_ROUNDS} interleaved run(s) of "
+        + " and ".join(f"{one.steps} steps ({one.name})" for one in WORKLOADS)
+        + ". The first column of shares has everything in it, the once-only digests and the "
+        f"calibration of each run too; the second leaves the first {WARM_UP} timed steps out. "
+        "Sampling intervals are those of random states, batch, and the tensors.\n"
+    )
+    yield "| training | observing | step ms | share | share, steady | sampling interval r / b / t |"
+    yield "|---|---|---|---|---|---|"
+    for workload in WORKLOADS:
+        yield from overhead_rows(workload, harness, folder)
+
+
+def _about() -> Iterator[str]:
+    import torch  # noqa: PLC0415 - only for its version, after the option was read
+
+    cpu = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    yield "Written by `make bench-harness`. One thread; digests by the interpreter's own OpenSSL.\n"
+    yield (
+        f"{cpu}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}; "
+        f"Python {platform.python_version()}, torch {torch.__version__}."
+    )
+
+
+def main() -> None:
+    """Measure, print, and write the page where that was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    out: Path | None = parser.parse_args().out
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        install_harness(LocalFiles(), folder / "harness")
+        (folder / "start").mkdir()
+        lines = []
+        for line in page(folder / "harness", folder):
+            print(line, flush=True)
+            lines.append(line)
+    if out is not None:
+        out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

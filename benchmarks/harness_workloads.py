@@ -1,0 +1,80 @@
+"""The two trainings of the benchmark, as scripts: they know nothing of a harness."""
+
+from __future__ import annotations
+
+MLP = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+model = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 384), nn.ReLU(),
+                      nn.Linear(384, 32))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+data = TensorDataset(torch.randn(100_000, 256), torch.randint(0, 32, (100_000,)))
+for x, y in DataLoader(data, batch_size=128):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+"""
+
+TRANSFORMER = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+layer = nn.TransformerEncoderLayer(384, 6, 1536, batch_first=True, norm_first=True)
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(128, 384)
+        self.body = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+        self.head = nn.Linear(384, 128)
+    def forward(self, tokens):
+        return self.head(self.body(self.embed(tokens)))
+model = Model()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for tokens in DataLoader(torch.randint(0, 128, (4000, 65)), batch_size=4):
+    logits = model(tokens[:, :-1])
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+    optimizer.step()
+"""
+
+# Appended to a workload: each fingerprint is digested by itself, after three steps of warm-up.
+FINGERPRINTS = """
+import json, os, statistics, sys, time
+from repro_gate_harness.digests import StartedDigest, finish_all, start_parameters
+from repro_gate_harness.observer import structure_digest
+from repro_gate_harness.order import Order
+from repro_gate_harness.output import Problems
+from repro_gate_harness.random_states import random_states
+from repro_gate_harness.state import named_tensors
+from repro_gate_harness.values import value_digest
+import random, numpy.random
+problems = Problems()
+order = Order()
+order.learn(model)
+parameters = list(model.parameters())
+def fast(tensors):
+    named = [(str(index), tensor) for index, tensor in enumerate(tensors)]
+    return finish_all([StartedDigest(named, "", problems.note, fast=True)])
+state = [value for one in optimizer.state.values() for value in one.values()]
+batch = [x, y] if "x" in globals() else tokens
+work = {
+    "structure (once)": lambda: structure_digest(optimizer, order),
+    "initial (once)": lambda: fast(parameters),
+    "random states": lambda: random_states(problems),
+    "batch": lambda: value_digest(batch, problems.note),
+    "gradients": lambda: fast([each.grad for each in parameters]),
+    "parameters": lambda: finish_all([start_parameters(parameters, problems.note)]),
+    "optimizer": lambda: fast(state),
+}
+taken = {name: [] for name in work}
+with torch.no_grad():
+    for _ in range(9):
+        for name, digest in work.items():
+            begun = time.perf_counter()
+            digest()
+            taken[name].append(time.perf_counter() - begun)
+found = {name: statistics.median(seconds) for name, seconds in taken.items()}
+found["count"] = sum(each.numel() for each in parameters)
+print(json.dumps(found))
+"""

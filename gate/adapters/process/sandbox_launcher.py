@@ -1,0 +1,174 @@
+"""A program of its own that gives up all it may do, and then becomes the training.
+
+`sandboxed_start.py` starts it as root with the gate's interpreter (`-I -S`), so it imports from the
+standard library alone, and nothing once the account is changed: that one may not be able to read
+the interpreter. Limits belong to a whole process and cannot be set for a child from outside by a
+root without CAP_SYS_RESOURCE, as a container's is: hence a process between gate and training. Its
+environment is empty; the plan, the training's environment in it, comes on stdin as JSON.
+
+Where a run may write is settled in one of two ways, see `WriteGuard`: by a mount namespace
+(`private_view.py`) while this is still root, or by Landlock (`landlock.py`) afterwards.
+
+The one argument is the descriptor to report on: `.` when all is ready, then, only if something
+failed, a JSON object. It is closed by a successful start, which is how the gate learns of that.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import json
+import os
+import resource
+import signal
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypedDict
+
+from gate.adapters.process.kernel_calls import checked, library
+from gate.adapters.process.landlock import write_only_below
+from gate.adapters.process.private_view import make_view
+
+# linux/prctl.h
+PR_SET_SECCOMP = 22
+PR_SET_NO_NEW_PRIVS = 38
+SECCOMP_MODE_FILTER = 2
+INSTRUCTION_BYTES = 8
+READY = b"."
+CANNOT_START = 127
+
+
+class Plan(TypedDict):
+    """What `sandboxed_start.py` asks for; `seccomp_filter` is in base64, `limits` by name.
+
+    `groups` are all that it has beside its own. `guard` is a `WriteGuard`; `writable` are the run's
+    own folders, `shared` the temporary folders of all accounts that Landlock leaves open to them.
+    """
+
+    argv: list[str]
+    env: dict[str, str]
+    workdir: str
+    uid: int
+    gid: int
+    groups: list[int]
+    limits: dict[str, int]
+    seccomp_filter: str
+    guard: str
+    writable: list[str]
+    shared: list[str]
+
+
+def main(report: int) -> None:
+    """Take each step in turn; the last one does not return."""
+    plan: Plan = json.loads(sys.stdin.buffer.read())
+    os.set_inheritable(report, False)
+    for step in STEPS:
+        if step is start:
+            os.write(report, READY)
+        try:
+            step(plan)
+        except (OSError, ValueError) as error:
+            told = {
+                "step": step.__name__,
+                "errno": getattr(error, "errno", None),
+                "reason": getattr(error, "strerror", None) or str(error),
+            }
+            os.write(report, json.dumps(told).encode())
+            # nothing to tidy up, and no output of an interpreter's end amid the training's
+            os._exit(CANNOT_START)
+
+
+def close_input(_: Plan) -> None:
+    """Nothing to read for the training."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+
+def limit(plan: Plan) -> None:
+    """Lower limits, soft and hard; none is ever raised."""
+    for name, most in plan["limits"].items():
+        kind = getattr(resource, name)
+        soft, hard = (_lower(now, most) for now in resource.getrlimit(kind))
+        resource.setrlimit(kind, (soft, hard))
+
+
+def _lower(now: int, most: int) -> int:
+    return most if now == resource.RLIM_INFINITY else min(now, most)
+
+
+def show_own_view(plan: Plan) -> None:
+    """Where it is asked for, show the run a machine that it can only read, but for its folders."""
+    if plan["guard"] == "mount namespace":
+        make_view([Path(folder) for folder in plan["writable"]])
+
+
+def change_account(plan: Plan) -> None:
+    """Leave root and every group but those of the plan for good; root's capabilities go with it."""
+    uid, gid = plan["uid"], plan["gid"]
+    os.setgroups(plan["groups"])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def refuse_privileges(_: Plan) -> None:
+    """No program started from here on gains any: setuid bits and file capabilities do nothing."""
+    _control(PR_SET_NO_NEW_PRIVS, 1, 0)
+
+
+def refuse_writing(plan: Plan) -> None:
+    """Where it is asked for, let Landlock refuse each change outside the run's folders."""
+    if plan["guard"] == "landlock":
+        write_only_below((*plan["writable"], *plan["shared"]))
+
+
+def refuse_calls(plan: Plan) -> None:
+    """Install the filter, for this process and all that come of it."""
+    program = base64.b64decode(plan["seccomp_filter"])
+    held = ctypes.create_string_buffer(program, len(program))
+    # struct sock_fprog
+    header = struct.pack("@HP", len(program) // INSTRUCTION_BYTES, ctypes.addressof(held))
+    held_header = ctypes.create_string_buffer(header, len(header))
+    _control(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(held_header))
+
+
+def _control(option: int, first: int, second: int) -> None:
+    values = [ctypes.c_ulong(value) for value in (first, second, 0, 0)]
+    checked(library.prctl(option, *values))
+
+
+def start(plan: Plan) -> None:
+    """Become the training, in its folder, found on its own PATH.
+
+    Not by `os.execvpe`, which imports: the account may be one that cannot read this interpreter.
+    """
+    os.chdir(plan["workdir"])
+    # the interpreter ignores these two, and what it ignores would stay ignored
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    name, faults = plan["argv"][0], []
+    folders = [""] if "/" in name else plan["env"].get("PATH", os.defpath).split(":")
+    for folder in folders:
+        try:
+            path = f"{folder}/{name}" if folder else name
+            os.execve(path, plan["argv"], plan["env"])  # noqa: S606 - no shell, on purpose
+        except OSError as fault:
+            faults.append(fault)
+    # one that is there and cannot be started says more than those that are not there
+    missing = (FileNotFoundError, NotADirectoryError)
+    raise next((fault for fault in faults if not isinstance(fault, missing)), faults[-1])
+
+
+Step = Callable[[Plan], None]
+STEPS: tuple[Step, ...] = (
+    close_input,
+    limit,
+    show_own_view,
+    change_account,
+    refuse_privileges,
+    refuse_writing,
+    refuse_calls,
+    start,
+)

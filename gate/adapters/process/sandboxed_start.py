@@ -1,0 +1,111 @@
+"""Starts a training in its sandbox: another account, limits, few system calls and folders."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import gate
+from gate.adapters.process.process_table import require_other_account
+from gate.adapters.process.sandbox_launcher import READY, Plan
+from gate.adapters.process.seccomp_filter import seccomp_filter
+from gate.codec.untrusted_text import safe_line
+from gate.errors import RunError
+from gate.records.runs import Credentials, ProcessRequest
+
+PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
+# the package's folder comes last: nothing there takes the place of a standard module
+PROGRAM = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from gate.adapters.process.sandbox_launcher import main; main(int(sys.argv[2]))"
+)
+OPTIONS = ("-I", "-S", "-B", "-X", "utf8")
+REPORT_LIMIT_BYTES = 4096
+# No limit of address space: CUDA reserves far more than it uses. Processes count with their
+# threads, over all of the account. A file of this size is no smoke training's.
+LIMITS = {
+    "RLIMIT_CORE": 0,
+    "RLIMIT_NOFILE": 65_536,
+    "RLIMIT_FSIZE": 64 * 1024**3,
+    "RLIMIT_NPROC": 8192,
+}
+
+
+def start_sandboxed(request: ProcessRequest, account: Credentials) -> subprocess.Popen[bytes]:
+    """Start it, and return once it runs as what was asked for.
+
+    Raises `OSError` or `ValueError` when the command itself cannot be started, as `Popen` does,
+    and `RunError` when the sandbox launcher cannot be put up.
+    """
+    require_other_account(account)
+    plan: Plan = {
+        "argv": list(request.argv),
+        "env": request.env,
+        "workdir": str(request.workdir),
+        "uid": account.uid,
+        "gid": account.gid,
+        "groups": list(account.groups),
+        "limits": LIMITS,
+        "seccomp_filter": base64.b64encode(
+            seccomp_filter(platform.machine(), network=request.network)
+        ).decode(),
+        "guard": account.guard.value,
+        "writable": [str(folder) for folder in request.writable],
+        "shared": [str(folder) for folder in account.shared],
+    }
+    process, report = _launch(plan)
+    if report != READY:
+        output = process.communicate()[0]
+        raise _fault(report, output)
+    return process
+
+
+def _launch(plan: Plan) -> tuple[subprocess.Popen[bytes], bytes]:
+    """The process, and what it reported up to its start or its failure."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as report, tempfile.TemporaryFile() as handed_over:
+        try:
+            # in a file: a pipe would hold up whoever writes more than it can take
+            handed_over.write(json.dumps(plan).encode())
+            handed_over.seek(0)
+            process = subprocess.Popen(
+                (sys.executable, *OPTIONS, "-c", PROGRAM, str(PACKAGE_ROOT), str(writing)),
+                env={},
+                cwd="/",
+                stdin=handed_over,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                close_fds=True,
+                pass_fds=(writing,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        return process, report.read(REPORT_LIMIT_BYTES)
+
+
+def _fault(report: bytes, output: bytes) -> OSError | ValueError | RunError:
+    """What the program said went wrong; it is ours, and the training has not run yet."""
+    if not report:
+        return RunError(
+            "the program that fences the training in ended before its time",
+            hint="Install the gate again: its own interpreter could not run its own file.",
+            details=tuple(safe_line(line) for line in output.splitlines()[-5:]),
+        )
+    told = json.loads(report.removeprefix(READY))
+    if report.startswith(READY):
+        if told["errno"] is None:
+            return ValueError(told["reason"])
+        return OSError(told["errno"], told["reason"])
+    return RunError(
+        f"the training cannot be fenced in: {told['step'].replace('_', ' ')}: {told['reason']}",
+        hint="Give the container Docker's default capabilities and a kernel with seccomp filters, "
+        "or set isolation.mode to none where you trust the code.",
+    )

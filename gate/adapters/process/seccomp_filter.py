@@ -1,0 +1,170 @@
+"""Which system calls a training may make: a program for the kernel's seccomp filter.
+
+Written as classic BPF by hand (linux/filter.h, linux/seccomp.h): it is short, and so needs no
+library in the image. The kernel runs it before each call, over the call's number and arguments.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from dataclasses import dataclass
+
+from gate.errors import RunError
+
+LOAD_WORD = 0x20  # BPF_LD | BPF_W | BPF_ABS
+IF_EQUAL = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
+IF_AT_LEAST = 0x35  # BPF_JMP | BPF_JGE | BPF_K
+IF_ANY_BIT = 0x45  # BPF_JMP | BPF_JSET | BPF_K
+RETURN = 0x06  # BPF_RET | BPF_K
+# struct seccomp_data: number, architecture, instruction pointer, six arguments of 8 bytes each
+CALL_NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16
+ALLOW = 0x7FFF0000
+KILL_PROCESS = 0x80000000
+FAIL_WITH = 0x00050000
+# x86-64 kernels have a second table of calls, the x32 one, from here on
+X32_CALLS = 0x40000000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """A kind of machine: its number in linux/audit.h, and the numbers of its calls."""
+
+    architecture: int
+    calls: dict[str, int]
+    has_x32: bool = False
+
+
+MACHINES = {
+    "x86_64": Machine(
+        architecture=0xC000003E,
+        has_x32=True,
+        calls={
+            "socket": 41,
+            "socketpair": 53,
+            "clone": 56,
+            "ptrace": 101,
+            "mq_open": 240,
+            "add_key": 248,
+            "request_key": 249,
+            "keyctl": 250,
+            "unshare": 272,
+            "setns": 308,
+            "process_vm_readv": 310,
+            "process_vm_writev": 311,
+            "bpf": 321,
+            "userfaultfd": 323,
+            "io_uring_setup": 425,
+            "clone3": 435,
+            "pidfd_getfd": 438,
+        },
+    ),
+    "aarch64": Machine(
+        architecture=0xC00000B7,
+        calls={
+            "unshare": 97,
+            "socket": 198,
+            "socketpair": 199,
+            "ptrace": 117,
+            "mq_open": 180,
+            "add_key": 217,
+            "request_key": 218,
+            "keyctl": 219,
+            "clone": 220,
+            "setns": 268,
+            "process_vm_readv": 270,
+            "process_vm_writev": 271,
+            "bpf": 280,
+            "userfaultfd": 282,
+            "io_uring_setup": 425,
+            "clone3": 435,
+            "pidfd_getfd": 438,
+        },
+    ),
+}
+# io_uring makes sockets that no filter sees; libraries fall back when a kernel does not have it.
+# Message queues and keys outlive a run and could carry word from one to the next. In a namespace of
+# its own a training would be root, and reach parts of the kernel that are root's. clone3 has its
+# flags where no filter can look; the C library falls back to clone.
+REFUSED = {
+    "io_uring_setup": errno.ENOSYS,
+    "clone3": errno.ENOSYS,
+    "unshare": errno.EPERM,
+    "setns": errno.EPERM,
+    "mq_open": errno.ENOSYS,
+    "ptrace": errno.EPERM,
+    "process_vm_readv": errno.EPERM,
+    "process_vm_writev": errno.EPERM,
+    "pidfd_getfd": errno.EPERM,
+    "add_key": errno.EPERM,
+    "request_key": errno.EPERM,
+    "keyctl": errno.EPERM,
+    "bpf": errno.EPERM,
+    "userfaultfd": errno.EPERM,
+}
+SOCKET_CALLS = ("socket", "socketpair")
+# every CLONE_NEW* of linux/sched.h that clone knows
+NEW_NAMESPACES = 0x7E020000
+
+
+def seccomp_filter(machine: str, *, network: bool) -> bytes:
+    """The filter for a machine as `platform.machine()` names it, eight bytes an instruction.
+
+    Calls of another architecture end the process: they have numbers of their own. Without
+    `network` no socket but a local one (AF_UNIX) can be made, and the answer is EACCES. Raises
+    `RunError` for a machine whose numbers are not known here.
+    """
+    known = MACHINES.get(machine)
+    if known is None:
+        raise RunError(
+            f"there is no filter of system calls for a machine of kind {machine!r}",
+            hint=f"Train on {' or '.join(MACHINES)}, or set isolation.mode to none.",
+        )
+    program = [
+        _instruction(LOAD_WORD, ARCHITECTURE),
+        _instruction(IF_EQUAL, known.architecture, then_skip=1),
+        _instruction(RETURN, KILL_PROCESS),
+        _instruction(LOAD_WORD, CALL_NUMBER),
+    ]
+    if known.has_x32:
+        program += [
+            _instruction(IF_AT_LEAST, X32_CALLS, else_skip=1),
+            _instruction(RETURN, FAIL_WITH | errno.ENOSYS),
+        ]
+    for call, answer in REFUSED.items():
+        program += [
+            _instruction(IF_EQUAL, known.calls[call], else_skip=1),
+            _instruction(RETURN, FAIL_WITH | answer),
+        ]
+    program += _no_namespaces(known.calls["clone"])
+    for call in () if network else SOCKET_CALLS:
+        program += _local_sockets_only(known.calls[call])
+    return b"".join([*program, _instruction(RETURN, ALLOW)])
+
+
+def _no_namespaces(number: int) -> list[bytes]:
+    """Processes and threads may be made, but in the namespaces of their maker."""
+    return [
+        _instruction(IF_EQUAL, number, else_skip=4),
+        _instruction(LOAD_WORD, FIRST_ARGUMENT),
+        _instruction(IF_ANY_BIT, NEW_NAMESPACES, then_skip=1),
+        _instruction(RETURN, ALLOW),
+        _instruction(RETURN, FAIL_WITH | errno.EPERM),
+    ]
+
+
+def _local_sockets_only(number: int) -> list[bytes]:
+    """The kernel takes the family as 32 bits: the lower half of the argument on these machines."""
+    return [
+        _instruction(IF_EQUAL, number, else_skip=4),
+        _instruction(LOAD_WORD, FIRST_ARGUMENT),
+        _instruction(IF_EQUAL, int(socket.AF_UNIX), else_skip=1),
+        _instruction(RETURN, ALLOW),
+        _instruction(RETURN, FAIL_WITH | errno.EACCES),
+    ]
+
+
+def _instruction(code: int, operand: int, *, then_skip: int = 0, else_skip: int = 0) -> bytes:
+    """One struct sock_filter."""
+    return struct.pack("=HBBI", code, then_skip, else_skip, operand)

@@ -1,0 +1,47 @@
+"""The command `operators`: which operators lack a deterministic form, without judging anything."""
+
+from __future__ import annotations
+
+from gate.codec.documents import write_document
+from gate.commands.options import (
+    OUT,
+    AllowDirty,
+    AsJson,
+    Config,
+    Out,
+    Quiet,
+    Verbose,
+    local_call,
+    prepare,
+    progress_for,
+    show,
+)
+from gate.pipelines.gate import take_operator_audit
+from gate.report.layout import Limits
+from gate.report.terminal.operators_view import operators_view
+
+OPERATORS_FILE = "operators.json"
+LIMITS = Limits(deltas=0, rows=500)
+
+
+def operators_command(
+    config: Config = "",
+    out: Out = OUT,
+    *,
+    allow_dirty: AllowDirty = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Count operators without deterministic form.
+
+    Trains once, and counts by step and line.
+
+    Example: repro-gate operators --config examples/digits/repro-gate.yml
+    """
+    call = local_call(config, out, allow_dirty=allow_dirty)
+    request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
+    with adapters.files.held_folder(request.out):
+        found = take_operator_audit(request, adapters)
+        adapters.files.write_bytes(request.out / OPERATORS_FILE, write_document(found))
+    show(found, operators_view(found, LIMITS), as_json=as_json)

@@ -1,0 +1,98 @@
+"""What is kept of a run's files: copied out of the training's reach first, read only after that.
+
+The bytes that are hashed, compared and packed are those of the copy. Whatever becomes of the
+training's own file later changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate.codec.untrusted_text import plain_text
+from gate.errors import EvidenceError, StorageError
+from gate.evidence.harness_files import MAX_NAMES
+from gate.evidence.ranks import MAX_SHOWN_PIDS, ONE_A_RANK
+from gate.evidence.saved_state import CAPTURED, MAX_STATE_BYTES
+from gate.ports import Files
+from gate.records.evidence import RunEvidence
+from gate.records.runs import PlannedRun
+
+STATE_FILE = "state.safetensors"
+GRADIENTS_FILE = "gradients.safetensors"
+# the first's is packed; the second's stays where it is another, to be compared number by number
+FIRST, SECOND = "strict-1", "strict-2"
+FIRST_STATE, SECOND_STATE = f"{FIRST}/{STATE_FILE}", f"{SECOND}/{STATE_FILE}"
+KEPT = {"state": STATE_FILE, "gradients": GRADIENTS_FILE}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapturedFile:
+    """A copy in the gate's own folder; `name` is the harness's, `kept_name` the evidence's.
+
+    `sha256` is over the bytes as they were copied.
+    """
+
+    name: str
+    kept_name: str
+    path: Path
+    sha256: str
+
+
+def kinds_of(planned: PlannedRun) -> tuple[str, ...]:
+    """Which of rank 0's files are taken (keys of `KEPT`)."""
+    if planned.keep_values:
+        return ("state", "gradients")
+    return ("state",) if planned.label in {FIRST, SECOND} else ()
+
+
+def ends_diverged(first: RunEvidence, second: RunEvidence) -> bool:
+    """Whether rank 0 of two runs ended in two captured states."""
+    return captured_digests(first) != captured_digests(second)
+
+
+def captured_digests(run: RunEvidence) -> dict[str, str]:
+    """SHA-256 by name, of what rank 0's capture holds."""
+    tensors = run.checkpoint.tensors
+    return {one.name: one.sha256 for one in tensors if one.name.startswith(f"{CAPTURED}/")}
+
+
+def capture_files(
+    files: Files, out: Path, target: Path, kinds: tuple[str, ...]
+) -> tuple[CapturedFile, ...]:
+    """Copy rank 0's files of these kinds (keys of `KEPT`) from the harness's folder to `target`.
+
+    A file that is not there is left to the reader, which says what is missing. Raises
+    `EvidenceError` for a link, a pipe, a file that is too large, and for two files of one kind:
+    one would be compared and the other kept.
+    """
+    try:
+        names = files.list_names(out, max_names=MAX_NAMES) if kinds else ()
+        return tuple(_taken(files, out / name, target, kind) for kind, name in _found(names, kinds))
+    except StorageError as error:
+        raise EvidenceError(
+            f"what the run left cannot be taken over: {plain_text(error.message)}",
+            hint=error.hint,
+        ) from error
+
+
+def _found(names: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    found: list[tuple[str, str]] = []
+    for kind in kinds:
+        pattern = re.compile(rf"{kind}-r0-(0|[1-9][0-9]{{0,9}})\.safetensors\Z")
+        matching = [name for name in names if pattern.match(name)]
+        if len(matching) > 1:
+            pids = ", ".join(sorted((pattern.match(name) or [""] * 2)[1] for name in matching))
+            raise EvidenceError(
+                f"{len(matching)} processes trained without ranks (pids {pids[:MAX_SHOWN_PIDS]})",
+                hint=ONE_A_RANK,
+            )
+        found += [(kind, name) for name in matching]
+    return tuple(found)
+
+
+def _taken(files: Files, source: Path, target: Path, kind: str) -> CapturedFile:
+    path = target / source.name
+    digest = files.copy_file(source, path, max_bytes=MAX_STATE_BYTES)
+    return CapturedFile(name=source.name, kept_name=KEPT[kind], path=path, sha256=digest)

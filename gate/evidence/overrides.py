@@ -1,0 +1,59 @@
+"""The harness's override log as records, and the mode that makes an error of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gate.codec.untrusted_text import plain_text
+from gate.errors import EvidenceError
+from gate.evidence.harness_files import HarnessFile, ProcessFiles, told_lines
+from gate.ports import Files
+from gate.records.determinism_settings import OnOverride
+from gate.records.evidence import RunEvidence
+from gate.records.overrides import Override, OverrideLine
+from gate.records.runs import RunMode
+
+MAX_LINES = 200
+MAX_TEXT = 200
+SHOWN = 20
+
+
+def read_overrides(
+    files: Files, out: Path, found: tuple[ProcessFiles, ...]
+) -> tuple[Override, ...]:
+    """What every process told, in the order of ranks and processes.
+
+    Raises `EvidenceError` for a malformed log, and for one longer than the harness's own limit.
+    """
+    told = told_lines(files, out, found, HarnessFile.OVERRIDES, OverrideLine, max_lines=MAX_LINES)
+    return tuple(_of_process(line, process) for line, process in told)
+
+
+def _of_process(line: OverrideLine, process: ProcessFiles) -> Override:
+    texts = {key: plain_text(getattr(line, key))[:MAX_TEXT] for key in _TEXTS}
+    return Override(rank=process.rank, pid=process.pid, **(line.model_dump() | texts))
+
+
+_TEXTS = ("name", "before", "after", "file")
+
+
+def refuse_overrides(run: RunEvidence, mode: OnOverride) -> None:
+    """Raise `EvidenceError` when the settings let a strict run fail for what it overridden.
+
+    A seed of the script's own and a suspended determinism are its right in every mode.
+    """
+    overrides = [override for override in run.overrides if override.weakens]
+    if mode is not OnOverride.FAIL or run.run.mode is not RunMode.STRICT or not overrides:
+        return
+    details = tuple(
+        f"{override.place}, step {override.step}: {override.name} from "
+        f"{override.before or 'unset'} to {override.after or 'unset'}"
+        for override in overrides[:SHOWN]
+    )
+    raise EvidenceError(
+        f"run {run.run.label}: the training overridden what the gate had set "
+        f"({len(overrides)} time(s))",
+        hint="Take these lines out of the script, or set determinism.on_override to "
+        "observe or restore.",
+        details=details,
+    )

@@ -1,0 +1,82 @@
+"""What a training's own code did to the knobs that were set for it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from gate.records.document import Document
+
+MAY_BE_OPENED = "deterministic_algorithms"
+
+
+class OverrideKind(StrEnum):
+    """What was done."""
+
+    SWITCH = "switch"
+    CONTEXT = "context"
+    THREADS = "threads"
+    ENVIRONMENT = "environment"
+    RESEED = "reseed"
+    ENTROPY = "entropy"
+
+
+class SeedScope(StrEnum):
+    """Whose generator was seeded: one that all code shares, or a generator of the script's own."""
+
+    GLOBAL = "global"
+    PRIVATE = "private"
+
+
+class OverrideLine(Document):
+    """One override, at `file` and `line` (0 when nobody was seen), while `step` was worked on.
+
+    `closed`: the script took it back itself before the step ended; `restored`: the harness did.
+    `importing`: a library did it while that line imported it. `scope` is there for seeds alone,
+    whose value is `after`: of a private generator that was given none, the one that it drew, where
+    that can be read.
+    """
+
+    step: int = Field(ge=1)
+    kind: OverrideKind
+    name: str = Field(max_length=200)
+    before: str = Field(max_length=200)
+    after: str = Field(max_length=200)
+    file: str = Field(max_length=200)
+    line: int = Field(ge=0)
+    closed: bool
+    restored: bool
+    importing: bool = False
+    scope: SeedScope | None = None
+
+
+class Override(OverrideLine):
+    """One override and the process that it was done in."""
+
+    rank: int = Field(ge=0)
+    pid: int = Field(ge=0)
+
+    @property
+    def determinism_suspended(self) -> bool:
+        """Strict mode put aside around a few lines and taken up again: legal, and told."""
+        return self.closed and self.name == MAY_BE_OPENED
+
+    @property
+    def weakens(self) -> bool:
+        """Whether the run was less than it was asked to be; a seed of one's own does not weaken.
+
+        Nor does a private generator: the gate has set none, and what it draws the results tell.
+        """
+        own_seed = self.kind is OverrideKind.RESEED or self.scope is SeedScope.PRIVATE
+        return not own_seed and not self.determinism_suspended
+
+    @property
+    def seeds(self) -> bool:
+        """Whether a seed was given; everything else turns a setting."""
+        return self.kind in {OverrideKind.RESEED, OverrideKind.ENTROPY}
+
+    @property
+    def place(self) -> str:
+        """File and line for a person."""
+        return f"{self.file}:{self.line}" if self.file else "an unseen place"

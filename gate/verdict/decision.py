@@ -1,0 +1,253 @@
+"""The decision table: a row of facts in, one outcome out; pure, ordered, without blind passes.
+
+The order of the questions is the order of trust: is there anything to judge, can the comparators
+still see, is the training repeatable, and only then what it is compared with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from gate.records.comparison import Comparison, CostState, DeterminismCost
+from gate.records.settings import GateSettings
+from gate.records.verdict import Answer, Answers, NotFinite, Outcome, SelfTestProbe
+from gate.verdict import causes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """All that an outcome depends on.
+
+    `repeat` compares the two strict runs, `like_strict` the first of them with every other run that
+    does the same work. `baseline` compares the first strict run
+    with the chosen entry; `other_settings` names the settings that the entry was recorded with
+    another value of. `proposed` compares it with the entry that the pull request itself brings;
+    `base_run` and `base_repeat` compare head with base and base with base on this machine.
+    """
+
+    settings: GateSettings
+    repeat: Comparison
+    self_test: tuple[SelfTestProbe, ...]
+    not_finite: NotFinite | None = None
+    like_strict: tuple[Comparison, ...] = ()
+    baseline: Comparison | None = None
+    same_training: bool = True
+    other_settings: tuple[str, ...] = ()
+    proposed: Comparison | None = None
+    base_run: Comparison | None = None
+    base_repeat: Comparison | None = None
+    cost: DeterminismCost | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """An outcome, whether it passes, the one sentence that says why, and each question's answer.
+
+    `over_budget` tells that nothing but the price of determinism keeps it from passing. `decided`
+    is the comparison that the outcome rests on: what a diagnosis is made of.
+    """
+
+    outcome: Outcome
+    passes: bool
+    cause: str
+    answers: Answers = field(default_factory=Answers)
+    decided: Comparison | None = None
+    over_budget: bool = False
+
+
+def decide(facts: Facts) -> Decision:
+    """Walk the decision table of docs/architecture.md from its strongest objection to its pass.
+
+    What determinism costs is asked last: it can stop a pass, and never turns into one.
+    """
+    decision = replace(_judge(facts), answers=_answers(facts))
+    return _priced(decision, facts) if decision.passes else decision
+
+
+def _priced(decision: Decision, facts: Facts) -> Decision:
+    settings, cost = facts.settings.cost, facts.cost
+    if cost is None or cost.low is None or settings.budget_percent is None:
+        return decision
+    if not settings.exceeded_by(cost.low, measured=cost.state is CostState.MEASURED):
+        return decision
+    cause = (
+        f"{decision.cause}; but determinism costs at least {(cost.low - 1) * 100:.1f} % step "
+        f"time, and cost.budget_percent allows {settings.budget_percent:g} %"
+    )
+    return replace(decision, passes=False, cause=cause, over_budget=True)
+
+
+def _judge(facts: Facts) -> Decision:
+    blocked = _error(facts)
+    if blocked:
+        return _fail(Outcome.ERROR, blocked)
+    apart = _not_repeatable(facts)
+    if apart is not None:
+        return apart
+    if facts.proposed is not None and facts.proposed.numerically_equal:
+        return _baseline_change(facts)
+    if facts.baseline is None:
+        return _fail(
+            Outcome.NO_BASELINE,
+            "two strict runs are equal, but there is no baseline to compare them with",
+        )
+    if not facts.same_training:
+        return _fail(Outcome.NOT_COMPARABLE, causes.other_settings(facts.other_settings))
+    return _against_baseline(facts, facts.baseline)
+
+
+def _not_repeatable(facts: Facts) -> Decision | None:
+    if not facts.repeat.numerically_equal:
+        return _fail(Outcome.NONDETERMINISTIC, causes.runs_differ(facts.repeat), facts.repeat)
+    for other in facts.like_strict:
+        if not other.numerically_equal:
+            return _fail(Outcome.NONDETERMINISTIC, causes.one_run_differs(other), other)
+    return None
+
+
+def _fail(outcome: Outcome, cause: str, decided: Comparison | None = None) -> Decision:
+    return Decision(outcome=outcome, passes=False, cause=cause, decided=decided)
+
+
+def _pass(outcome: Outcome, cause: str, decided: Comparison | None = None) -> Decision:
+    return Decision(outcome=outcome, passes=True, cause=cause, decided=decided)
+
+
+def _error(facts: Facts) -> str:
+    """Why nothing can be said, or the empty text."""
+    if facts.not_finite is not None:
+        return causes.not_finite(facts.not_finite)
+    if not facts.repeat.something_compared and not facts.repeat.differs:
+        return "nothing was compared: the runs have no metric or no tensor in common"
+    if not facts.self_test:
+        return "the self-test did not run, so nothing shows that a difference would be seen"
+    missed = [probe.name for probe in facts.self_test if not probe.caught]
+    if missed:
+        return f"the self-test failed: not caught: {', '.join(missed)}"
+    if facts.repeat.numerically_equal and facts.repeat.environment:
+        return f"the environment moved while the gate ran: {causes.moved_parts(facts.repeat)}"
+    return ""
+
+
+def _baseline_change(facts: Facts) -> Decision:
+    cause = "the pull request brings a new baseline, and this run reproduces it bit for bit"
+    passes = facts.settings.policy.allow_baseline_change
+    if not passes:
+        cause += "; the policy does not let that pass"
+    return Decision(
+        outcome=Outcome.BASELINE_CHANGE, passes=passes, cause=cause, decided=facts.proposed
+    )
+
+
+def _against_baseline(facts: Facts, baseline: Comparison) -> Decision:
+    if baseline.numerically_equal:
+        return _pass(Outcome.REPRODUCED, "equal to the baseline, bit for bit", baseline)
+    if baseline.comparable_environment and not baseline.comparable:
+        return _fail(Outcome.NOT_COMPARABLE, causes.not_common(baseline), baseline)
+    if baseline.comparable_environment and _inside(baseline, facts.settings):
+        return _within(facts, f"inside the tolerance of the baseline{causes.worst(baseline)}")
+    if baseline.same_environment:
+        cause = causes.drift(baseline, "the baseline of this environment")
+        return _fail(Outcome.CODE_DRIFT, cause, baseline)
+    return _environment_moved(facts, baseline)
+
+
+def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
+    """The baseline cannot decide; the base commit on this very machine can, as far as it goes.
+
+    It cannot where software moved that a pull request may bring: the base ran with the same new
+    packages here, so that it agrees with the head says nothing of what they did.
+    """
+    moved = causes.moved_parts(baseline)
+    base = facts.base_run
+    if base is None:
+        return _environment_drift(
+            f"differs from the baseline, and so does the environment ({moved}): without a run of "
+            "the base commit here nobody can tell which of the two did it",
+            baseline,
+        )
+    if facts.base_repeat is None or not facts.base_repeat.numerically_equal:
+        return _environment_drift(
+            f"the environment moved ({moved}) and the base commit does not repeat itself here",
+            baseline,
+        )
+    agrees = base.numerically_equal
+    if not agrees and not (base.comparable and _inside(base, facts.settings)):
+        cause = causes.drift(base, "the base commit run on this machine")
+        return _fail(Outcome.CODE_DRIFT, cause, base)
+    if baseline.software_moved:
+        return _environment_drift(causes.software_moved(baseline, moved), baseline)
+    how = "equal to" if agrees else "inside tolerance of"
+    return _within(
+        facts, f"the environment moved ({moved}); {how} the base commit run on this machine"
+    )
+
+
+def needs_base_run(baseline: Comparison, settings: GateSettings) -> bool:
+    """Whether the outcome hangs on a run of the base commit: the environment moved, and more."""
+    if baseline.numerically_equal or baseline.same_environment:
+        return False
+    settled = not baseline.comparable or _inside(baseline, settings)
+    return not (baseline.comparable_environment and settled)
+
+
+def _environment_drift(cause: str, baseline: Comparison) -> Decision:
+    return _fail(Outcome.ENVIRONMENT_DRIFT, cause, baseline)
+
+
+def _within(facts: Facts, cause: str) -> Decision:
+    decided = facts.base_run or facts.baseline
+    if facts.settings.policy.require_bitwise:
+        cause = f"{cause}, but the policy wants equal bits"
+        return _fail(Outcome.WITHIN_TOLERANCE, cause, decided)
+    return _pass(Outcome.WITHIN_TOLERANCE, cause, decided)
+
+
+def _inside(comparison: Comparison, settings: GateSettings) -> bool:
+    """Metrics within tolerance; tensors too, unless a tolerance was given and the settings agree.
+
+    Weights cannot stay equal where metrics may move, but a gate without any tolerance is exact.
+    What has another type or shape is another model, however near its numbers are.
+    """
+    compare = settings.compare
+    tensors_may_differ = bool(compare.tolerances) and compare.tensors_within_tolerance
+    tensors_differ = bool(comparison.tensors or comparison.step_faults)
+    return (
+        comparison.metrics_within
+        and not comparison.retyped
+        and (tensors_may_differ or not tensors_differ)
+    )
+
+
+def _answers(facts: Facts) -> Answers:
+    """What each question came to, by the rules of this page: what a report shows."""
+    settings = facts.settings
+    repeats = facts.repeat.numerically_equal and all(
+        one.numerically_equal for one in facts.like_strict
+    )
+    if not repeats:
+        # one of two results that do not agree may well equal the baseline: that answers nothing
+        return Answers(repeat=Answer.OUTSIDE)
+    against = facts.baseline
+    if facts.proposed is not None and facts.proposed.numerically_equal:
+        against = facts.proposed
+    baseline = _answer(against, settings)
+    if against is facts.baseline and not facts.same_training and against is not None:
+        baseline = Answer.NOT_COMPARABLE
+    return Answers(
+        repeat=Answer.EQUAL,
+        baseline=baseline,
+        base_run=_answer(facts.base_run, settings),
+    )
+
+
+def _answer(comparison: Comparison | None, settings: GateSettings) -> Answer:
+    if comparison is None:
+        return Answer.NOT_COMPARED
+    if comparison.numerically_equal:
+        return Answer.EQUAL
+    if not comparison.comparable:
+        return Answer.NOT_COMPARABLE
+    if not _inside(comparison, settings):
+        return Answer.OUTSIDE
+    return Answer.REFUSED if settings.policy.require_bitwise else Answer.INSIDE

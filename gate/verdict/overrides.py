@@ -1,0 +1,197 @@
+"""Findings about what the training's own code did to the knobs that were set for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gate.records.evidence import RunEvidence
+from gate.records.knobs import BY_NAME, KEEP
+from gate.records.overrides import MAY_BE_OPENED, Override, OverrideKind, SeedScope
+from gate.records.verdict import Finding, Severity
+
+SHOWN = 5
+CPU = "cpu"
+# filling new memory only makes more of a run repeat
+HARMLESS = "memory_fill"
+IN_THE_SCRIPT = "Take that line out, or set determinism.on_override to restore or fail."
+AT_IMPORT = (
+    "A library does this while it is imported: set the value again after the import, or set "
+    "determinism.on_override to restore."
+)
+
+
+def override_findings(strict: tuple[RunEvidence, ...], *, repeats: bool) -> tuple[Finding, ...]:
+    """Did the script turn back what strict mode set, or draw seeds that differ from run to run?
+
+    `repeats` says that the two strict runs are equal all the same.
+    """
+    overrides = strict[0].overrides if strict else ()
+    return (
+        *_turned_back([override for override in overrides if override.weakens]),
+        *_holes([override for override in overrides if override.determinism_suspended]),
+        *_seeds_that_differ(strict[:2], repeats=repeats),
+    )
+
+
+def _turned_back(overrides: list[Override]) -> tuple[Finding, ...]:
+    places = _by_place(overrides)
+    shown = [_told_of(overrides) for overrides in places[:SHOWN]]
+    if len(places) > SHOWN:
+        shown[-1] += f" (and {len(places) - SHOWN} more place(s))"
+    return tuple(
+        Finding(
+            code="settings-overridden",
+            severity=Severity.WARNING,
+            message=message,
+            remedy=AT_IMPORT if overrides[0].importing else IN_THE_SCRIPT,
+        )
+        for message, overrides in zip(shown, places, strict=False)
+    )
+
+
+def _told_of(overrides: list[Override]) -> str:
+    first = overrides[0]
+    steps = f"step {first.step}" + (" and later" if overrides[-1].step > first.step else "")
+    after = "; the harness put it back" if first.restored else ""
+    if first.kind is OverrideKind.ENTROPY:
+        return f"{first.place} takes a seed from outside at {steps}: {first.name}{after}"
+    return (
+        f"{first.place} turned {first.name} from {first.before or 'unset'} to "
+        f"{first.after or 'unset'} at {steps}{after}"
+    )
+
+
+def _holes(overrides: list[Override]) -> tuple[Finding, ...]:
+    places = _by_place(overrides)
+    if not places:
+        return ()
+    names = ", ".join(overrides[0].place for overrides in places[:SHOWN])
+    return (
+        Finding(
+            code="determinism-suspended",
+            severity=Severity.NOTICE,
+            message=f"deterministic algorithms are put aside and taken up again in "
+            f"{len(places)} place(s): {names}",
+            remedy="What lies between is not held to strict mode; equal bits still are.",
+        ),
+    )
+
+
+def _seeds_that_differ(runs: tuple[RunEvidence, ...], *, repeats: bool) -> tuple[Finding, ...]:
+    """Seeds that two strict runs did not share; a constant of the script's own is no finding.
+
+    Where the runs are equal all the same, a private generator is a notice, and none at all when a
+    library made it while it was imported: nothing that is compared depends on it.
+    """
+    told = [override for override in _differing(runs) if not (repeats and override.importing)]
+    return tuple(
+        _seed_finding(overrides[0], repeats=repeats) for overrides in _by_place(told)[:SHOWN]
+    )
+
+
+def _differing(runs: tuple[RunEvidence, ...]) -> list[Override]:
+    if len(runs) < 2:  # noqa: PLR2004 - a difference takes two
+        return []
+    first, second = (_seeds_of(run) for run in runs)
+    return [first[key][0] for key in first if key in second and _differ(first[key], second[key])]
+
+
+def suspected_seeds(strict: tuple[RunEvidence, ...]) -> tuple[Override, ...]:
+    """What may make two strict runs differ: seeds from outside, and seeds that they do not share.
+
+    Not what a library does while it is imported: most often nothing draws from that.
+    """
+    outside = [
+        override
+        for run in strict[:1]
+        for override in run.overrides
+        if override.kind is OverrideKind.ENTROPY and override.weakens
+    ]
+    found = (*outside, *_differing(strict[:2]))
+    return tuple(override for override in found if override.file and not override.importing)
+
+
+def suspected_settings(strict: tuple[RunEvidence, ...]) -> tuple[Override, ...]:
+    """What of strict mode the script overridden in either run, so that an order was left open.
+
+    A suspended determinism is legal and is one too. What the harness put back at once changed
+    nothing, and neither does a knob of GPUs where every run was on a CPU.
+    """
+    on_cpu = all(run.environment.parts.get("device") == CPU for run in strict)
+    overrides = (override for run in strict for override in run.overrides if not override.seeds)
+    return tuple(
+        override
+        for override in overrides
+        if _opens(override) and not (on_cpu and _of_gpus(override))
+    )
+
+
+def _opens(override: Override) -> bool:
+    knob = BY_NAME.get(override.name)
+    if knob is not None and (knob.strict in {KEEP, override.after} or knob.name == HARMLESS):
+        return False
+    # what is only seen at the end of a step, and this one switch, is put back then
+    switch = (
+        override.kind in {OverrideKind.SWITCH, OverrideKind.CONTEXT}
+        and override.name != MAY_BE_OPENED
+    )
+    return not (override.restored and switch and override.file)
+
+
+def _of_gpus(override: Override) -> bool:
+    knob = BY_NAME.get(override.name)
+    return knob is not None and knob.gpu_alone
+
+
+SeedKey = tuple[int, str, str]
+
+
+def _seeds_of(run: RunEvidence) -> dict[SeedKey, list[Override]]:
+    """The seeds that were given, by rank, line and generator.
+
+    A common generator that was seeded from outside is not among them: that is a finding by itself.
+    """
+    found: dict[SeedKey, list[Override]] = {}
+    for override in run.overrides:
+        if override.seeds and not override.weakens:
+            found.setdefault((override.rank, override.place, override.name), []).append(override)
+    return found
+
+
+def _differ(first: list[Override], second: list[Override]) -> bool:
+    """Whether two runs gave other seeds there, in whatever order and number: workers race.
+
+    A generator that was given none draws one from the machine: another one in each run.
+    """
+    if any(override.kind is OverrideKind.ENTROPY for override in (*first, *second)):
+        return True
+    one, other = ({override.after for override in overrides} for overrides in (first, second))
+    return bool(one - other and other - one)
+
+
+def _seed_finding(override: Override, *, repeats: bool) -> Finding:
+    harmless = repeats and override.scope is SeedScope.PRIVATE
+    minor = harmless or (override.importing and override.scope is SeedScope.PRIVATE)
+    if override.kind is OverrideKind.ENTROPY:
+        does = f"makes a generator with a seed from outside: {override.name}"
+    else:
+        does = f"gives {override.name} another seed in each run"
+    remedy = "Seed with a constant, or leave the seed to the gate."
+    if override.importing:
+        does += ", while a library is imported"
+        remedy = "The library does this: look whether it lets its seed be set after the import."
+    elif override.scope is SeedScope.PRIVATE:
+        remedy = "Give that generator a constant as its seed."
+    return Finding(
+        code="seed-differs",
+        severity=Severity.NOTICE if minor else Severity.WARNING,
+        message=f"{override.place} {does}{'; the runs are equal all the same' if harmless else ''}",
+        remedy=remedy,
+    )
+
+
+def _by_place(overrides: Iterable[Override]) -> list[list[Override]]:
+    places: dict[tuple[str, str], list[Override]] = {}
+    for override in overrides:
+        places.setdefault((override.place, override.name), []).append(override)
+    return list(places.values())

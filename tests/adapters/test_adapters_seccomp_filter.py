@@ -1,0 +1,100 @@
+"""The filter of system calls, run here as the kernel runs it, for every machine that it is for."""
+
+from __future__ import annotations
+
+import errno
+import operator
+import signal
+import socket
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gate.adapters.process.seccomp_filter import MACHINES, REFUSED, seccomp_filter
+from gate.errors import RunError
+
+ALLOWED = 0x7FFF0000
+KILLED = 0x80000000
+OTHER_ARCHITECTURE = 0x40000003  # i386
+NAMES = sorted(MACHINES)
+HOLDS = {0x15: operator.eq, 0x35: operator.ge, 0x45: operator.and_}
+
+
+def answer(program: bytes, architecture: int, number: int, first: int = 0) -> int:
+    """What the kernel would do: a tiny machine with one register, which only ever jumps ahead."""
+    data = struct.pack("<IIQQ", number, architecture, 0, first) + bytes(40)
+    steps = list(struct.iter_unpack("=HBBI", program))
+    register = at = 0
+    while True:
+        code, then_skip, else_skip, operand = steps[at]
+        at += 1
+        if code == 0x20:
+            (register,) = struct.unpack_from("<I", data, operand)
+        elif code == 0x06:
+            return int(operand)
+        else:
+            at += then_skip if HOLDS[code](register, operand) else else_skip
+
+
+def failing(number: int) -> int:
+    return 0x00050000 | number
+
+
+def on(name: str, call: str | int, first: int = 0, *, network: bool = False) -> int:
+    machine = MACHINES[name]
+    number = machine.calls[call] if isinstance(call, str) else call
+    return answer(seccomp_filter(name, network=network), machine.architecture, number, first)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("call", ["socket", "socketpair"])
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, 17, 38, 40])
+def test_only_local_sockets_can_be_made(name: str, call: str, family: int) -> None:
+    assert on(name, call, int(family)) == failing(errno.EACCES)
+    # the kernel looks at 32 bits of the argument, and so must the filter
+    assert on(name, call, int(family) | 1 << 32) == failing(errno.EACCES)
+    assert on(name, call, int(socket.AF_UNIX)) == ALLOWED
+    assert on(name, call, int(family), network=True) == ALLOWED
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("network", [False, True])
+@pytest.mark.parametrize(("call", "number"), REFUSED.items())
+def test_ways_into_others_are_refused_with_any_network(
+    name: str, call: str, number: int, *, network: bool
+) -> None:
+    assert on(name, call, network=network) == failing(number)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "bit", [0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000]
+)
+def test_no_process_is_made_in_a_namespace_of_its_own(name: str, bit: int) -> None:
+    assert on(name, "clone", bit | signal.SIGCHLD) == failing(errno.EPERM)
+    assert on(name, "clone", 0x003D0F00) == ALLOWED  # a thread, as the C library makes it
+    assert on(name, "clone", signal.SIGCHLD) == ALLOWED
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_calls_of_another_architecture_end_the_process(name: str) -> None:
+    program = seccomp_filter(name, network=True)
+    assert answer(program, OTHER_ARCHITECTURE, 1) == KILLED
+
+
+def test_the_second_table_of_x86_is_not_there() -> None:
+    assert on("x86_64", 0x40000000 | 41, int(socket.AF_INET)) == failing(errno.ENOSYS)
+
+
+@given(st.sampled_from(NAMES), st.integers(0, 2**30 - 1), st.integers(0, 2**64 - 1), st.booleans())
+def test_every_other_call_is_allowed(name: str, number: int, first: int, network: bool) -> None:  # noqa: FBT001 - drawn
+    known = set(MACHINES[name].calls.values())
+    assert number in known or on(name, number, first, network=network) == ALLOWED
+
+
+def test_an_unknown_machine_is_named() -> None:
+    with pytest.raises(RunError, match="for a machine of kind 'riscv64'") as caught:
+        seccomp_filter("riscv64", network=False)
+    assert caught.value.hint == "Train on x86_64 or aarch64, or set isolation.mode to none."

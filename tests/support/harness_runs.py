@@ -1,0 +1,74 @@
+"""Runs a script under the real harness and collects what it left, as the gate would."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from evidence_cases import record_of, settings_of
+
+from gate.adapters.files.files import LocalFiles
+from gate.evidence.collect import collect_run
+from gate.records.evidence import RunEvidence
+from gate.records.runs import RunMode
+
+HARNESS = Path(__file__).parents[2] / "gate" / "harness"
+FILES = LocalFiles()
+
+
+def copy_harness(target: Path) -> Path:
+    """The folder that the launcher puts first on PYTHONPATH."""
+    package = target / "repro_gate_harness"
+    package.mkdir(parents=True)
+    for source in HARNESS.glob("*.py"):
+        shutil.copy(source, package)
+    shutil.copy(HARNESS / "startup" / "sitecustomize.py", target)
+    return target
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HarnessRuns:
+    """A copied harness, and the folder under which runs live."""
+
+    folder: Path
+    runs: Path
+
+    def run(
+        self, source: str, *, mode: RunMode = RunMode.STRICT, threads: int = 1, **variables: str
+    ) -> RunEvidence:
+        """Run a script to its last step; `variables` go over those of the protocol."""
+        place = Path(tempfile.mkdtemp(dir=self.runs))
+        (place / "script.py").write_text(source, encoding="utf-8")
+        (place / "out").mkdir()
+        told = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(self.folder),
+            "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": str(threads),
+            "REPRO_GATE_OUT": str(place / "out"),
+            "REPRO_GATE_MODE": mode.value,
+            "REPRO_GATE_SEED": "42",
+            "REPRO_GATE_MAX_STEPS": "4",
+            "REPRO_GATE_THREADS": str(threads),
+            "REPRO_GATE_FILL": "0",
+            # more than any of these runs takes: every step is observed
+            "REPRO_GATE_FREE_SECONDS": "10000",
+        }
+        ended = subprocess.run(
+            [sys.executable, "script.py"],
+            cwd=place,
+            env=told | variables,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        label = "strict-1" if mode is RunMode.STRICT else "default-1"
+        return collect_run(FILES, record_of(label), place / "out", place, b"", settings_of().train)

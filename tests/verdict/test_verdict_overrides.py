@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import pytest
+from evidence_cases import PARTS, evidence_of
+
+from gate.records import knobs
+from gate.records.evidence import RunEvidence
+from gate.records.overrides import Override, OverrideKind, SeedScope
+from gate.records.verdict import Finding, Severity
+from gate.verdict.overrides import override_findings, suspected_settings
+
+
+def override(line: int = 12, **changes: object) -> Override:
+    plain = Override(
+        rank=0,
+        pid=1,
+        step=3,
+        kind=OverrideKind.SWITCH,
+        name="cudnn_benchmark",
+        before="off",
+        after="on",
+        file="train.py",
+        line=line,
+        closed=False,
+        restored=False,
+    )
+    return plain.model_copy(update=changes)
+
+
+def run(*overrides: Override) -> RunEvidence:
+    return evidence_of().model_copy(update={"overrides": overrides})
+
+
+def found(*overrides: Override) -> tuple[Finding, ...]:
+    return override_findings((run(*overrides), run(*overrides)), repeats=True)
+
+
+def test_an_untouched_run_has_no_finding() -> None:
+    assert found() == override_findings((), repeats=True) == ()
+
+
+def test_a_knob_that_was_turned_back_is_told_with_its_place_and_step() -> None:
+    (finding,) = found(override(), override(step=9))
+    assert (finding.code, finding.severity) == ("settings-overridden", Severity.WARNING)
+    assert finding.message == (
+        "train.py:12 turned cudnn_benchmark from off to on at step 3 and later"
+    )
+
+
+def test_what_the_harness_put_back_is_said() -> None:
+    (finding,) = found(override(restored=True, before=""))
+    assert finding.message == (
+        "train.py:12 turned cudnn_benchmark from unset to on at step 3; the harness put it back"
+    )
+
+
+def test_a_override_that_nobody_saw_has_an_unseen_place() -> None:
+    (finding,) = found(override(file="", line=0))
+    assert finding.message.startswith("an unseen place turned cudnn_benchmark")
+
+
+def test_the_first_places_are_shown_and_the_rest_counted() -> None:
+    shown = found(*(override(line) for line in range(1, 9)))
+    assert len(shown) == 5
+    assert shown[-1].message.endswith("(and 3 more place(s))")
+
+
+def test_a_determinism_suspended_is_a_notice_of_its_own() -> None:
+    (finding,) = found(override(name="deterministic_algorithms", closed=True))
+    assert (finding.code, finding.severity) == ("determinism-suspended", Severity.NOTICE)
+    assert finding.message == (
+        "deterministic algorithms are put aside and taken up again in 1 place(s): train.py:12"
+    )
+
+
+def test_a_seed_from_outside_is_told() -> None:
+    (finding,) = found(override(kind=OverrideKind.ENTROPY, name="torch.seed"))
+    assert finding.message == "train.py:12 takes a seed from outside at step 3: torch.seed"
+
+
+def test_a_seed_that_is_the_same_in_each_run_is_no_finding() -> None:
+    assert found(override(kind=OverrideKind.RESEED, name="torch.manual_seed", after="42")) == ()
+
+
+def test_a_seed_that_differs_between_runs_is_told() -> None:
+    seeds = [override(kind=OverrideKind.RESEED, name="random.seed", after=text) for text in "12"]
+    (finding,) = override_findings((run(seeds[0]), run(seeds[1])), repeats=False)
+    assert finding.code == "seed-differs"
+    assert finding.message == "train.py:12 gives random.seed another seed in each run"
+    assert override_findings((run(seeds[0]),), repeats=False) == ()
+
+
+def private(after: str, **changes: object) -> Override:
+    told: dict[str, object] = {
+        "kind": OverrideKind.RESEED,
+        "name": "random.Random",
+        "scope": SeedScope.PRIVATE,
+    }
+    return override().model_copy(update={"after": after, **told, **changes})
+
+
+def test_a_private_seed_that_differs_is_told_by_its_line_and_a_notice_while_runs_are_equal() -> (
+    None
+):
+    runs = (run(private("1")), run(private("2")))
+    (finding,) = override_findings(runs, repeats=False)
+    assert (finding.code, finding.severity) == ("seed-differs", Severity.WARNING)
+    assert finding.message == "train.py:12 gives random.Random another seed in each run"
+    assert finding.remedy == "Give that generator a constant as its seed."
+    (notice,) = override_findings(runs, repeats=True)
+    assert notice.severity is Severity.NOTICE
+    assert notice.message.endswith("; the runs are equal all the same")
+
+
+def test_a_private_generator_without_a_seed_is_no_override() -> None:
+    unseeded = private("none given", kind=OverrideKind.ENTROPY)
+    assert not unseeded.weakens
+    (finding,) = override_findings((run(unseeded), run(unseeded)), repeats=False)
+    assert finding.message == (
+        "train.py:12 makes a generator with a seed from outside: random.Random"
+    )
+
+
+def test_what_a_library_seeds_while_it_is_imported_is_told_only_when_runs_differ() -> None:
+    unseeded = private("none given", kind=OverrideKind.ENTROPY, importing=True)
+    runs = (run(unseeded), run(unseeded))
+    assert override_findings(runs, repeats=True) == ()
+    (finding,) = override_findings(runs, repeats=False)
+    assert finding.severity is Severity.NOTICE
+    assert finding.remedy.startswith("The library does this")
+
+
+def test_no_remedy_asks_to_take_an_import_out() -> None:
+    (finding,) = found(override(importing=True))
+    assert finding.remedy.startswith(
+        "A library does this while it is imported: set the value again"
+    )
+
+
+def test_seeds_of_workers_are_compared_in_any_order_and_number() -> None:
+    workers = [private(text, pid=pid) for pid, text in enumerate("3123")]
+    assert override_findings((run(*workers), run(*reversed(workers[1:]))), repeats=False) == ()
+
+
+def suspected(*overrides: Override, device: str = "GPU, compute capability 9.0") -> list[str]:
+    runs = tuple(
+        evidence_of(parts={**PARTS, "device": device}).model_copy(update={"overrides": each})
+        for each in (overrides, ())
+    )
+    return [each.name for each in suspected_settings(runs)]
+
+
+def turned(knob: knobs.Knob) -> Override:
+    kind = OverrideKind.ENVIRONMENT if knob.acts is knobs.Acts.ENVIRONMENT else OverrideKind.SWITCH
+    return override(kind=kind, name=knob.name, before=knob.strict, after="other")
+
+
+@pytest.mark.parametrize("knob", knobs.KNOBS, ids=lambda knob: knob.name)
+def test_a_knob_of_strict_mode_is_suspected_where_it_acts(knob: knobs.Knob) -> None:
+    if knob.acts is knobs.Acts.SEED:
+        return  # seeds are told as seeds
+    opens = knob.strict != knobs.KEEP and knob.name != "memory_fill"
+    assert suspected(turned(knob)) == [knob.name] * opens
+    assert suspected(turned(knob), device="cpu") == [knob.name] * (opens and not knob.gpu_alone)
+
+
+def test_the_other_way_round_a_knob_is_no_suspect() -> None:
+    assert suspected(override(before="on", after="off")) == []
+
+
+def test_what_the_harness_put_back_at_once_is_no_suspect() -> None:
+    hole = override(name="deterministic_algorithms", before="on", after="off")
+    assert suspected(override(restored=True)) == []
+    assert suspected(override(restored=True, file="", line=0)) == ["cudnn_benchmark"]
+    assert suspected(hole.model_copy(update={"restored": True})) == ["deterministic_algorithms"]
+    assert suspected(hole.model_copy(update={"closed": True})) == ["deterministic_algorithms"]
+
+
+def test_threads_are_suspected_and_seeds_are_not() -> None:
+    threads = override(kind=OverrideKind.THREADS, name="threads", before="1", after="2")
+    seed = override(kind=OverrideKind.RESEED, name="torch.manual_seed", scope=SeedScope.GLOBAL)
+    assert suspected(threads, seed, device="cpu") == ["threads"]
