@@ -36,7 +36,7 @@ BEGIN = """
 import os, time, torch
 begun = time.perf_counter()
 os.environ["REPRO_GATE_OUT"] = os.environ.pop("OUT")
-from repro_gate_harness.process import begin
+from repro_gate_harness.lifecycle.process import begin
 from repro_gate_harness.settings import HarnessSettings
 begin(HarnessSettings(os.environ))
 print(time.perf_counter() - begun)

@@ -27,6 +27,9 @@ HARNESS = Path(__file__).resolve().parent.parent / "harness"
 HARNESS_PACKAGE = "repro_gate_harness"
 HARNESS_FILE_LIMIT = 1024 * 1024
 MAX_HARNESS_FILES = 100
+START_UP = "startup"
+# the start-up file stands beside the package, and byte-code is made where it will be used
+LEFT_BEHIND = {START_UP, "__pycache__"}
 SHOWN_LINES = 20
 RANK_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "mpirun"}
 # what torch 2.13 says, for gloo and for its store, where no socket but a local one can be made
@@ -174,16 +177,23 @@ def prepare_folders(
 
 def install_harness(files: Files, target: Path) -> None:
     """Copy the harness under its own package name; it takes nothing else of the gate along."""
-    package = target / HARNESS_PACKAGE
     files.fresh_folder(target)
-    files.fresh_folder(package)
     start_up = "sitecustomize.py"
-    files.copy_file(HARNESS / "startup" / start_up, target / start_up, max_bytes=HARNESS_FILE_LIMIT)
-    for name in files.list_names(HARNESS, max_names=MAX_HARNESS_FILES):
-        if name.endswith(".py"):
-            files.copy_file(HARNESS / name, package / name, max_bytes=HARNESS_FILE_LIMIT)
+    files.copy_file(HARNESS / START_UP / start_up, target / start_up, max_bytes=HARNESS_FILE_LIMIT)
+    _copy_package(files, HARNESS, target / HARNESS_PACKAGE)
     # Every process of the training starts the harness, and none of them may write byte-code here.
     files.compile_python(target)
+
+
+def _copy_package(files: Files, source: Path, target: Path) -> None:
+    """Copy the modules of a package and its subpackages, no link followed."""
+    files.fresh_folder(target)
+    for name in files.list_names(source, max_names=MAX_HARNESS_FILES):
+        if name.endswith(".py"):
+            files.copy_file(source / name, target / name, max_bytes=HARNESS_FILE_LIMIT)
+        # a link to a folder is no folder here, so nothing from elsewhere comes along
+        elif name not in LEFT_BEHIND and files.is_folder(source / name):
+            _copy_package(files, source / name, target / name)
 
 
 def _refuse_failure(label: str, result: ProcessResult, request: ProcessRequest) -> None:

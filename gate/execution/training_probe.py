@@ -34,7 +34,7 @@ import glob, json, os, re, stat, sys
 folder, device = sys.argv[1:]
 sys.path.insert(0, folder)
 import torch
-from repro_gate_harness import environment
+from repro_gate_harness.lifecycle import environment
 from repro_gate_harness.output import Problems
 gpus, refusal, supports, parts = [], "", 0, None
 if device != "cpu":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .exact_number import exact
-from .process import current
+from .lifecycle.process import current
+from .recording.exact_number import exact
 
 
 def log(name: str, value: Any, *, step: int) -> None:

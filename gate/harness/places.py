@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .callers import UNSEEN_FILE
+from .user_code import UNSEEN_FILE
 
 MAX_FILE_LENGTH = 300
 UNKNOWN = "unknown"

@@ -8,7 +8,7 @@ from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence import commands
 from gate.evidence.collect import collect_run
-from gate.harness import children
+from gate.harness.lifecycle import children
 from gate.records.evidence import RunEvidence
 from gate.records.settings import TrainSettings
 

@@ -43,20 +43,20 @@ torch = sys.modules["torch"]
 """
 
 SILENCED = """
-import repro_gate_harness.recorder
-repro_gate_harness.recorder.Recorder.observe = lambda self, *_, **__: None
+import repro_gate_harness.recording.recorder
+repro_gate_harness.recording.recorder.Recorder.observe = lambda self, *_, **__: None
 """
 
 BROKEN = """
-import repro_gate_harness.recorder
+import repro_gate_harness.recording.recorder
 def observe(self, *_, **__):
     raise RuntimeError("patched")
-repro_gate_harness.recorder.Recorder.observe = observe
+repro_gate_harness.recording.recorder.Recorder.observe = observe
 """
 
 DIGEST_FAKED = """
-import repro_gate_harness.digests
-repro_gate_harness.digests.StartedDigest.finish = lambda *_: "sha256:" + "0" * 64
+import repro_gate_harness.tensors.digests
+repro_gate_harness.tensors.digests.StartedDigest.finish = lambda *_: "sha256:" + "0" * 64
 """
 
 # On a machine without CUDA torch's own answer to "was CUDA started before this fork" is played.

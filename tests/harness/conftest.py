@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,10 +15,12 @@ from typing import Any
 
 import pytest
 
+from gate.adapters.files.files import LocalFiles
+from gate.execution.launch import install_harness
+
 if importlib.util.find_spec("torch") is None:
     collect_ignore_glob = ["test_*.py"]
 
-HARNESS = Path(__file__).parents[2] / "gate" / "harness"
 TIMEOUT_SECONDS = 100
 PlainTensor = tuple[str, tuple[int, ...], bytes]
 
@@ -117,11 +118,7 @@ class Harness:
 
 def copy_harness(target: Path) -> Path:
     """The folder that the launcher puts first on PYTHONPATH."""
-    package = target / "repro_gate_harness"
-    package.mkdir(parents=True)
-    for source in HARNESS.glob("*.py"):
-        shutil.copy(source, package)
-    shutil.copy(HARNESS / "startup" / "sitecustomize.py", target)
+    install_harness(LocalFiles(), target)
     return target
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gate.harness.device_memory import PeakMemory
+from gate.harness.recording.device_memory import PeakMemory
 
 DEVICES = (torch.device("cuda:0"), torch.device("cuda:1"))
 

@@ -13,10 +13,12 @@ from played_device import DEVICE, PlayedDevice
 from torch import nn
 
 from gate.comparison.cost import UNDISTURBED
-from gate.harness import cuda, digests, observer
+from gate.harness import cuda
 from gate.harness.output import Output, Problems
-from gate.harness.recorder import Recorder
-from gate.harness.schedule import Schedule
+from gate.harness.recording import observer
+from gate.harness.recording.recorder import Recorder
+from gate.harness.recording.schedule import Schedule
+from gate.harness.tensors import digests
 
 STEPS = 24
 Started = Sequence[digests.StartedDigest]

@@ -13,7 +13,8 @@ import pytest
 import torch
 from played_cuda import GIB, PlayedCuda
 
-from gate.harness import attestation, cuda, devices, environment, variables
+from gate.harness import cuda
+from gate.harness.lifecycle import attestation, devices, environment, variables
 from gate.harness.output import Problems
 from gate.harness.settings import VARIABLES
 

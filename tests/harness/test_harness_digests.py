@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gate.harness import digests
-from gate.harness.digests import (
+from gate.harness.recording.order import Order
+from gate.harness.tensors import digests
+from gate.harness.tensors.digests import (
     CHUNK_WORDS,
     MULTIPLIER,
     HostCopies,
@@ -23,7 +24,6 @@ from gate.harness.digests import (
     finish_all,
     start_parameters,
 )
-from gate.harness.order import Order
 
 words = st.integers(-(2**31), 2**31 - 1)
 

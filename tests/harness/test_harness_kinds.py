@@ -16,13 +16,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
-from gate.harness.hand_updates import HandUpdates
-from gate.harness.order import Order
 from gate.harness.output import Output, Problems
-from gate.harness.recorder import Recorder
-from gate.harness.safetensors_file import write_safetensors
-from gate.harness.schedule import Schedule
-from gate.harness.state import capture
+from gate.harness.recording.hand_updates import HandUpdates
+from gate.harness.recording.order import Order
+from gate.harness.recording.recorder import Recorder
+from gate.harness.recording.schedule import Schedule
+from gate.harness.recording.state import capture
+from gate.harness.tensors.safetensors_file import write_safetensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from gate.harness import environment, metrics
-from gate.harness.exact_number import exact
-from gate.harness.modules import outermost_owners
-from gate.harness.order import Order
+from gate.harness import metrics
+from gate.harness.lifecycle import environment
 from gate.harness.output import MAX_PROBLEMS, Output, Problems, current_rank
-from gate.harness.state import capture, named_tensors
+from gate.harness.recording.exact_number import exact
+from gate.harness.recording.module_search import outermost_owners
+from gate.harness.recording.order import Order
+from gate.harness.recording.state import capture, named_tensors
 
 
 def names_of(value: object) -> tuple[dict[str, torch.Tensor], list[str]]:

@@ -23,7 +23,8 @@ def test_a_process_without_torch_leaves_no_file(harness: Harness) -> None:
 def test_the_start_imports_nothing_but_itself(harness: Harness) -> None:
     source = "import sys; print(*sorted(sys.modules))"
     free = set(harness.run(source, PYTHONPATH="").stdout.split())
-    parts = ("", ".start", ".settings", ".import_hook", ".children")
+    start = (f".lifecycle.{name}" for name in ("start", "import_hook", "children"))
+    parts = ("", ".settings", ".lifecycle", *start)
     own = {f"repro_gate_harness{name}" for name in parts}
     cheap = {"sitecustomize", "__future__", "atexit"}
     assert set(harness.run(source).stdout.split()) <= free | own | cheap
@@ -36,7 +37,7 @@ def test_starting_costs_little(harness: Harness) -> None:
         "for name in [name for name in sys.modules if name.startswith('repro_gate')]:\n"
         "    del sys.modules[name]\n"
         "began = time.process_time()\n"
-        "import repro_gate_harness.start\n"
+        "import repro_gate_harness.lifecycle.start\n"
         "print(time.process_time() - began)\n"
     )
     assert float(outcome.stdout) < 0.03

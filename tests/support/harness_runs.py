@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,20 +13,16 @@ from evidence_cases import record_of, settings_of
 
 from gate.adapters.files.files import LocalFiles
 from gate.evidence.collect import collect_run
+from gate.execution.launch import install_harness
 from gate.records.evidence import RunEvidence
 from gate.records.runs import RunMode
 
-HARNESS = Path(__file__).parents[2] / "gate" / "harness"
 FILES = LocalFiles()
 
 
 def copy_harness(target: Path) -> Path:
     """The folder that the launcher puts first on PYTHONPATH."""
-    package = target / "repro_gate_harness"
-    package.mkdir(parents=True)
-    for source in HARNESS.glob("*.py"):
-        shutil.copy(source, package)
-    shutil.copy(HARNESS / "startup" / "sitecustomize.py", target)
+    install_harness(LocalFiles(), target)
     return target
 
 

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gate.harness import clock, cuda, recorder
+from gate.harness import cuda
+from gate.harness.recording import clock, recorder
 
 DEVICE = torch.device("cuda:1")
 

@@ -12,7 +12,7 @@ def _start_harness() -> None:
     """Start the harness; without it the process attests nothing, which the gate calls an error."""
     try:
         # The package exists only in the folder that the launcher makes, never in this tree.
-        from repro_gate_harness.start import start  # type: ignore[import-not-found]
+        from repro_gate_harness.lifecycle.start import start  # type: ignore[import-not-found]
 
         start(os.environ)
     except Exception as error:

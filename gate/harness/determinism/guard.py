@@ -1,0 +1,117 @@
+"""Watches the knobs that the harness has set: who turns them back, where, and at which step.
+
+A setting that was turned and taken back within one step is told as `closed`: around one operator
+`use_deterministic_algorithms(False)` is legal, and what lies between is a suspended determinism.
+One that still stands at the end of the step is told then. Under `restore` a switch is put back at
+once, except for that one, which is put back at the end of the step.
+
+Variables are judged at the end of a step only: libraries empty the environment and fill it again
+around a call (`mock.patch.dict`, `clear_environment` of accelerate), and no code that reads them
+later sees that. What is started meanwhile without one is told by `children.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import FrameType
+from typing import NamedTuple
+
+from ..user_code import UNKNOWN, Caller, caller_of
+from .override_log import Event, Place
+
+MAY_BE_OPENED = "deterministic_algorithms"
+ENVIRONMENT = "environment"
+RESTORE = "restore"
+_NOBODY = Caller(UNKNOWN, through_context=False, importing=False)
+
+
+class Watched(NamedTuple):
+    """A setting: how it is read, put back, and what it should be."""
+
+    kind: str
+    wanted: str
+    read: Callable[[], str]
+    set: Callable[[str], None]
+
+
+class Guard:
+    """`tell` takes each event, `step` gives the number of the step that is being worked on."""
+
+    def __init__(
+        self,
+        watched: dict[str, Watched],
+        *,
+        mode: str,
+        tell: Callable[[Event], None],
+        step: Callable[[], int],
+    ) -> None:
+        self._watched = watched
+        self._restores = mode == RESTORE
+        self._tell = tell
+        self._step = step
+        self._open: dict[str, Event] = {}
+        self._told: set[str] = set()
+
+    def reading(self, name: str) -> str:
+        """The setting as it is now."""
+        return self._watched[name].read()
+
+    def turned(self, name: str, before: str, frame: FrameType | None) -> None:
+        """Somebody called what sets this; `before` is what it was."""
+        watched = self._watched[name]
+        after = watched.read()
+        if after == before:
+            return
+        if after == watched.wanted:
+            self._close(name)
+            return
+        event = self._event(name, before, after, frame)
+        at_once = name != MAY_BE_OPENED and watched.kind != ENVIRONMENT
+        if self._restores and at_once:
+            watched.set(watched.wanted)
+            self._tell(event._replace(restored=True))
+        elif name not in self._open:
+            self._open[name] = event
+
+    def poll(self) -> None:
+        """At the end of a step: tell what still stands, and what was turned without being seen."""
+        for name, watched in self._watched.items():
+            now = watched.read()
+            if now == watched.wanted:
+                self._close(name)
+                continue
+            event = self._open.setdefault(name, self._event(name, watched.wanted, now, None))
+            if name not in self._told:
+                self._told.add(name)
+                self._tell(event._replace(restored=self._restores))
+            if self._restores:
+                watched.set(watched.wanted)
+                self._forget(name)
+
+    def _close(self, name: str) -> None:
+        """The setting is as it should be again."""
+        unseen = self._watched[name].kind == ENVIRONMENT
+        if name in self._open and name not in self._told and not unseen:
+            self._tell(self._open[name]._replace(closed=True))
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self._open.pop(name, None)
+        self._told.discard(name)
+
+    def _event(self, name: str, before: str, after: str, frame: FrameType | None) -> Event:
+        caller = _NOBODY if frame is None else caller_of(frame)
+        kind = "context" if caller.through_context else self._watched[name].kind
+        place = Place(caller.file, caller.line)
+        event = Event(kind, name, before, after, place, self._step())
+        return event._replace(importing=caller.importing)
+
+
+def watched_variable(variable: str, wanted: str) -> Watched:
+    """A variable of this process; an absent one reads as the empty text."""
+
+    def put(text: str) -> None:
+        os.environ[variable] = text
+
+    return Watched(ENVIRONMENT, wanted, lambda: os.environ.get(variable, ""), put)

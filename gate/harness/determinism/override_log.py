@@ -1,0 +1,92 @@
+"""What the training's own code did to its knobs, one line for each place and step, capped."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import NamedTuple
+
+from ..output import Output
+
+MAX_LINES = 200
+MAX_LINES_OF_ONE_PLACE = 3
+# Of the lines of all kinds: a data set may make a generator for each of its samples.
+MAX_PRIVATE_LINES = 100
+MAX_TEXT = 200
+
+
+class Place(NamedTuple):
+    """A line of the training; no file when nobody was seen doing it."""
+
+    file: str = ""
+    line: int = 0
+
+
+class Event(NamedTuple):
+    """One override. `closed`: the script took it back within the step; `restored`: the harness did.
+
+    `importing`: a library did it while the line imported it. `scope` is `global` or `private` for a
+    seed: whether it went to a common generator or to a generator of the script's own.
+    """
+
+    kind: str
+    name: str
+    before: str
+    after: str
+    place: Place
+    step: int
+    closed: bool = False
+    restored: bool = False
+    importing: bool = False
+    scope: str | None = None
+
+    @property
+    def private(self) -> bool:
+        """Whether no common generator was touched."""
+        return self.scope == "private"
+
+
+class OverrideLog:
+    """Writes events as they are told; `total` counts those that were not written, too."""
+
+    def __init__(self, output: Output) -> None:
+        self.total = 0
+        self._output = output
+        self._written = 0
+        self._private = 0
+        self._of_place: Counter[tuple[str, str, str, Place]] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, event: Event) -> None:
+        """Count an event and write its line, unless its place or the log has had enough.
+
+        `OSError` when it cannot be written.
+        """
+        with self._lock:
+            self.total += 1
+            key = (event.kind, event.name, event.after, event.place)
+            if event.scope is not None:
+                key = (event.kind, event.name, "", event.place)
+            self._of_place[key] += 1
+            if self._of_place[key] > MAX_LINES_OF_ONE_PLACE or self._written >= MAX_LINES:
+                return
+            if event.private and self._private >= MAX_PRIVATE_LINES:
+                return
+            self._written += 1
+            self._private += event.private
+        self._output.append_line(
+            "on_override",
+            {
+                "step": event.step,
+                "kind": event.kind,
+                "name": event.name[:MAX_TEXT],
+                "before": event.before[:MAX_TEXT],
+                "after": event.after[:MAX_TEXT],
+                "file": event.place.file[-MAX_TEXT:],
+                "line": event.place.line,
+                "closed": event.closed,
+                "restored": event.restored,
+                "importing": event.importing,
+                "scope": event.scope,
+            },
+        )

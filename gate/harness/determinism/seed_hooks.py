@@ -1,0 +1,204 @@
+"""Listens to whoever seeds a random generator: with which number, and from which line.
+
+Both the common generators and generators of the script's own (`random.Random`, `RandomState`,
+`default_rng`) are heard. `random` and `numpy.random` are watched from their import on, often long
+before torch: what is heard until then waits for the listener. Imported by processes without torch
+too, so nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ..user_code import (
+    called_by_torch,
+    caller_of,
+    calling_frame,
+    made_by_machinery,
+    unseen_by_warnings,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType, ModuleType
+    from typing import Any
+
+MAX_WAITING = 1000
+MAX_VALUE = 100
+CLOCK_UNITS = (1, 1_000, 1_000_000, 1_000_000_000)
+WRAPPED_UNITS = CLOCK_UNITS[:2]  # finer ones, cut to 32 bits, are anywhere within two seconds
+NEAR_SECONDS = 2
+NOT_GIVEN = "none given"
+
+
+class SeedCall:
+    """One call: `entropy` says that the number came from the machine or its clock.
+
+    `private`: it went to a generator of the script's own; `importing`: a library did it while the
+    line imported it.
+    """
+
+    __slots__ = ("entropy", "file", "generator", "importing", "line", "private", "value")
+
+    def __init__(
+        self, generator: str, value: object, frame: FrameType, *, entropy: bool, private: bool
+    ) -> None:
+        caller = caller_of(frame)
+        self.generator = generator
+        self.value = _shown(value)
+        self.entropy = entropy or from_clock(value)
+        self.private = private
+        self.file = caller.file
+        self.line = caller.line
+        self.importing = caller.importing
+
+
+def _shown(value: object) -> str:
+    """A seed as text; of an object that is no number only its type, since others show addresses."""
+    plain = type(value).__module__ in {"builtins", "numpy", "numpy.random.bit_generator"}
+    return " ".join(str(value).split())[:MAX_VALUE] if plain else f"[{type(value).__name__}]"
+
+
+class Listeners:
+    """Who hears of a call; before there is one, calls wait."""
+
+    def __init__(self) -> None:
+        self._waiting: list[SeedCall] = []
+        self._hear: Callable[[SeedCall], None] | None = None
+
+    def tell(self, call: SeedCall) -> None:
+        """Hand a call on, or keep it."""
+        if self._hear is not None:
+            self._hear(call)
+        elif len(self._waiting) < MAX_WAITING:
+            self._waiting.append(call)
+
+    def listen(self, hear: Callable[[SeedCall], None]) -> None:
+        """Hear everything that has waited, and all that comes."""
+        self._hear = hear
+        for call in self._waiting:
+            hear(call)
+        self._waiting.clear()
+
+
+LISTENERS = Listeners()
+
+
+def watch_module(module: ModuleType) -> None:
+    """Watch what seeds the generators of `random` or `numpy.random`, and what makes generators."""
+    watch(module, "seed")
+    if module.__name__ == "random":
+        _watch_random_class(module)
+    else:
+        _watch_default_rng(module)
+        _watch_random_state(module)
+
+
+def watch(module: Any, name: str) -> None:
+    """Replace a function that seeds a common generator by one that tells and does the same."""
+    plain: Callable[..., Any] = getattr(module, name)
+
+    def seeding(*args: Any, **kwargs: Any) -> Any:
+        result = plain(*args, **kwargs)
+        caller = calling_frame(1)
+        # Torch seeds its data workers itself, from the generator that the training was given.
+        if not called_by_torch(caller):
+            value = args[0] if args else next(iter(kwargs.values()), None)
+            given = NOT_GIVEN if value is None else value
+            generator = f"{module.__name__}.{name}"
+            LISTENERS.tell(SeedCall(generator, given, caller, entropy=value is None, private=False))
+        return result
+
+    setattr(module, name, _named(seeding, plain, module.__name__))
+
+
+def tell_private(generator: str, value: object, frame: FrameType, *, entropy: bool = False) -> None:
+    """Tell of a generator of the script's own.
+
+    Those that Python's library and torch make for themselves (names of temporary files, data
+    workers) are passed over.
+    """
+    if not made_by_machinery(frame):
+        LISTENERS.tell(SeedCall(generator, value, frame, entropy=entropy, private=True))
+
+
+def _watch_random_class(module: Any) -> None:
+    """`random.Random` and its subclasses seed themselves through one method of the class."""
+    plain = module.Random.seed
+
+    def seed(self: Any, a: Any = None, *args: Any, **kwargs: Any) -> Any:
+        result = plain(self, a, *args, **kwargs)
+        value = NOT_GIVEN if a is None else a
+        tell_private("random.Random", value, calling_frame(1), entropy=a is None)
+        return result
+
+    module.Random.seed = _named(seed, plain, module.__name__)
+
+
+def _watch_default_rng(module: Any) -> None:
+    plain = module.default_rng
+
+    def default_rng(*args: Any, **kwargs: Any) -> Any:
+        result = plain(*args, **kwargs)
+        given = args[0] if args else next(iter(kwargs.values()), None)
+        # one that was made before is handed back, or only wrapped
+        if result is not given and not hasattr(given, "random_raw"):
+            value = result.bit_generator.seed_seq.entropy if given is None else given
+            tell_private("numpy.random.default_rng", value, calling_frame(1), entropy=given is None)
+        return result
+
+    module.default_rng = _named(default_rng, plain, module.__name__)
+
+
+def _watch_random_state(module: Any) -> None:
+    """A class of C, so the name is given to a subclass that passes for it in every check."""
+    plain = module.RandomState
+
+    class Kind(type):
+        """Whatever was or will be made by the class itself is one of these, too."""
+
+        def __instancecheck__(cls, found: object) -> bool:
+            return (
+                isinstance(found, plain) if cls is RandomState else super().__instancecheck__(found)
+            )
+
+        def __subclasscheck__(cls, found: type) -> bool:
+            return (
+                issubclass(found, plain) if cls is RandomState else super().__subclasscheck__(found)
+            )
+
+    class RandomState(plain, metaclass=Kind):  # type: ignore[valid-type,misc] # known at run time only
+        __slots__ = ()
+
+        def __init__(self, seed: Any = None) -> None:
+            super().__init__(seed)
+            if not hasattr(seed, "random_raw"):
+                value = NOT_GIVEN if seed is None else seed
+                tell_private(
+                    "numpy.random.RandomState", value, calling_frame(1), entropy=seed is None
+                )
+
+    for name in ("__module__", "__qualname__", "__doc__"):
+        setattr(RandomState, name, getattr(plain, name))
+    for owner in (module, module.mtrand):
+        owner.RandomState = RandomState
+
+
+def _named(function: Any, plain: Any, module: str) -> Any:
+    """As `functools.wraps`, which is slow to import, but for the attribute `__wrapped__`."""
+    function.__name__ = function.__qualname__ = plain.__name__
+    function.__doc__ = plain.__doc__
+    function.__module__ = module
+    return unseen_by_warnings(function)
+
+
+def from_clock(value: object) -> bool:
+    """Whether a number is this moment, in any usual unit and also when cut to 32 bits."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    now = time.time()
+    whole = any(abs(value - now * unit) <= NEAR_SECONDS * unit for unit in CLOCK_UNITS)
+    return whole or any(
+        abs(value - int(now * unit) % 2**32) <= NEAR_SECONDS * unit for unit in WRAPPED_UNITS
+    )

@@ -1,0 +1,255 @@
+"""Writes down Python processes that the training starts in a way that may leave the harness out.
+
+A child that runs with `-I`, `-E` or `-S`, or with an environment that lost the gate's variables,
+never loads the harness, so only its parent can tell of it. The functions that start processes are
+wrapped: an audit hook would be called at every import, open and frame look-up of the training.
+Whether such a child is really shut out the gate decides; the plainly harmless is left out here.
+
+Imported by every Python process of a training, so nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ..settings import PREFIX, VARIABLES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+MAX_LINES = 200
+MAX_TEXT = 4000  # of one command, in characters
+MAX_SHEBANG_BYTES = 200
+# What runs the program that its own arguments name; the gate has the same list in
+# gate/evidence/commands.py.
+STARTERS = frozenset(
+    (
+        *("sh", "bash", "dash", "zsh", "env", "exec", "nice", "nohup", "setsid", "stdbuf"),
+        *("sudo", "taskset", "time", "timeout", "numactl"),
+    )
+)
+SHUTTING = frozenset("IES")
+CLEARING = ("-i", "-", "--ignore-environment")
+# Where `subprocess.Popen` has them, counted after `args`.
+EXECUTABLE, SHELL, ENV = 1, 7, 9
+
+_written: set[tuple[object, ...]] = set()
+
+
+class Command:
+    """What is about to be started; without `env` the child has this process's own."""
+
+    __slots__ = ("env", "for_shell", "words")
+
+    def __init__(self, words: list[str], *, for_shell: bool = False, env: Any = None) -> None:
+        self.words = words
+        self.for_shell = for_shell
+        self.env = env
+
+
+class Children:
+    """`environ` is what this process was given: what a child must be given too."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._asked = {name: environ[name] for name in environ if name.startswith(PREFIX)}
+        self._knobs = {name: environ[name] for name in VARIABLES.values() if name in environ}
+        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib is slow to import
+        self._folder = os.path.dirname(package)  # noqa: PTH120 - as above
+
+    def watch_os(self) -> None:
+        """Watch what the module `os` starts; its other names for the same end in these."""
+        self._wrap("system", lambda command: Command(_words(command), for_shell=True))
+        self._wrap("execv", lambda path, args: Command(_program(path, args)))
+        self._wrap("execve", lambda path, args, env: Command(_program(path, args), env=env))
+        for name in ("posix_spawn", "posix_spawnp"):
+            self._wrap(name, lambda path, args, env, **_: Command(_program(path, args), env=env))
+
+    def watch_subprocess(self) -> None:
+        """`subprocess` has been imported."""
+        from ..user_code import unseen_by_warnings
+
+        kind = sys.modules["subprocess"].Popen
+        plain = kind.__init__
+
+        def start(process: Any, args: Any, *rest: Any, **named: Any) -> None:
+            self.look_at(lambda: _popen(args, rest, named))
+            plain(process, args, *rest, **named)
+
+        kind.__init__ = unseen_by_warnings(_named_like(start, plain))
+
+    def watch_multiprocessing(self) -> None:
+        """`multiprocessing.util` has been imported: the start of each worker that is not forked."""
+        util = sys.modules["multiprocessing.util"]
+        plain = util.spawnv_passfds
+
+        def spawn(path: Any, args: Any, passed: Any) -> Any:
+            self.look_at(lambda: Command(_program(path, args)))
+            return plain(path, args, passed)
+
+        util.spawnv_passfds = _named_like(spawn, plain)  # type: ignore[attr-defined]
+
+    def _wrap(self, name: str, read: Callable[..., Any]) -> None:
+        """Watch a function of `os`; `read` makes a command of its arguments."""
+        plain = getattr(os, name, None)
+        if plain is None:
+            return
+
+        def start(*args: Any, **named: Any) -> Any:
+            # what `subprocess` starts has been looked at already
+            if sys._getframe(1).f_globals.get("__name__") != "subprocess":  # noqa: SLF001 - inspect offers only slower copies
+                self.look_at(lambda: read(*args, **named))
+            return plain(*args, **named)
+
+        setattr(os, name, _named_like(start, plain))
+
+    def look_at(self, read: Callable[[], Command]) -> None:
+        """Write a command down if it may start a Python without the harness; never raises."""
+        try:
+            command = read()
+            env = os.environ if command.env is None else command.env
+            given = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
+            kept = self._keeps_harness(given)
+            lost = self._lost(given, " ".join(command.words))
+            if _worth_telling(command, kept=kept and not lost):
+                self._write(command, kept, lost)
+        except Exception:
+            # wrong arguments the call itself will name, and the rest must not be the script's worry
+            return
+
+    def _lost(self, given: Mapping[str, str], text: str) -> list[str]:
+        """The knobs' variables that a child is not given as this process was, by name.
+
+        A command may set one on its way (`env PYTHONHASHSEED=random python`), or take it away.
+        """
+        lost = []
+        for name, wanted in self._knobs.items():
+            _, assigned, rest = text.partition(f"{name}=")
+            value = rest.partition(" ")[0].strip("'\";") if assigned else given.get(name)
+            taken = f"unset {name}" in text or f"-u {name}" in text
+            if taken or value != wanted:
+                lost.append(name)
+        return lost
+
+    def _keeps_harness(self, given: Mapping[str, str]) -> bool:
+        """Whether a child with this environment loads the harness, and with the same settings."""
+        before, found, _ = f"{os.pathsep}{given.get('PYTHONPATH', '')}{os.pathsep}".partition(
+            f"{os.pathsep}{self._folder}{os.pathsep}"
+        )
+        # an earlier folder's start-up file would run in place of the harness's
+        hiding = (f"{folder}/sitecustomize.py" for folder in before.split(os.pathsep) if folder)
+        if not found or any(map(os.path.exists, hiding)):
+            return False
+        return all(given.get(name) == text for name, text in self._asked.items())
+
+    def _write(self, command: Command, kept: bool, lost: list[str]) -> None:  # noqa: FBT001 - a column of the line, as all of them
+        from ..output import Output, current_rank
+        from ..user_code import caller_of, calling_frame
+
+        caller = caller_of(calling_frame(1))
+        key = (*command.words, command.for_shell, kept, *lost, caller.file, caller.line)
+        if key in _written or len(_written) >= MAX_LINES:
+            return
+        _written.add(key)
+        output = Output(self._asked[f"{PREFIX}OUT"], current_rank(), os.getpid())
+        told = {
+            "words": _cut(command.words),
+            "shell": command.for_shell,
+            "kept": kept,
+            "lost": lost,
+        }
+        output.append_line("children", {**told, "file": caller.file[-200:], "line": caller.line})
+
+
+def _named_like(function: Any, plain: Any) -> Any:
+    """As `functools.wraps`, which is slow to import."""
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(function, name, getattr(plain, name, None))
+    function.__wrapped__ = plain
+    return function
+
+
+def _popen(args: Any, rest: tuple[Any, ...], named: Mapping[str, Any]) -> Command:
+    """The command in the arguments of `subprocess.Popen`."""
+
+    def given(position: int, name: str) -> Any:
+        return rest[position] if len(rest) > position else named.get(name)
+
+    words, shell, program = (
+        _words(args),
+        bool(given(SHELL, "shell")),
+        given(EXECUTABLE, "executable"),
+    )
+    if program is not None and not shell:
+        words = _program(program, words)
+    return Command(words, for_shell=shell, env=given(ENV, "env"))
+
+
+def _words(args: Any) -> list[str]:
+    """The words of a command; a command line in one piece is one word.
+
+    Anything but a list or tuple is left alone: reading it might use it up.
+    """
+    whole = (args,) if isinstance(args, str | bytes | os.PathLike) else args
+    return [os.fsdecode(word) for word in whole] if isinstance(whole, list | tuple) else []
+
+
+def _program(path: Any, args: Sequence[Any]) -> list[str]:
+    """The program that is really started, and its arguments without the name that it is given.
+
+    Nothing when there is no such file: `os.execvp` tries one folder after the other.
+    """
+    program = os.fsdecode(path)
+    found = os.path.sep not in program or os.path.exists(program)  # noqa: PTH110 - pathlib is slow to import
+    return [program, *map(os.fsdecode, args[1:])] if found else []
+
+
+def _worth_telling(command: Command, *, kept: bool) -> bool:
+    """Whether a Python may be meant, and something that may leave the harness out."""
+    if not command.words:
+        return False
+    if not command.for_shell and not _starts_others(command.words[0]):
+        command.words[:0] = _shebang(command.words[0])
+    if not command.for_shell and not _starts_others(command.words[0]):
+        return False
+    text = " ".join(command.words)
+    if not ("python" in text or "pypy" in text):
+        return False
+    return not kept or "PYTHONPATH" in text or any(map(_may_shut_out, text.split()))
+
+
+def _starts_others(program: str) -> bool:
+    name = program.rpartition("/")[2]
+    return name in STARTERS or name.startswith(("python", "pypy"))
+
+
+def _may_shut_out(word: str) -> bool:
+    if word in CLEARING:
+        return True
+    return word.startswith("-") and not word.startswith("--") and bool(SHUTTING & set(word))
+
+
+def _shebang(program: str) -> list[str]:
+    """The interpreter that a script names in its first line, as words; none for anything else."""
+    folders = [""] if "/" in program else os.environ.get("PATH", "").split(os.pathsep)
+    for folder in folders:
+        try:
+            with open(os.path.join(folder, program), "rb") as file:  # noqa: PTH118, PTH123 - pathlib is slow to import
+                head = file.readline(MAX_SHEBANG_BYTES)
+        except (OSError, ValueError):
+            continue
+        return os.fsdecode(head[2:]).split() if head.startswith(b"#!") else []
+    return []
+
+
+def _cut(words: list[str]) -> list[str]:
+    """As many of the first words as `MAX_TEXT` has room for, the last one cut."""
+    told, room = [], MAX_TEXT
+    for word in words:
+        if room <= 0:
+            break
+        told.append(word[:room])
+        room -= len(word) + 1
+    return told

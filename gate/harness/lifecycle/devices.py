@@ -1,0 +1,139 @@
+"""The GPUs that this process can see: what they are, which it used, and what runs below them."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from .. import cuda
+
+GIB: Final = 1024**3
+MAX_DEVICES: Final = 64
+# the allocator whose figures can be asked for without touching a device that is not in use
+NATIVE: Final = "native"
+MODULE_VERSION: Final = Path("/sys/module/nvidia/version")
+DRIVER_TEXT: Final = Path("/proc/driver/nvidia/version")
+# `NVIDIA UNIX x86_64 Kernel Module  550.54.15`, `NVIDIA UNIX Open Kernel Module for x86_64
+# 580.159.04`, `NVIDIA UNIX Open Kernel x86_64 Kernel Module  590.48.01`: the first number that
+# stands alone, so that neither "86" nor "aarch64" is one
+_DRIVER: Final = re.compile(r"^NVRM version:.*?\s(\d{3,}\.\d[\d.]*)(?:\s|$)", re.MULTILINE)
+_SLICE: Final = re.compile(r"\bMIG (\S+)")
+_CUBLAS: Final = re.compile(r"\S+/libcublas\.so\S*$", re.MULTILINE)
+# what NCCL loads beside itself to choose algorithms, or to talk to other machines
+_NCCL_PLUGIN: Final = re.compile(r"/(libnccl-(?:tuner|net)\S*)$", re.MULTILINE)
+# libraryPropertyType of library_types.h: major, minor, patch
+_PROPERTIES: Final = (0, 1, 2)
+
+# Untyped parts of torch, seen through one untyped name.
+_cuda: Final[Any] = torch.cuda
+Library = Callable[[str], Any]
+
+
+def used() -> tuple[int, ...]:
+    """The devices that torch ever held memory on in this process; asking touches no other one."""
+    if not cuda.in_use():
+        return ()
+    found: tuple[int, ...] = ()
+    if _cuda.get_allocator_backend() == NATIVE:
+        found = tuple(index for index in range(_cuda.device_count()) if _held(index))
+    return found or (int(_cuda.current_device()),)
+
+
+def _held(index: int) -> bool:
+    figures = _cuda.memory_stats(index)
+    kinds = ("peak", "current")
+    return any(figures.get(f"reserved_bytes.all.{kind}", 0) > 0 for kind in kinds)
+
+
+def facts() -> list[dict[str, object]]:
+    """One row for each device that this process can see, once it has started CUDA."""
+    if not cuda.in_use():
+        return []
+    mine = used()
+    return [_fact(index, mine) for index in range(min(_cuda.device_count(), MAX_DEVICES))]
+
+
+def _fact(index: int, mine: tuple[int, ...]) -> dict[str, object]:
+    about = _cuda.get_device_properties(index)
+    part = _SLICE.search(about.name)
+    return {
+        "index": index,
+        "name": about.name[:200],
+        "capability": f"{about.major}.{about.minor}",
+        "multiprocessors": about.multi_processor_count,
+        "memory_bytes": about.total_memory,
+        "slice": part[1][:40] if part else "",
+        "uuid": str(getattr(about, "uuid", ""))[:80],
+        "used": index in mine,
+    }
+
+
+def described() -> str:
+    """The devices in use, equal ones counted; a slice of a GPU has its profile in its name.
+
+    Bits repeat only for one architecture and processor count. Memory is in whole GiB: it bounds
+    what a library may choose, and its last bytes move with the driver.
+    """
+    kinds = Counter(_kind(index) for index in used())
+    return "; ".join(kind if count == 1 else f"{count} x {kind}" for kind, count in kinds.items())
+
+
+def _kind(index: int) -> str:
+    about = _cuda.get_device_properties(index)
+    return (
+        f"{about.name} (compute capability {about.major}.{about.minor}, "
+        f"{about.multi_processor_count} multiprocessors, {round(about.total_memory / GIB)} GiB)"
+    )
+
+
+def driver_version(version: Path = MODULE_VERSION, text: Path = DRIVER_TEXT) -> str:
+    """As the kernel's module tells it, or empty: each form that a driver's text has is read."""
+    try:
+        return version.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        pass
+    try:
+        found = _DRIVER.search(text.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return ""
+    return found[1] if found else ""
+
+
+def loaded_files() -> str:
+    """What the kernel maps into this process, a line each; empty where it cannot be read."""
+    try:
+        return Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def cublas_version(maps: str, load: Library = ctypes.CDLL) -> str:
+    """Version of the cuBLAS that is loaded, wherever it came from; empty where it is no file."""
+    found = _CUBLAS.search(maps)
+    if found is None:
+        return ""
+    try:
+        library = load(found[0].strip())
+        return ".".join(str(_property(library, kind)) for kind in _PROPERTIES)
+    except (OSError, AttributeError):
+        return ""
+
+
+def _property(library: Any, kind: int) -> int:
+    value = ctypes.c_int()
+    library.cublasGetProperty(kind, ctypes.byref(value))
+    return value.value
+
+
+def nccl_version(maps: str) -> str:
+    """Version of torch's NCCL and the plugins that it has loaded; empty where torch has none."""
+    if not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
+        return ""
+    version = ".".join(map(str, _cuda.nccl.version()))
+    return ", ".join((version, *sorted(set(_NCCL_PLUGIN.findall(maps)))))

@@ -1,0 +1,136 @@
+"""The parts of the machine and software that a result depends on, as this process sees them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from .. import cuda
+from ..output import Problems
+from . import devices, variables
+
+NONE: Final = "none"
+MAX_PART_LENGTH = 200
+MAX_PACKAGES = 5000
+
+
+def parts(problems: Problems) -> dict[str, str]:
+    """Part to text for every part of docs/harness-protocol.md; `none` for what does not apply."""
+    found: dict[str, str] = {}
+    for name, read in _READERS.items():
+        found[name] = NONE
+        with problems.noting(f"reading the environment's {name}"):
+            found[name] = read()[:MAX_PART_LENGTH] or NONE
+    return found
+
+
+def _python() -> str:
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def _numpy() -> str:
+    numpy = sys.modules.get("numpy")
+    return NONE if numpy is None else str(numpy.__version__)
+
+
+def _device() -> str:
+    return devices.described() if cuda.in_use() else "cpu"
+
+
+def _cuda() -> str:
+    if not cuda.in_use():
+        return NONE
+    return torch.version.cuda or f"HIP {torch.version.hip}"
+
+
+def _cudnn() -> str:
+    return cuda.cudnn_version() if cuda.in_use() else NONE
+
+
+def _driver() -> str:
+    if not cuda.in_use():
+        return NONE
+    return devices.driver_version() or f"for CUDA {cuda.newest_supported_version()}"
+
+
+def _cublas() -> str:
+    return devices.cublas_version(devices.loaded_files()) if cuda.in_use() else NONE
+
+
+def _nccl() -> str:
+    """Of ranks alone: one process on a GPU asks NCCL nothing."""
+    if not cuda.in_use() or _world_size() == "1":
+        return NONE
+    return devices.nccl_version(devices.loaded_files())
+
+
+def _cpu() -> str:
+    about = Path("/proc/cpuinfo")
+    text = about.read_text(encoding="utf-8", errors="replace") if about.is_file() else ""
+    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return model[1].strip() if model else platform.processor() or platform.machine()
+
+
+def _cpu_capability() -> str:
+    return torch.backends.cpu.get_cpu_capability()
+
+
+def _os() -> str:
+    """Distribution, machine and C library; the kernel computes nothing and changes weekly."""
+    try:
+        name = platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        name = f"{platform.system()} {platform.release()}"
+    library = " ".join(platform.libc_ver())
+    return ", ".join(text for text in (name, platform.machine(), library.strip()) if text)
+
+
+def _world_size() -> str:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return str(torch.distributed.get_world_size())
+    return os.environ.get("WORLD_SIZE", "1")
+
+
+def packages(problems: Problems) -> list[str]:
+    """The sorted, distinct `name==version` of every distribution that can be imported."""
+    with problems.noting("reading the environment's packages"):
+        return [line[:MAX_PART_LENGTH] for line in _distributions()[:MAX_PACKAGES]]
+    return []
+
+
+def _distributions() -> list[str]:
+    return sorted({f"{found.metadata['Name']}=={found.version}" for found in distributions()})
+
+
+def _packages() -> str:
+    """SHA-256 over these lines, each ended by a newline."""
+    return hashlib.sha256("".join(f"{line}\n" for line in _distributions()).encode()).hexdigest()
+
+
+_READERS: Final[dict[str, Callable[[], str]]] = {
+    "python": _python,
+    "torch": lambda: str(torch.__version__),
+    "numpy": _numpy,
+    "device": _device,
+    "cuda": _cuda,
+    "cudnn": _cudnn,
+    "cublas": _cublas,
+    "nccl": _nccl,
+    "driver": _driver,
+    "cpu": _cpu,
+    "cpu_capability": _cpu_capability,
+    "os": _os,
+    "threads": lambda: str(torch.get_num_threads()),
+    "world_size": _world_size,
+    "variables": variables.started_with,
+    "packages": _packages,
+}

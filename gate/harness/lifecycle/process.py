@@ -1,0 +1,165 @@
+"""The harness of this process: made when torch is imported, asked by every hook afterwards."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+
+from .. import cuda
+from ..determinism import override_hooks, switches
+from ..determinism.guard import Guard
+from ..determinism.override_log import Event
+from ..operators import policy
+from ..operators.policy import Operators
+from ..output import Problems
+from ..recording import auxiliary_state, cuda_graphs, training_hooks
+from ..settings import HarnessSettings
+from .hook_integrity import remember_parts
+from .session import Session
+
+GRADIENTS_OF_A_GRAPH = "the gradients of steps inside a CUDA graph are left out"
+
+_settings: HarnessSettings | None = None
+_session: Session | None = None
+
+
+def begin(settings: HarnessSettings) -> None:
+    """Torch has just been imported: set its switches, attest them, watch its training."""
+    global _settings, _session
+    _settings = settings
+    _session = Session(settings, switches.read_back(Problems()), late=cuda.in_use())
+    switches.apply(settings, _session.problems)
+    with _session.problems.noting("watching the knobs"):
+        override_hooks.install(override_hooks.watched_settings(settings), _guard)
+        override_hooks.watch_seeds(_on_seed, _working_step)
+    with _session.problems.noting("watching torch"):
+        training_hooks.install(
+            (_on_backward, _on_grad), _on_batch, (_before_step, _after_step), policy.look_at
+        )
+        auxiliary_state.install(_on_scaler_step, _on_average)
+        cuda_graphs.install(_capture, _on_replay)
+        remember_parts()
+    with _session.problems.noting("watching operators"):
+        policy.install(settings, _operators)
+    _session.attest(just_set=True)
+
+
+def current() -> Session | None:
+    """The session of this process, or None outside a gate run.
+
+    A forked child finds its parent's session here; it starts its own, so that the two never write
+    into one file. It inherits torch's switches with the parent's memory.
+    """
+    global _session
+    if _session is None or _settings is None or _session.pid == os.getpid():
+        return _session
+    _session = Session(_settings, _session.before, late=_session.late)
+    _session.attest()
+    return _session
+
+
+def finish_at_exit() -> None:
+    """The script has ended by itself; a forked child that took no step has nothing to say."""
+    if _session is not None:
+        _session.end()
+
+
+def _operators() -> Operators | None:
+    session = current()
+    return None if session is None else session.operators
+
+
+def _on_backward(loss: torch.Tensor) -> None:
+    session = current()
+    if session is None:
+        return
+    if cuda.capturing():
+        session.capture.note(loss)
+        return
+    with session.problems.noting("noting the loss"):
+        session.recorder.note_backward(loss)
+    session.after_backward(loss)
+
+
+def _on_grad(loss: torch.Tensor) -> None:
+    session = current()
+    if session is not None and not cuda.capturing():
+        with session.problems.noting("noting the loss"):
+            session.recorder.note_grad(loss)
+
+
+def _on_batch(batch: object) -> None:
+    session = current()
+    if session is not None and not cuda.capturing():
+        with session.problems.noting("noting a batch"):
+            session.recorder.note_batch(batch)
+
+
+def _before_step(optimizer: Optimizer) -> None:
+    session = current()
+    if session is not None and not cuda.capturing():
+        with session.problems.noting("looking at an optimizer"):
+            session.before_step(optimizer)
+
+
+def _after_step(optimizer: Optimizer) -> None:
+    session = current()
+    if session is None:
+        return
+    if cuda.capturing():
+        session.capture.note(optimizer)
+        return
+    with session.problems.noting("observing a step"):
+        session.after_step(optimizer)
+
+
+def _capture() -> cuda_graphs.Capture | None:
+    session = current()
+    return None if session is None else session.capture
+
+
+def _on_replay(passed: cuda_graphs.Passed) -> None:
+    session = current()
+    if session is None:
+        return
+    if isinstance(passed, torch.Tensor):
+        with session.problems.noting("noting the loss"):
+            session.recorder.note_backward(passed)
+    else:
+        session.problems.leave_out(GRADIENTS_OF_A_GRAPH)
+        with session.problems.noting("observing a step"):
+            session.after_step(passed)
+
+
+def _on_scaler_step(scaler: GradScaler, optimizer: Optimizer, step: auxiliary_state.Step) -> Any:
+    session = current()
+    if session is None or cuda.capturing():
+        return step()
+    return session.scaler_step(scaler, optimizer, step)
+
+
+def _on_average(average: nn.Module) -> None:
+    session = current()
+    if session is not None:
+        session.companions.note_average(average)
+
+
+def _guard() -> Guard | None:
+    session = current()
+    return None if session is None else session.guard
+
+
+def _on_seed(event: Event) -> None:
+    session = current()
+    if session is not None:
+        session.note_override(event)
+
+
+def _working_step() -> int:
+    session = current()
+    return 1 if session is None else session.working_step()

@@ -1,0 +1,291 @@
+"""One process of the training: what it attests, records and leaves at its end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.util
+import os
+import sys
+import time
+from typing import Any, TypeVar
+
+import torch
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+
+from .. import cuda
+from ..determinism import override_hooks, switches
+from ..determinism.guard import Guard
+from ..determinism.override_log import Event, OverrideLog
+from ..operators.policy import Operators
+from ..output import Output, Problems, current_rank
+from ..recording import auxiliary_state, memory
+from ..recording.cuda_graphs import Capture
+from ..recording.gradients import write_gradients
+from ..recording.hand_updates import HandUpdates
+from ..recording.recorder import Recorder
+from ..recording.schedule import Schedule
+from ..recording.state import capture
+from ..settings import HarnessSettings
+from ..tensors.safetensors_file import write_safetensors
+from . import attestation, environment, start
+from .hook_integrity import replaced_parts
+from .ranks import training_rank
+
+Kept = TypeVar("Kept")
+# Backward passes without any optimizer step after which a script is ended. More than any first step
+# takes, whose gradients may be accumulated over hundreds of passes or follow an inner loop.
+BACKWARDS = 2000
+BACKWARDS_OF_A_STEP = 100
+# an inner loop of a script's own, before its optimizer steps, is shorter than this
+UPDATES_BY_HAND = 20
+UPDATES_OF_A_STEP = 3
+
+
+class TrainingStopped(SystemExit):
+    """Raised into the script after the last step that the gate asked for.
+
+    A `SystemExit`, so that `except Exception` lets it pass while `finally` blocks, context
+    managers and exit handlers run as at any other end of the program.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class Session:
+    """The harness of one process; a forked child gets one of its own."""
+
+    def __init__(self, settings: HarnessSettings, before: switches.Readings, *, late: bool) -> None:
+        """`before` holds what torch had before the harness set anything.
+
+        `late` says that CUDA had been started by then.
+        """
+        self.settings = settings
+        self.before = before
+        self.late = late
+        self.pid = os.getpid()
+        self.problems = Problems()
+        self.output = Output(settings.out, current_rank(), self.pid)
+        self.schedule = Schedule(
+            settings.overhead_budget, settings.max_steps, settings.free_seconds
+        )
+        self.recorder = Recorder(
+            self.output, self.problems, self.schedule, observe=settings.observe
+        )
+        self.capture = Capture()
+        self.companions = auxiliary_state.Companions()
+        self._inside_scaler = False
+        self.operators = Operators(settings, self.output, self.problems, self.working_step)
+        self.first_step_seconds: float | None = None
+        self.override_log = OverrideLog(self.output)
+        self.guard = Guard(
+            override_hooks.watched_settings(settings),
+            mode=settings.on_override,
+            tell=self.note_override,
+            step=self.working_step,
+        )
+        self._applied: switches.Readings = {}
+        self._finished = False
+        self._stopped = False
+        self._backwards = 0
+        self._by_hand = HandUpdates()
+
+    def working_step(self) -> int:
+        """The optimizer step that is being worked on, from 1."""
+        return self.recorder.steps + 1
+
+    def note_override(self, event: Event) -> None:
+        """Put what the training did to a knob on record."""
+        with self.problems.noting("writing the override log"):
+            self.override_log.add(event)
+
+    def attest(self, *, just_set: bool = False) -> None:
+        """Write which settings torch really has in this process.
+
+        Only what has `just_set` them must find them as asked: later the script may have seeded
+        again, which is its right, and what it overridden the guard tells.
+        """
+        readings = switches.read_back(self.problems)
+        if just_set:
+            for sentence in switches.not_as_asked(self.settings, readings):
+                self.problems.note(sentence)
+        self._write_attestation(readings)
+
+    def _write_attestation(self, readings: switches.Readings) -> None:
+        self._applied = readings
+        document = {
+            "pid": self.pid,
+            "rank": self.output.rank,
+            "late": self.late,
+            "before": self.before,
+            "applied": readings,
+            **attestation.about_this_process(self.problems),
+            "problems": self.problems.sentences,
+        }
+        self.output.document_or_complaint("process", document)
+
+    def before_step(self, optimizer: Optimizer) -> None:
+        """Look at what the step will work on."""
+        if not self._stopped:
+            if not self.recorder.optimizers:
+                self._before_first_step()
+            if self._all_steps_taken() and optimizer not in self.recorder.lagging():
+                self._stop()
+            self.recorder.before(optimizer)
+
+    def after_backward(self, loss: torch.Tensor) -> None:
+        """Raise `TrainingStopped` in a script that goes on and on without an optimizer.
+
+        After few passes where it moves its weights by itself, and after many in any case.
+        """
+        if self.recorder.optimizers:
+            return
+        self._backwards += 1
+        with self.problems.noting("looking for updates by hand"):
+            self._by_hand.note(loss)
+        steps = self.settings.max_steps
+        by_hand = self._by_hand.count >= max(UPDATES_BY_HAND, UPDATES_OF_A_STEP * steps)
+        if by_hand or self._backwards >= max(BACKWARDS, BACKWARDS_OF_A_STEP * steps):
+            self._stopped = True
+            raise TrainingStopped
+
+    def scaler_step(
+        self, scaler: GradScaler, optimizer: Optimizer, step: auxiliary_state.Step
+    ) -> Any:
+        """Let a `GradScaler` make its step; one that it skips is recorded as a step too."""
+        self.companions.note_scaler(scaler)
+        before = self.recorder.steps_of(optimizer)
+        self._inside_scaler = True
+        try:
+            result = step()
+        finally:
+            self._inside_scaler = False
+        if self.recorder.steps_of(optimizer) == before:
+            self.after_step(optimizer, skipped=True)
+        return result
+
+    def after_step(self, optimizer: Optimizer, *, skipped: auxiliary_state.Skipped = None) -> None:
+        """Record a step; raise `TrainingStopped` at the last one, and at any that follows it."""
+        if self._inside_scaler:
+            skipped = auxiliary_state.skipped_inside(optimizer)
+        if not self._stopped:
+            if not self.recorder.optimizers:
+                self._before_first_step()
+            if self.first_step_seconds is None:
+                self._at_first_step(optimizer)
+            with self.problems.noting("watching the knobs"):
+                self.guard.poll()
+            self.recorder.observe(optimizer, skipped=skipped)
+            self.operators.after_step()
+            if self._all_steps_taken() and not self.recorder.lagging():
+                self._stop()
+            if self.output.race_told():
+                self._stop()
+            return
+        raise TrainingStopped
+
+    def _all_steps_taken(self) -> bool:
+        return self.recorder.steps >= self.settings.max_steps
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self.finish("max_steps")
+        raise TrainingStopped
+
+    def _before_first_step(self) -> None:
+        """Settle what could not be known when torch was imported."""
+        if cuda.in_bad_fork():
+            # a worker that only reads data may be forked so, one that trains cannot use the GPU
+            self.problems.note("this process was forked after CUDA had been initialised")
+        if self.output.rank != training_rank() or cuda.in_bad_fork():
+            # A worker that the script itself started has been told its rank only now.
+            self.output.rank = training_rank()
+            self.attest()
+        if multiprocessing.parent_process() is not None:
+            # Such a worker may end without exit handlers, but never without finalizers.
+            multiprocessing.util.Finalize(None, self.end, exitpriority=-1)
+
+    def _at_first_step(self, optimizer: Optimizer) -> None:
+        """The first step is just done: how long the start took, and its gradients if asked for."""
+        with self.problems.noting("looking for other processes of this rank"):
+            if not self.output.first_to_train():
+                self.output.tell_race()
+        with self.problems.noting("timing the start"):
+            cuda.wait(self.recorder.devices)
+            self.first_step_seconds = time.perf_counter() - start.started_at
+        if cuda.in_use():
+            # before it started there was neither a device to name nor a seed of its own to read
+            with self.problems.noting("attesting the device"):
+                self._write_attestation(self._applied | {"seed_cuda": switches.seed_of_cuda()})
+        if self.settings.noise:
+            with self.problems.noting("writing the gradients"):
+                write_gradients(optimizer, self.output, self.problems)
+
+    def finish(self, stopped_by: str) -> None:
+        """Write state and summary, once, if there was a step."""
+        if self._finished or not self.recorder.steps:
+            return
+        self._finished = True
+        with self.problems.noting("writing the last steps"):
+            self.recorder.flush()
+        self.operators.write()
+        with self.problems.noting("watching the knobs"):
+            self.guard.poll()
+        with self.problems.noting("writing the state"):
+            self._write_state()
+        with self.problems.noting("writing the summary"):
+            self._write_summary(stopped_by)
+
+    def end(self) -> None:
+        """The script has ended by itself (or was stopped: then there is little left to do)."""
+        event_files = sys.modules.get(f"{__package__}.event_files")
+        if event_files is not None:
+            event_files.flush_all()
+        if self.pid != os.getpid():
+            return
+        self.finish("script")
+        # handlers of the script's may have used operators after the last step
+        self.operators.write()
+        if not self.recorder.steps and replaced_parts():
+            # No step, so no summary: the attestation is the only place left to tell it.
+            for sentence in replaced_parts():
+                self.problems.note(sentence)
+            self.attest()
+
+    def _write_summary(self, stopped_by: str) -> None:
+        summary = {
+            "steps": self.recorder.steps,
+            "stopped_by": stopped_by,
+            "environment": environment.parts(self.problems),
+            "packages": environment.packages(self.problems),
+            "peak_memory_bytes": memory.peak_bytes(),
+            "device_memory_bytes": self.recorder.device_peak_bytes(),
+            "sampling_intervals": self.schedule.sampling_intervals,
+            "optimizer_numbers": self.recorder.optimizer_numbers,
+            "observe_seconds": self.recorder.observe_seconds,
+            "first_step_seconds": self.first_step_seconds,
+            "overridden": self.override_log.total,
+            "problems": self._problems_at_the_end(),
+            "left_out": self.problems.left_out,
+        }
+        self.output.document_or_complaint("summary", summary)
+
+    def _write_state(self) -> None:
+        recorder = self.recorder
+        modules = _arranged(recorder.modules, recorder.module_numbers)
+        optimizers = _arranged(recorder.optimizers, recorder.optimizer_numbers)
+        tensors = capture(modules, optimizers, recorder.order, self.problems)
+        tensors |= self.companions.capture(self.problems)
+        path = self.output.path("state", ".safetensors")
+        write_safetensors(path, tensors, self.problems.leave_out)
+
+    def _problems_at_the_end(self) -> list[str]:
+        for sentence in replaced_parts():
+            self.problems.note(sentence)
+        return self.problems.sentences
+
+
+def _arranged(found: list[Kept], numbers: list[int]) -> list[Kept]:
+    """Each at the place that its number says."""
+    return [one for _, one in sorted(zip(numbers, found, strict=True), key=lambda pair: pair[0])]

@@ -1,0 +1,114 @@
+"""The harness's beginning: arm the hooks and return; everything else waits for an import.
+
+Imported by every Python process of a training, so nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import time
+
+from ..settings import HarnessSettings
+from .children import Children
+from .import_hook import ImportHook
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_started = False
+# Of this process, or of the one that it was forked from: what a person waits for begins there.
+started_at = time.perf_counter()
+
+
+def start(environ: Mapping[str, str]) -> None:
+    """Read the settings, arm the hooks; a second call does nothing.
+
+    Generators are seeded when their module is first imported, before user code can draw from it: a
+    process that never draws pays nothing. Raises `ValueError` for missing settings.
+    """
+    global _started
+    if _started:
+        return
+    _started = True
+    settings = HarnessSettings(environ)
+    # Registered before any user code, so it runs after all of the user's own exit handlers.
+    atexit.register(_finish)
+    children = Children(environ)
+    children.watch_os()
+    ImportHook(
+        {
+            "subprocess": lambda: _watch(children.watch_subprocess),
+            "multiprocessing.util": lambda: _watch(children.watch_multiprocessing),
+            "random": lambda: _seed("random", "seed_python", settings),
+            "numpy.random": lambda: _seed("numpy.random", "seed_numpy", settings),
+            "torch": lambda: _begin(settings),
+            "tensorboard.summary.writer.event_file_writer": _watch_event_files,
+        }
+    ).install()
+
+
+def _seed(name: str, knob: str, settings: HarnessSettings) -> None:
+    """Seed the module's global generator, then listen to whoever seeds it again."""
+    try:
+        module = sys.modules[name]
+        if settings.seeds(knob) and (settings.seeds("seed_workers") or not is_worker()):
+            module.seed(settings.seed)
+        from ..determinism.seed_hooks import watch_module
+
+        watch_module(module)
+    except Exception as error:
+        _complain(f"{name} was not seeded: {error}")
+
+
+def is_worker() -> bool:
+    """Whether multiprocessing has started this interpreter anew for a worker.
+
+    Its start-up line is all that is known before the worker's code runs; a worker that is forked
+    has its parent's generators.
+    """
+    return "--multiprocessing-fork" in sys.orig_argv
+
+
+def _begin(settings: HarnessSettings) -> None:
+    """Torch has been imported: the harness proper may be loaded now."""
+    try:
+        from .process import begin
+
+        begin(settings)
+    except Exception as error:
+        _complain(f"the harness did not start with torch: {error}")
+
+
+def _watch(start_watching: Callable[[], None]) -> None:
+    """A module that starts processes has been imported."""
+    try:
+        start_watching()
+    except Exception as error:
+        _complain(f"processes that the script starts are not watched: {error}")
+
+
+def _watch_event_files() -> None:
+    """A writer of TensorBoard files has been imported."""
+    try:
+        from .event_files import watch
+
+        watch()
+    except Exception as error:
+        _complain(f"TensorBoard files may end too early: {error}")
+
+
+def _complain(text: str) -> None:
+    """One line on stderr, which the script may have closed."""
+    try:  # noqa: SIM105 - contextlib is no module that every process has loaded already
+        sys.stderr.write(f"repro-gate: {text}\n")
+    except Exception:
+        pass
+
+
+def _finish() -> None:
+    """At exit; a process that never imported torch has no session to end."""
+    process = sys.modules.get(f"{__package__}.process")
+    if process is not None:
+        process.finish_at_exit()

@@ -1,0 +1,130 @@
+"""Operators that the determinism flag refuses or does not reach: allowed, refused, counted, told.
+
+Three ways, by mode. Strict: torch refuses and the harness notes what. Strict with an allow-list:
+torch only warns, and the harness refuses what is not on the list. Operator audit: nothing is
+refused, everything is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..output import Output, Problems
+from ..places import Place, place_here
+from ..settings import HarnessSettings
+from . import unflagged
+from .dispatch_recorder import Spectator
+from .operator_audit import OperatorAudit
+from .refusals import Watch
+from .warning_interceptor import Listener
+
+_listener: Listener | None = None
+_watch: Watch | None = None
+_spectator: Spectator | None = None
+
+
+class Operators:
+    """What one process notes about operators."""
+
+    def __init__(
+        self,
+        settings: HarnessSettings,
+        output: Output,
+        problems: Problems,
+        step: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._output = output
+        self._problems = problems
+        self._operator_audit = OperatorAudit(step)
+
+    def on_alert(self, operator: str) -> None:
+        """Torch has no deterministic form of this one; in strict mode it must be on the list."""
+        place = place_here()
+        if not self._settings.strict or operator in self._settings.allowed:
+            with self._problems.noting("counting an operator"):
+                self._operator_audit.count("alert", operator, "any", place)
+            return
+        self.refused(operator, place)
+        raise RuntimeError(_refusal(operator, place))
+
+    def refused(self, operator: str, place: Place) -> None:
+        """Strict mode refused; written at once, for the process may be about to end."""
+        if self._operator_audit.refuse(operator, place):
+            self.write()
+
+    def on_call(self, operator: str, device: str) -> None:
+        """The operator audit saw a call of an operator that it looks for."""
+        with self._problems.noting("counting an operator"):
+            self._operator_audit.count("call", operator, device, place_here())
+
+    def after_step(self) -> None:
+        """In warn-only mode nothing may have silenced torch's notices."""
+        if _listener is not None and not _listener.still_hears():
+            self._problems.note(
+                "the script replaced Python's list of warning filters, so operators without a "
+                "deterministic form could run unnoticed"
+            )
+
+    def write(self) -> None:
+        """Write what there is to tell; a process with nothing to tell writes no file."""
+        with self._problems.noting("writing the operator audit"):
+            found = self._found()
+            if self._settings.operator_audit or any(found.values()):
+                told = {"pid": self._output.pid, "rank": self._output.rank, **found}
+                self._output.document_or_complaint("operators", told)
+
+    def _found(self) -> dict[str, Any]:
+        operator_audit = self._settings.operator_audit
+        folder = Path(torch.__file__).parent
+        return {
+            "refused": self._operator_audit.refusals,
+            "uses": self._operator_audit.uses,
+            "modules": unflagged.imported(self._settings.modules),
+            "autotuners": unflagged.autotuned_kernels(),
+            "extensions": unflagged.compiled_extensions(folder) if operator_audit else [],
+            "dropped": self._operator_audit.dropped,
+        }
+
+
+def _refusal(operator: str, place: Place) -> str:
+    """As torch's own words in strict mode, with the line and what would admit it."""
+    return (
+        f"{operator} does not have a deterministic implementation, but you set strict mode "
+        f"(repro-gate, at {place}). To admit it at a weaker level, add it to "
+        "determinism.allow_operators."
+    )
+
+
+def install(settings: HarnessSettings, operators: Callable[[], Operators | None]) -> None:
+    """Listen in the way that the mode asks for; `operators` gives those of the current process."""
+    global _listener, _watch, _spectator
+    if settings.warn_only:
+        # torch tells some notices once a process, which would leave the other calls uncounted
+        torch.set_warn_always(True)
+        _listener = Listener(lambda name: _with(operators(), lambda each: each.on_alert(name)))
+        _listener.install()
+    elif settings.strict:
+        _watch = Watch(lambda name, at: _with(operators(), lambda each: each.refused(name, at)))
+        _watch.install()
+    if settings.operator_audit:
+        _spectator = Spectator(
+            settings.operators,
+            lambda name, device: _with(operators(), lambda each: each.on_call(name, device)),
+        )
+        _spectator.__enter__()  # type: ignore[no-untyped-call] # torch's own lacks types
+
+
+def look_at(error: RuntimeError) -> None:
+    """A backward pass failed; in strict mode torch may have refused an operator of it."""
+    if _watch is not None:
+        _watch.look_at(error, just_raised=True)
+
+
+def _with(operators: Operators | None, do: Callable[[Operators], None]) -> None:
+    if operators is not None:
+        do(operators)

@@ -1,0 +1,1 @@
+"""What the training computes, step by step and at its end, as lines, digests and tensors."""

@@ -1,0 +1,138 @@
+"""What trains beside the optimizers: gradient scalers of mixed precision, and averages of weights.
+
+Both decide the next step or the result, so their state is evidence, and a step that a scaler skips
+is a step all the same: the number of steps must not depend on when the last overflow came.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel
+
+from ..output import Problems
+from .state import named_tensors
+from .training_hooks import outside_compiler
+
+# On the scaled loss, which dies with its backward pass, so nothing has to be forgotten in time.
+_UNSCALED = "_repro_gate_unscaled"
+
+Step = Callable[[], Any]
+OnScalerStep = Callable[[GradScaler, Optimizer, Step], Any]
+# Whether a step changed nothing; None without a scaler, a tensor where a device knows it first.
+Skipped = torch.Tensor | bool | None
+OnAverage = Callable[[nn.Module], None]
+
+
+class Companions:
+    """The scalers and averages of one process, in the order of their first use."""
+
+    def __init__(self) -> None:
+        self._scalers: list[GradScaler] = []
+        self._averages: list[nn.Module] = []
+
+    def note_scaler(self, scaler: GradScaler) -> None:
+        """Keep a scaler, and keep it alive until the state is written."""
+        if not any(known is scaler for known in self._scalers):
+            self._scalers.append(scaler)
+
+    def note_average(self, average: nn.Module) -> None:
+        """Keep an averaged model likewise."""
+        if not any(known is average for known in self._averages):
+            self._averages.append(average)
+
+    def capture(self, problems: Problems) -> dict[str, torch.Tensor]:
+        """Their tensors and numbers as `scaler/<i>/<key>` and `average/<i>/<name>`."""
+        found: dict[str, torch.Tensor] = {}
+        kinds: tuple[tuple[str, Sequence[Any]], ...] = (
+            ("scaler", self._scalers),
+            ("average", self._averages),
+        )
+        for kind, owners in kinds:
+            for number, owner in enumerate(owners):
+                with problems.noting(f"reading the state of {kind} {number}"):
+                    found |= named_tensors(f"{kind}/{number}", owner.state_dict(), problems)
+        return found
+
+
+def install(on_scaler_step: OnScalerStep, on_average: OnAverage) -> None:
+    """Call back around each step of an enabled `GradScaler` and after each new average."""
+    _watch_scale()
+    _watch_scaler_steps(on_scaler_step)
+    _watch_averages(on_average)
+
+
+def unscaled(loss: torch.Tensor) -> torch.Tensor:
+    """The loss that a `GradScaler` made this one from, or the loss itself."""
+    found: torch.Tensor = getattr(loss, _UNSCALED, loss)
+    return found
+
+
+def skipped_inside(optimizer: Optimizer) -> Skipped:
+    """Whether a fused step, which is told of infinities rather than not called, did nothing.
+
+    `GradScaler.step` hands `found_inf` to such an optimizer for the time of the step. It may lie on
+    a device, and is not read here, which would wait for it.
+    """
+    found: Any = getattr(optimizer, "found_inf", None)
+    return found.detach().clone() if isinstance(found, torch.Tensor) else bool(found)
+
+
+def _watch_scale() -> None:
+    """Watch the class itself, and others that have a `scale` of their own when one is made."""
+    watched: set[type] = set()
+
+    def new(kind: type[GradScaler], *_: Any, **__: Any) -> GradScaler:
+        for each in set(kind.__mro__) - watched:
+            watched.add(each)
+            if "scale" in vars(each):
+                _watch_scale_of(each)
+        return object.__new__(kind)
+
+    # Not around `__init__`, whose warnings would then point here.
+    GradScaler.__new__ = new  # type: ignore[method-assign,assignment]
+
+
+def _watch_scale_of(kind: Any) -> None:
+    plain_scale: Any = kind.scale
+
+    @functools.wraps(plain_scale)
+    def scale(self: GradScaler, outputs: Any) -> Any:
+        scaled = plain_scale(self, outputs)
+        if isinstance(outputs, torch.Tensor) and scaled is not outputs:
+            setattr(scaled, _UNSCALED, outputs.detach())
+        return scaled
+
+    kind.scale = outside_compiler(scale, recursive=False)
+
+
+def _watch_scaler_steps(on_scaler_step: OnScalerStep) -> None:
+    plain_step: Any = GradScaler.step
+
+    @functools.wraps(plain_step)
+    def step(self: GradScaler, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        def run() -> Any:
+            return plain_step(self, optimizer, *args, **kwargs)
+
+        return on_scaler_step(self, optimizer, run) if self.is_enabled() else run()
+
+    GradScaler.step = outside_compiler(step, recursive=False)  # type: ignore[method-assign]
+
+
+def _watch_averages(on_average: OnAverage) -> None:
+    plain_update: Any = AveragedModel.update_parameters
+
+    @functools.wraps(plain_update)
+    def update_parameters(self: AveragedModel, model: nn.Module) -> None:
+        plain_update(self, model)
+        on_average(self)
+
+    AveragedModel.update_parameters = outside_compiler(  # type: ignore[method-assign]
+        update_parameters, recursive=False
+    )

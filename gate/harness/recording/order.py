@@ -1,0 +1,116 @@
+"""An order of parameters, modules and optimizers that no set and no address decides.
+
+A script may collect its parameters in a `set`, whose order follows addresses and so differs from
+run to run while every value is equal (Pyro does). So a place comes from what stands there: the name
+in a module where there is one, else type and shape; then, where that is the same for several, from
+the values and gradients of the first step, and at last from what they hold now. Optimizers and
+modules that first step with a backward pass in between keep the order of their steps, which is the
+program's own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from ..tensors.digests import StartedDigest, finish_all
+from ..tensors.plain_parts import gradient, structure
+
+NAMED, NAMELESS = 0, 1
+
+
+class Place(NamedTuple):
+    """Where something belongs: which burst of steps it came with, what it is, what it held."""
+
+    burst: int
+    what: str
+    held: str
+
+
+class Order:
+    """The order of one process; what it is asked about must have been learned at its first step."""
+
+    def __init__(self) -> None:
+        self._keys: dict[int, tuple[int, str, str, int]] = {}
+        self._names: dict[int, str] = {}
+
+    def learn(self, module: nn.Module) -> None:
+        """Know the parameters of a module by their names; before they are updated first."""
+        kind, held = type(module).__qualname__, module_place(module, 0).held
+        for index, (name, parameter) in enumerate(module.named_parameters()):
+            self._keys[id(parameter)] = (NAMED, kind, held, index)
+            self._names[id(parameter)] = f"{kind}/{name}"
+
+    def name(self, parameter: torch.Tensor) -> str:
+        """Kind of module and name in it; empty for a parameter that no module owns."""
+        return self._names.get(id(parameter), "")
+
+    def groups(self, optimizer: Optimizer) -> list[list[torch.Tensor]]:
+        """The parameters of each of its groups, in order."""
+        return [self._sorted(group["params"]) for group in optimizer.param_groups]
+
+    def _sorted(self, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        alike = Counter(map(self._key, parameters))
+
+        def key(parameter: torch.Tensor) -> tuple[tuple[int, str, str, int], str]:
+            known = self._key(parameter)
+            return known, _held([parameter]) if alike[known] > 1 else ""
+
+        return sorted(parameters, key=key)
+
+    def parameters(self, optimizer: Optimizer) -> list[torch.Tensor]:
+        """All of them, group after group."""
+        return [parameter for group in self.groups(optimizer) for parameter in group]
+
+    def _key(self, parameter: torch.Tensor) -> tuple[int, str, str, int]:
+        key = self._keys.get(id(parameter))
+        if key is None:
+            key = (NAMELESS, structure(parameter), _held([parameter]), 0)
+            self._keys[id(parameter)] = key
+        return key
+
+    def optimizer_place(self, optimizer: Optimizer, burst: int) -> Place:
+        """Its class and what it optimizes, and what that held at its first step."""
+        parameters = self.parameters(optimizer)
+        what = [f"{self.name(each)} {structure(each)}" for each in parameters]
+        return Place(burst, "\n".join((type(optimizer).__qualname__, *what)), _held(parameters))
+
+
+def module_place(module: nn.Module, burst: int) -> Place:
+    """Its class and the names in it, and what they held at its first step."""
+    named = list(module.named_parameters())
+    what = [f"{name} {structure(parameter)}" for name, parameter in named]
+    held = _held([parameter for _, parameter in named])
+    return Place(burst, "\n".join((type(module).__qualname__, *what)), held)
+
+
+def ranking(
+    places: Sequence[Place], parameters: Callable[[int], Iterable[torch.Tensor]]
+) -> list[int]:
+    """The number of each of them in the order; `parameters` gives those of the one so numbered."""
+    alike = Counter(places)
+
+    def key(index: int) -> tuple[Place, str]:
+        place = places[index]
+        return place, _held(parameters(index)) if alike[place] > 1 else ""
+
+    numbers = [0] * len(places)
+    for number, index in enumerate(sorted(range(len(places)), key=key)):
+        numbers[index] = number
+    return numbers
+
+
+def _held(parameters: Iterable[torch.Tensor]) -> str:
+    """A digest of values and gradients."""
+    with torch.no_grad():
+        parts = [("", part) for each in parameters for part in (each, gradient(each))]
+        return finish_all([StartedDigest(parts, "order", _nobody, fast=True)])[0]
+
+
+def _nobody(_: str) -> None:
+    """What cannot be digested the fingerprints tell."""

@@ -1,0 +1,288 @@
+"""Records every optimizer step of this process: loss, digests, time, memory."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from .. import cuda
+from ..output import Output, Problems
+from ..tensors.plain_bytes import UnsupportedTensorError
+from ..tensors.plain_parts import own_number
+from . import memory
+from .auxiliary_state import Skipped, unscaled
+from .clock import Clock, Span, StepTimes, reached, wait_for
+from .device_memory import PeakMemory
+from .exact_number import FLOAT_TYPES, exact
+from .module_search import outermost_owners
+from .observer import Observer, Seen
+from .order import Order, Place, module_place, ranking
+from .schedule import Schedule
+from .state import optimized_parameters
+
+# Of one step; beyond it the last one replaces its forerunner.
+MAX_LOSSES = 256
+
+
+class OpenStep(NamedTuple):
+    """A step whose line waits for the device to come so far; on the CPU it never has to.
+
+    `found` is what the host knows already; `losses` and `skipped` may be on their way to it.
+    """
+
+    found: dict[str, Any]
+    losses: list[torch.Tensor | None]
+    skipped: Skipped
+    seen: Seen | None
+    times: StepTimes
+
+
+class Recorder:
+    """What the training does, one line a step.
+
+    Nothing here waits for a device that still has the step's work to do: what the host must know is
+    sent to it, and a step's line is written when it has come, at the latest at the next step of the
+    same optimizer. So the host runs ahead as far as it does without the harness, up to one step.
+
+    Modules and optimizers are kept alive until the state is written, even if the script drops
+    them. `steps` is the largest number of steps of any one optimizer. Without `observe` only loss,
+    time and memory are recorded.
+    """
+
+    def __init__(
+        self, output: Output, problems: Problems, schedule: Schedule, *, observe: bool
+    ) -> None:
+        self.modules: list[nn.Module] = []
+        self.optimizers: list[Optimizer] = []
+        self.steps = 0
+        self.observe_seconds = 0.0
+        self._device_memory = PeakMemory()
+        self._output = output
+        self._problems = problems
+        self._schedule = schedule
+        self._clock = Clock()
+        self._observer = Observer(schedule, problems, self._clock) if observe else None
+        self.order = Order()
+        self._burst = 0
+        self._module_places: list[Place] = []
+        self._optimizer_places: list[Place] = []
+        self._step_counts: list[int] = []
+        self._losses: list[torch.Tensor | None] = []
+        self._derived: list[torch.Tensor | None] = []
+        self._backwards = 0
+        self._about_the_last: Span | None = None
+        self._open: deque[OpenStep] = deque()
+        self._write_seconds = 0.0
+
+    @property
+    def devices(self) -> cuda.Devices:
+        """The GPUs that hold what is optimized."""
+        return self._clock.devices
+
+    def note_backward(self, loss: torch.Tensor) -> None:
+        """Remember the scalar that `backward` was called on, as it was before a `GradScaler`.
+
+        Copied where it lies and not read: reading would make the host wait for the device here, and
+        a replayed graph may write its next value into the same place.
+        """
+        self._backwards += 1
+        self._remember(self._losses, unscaled(loss))
+
+    def note_grad(self, loss: torch.Tensor) -> None:
+        """Remember what a script derived without `backward`: the loss of a step that has no other.
+
+        Beside a backward pass such gradients serve something else, a penalty for example.
+        """
+        self._remember(self._derived, unscaled(loss))
+
+    def _remember(self, losses: list[torch.Tensor | None], loss: torch.Tensor) -> None:
+        number = None
+        try:
+            number = own_number(loss)
+        except UnsupportedTensorError as error:
+            self._problems.leave_out(f"a loss is left out: {error}")
+        if number is not None and str(number.dtype).removeprefix("torch.") not in FLOAT_TYPES:
+            self._problems.leave_out(f"a loss is left out: it is of type {number.dtype}")
+            number = None
+        del losses[MAX_LOSSES - 1 :]
+        losses.append(None if number is None else number.detach().clone())
+
+    def note_batch(self, batch: object) -> None:
+        """Observe what a DataLoader yields; it belongs to the step that comes next."""
+        if self._observer is not None:
+            with cuda.free_to_wait():
+                self._observer.note_batch(batch, self.steps + 1)
+
+    def before(self, optimizer: Optimizer) -> None:
+        """Look at an optimizer that is about to step; faults become problems."""
+        with cuda.free_to_wait():
+            with self._clock.span():
+                number = self._number(optimizer)
+            if self._observer is not None:
+                step = self._step_counts[number] + 1
+                with self._device_memory.of_the_harness(self._clock.devices):
+                    self._observer.before(number, optimizer, step, self.order)
+
+    def steps_of(self, optimizer: Optimizer) -> int:
+        """How many steps of this optimizer are on record."""
+        counts = zip(self.optimizers, self._step_counts, strict=True)
+        return next((count for known, count in counts if known is optimizer), 0)
+
+    def observe(self, optimizer: Optimizer, *, skipped: Skipped = None) -> None:
+        """Record the step that `optimizer` has just made; faults become problems.
+
+        `skipped` tells whether a `GradScaler` skipped it, and is None without one.
+        """
+        with cuda.free_to_wait():
+            number = self._number(optimizer)
+            inside, done = self._clock.take_spans(), self._clock.mark()
+            self._step_counts[number] += 1
+            self.steps = max(self._step_counts)
+            with self._problems.noting("recording a step"), torch.no_grad():
+                times = StepTimes(self._about_the_last, inside, done, (), done)
+                self._open_step(number, skipped, times)
+            self._losses, self._derived, self._backwards = [], [], 0
+            self._write_known(number)
+            self._about_the_last = Span("", done, self._clock.mark())
+
+    def device_peak_bytes(self) -> int:
+        """The largest amount of device memory that the training had allocated; 0 without one."""
+        return self._device_memory.read(self._clock.devices)
+
+    def flush(self) -> None:
+        """Write the lines of all steps, waiting for what is still on its way."""
+        with cuda.free_to_wait():
+            while self._open:
+                self._write(self._open.popleft())
+
+    def _number(self, optimizer: Optimizer) -> int:
+        """The optimizer's place in the order of first steps."""
+        for number, known in enumerate(self.optimizers):
+            if known is optimizer:
+                return number
+        self.optimizers.append(optimizer)
+        self._step_counts.append(0)
+        self._clock.follow(cuda.devices_of(optimized_parameters(optimizer)))
+        if self._clock.devices:
+            self._schedule.leave_steps_alone()
+        self._burst += bool(self._backwards or self._derived)
+        with self._problems.noting("looking for the model"):
+            self._find_modules(optimizer)
+        place = Place(self._burst, "", "")
+        # digests all parameters, and so makes what a device's first digest makes once, before any
+        # step is timed
+        with self._problems.noting("finding the optimizer's place"):
+            place = self.order.optimizer_place(optimizer, self._burst)
+        self._optimizer_places.append(place)
+        return len(self.optimizers) - 1
+
+    def lagging(self) -> list[Optimizer]:
+        """Those that have yet to take the latest step of the optimizers they always step with.
+
+        Where a set decides which of them goes first, stopping after the first would end in another
+        state each time.
+        """
+        latest = {
+            place.burst
+            for place, count in zip(self._optimizer_places, self._step_counts, strict=True)
+            if count == self.steps
+        }
+        rows = zip(self.optimizers, self._optimizer_places, self._step_counts, strict=True)
+        return [
+            optimizer
+            for optimizer, place, count in rows
+            if place.burst in latest and count == self.steps - 1
+        ]
+
+    @property
+    def optimizer_numbers(self) -> list[int]:
+        """The number of each optimizer in an order that no set decides; see `order.py`."""
+        return ranking(
+            self._optimizer_places, lambda index: self.order.parameters(self.optimizers[index])
+        )
+
+    @property
+    def module_numbers(self) -> list[int]:
+        """The number of each module likewise."""
+        return ranking(self._module_places, lambda index: self.modules[index].parameters())
+
+    def _find_modules(self, optimizer: Optimizer) -> None:
+        owned = {id(parameter) for module in self.modules for parameter in module.parameters()}
+        parameters = optimized_parameters(optimizer)
+        new = [parameter for parameter in parameters if id(parameter) not in owned]
+        if new:
+            for module in outermost_owners(new, self._problems):
+                self.modules.append(module)
+                self._module_places.append(module_place(module, self._burst))
+                self.order.learn(module)
+
+    def _open_step(self, number: int, skipped: Skipped, times: StepTimes) -> None:
+        """Take in what the step left, and send to the host what lies on a device."""
+        optimizer, step = self.optimizers[number], self._step_counts[number]
+        devices = self._clock.devices
+        found: dict[str, Any] = {
+            "step": step,
+            "optimizer": number,
+            "backwards": self._backwards,
+            "unobserved": [],
+            "memory_bytes": memory.resident_bytes(),
+            "device_bytes": cuda.allocated_bytes(devices),
+        }
+        seen = None
+        if self._observer is not None:
+            found["unobserved"] = self._observer.unobserved(step)
+            with (
+                self._problems.noting("observing a step"),
+                self._device_memory.of_the_harness(devices),
+            ):
+                seen = self._observer.after(optimizer, step, self.order)
+        losses = [_sent(loss, devices) for loss in self._losses or self._derived]
+        if isinstance(skipped, torch.Tensor):
+            skipped = _sent(skipped, devices)
+        times = times._replace(after=self._clock.take_spans(), told=self._clock.mark())
+        self._open.append(OpenStep(found, losses, skipped, seen, times))
+
+    def _write_known(self, number: int) -> None:
+        """Write the lines that need no waiting, and those up to this optimizer's last step."""
+        while self._open:
+            mine = sum(step.found["optimizer"] == number for step in self._open)
+            if mine <= 1 and not reached(self._open[0].times.told):
+                break
+            self._write(self._open.popleft())
+
+    def _write(self, step: OpenStep) -> None:
+        with self._problems.noting("recording a step"):
+            wait_for(step.times.told)
+            whole, harness_seconds = step.times.whole_seconds(), step.times.harness_seconds()
+            seconds = None if whole is None else max(0.0, whole - harness_seconds)
+            observe_seconds = step.times.observe_seconds() + self._write_seconds
+            begun = time.perf_counter()
+            parameters, fingerprints = (None, {}) if step.seen is None else step.seen.finish()
+            losses = [None if loss is None else exact(loss) for loss in step.losses]
+            line = step.found | {
+                "loss": losses[-1] if losses else None,
+                "losses": losses,
+                "parameters": parameters,
+                "fingerprints": fingerprints,
+                "skipped": None if step.skipped is None else bool(step.skipped),
+                "seconds": seconds,
+                "harness_seconds": harness_seconds,
+                "observe_seconds": observe_seconds,
+            }
+            self._output.append_line("steps", line)
+            self.observe_seconds += observe_seconds
+            groups = step.times.group_seconds()
+            self._schedule.close_step(step.found["step"], seconds, observe_seconds, groups)
+            self._write_seconds = time.perf_counter() - begun
+
+
+def _sent(scalar: torch.Tensor | None, devices: cuda.Devices) -> torch.Tensor | None:
+    """The scalar on its way to the host, without waiting where its device is followed."""
+    if scalar is None or scalar.device.type == "cpu":
+        return scalar
+    return scalar.to("cpu", non_blocking=scalar.device in devices)

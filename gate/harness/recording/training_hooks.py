@@ -1,0 +1,197 @@
+"""Where the harness listens: every backward pass, a DataLoader's batches, every optimizer step."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FrameType
+from typing import Any, ClassVar
+
+import torch
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+# Not `torch.optim.optimizer.…`: newer versions of torch hide the module behind that name.
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from ..places import inside_backward
+from ..user_code import unseen_by_warnings
+
+OnBackward = Callable[[torch.Tensor], None]
+OnBatch = Callable[[object], None]
+OnStep = Callable[[Optimizer], None]
+OnError = Callable[[RuntimeError], None]
+
+
+class _Pass:
+    """The roots of a backward pass, told once: when it has ended, or before a step inside it.
+
+    A script may let an optimizer step as soon as a gradient is there, in a hook of the pass.
+    """
+
+    under_way: ClassVar[list[_Pass]] = []
+
+    def __init__(self, roots: tuple[torch.Tensor, ...], note: OnBackward) -> None:
+        self._roots = roots
+        self._note = note
+
+    def tell(self) -> None:
+        """Hand on the roots that have not been told yet."""
+        roots, self._roots = self._roots, ()
+        for root in roots:
+            self._note(root)
+
+
+def install(
+    on_loss: tuple[OnBackward, OnBackward],
+    on_batch: OnBatch,
+    on_step: tuple[OnStep, OnStep],
+    on_error: OnError,
+) -> None:
+    """Call back after each backward pass, for each DataLoader's batch, before and after each step.
+
+    `on_loss` takes what `backward` was called on, and the scalar that `torch.autograd.grad` was
+    asked to derive by parameters. A batch that failed is not told, a backward pass that failed by
+    its error; of a step inside a step only the outer one counts.
+    """
+    _watch_backward(on_loss[0], on_error)
+    _watch_grad(on_loss[1], on_error)
+    _watch_batches(on_batch)
+    _watch_steps(*on_step)
+
+
+def _watch_backward(on_backward: OnBackward, on_error: OnError) -> None:
+    plain_backward: Any = torch.autograd.backward
+    note = outside_compiler(on_backward)
+
+    @functools.wraps(plain_backward)
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        tensors = _kept(tensors)
+        # a checkpointed part of the model runs a pass of its own within the pass
+        this_pass = _Pass(() if inside_backward() else _roots(tensors), note)
+        _Pass.under_way.append(this_pass)
+        try:
+            plain_backward(tensors, *args, **kwargs)
+        except RuntimeError as error:
+            on_error(error)
+            raise
+        finally:
+            _Pass.under_way.remove(this_pass)
+        this_pass.tell()
+
+    # The one way to see which scalar is the loss in a script that does not know the harness:
+    # `Tensor.backward` calls it too. Only the wrapper itself stays uncompiled: what backward
+    # starts is as free as it was.
+    torch.autograd.backward = outside_compiler(backward, recursive=False)
+
+
+def _kept(tensors: Any) -> Any:
+    """The same, in a form that can be looked at twice: `parameters()` can be read only once."""
+    return tuple(tensors) if isinstance(tensors, Iterator) else tensors
+
+
+def _roots(tensors: Any) -> tuple[torch.Tensor, ...]:
+    """The tensors of a backward pass that are no edges of the graph."""
+    if isinstance(tensors, Mapping):
+        tensors = tuple(tensors.values())
+    several = tensors if isinstance(tensors, list | tuple) else (tensors,)
+    return tuple(root for root in several if isinstance(root, torch.Tensor))
+
+
+def _watch_grad(on_grad: OnBackward, on_error: OnError) -> None:
+    """Some scripts ask for gradients and put them into the parameters by themselves."""
+    plain_grad: Any = torch.autograd.grad
+    note = outside_compiler(on_grad)
+
+    @functools.wraps(plain_grad)
+    def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        outputs, inputs = _kept(outputs), _kept(inputs)
+        try:
+            found = plain_grad(outputs, inputs, *args, **kwargs)
+        except RuntimeError as error:
+            on_error(error)
+            raise
+        roots = _roots(outputs)
+        if len(roots) == 1 and _plain(roots, torch.Tensor) and _plain(_roots(inputs), Parameter):
+            note(roots[0])
+        return found
+
+    # Not kept from the compiler, which can trace this one: it finds it by its name in torch.
+    torch.autograd.grad = unseen_by_warnings(grad)
+
+
+def _plain(tensors: tuple[torch.Tensor, ...], kind: type[torch.Tensor]) -> bool:
+    """Whether all are of this very type: not those that the compiler or `torch.func` pass."""
+    return bool(tensors) and all(type(tensor) is kind for tensor in tensors)
+
+
+def _watch_batches(on_batch: OnBatch) -> None:
+    plain_next: Any = _BaseDataLoaderIter.__next__
+
+    @functools.wraps(plain_next)
+    def next_batch(self: object) -> Any:
+        batch = plain_next(self)
+        on_batch(batch)
+        return batch
+
+    # All kinds of loaders, with and without workers, yield through this one method.
+    _BaseDataLoaderIter.__next__ = unseen_by_warnings(next_batch)  # type: ignore[method-assign]
+
+
+def _watch_steps(before: OnStep, after: OnStep) -> None:
+    wrapper_code = _step_wrapper_code()
+
+    def before_step(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
+        if _running_steps(optimizer, wrapper_code) <= 1:
+            if inside_backward():
+                for each in _Pass.under_way:
+                    each.tell()
+            before(optimizer)
+
+    def after_step(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
+        if _running_steps(optimizer, wrapper_code) <= 1:
+            after(optimizer)
+
+    register_optimizer_step_pre_hook(outside_compiler(before_step))
+    register_optimizer_step_post_hook(outside_compiler(after_step))
+
+
+def outside_compiler(function: Callable[..., None], *, recursive: bool = True) -> Any:
+    """The function, kept out of a training step that the user compiles.
+
+    Its first call imports the compiler, which every optimizer imports anyway when it is made; the
+    public name of the same would import it at once.
+    """
+    disable: Any = torch._disable_dynamo  # type: ignore[attr-defined]  # noqa: SLF001
+    return disable(function, recursive=recursive)
+
+
+def _step_wrapper_code() -> CodeType:
+    """The code that torch wraps around each optimizer's `step` to run the hooks."""
+    wrap: Any = Optimizer.profile_hook_step
+    code: CodeType = wrap(_no_step).__code__
+    return code
+
+
+def _no_step() -> None:
+    """A function to wrap."""
+
+
+def _running_steps(optimizer: Optimizer, wrapper_code: CodeType) -> int:
+    """How many wrapped steps of this optimizer are on the stack.
+
+    A subclass whose `step` calls its parent's runs the hooks twice for one step: only the outer
+    one, at whose end no other is running, is a step of the training.
+    """
+    running = 0
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - inspect offers only slower copies
+    while frame is not None:
+        if frame.f_code is wrapper_code and frame.f_locals["args"][0] is optimizer:
+            running += 1
+        frame = frame.f_back
+    return running
