@@ -7,7 +7,6 @@ process would lose, and nothing is shared with a forked child.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -59,12 +58,6 @@ class Problems:
 def _keep(sentences: dict[str, None], sentence: str) -> None:
     if len(sentences) < MAX_PROBLEMS:
         sentences[sentence[:MAX_PROBLEM_LENGTH]] = None
-
-
-def current_rank() -> int:
-    """The rank as the launcher (torchrun, accelerate, the script itself) told it, or 0."""
-    text = os.environ.get("RANK", "")
-    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 class Output:

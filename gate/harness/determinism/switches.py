@@ -9,9 +9,9 @@ from typing import Any, Final
 import torch
 
 from .. import cuda
-from ..lifecycle.start import is_worker
 from ..output import Problems
 from ..settings import ON, VARIABLES, HarnessSettings
+from ..this_process import is_worker
 from .knobs import KEEP, SWITCHES, wanted
 
 Readings = dict[str, str]

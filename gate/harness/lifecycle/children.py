@@ -14,6 +14,7 @@ import os
 import sys
 
 from ..settings import PREFIX, VARIABLES
+from ..this_process import current_rank
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class Children:
         return all(given.get(name) == text for name, text in self._asked.items())
 
     def _write(self, command: Command, kept: bool, lost: list[str]) -> None:  # noqa: FBT001 - a column of the line, as all of them
-        from ..output import Output, current_rank
+        from ..output import Output
         from ..user_code import caller_of, calling_frame
 
         caller = caller_of(calling_frame(1))

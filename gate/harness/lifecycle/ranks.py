@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import torch
 
-from ..output import current_rank
+from ..this_process import current_rank
 
 # An optional part of torch, seen through one untyped name.
 _distributed: Final[Any] = torch.distributed

@@ -18,7 +18,7 @@ from ..determinism import override_hooks, switches
 from ..determinism.guard import Guard
 from ..determinism.override_log import Event, OverrideLog
 from ..operators.policy import Operators
-from ..output import Output, Problems, current_rank
+from ..output import Output, Problems
 from ..recording import auxiliary_state, memory
 from ..recording.cuda_graphs import Capture
 from ..recording.gradients import write_gradients
@@ -28,7 +28,8 @@ from ..recording.schedule import Schedule
 from ..recording.state import capture
 from ..settings import HarnessSettings
 from ..tensors.safetensors_file import write_safetensors
-from . import attestation, environment, start
+from ..this_process import current_rank, started_at
+from . import attestation, environment
 from .hook_integrity import replaced_parts
 from .ranks import training_rank
 
@@ -213,7 +214,7 @@ class Session:
                 self.output.tell_race()
         with self.problems.noting("timing the start"):
             cuda.wait(self.recorder.devices)
-            self.first_step_seconds = time.perf_counter() - start.started_at
+            self.first_step_seconds = time.perf_counter() - started_at
         if cuda.in_use():
             # before it started there was neither a device to name nor a seed of its own to read
             with self.problems.noting("attesting the device"):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import atexit
 import sys
-import time
 
 from ..settings import HarnessSettings
+from ..this_process import is_worker
 from .children import Children
 from .import_hook import ImportHook
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _started = False
-# Of this process, or of the one that it was forked from: what a person waits for begins there.
-started_at = time.perf_counter()
 
 
 def start(environ: Mapping[str, str]) -> None:
@@ -60,15 +58,6 @@ def _seed(name: str, knob: str, settings: HarnessSettings) -> None:
         watch_module(module)
     except Exception as error:
         _complain(f"{name} was not seeded: {error}")
-
-
-def is_worker() -> bool:
-    """Whether multiprocessing has started this interpreter anew for a worker.
-
-    Its start-up line is all that is known before the worker's code runs; a worker that is forked
-    has its parent's generators.
-    """
-    return "--multiprocessing-fork" in sys.orig_argv
 
 
 def _begin(settings: HarnessSettings) -> None:

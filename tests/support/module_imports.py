@@ -1,0 +1,39 @@
+"""What the modules of `gate/` import, read from their text: nothing is run to find out."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+GATE = ROOT / "gate"
+
+
+def dotted(path: Path, root: Path = ROOT) -> str:
+    """The name under which a file is imported, for example `gate.cli`."""
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules(path: Path, root: Path = ROOT) -> Iterator[str]:
+    """Each name that the file imports, absolute; what comes from a package is named below it too.
+
+    Imports in functions and under `TYPE_CHECKING` count as any other.
+    """
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = _source(node, path, root)
+            yield source
+            yield from (f"{source}.{alias.name}" for alias in node.names)
+
+
+def _source(node: ast.ImportFrom, path: Path, root: Path) -> str:
+    """The package or module behind `from`; each dot but the first leads one folder up."""
+    if not node.level:
+        return node.module or ""
+    folder = dotted(path.parent / "__init__.py", root).split(".")
+    above = folder[: len(folder) - node.level + 1]
+    return ".".join((*above, node.module) if node.module else above)
