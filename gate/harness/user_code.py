@@ -1,6 +1,9 @@
-"""Which line of the training called: found on the stack, told as file and line.
+"""Which line of the training did something: found on the stack or in a traceback.
 
-Imported by processes without torch too, so nothing heavy is imported here.
+Two questions with different answers. An override or a seed is the doing of the script, however many
+libraries stand in between: `caller_of`. An operator belongs to the line that called torch, which
+may be a library's: `place_here` and `place_of`. Imported by processes without torch too, so nothing
+heavy is imported here.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import FrameType, TracebackType
     from typing import Any
 
 # Who acts for somebody else: the line that is looked for lies above these on the stack.
@@ -19,10 +22,33 @@ PACKAGES = ("site-packages", "dist-packages")
 STANDARD = os.path.dirname(os.__file__)  # noqa: PTH120 - pathlib is slow to import
 LIBRARIES = (*PACKAGES, STANDARD)
 COMPILER = ("torch._dynamo", "torch._compile")
-UNKNOWN = ("", 0)
+UNKNOWN = "unknown"
 IMPORTING = "importlib"
+MAX_FILE_LENGTH = 300
+# Python passes over such frames when it looks for the line that a warning is about.
+UNSEEN_FILE = "<repro-gate, passed over as importlib._bootstrap is>"
 
-_began_in = os.getcwd()  # noqa: PTH109 - as above
+# The script may change its directory later; names are told as seen from where it began.
+_began_in = os.getcwd().rstrip(os.sep) + os.sep  # noqa: PTH109 - as above
+# Asked for once, when torch is there: what lies in these files is no line of the training's.
+_machinery: tuple[str, ...] = ()
+
+
+class Place:
+    """A line of the training's, and whether torch was in a backward pass there.
+
+    No file where nobody was seen, `UNKNOWN` where an operator's line is not to be found.
+    """
+
+    __slots__ = ("backward", "file", "line")
+
+    def __init__(self, file: str = "", line: int = 0, *, backward: bool = False) -> None:
+        self.file = file
+        self.line = line
+        self.backward = backward
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
 
 
 def called_by_torch(frame: FrameType | None) -> bool:
@@ -47,10 +73,10 @@ class Caller:
     while that line imported it.
     """
 
-    __slots__ = ("file", "importing", "line", "through_context")
+    __slots__ = ("importing", "place", "through_context")
 
-    def __init__(self, place: tuple[str, int], *, through_context: bool, importing: bool) -> None:
-        self.file, self.line = place
+    def __init__(self, place: Place, *, through_context: bool, importing: bool) -> None:
+        self.place = place
         self.through_context = through_context
         self.importing = importing
 
@@ -67,11 +93,10 @@ def caller_of(frame: FrameType | None) -> Caller:
         if root not in GO_BETWEENS and root != IMPORTING:
             outside = outside or frame
             if not _in_library(frame.f_code.co_filename):
-                place = _shown(frame)
                 break
         frame = frame.f_back
-    else:
-        place = UNKNOWN if outside is None else _shown(outside)
+    line = frame or outside
+    place = Place() if line is None else Place(_shown(line.f_code.co_filename), line.f_lineno)
     return Caller(place, through_context=through_context, importing=importing)
 
 
@@ -103,20 +128,66 @@ def _in_library(file: str) -> bool:
     return file.startswith("<") or any(part in file for part in LIBRARIES)
 
 
-def _shown(frame: FrameType) -> tuple[str, int]:
-    """Relative to where the training began, when it lies there."""
-    file = os.path.abspath(frame.f_code.co_filename)  # noqa: PTH100 - pathlib is slow to import
-    inside = _began_in.rstrip(os.sep) + os.sep
-    return file.removeprefix(inside), frame.f_lineno
+def place_here() -> Place:
+    """The innermost line outside torch and the harness that is running now."""
+    backward = inside_backward()
+    engine = f"{_torch_folder()}autograd{os.sep}graph.py"
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect offers only slower copies
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_files_of_machinery()):
+            return Place(_shown(name), frame.f_lineno, backward=backward)
+        # Torch's notices of a backward pass reach Python when the pass is over, in this file.
+        backward = backward or name == engine
+        frame = frame.f_back
+    return Place(UNKNOWN, backward=backward)
+
+
+def place_of(traceback: TracebackType | None) -> Place:
+    """The innermost such line in the traceback of an exception."""
+    innermost = Place(UNKNOWN)
+    while traceback is not None:
+        name = traceback.tb_frame.f_code.co_filename
+        if not name.startswith(_files_of_machinery()):
+            innermost = Place(_shown(name), traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return innermost
+
+
+def inside_backward() -> bool:
+    """Whether the engine is running a node of the graph in this thread, as some torchs can tell."""
+    torch: Any = sys.modules["torch"]
+    node: Any = getattr(torch._C, "_current_autograd_node", None)  # noqa: SLF001 - no public name
+    return node is not None and node() is not None
+
+
+def _torch_folder() -> str:
+    return os.path.dirname(str(sys.modules["torch"].__file__)) + os.sep  # noqa: PTH120 - as above
+
+
+def _files_of_machinery() -> tuple[str, ...]:
+    """How the names of files begin in which no line of the training's is."""
+    global _machinery
+    if not _machinery:
+        ours = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - as above
+        standard = (
+            f"{STANDARD}{os.sep}{name}.py" for name in ("contextlib", "functools", "warnings")
+        )
+        _machinery = (_torch_folder(), ours, *standard, "<frozen ", UNSEEN_FILE)
+    return _machinery
+
+
+def _shown(file: str) -> str:
+    """The name from the folder where the training began, or from the installed packages on."""
+    whole = file if file.startswith("<") else os.path.abspath(file)  # noqa: PTH100 - as above
+    inside = whole.removeprefix(_began_in)
+    _, installed, package = inside.rpartition(f"{os.sep}site-packages{os.sep}")
+    return (package if installed else inside)[-MAX_FILE_LENGTH:]
 
 
 def calling_frame(depth: int) -> FrameType:
     """The frame that many calls above the caller of this function."""
     return sys._getframe(depth + 1)  # noqa: SLF001 - inspect offers only slower copies
-
-
-# Python passes over such frames when it looks for the line that a warning is about.
-UNSEEN_FILE = "<repro-gate, passed over as importlib._bootstrap is>"
 
 
 def unseen_by_warnings(function: Any) -> Any:

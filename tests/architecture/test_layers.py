@@ -61,7 +61,7 @@ INSIDE = {
     ),
     "harness": (
         ("settings", "this_process", "user_code", "output"),
-        ("cuda", "places"),
+        ("cuda",),
         ("tensors",),
         ("determinism", "recording", "operators"),
         ("lifecycle",),

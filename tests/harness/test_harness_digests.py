@@ -205,7 +205,7 @@ def test_a_device_is_warm_for_its_largest_tensor_once_an_optimizer_has_its_place
     digests._powers_of.pop(device, None)
     monkeypatch.setattr(digests, "_on_host", lambda _: False)
     optimizer = torch.optim.SGD([torch.ones(3), torch.ones(100)])
-    Order().optimizer_place(optimizer, 0)
+    Order().optimizer_key(optimizer, 0)
     assert digests._powers_of[device].numel() == 128
 
 

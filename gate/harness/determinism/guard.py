@@ -17,13 +17,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NamedTuple
 
-from ..user_code import UNKNOWN, Caller, caller_of
-from .override_log import Event, Place
+from ..user_code import Caller, Place, caller_of
+from .override_log import Event
 
 MAY_BE_OPENED = "deterministic_algorithms"
 ENVIRONMENT = "environment"
 RESTORE = "restore"
-_NOBODY = Caller(UNKNOWN, through_context=False, importing=False)
+_NOBODY = Caller(Place(), through_context=False, importing=False)
 
 
 class Watched(NamedTuple):
@@ -103,8 +103,7 @@ class Guard:
     def _event(self, name: str, before: str, after: str, frame: FrameType | None) -> Event:
         caller = _NOBODY if frame is None else caller_of(frame)
         kind = "context" if caller.through_context else self._watched[name].kind
-        place = Place(caller.file, caller.line)
-        event = Event(kind, name, before, after, place, self._step())
+        event = Event(kind, name, before, after, caller.place, self._step())
         return event._replace(importing=caller.importing)
 
 

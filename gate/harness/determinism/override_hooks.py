@@ -15,7 +15,7 @@ from ..user_code import called_by_torch, calling_frame, unseen_by_warnings
 from . import seed_hooks
 from .guard import Guard, Watched, watched_variable
 from .knobs import KEEP, OFF, SWITCHES, wanted
-from .override_log import Event, Place
+from .override_log import Event
 
 # The setters of torch through which its public functions, properties and contexts go. One that a
 # version of torch lacks is passed over: the poll at each step still sees the setting.
@@ -84,7 +84,7 @@ def watch_seeds(tell: Callable[[Event], None], step: Callable[[], int]) -> None:
 
     def hear(call: seed_hooks.SeedCall) -> None:
         kind = "entropy" if call.entropy else "reseed"
-        event = Event(kind, call.generator, "", call.value, Place(call.file, call.line), step())
+        event = Event(kind, call.generator, "", call.value, call.place, step())
         scope = "private" if call.private else "global"
         tell(event._replace(importing=call.importing, scope=scope))
 

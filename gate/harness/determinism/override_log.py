@@ -7,19 +7,13 @@ from collections import Counter
 from typing import NamedTuple
 
 from ..output import Output
+from ..user_code import Place
 
 MAX_LINES = 200
 MAX_LINES_OF_ONE_PLACE = 3
 # Of the lines of all kinds: a data set may make a generator for each of its samples.
 MAX_PRIVATE_LINES = 100
 MAX_TEXT = 200
-
-
-class Place(NamedTuple):
-    """A line of the training; no file when nobody was seen doing it."""
-
-    file: str = ""
-    line: int = 0
 
 
 class Event(NamedTuple):
@@ -54,7 +48,7 @@ class OverrideLog:
         self._output = output
         self._written = 0
         self._private = 0
-        self._of_place: Counter[tuple[str, str, str, Place]] = Counter()
+        self._of_place: Counter[tuple[str, str, str, str]] = Counter()
         self._lock = threading.Lock()
 
     def add(self, event: Event) -> None:
@@ -64,9 +58,9 @@ class OverrideLog:
         """
         with self._lock:
             self.total += 1
-            key = (event.kind, event.name, event.after, event.place)
+            key = (event.kind, event.name, event.after, str(event.place))
             if event.scope is not None:
-                key = (event.kind, event.name, "", event.place)
+                key = (event.kind, event.name, "", str(event.place))
             self._of_place[key] += 1
             if self._of_place[key] > MAX_LINES_OF_ONE_PLACE or self._written >= MAX_LINES:
                 return

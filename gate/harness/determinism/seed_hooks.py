@@ -39,7 +39,7 @@ class SeedCall:
     line imported it.
     """
 
-    __slots__ = ("entropy", "file", "generator", "importing", "line", "private", "value")
+    __slots__ = ("entropy", "generator", "importing", "place", "private", "value")
 
     def __init__(
         self, generator: str, value: object, frame: FrameType, *, entropy: bool, private: bool
@@ -49,8 +49,7 @@ class SeedCall:
         self.value = _shown(value)
         self.entropy = entropy or from_clock(value)
         self.private = private
-        self.file = caller.file
-        self.line = caller.line
+        self.place = caller.place
         self.importing = caller.importing
 
 

@@ -149,8 +149,8 @@ class Children:
         from ..output import Output
         from ..user_code import caller_of, calling_frame
 
-        caller = caller_of(calling_frame(1))
-        key = (*command.words, command.for_shell, kept, *lost, caller.file, caller.line)
+        place = caller_of(calling_frame(1)).place
+        key = (*command.words, command.for_shell, kept, *lost, str(place))
         if key in _written or len(_written) >= MAX_LINES:
             return
         _written.add(key)
@@ -161,7 +161,7 @@ class Children:
             "kept": kept,
             "lost": lost,
         }
-        output.append_line("children", {**told, "file": caller.file[-200:], "line": caller.line})
+        output.append_line("children", {**told, "file": place.file[-200:], "line": place.line})
 
 
 def _named_like(function: Any, plain: Any) -> Any:

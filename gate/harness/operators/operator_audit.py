@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ..places import Place
+from ..user_code import Place
 
 MAX_USES = 1000
 MAX_REFUSALS = 100

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from ..output import Output, Problems
-from ..places import Place, place_here
 from ..settings import HarnessSettings
+from ..user_code import Place, place_here
 from . import unflagged
 from .dispatch_recorder import Spectator
 from .operator_audit import OperatorAudit

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from ..places import UNKNOWN, Place, place_here, place_of
+from ..user_code import UNKNOWN, Place, place_here, place_of
 from .warning_interceptor import alerting_operator
 
 MAX_CHAIN = 20

@@ -1,9 +1,9 @@
 """An order of parameters, modules and optimizers that no set and no address decides.
 
 A script may collect its parameters in a `set`, whose order follows addresses and so differs from
-run to run while every value is equal (Pyro does). So a place comes from what stands there: the name
-in a module where there is one, else type and shape; then, where that is the same for several, from
-the values and gradients of the first step, and at last from what they hold now. Optimizers and
+run to run while every value is equal (Pyro does). So the order comes from what stands there: the
+name in a module where there is one, else type and shape; then, where that is the same for several,
+from the values and gradients of the first step, and at last from what they hold now. Optimizers and
 modules that first step with a backward pass in between keep the order of their steps, which is the
 program's own.
 """
@@ -24,7 +24,7 @@ from ..tensors.plain_parts import gradient, structure
 NAMED, NAMELESS = 0, 1
 
 
-class Place(NamedTuple):
+class SortKey(NamedTuple):
     """Where something belongs: which burst of steps it came with, what it is, what it held."""
 
     burst: int
@@ -41,7 +41,7 @@ class Order:
 
     def learn(self, module: nn.Module) -> None:
         """Know the parameters of a module by their names; before they are updated first."""
-        kind, held = type(module).__qualname__, module_place(module, 0).held
+        kind, held = type(module).__qualname__, module_key(module, 0).held
         for index, (name, parameter) in enumerate(module.named_parameters()):
             self._keys[id(parameter)] = (NAMED, kind, held, index)
             self._names[id(parameter)] = f"{kind}/{name}"
@@ -74,33 +74,33 @@ class Order:
             self._keys[id(parameter)] = key
         return key
 
-    def optimizer_place(self, optimizer: Optimizer, burst: int) -> Place:
+    def optimizer_key(self, optimizer: Optimizer, burst: int) -> SortKey:
         """Its class and what it optimizes, and what that held at its first step."""
         parameters = self.parameters(optimizer)
         what = [f"{self.name(each)} {structure(each)}" for each in parameters]
-        return Place(burst, "\n".join((type(optimizer).__qualname__, *what)), _held(parameters))
+        return SortKey(burst, "\n".join((type(optimizer).__qualname__, *what)), _held(parameters))
 
 
-def module_place(module: nn.Module, burst: int) -> Place:
+def module_key(module: nn.Module, burst: int) -> SortKey:
     """Its class and the names in it, and what they held at its first step."""
     named = list(module.named_parameters())
     what = [f"{name} {structure(parameter)}" for name, parameter in named]
     held = _held([parameter for _, parameter in named])
-    return Place(burst, "\n".join((type(module).__qualname__, *what)), held)
+    return SortKey(burst, "\n".join((type(module).__qualname__, *what)), held)
 
 
 def ranking(
-    places: Sequence[Place], parameters: Callable[[int], Iterable[torch.Tensor]]
+    keys: Sequence[SortKey], parameters: Callable[[int], Iterable[torch.Tensor]]
 ) -> list[int]:
     """The number of each of them in the order; `parameters` gives those of the one so numbered."""
-    alike = Counter(places)
+    alike = Counter(keys)
 
-    def key(index: int) -> tuple[Place, str]:
-        place = places[index]
-        return place, _held(parameters(index)) if alike[place] > 1 else ""
+    def key(index: int) -> tuple[SortKey, str]:
+        known = keys[index]
+        return known, _held(parameters(index)) if alike[known] > 1 else ""
 
-    numbers = [0] * len(places)
-    for number, index in enumerate(sorted(range(len(places)), key=key)):
+    numbers = [0] * len(keys)
+    for number, index in enumerate(sorted(range(len(keys)), key=key)):
         numbers[index] = number
     return numbers
 

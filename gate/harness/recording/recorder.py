@@ -21,7 +21,7 @@ from .device_memory import PeakMemory
 from .exact_number import FLOAT_TYPES, exact
 from .module_search import outermost_owners
 from .observer import Observer, Seen
-from .order import Order, Place, module_place, ranking
+from .order import Order, SortKey, module_key, ranking
 from .schedule import Schedule
 from .state import optimized_parameters
 
@@ -69,8 +69,8 @@ class Recorder:
         self._observer = Observer(schedule, problems, self._clock) if observe else None
         self.order = Order()
         self._burst = 0
-        self._module_places: list[Place] = []
-        self._optimizer_places: list[Place] = []
+        self._module_keys: list[SortKey] = []
+        self._optimizer_keys: list[SortKey] = []
         self._step_counts: list[int] = []
         self._losses: list[torch.Tensor | None] = []
         self._derived: list[torch.Tensor | None] = []
@@ -173,12 +173,12 @@ class Recorder:
         self._burst += bool(self._backwards or self._derived)
         with self._problems.noting("looking for the model"):
             self._find_modules(optimizer)
-        place = Place(self._burst, "", "")
+        key = SortKey(self._burst, "", "")
         # digests all parameters, and so makes what a device's first digest makes once, before any
         # step is timed
-        with self._problems.noting("finding the optimizer's place"):
-            place = self.order.optimizer_place(optimizer, self._burst)
-        self._optimizer_places.append(place)
+        with self._problems.noting("finding the optimizer's order"):
+            key = self.order.optimizer_key(optimizer, self._burst)
+        self._optimizer_keys.append(key)
         return len(self.optimizers) - 1
 
     def lagging(self) -> list[Optimizer]:
@@ -188,28 +188,28 @@ class Recorder:
         state each time.
         """
         latest = {
-            place.burst
-            for place, count in zip(self._optimizer_places, self._step_counts, strict=True)
+            key.burst
+            for key, count in zip(self._optimizer_keys, self._step_counts, strict=True)
             if count == self.steps
         }
-        rows = zip(self.optimizers, self._optimizer_places, self._step_counts, strict=True)
+        rows = zip(self.optimizers, self._optimizer_keys, self._step_counts, strict=True)
         return [
             optimizer
-            for optimizer, place, count in rows
-            if place.burst in latest and count == self.steps - 1
+            for optimizer, key, count in rows
+            if key.burst in latest and count == self.steps - 1
         ]
 
     @property
     def optimizer_numbers(self) -> list[int]:
         """The number of each optimizer in an order that no set decides; see `order.py`."""
         return ranking(
-            self._optimizer_places, lambda index: self.order.parameters(self.optimizers[index])
+            self._optimizer_keys, lambda index: self.order.parameters(self.optimizers[index])
         )
 
     @property
     def module_numbers(self) -> list[int]:
         """The number of each module likewise."""
-        return ranking(self._module_places, lambda index: self.modules[index].parameters())
+        return ranking(self._module_keys, lambda index: self.modules[index].parameters())
 
     def _find_modules(self, optimizer: Optimizer) -> None:
         owned = {id(parameter) for module in self.modules for parameter in module.parameters()}
@@ -218,7 +218,7 @@ class Recorder:
         if new:
             for module in outermost_owners(new, self._problems):
                 self.modules.append(module)
-                self._module_places.append(module_place(module, self._burst))
+                self._module_keys.append(module_key(module, self._burst))
                 self.order.learn(module)
 
     def _open_step(self, number: int, skipped: Skipped, times: StepTimes) -> None:

@@ -19,8 +19,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from ..places import inside_backward
-from ..user_code import unseen_by_warnings
+from ..user_code import inside_backward, unseen_by_warnings
 
 OnBackward = Callable[[torch.Tensor], None]
 OnBatch = Callable[[object], None]
