@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .lifecycle.process import current
-from .recording.exact_number import exact
+from .output import exact
 
 
 def log(name: str, value: Any, *, step: int) -> None:

@@ -11,7 +11,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+FLOAT_TYPES = ("float64", "float32", "float16", "bfloat16")
 MAX_PROBLEMS = 100
 MAX_PROBLEM_LENGTH = 300
 
@@ -114,3 +116,18 @@ class Output:
         except OSError as error:
             with suppress(Exception):  # the script may have closed it
                 sys.stderr.write(f"repro-gate: cannot write {self.path(kind, '.json')}: {error}\n")
+
+
+def exact(value: Any) -> dict[str, str]:
+    """`dtype` and `hex` of a one-element tensor, a NumPy scalar or a Python number.
+
+    Every value of the four float types is a float64 exactly, so `float.hex` loses nothing. Reading
+    a tensor of a GPU waits for it.
+    """
+    return {"dtype": _type_name(value), "hex": float(value).hex()}
+
+
+def _type_name(value: Any) -> str:
+    """The float type of a tensor or NumPy scalar; `float64`, Python's own, for all else."""
+    name = str(getattr(value, "dtype", "")).removeprefix("torch.")
+    return name if name in FLOAT_TYPES else "float64"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gate.harness.recording.device_memory import PeakMemory
+from gate.harness.recording.memory import DevicePeak
 
 DEVICES = (torch.device("cuda:0"), torch.device("cuda:1"))
 
@@ -23,7 +23,7 @@ class PlayedAllocator:
         self.now, self.peak = now, max(self.peak, now)
 
 
-def observe(memory: PeakMemory, allocator: PlayedAllocator, *, trained: int, scratch: int) -> None:
+def observe(memory: DevicePeak, allocator: PlayedAllocator, *, trained: int, scratch: int) -> None:
     """The training holds so much when the harness takes its scratch memory, and gives it back."""
     allocator.hold(trained)
     with memory.of_the_harness(DEVICES):
@@ -39,14 +39,14 @@ def allocator(monkeypatch: pytest.MonkeyPatch) -> PlayedAllocator:
 def test_what_the_harness_allocates_for_itself_is_not_the_training_s(
     allocator: PlayedAllocator,
 ) -> None:
-    memory = PeakMemory()
+    memory = DevicePeak()
     observe(memory, allocator, trained=100, scratch=60)
     assert memory.read(DEVICES) == 100
     assert allocator.peak == 160
 
 
 def test_a_later_and_larger_peak_of_the_training_counts(allocator: PlayedAllocator) -> None:
-    memory = PeakMemory()
+    memory = DevicePeak()
     observe(memory, allocator, trained=100, scratch=60)
     allocator.hold(200)
     observe(memory, allocator, trained=90, scratch=160)
@@ -56,7 +56,7 @@ def test_a_later_and_larger_peak_of_the_training_counts(allocator: PlayedAllocat
 def test_a_peak_in_the_shadow_of_the_harness_s_is_told_by_what_is_held(
     allocator: PlayedAllocator,
 ) -> None:
-    memory = PeakMemory()
+    memory = DevicePeak()
     observe(memory, allocator, trained=100, scratch=60)
     allocator.hold(130)
     assert memory.read(DEVICES) == 130
@@ -65,4 +65,4 @@ def test_a_peak_in_the_shadow_of_the_harness_s_is_told_by_what_is_held(
 
 
 def test_without_a_device_there_is_none() -> None:
-    assert PeakMemory().read(()) == 0
+    assert DevicePeak().read(()) == 0

@@ -17,8 +17,7 @@ from torch import nn
 
 from gate.harness import metrics
 from gate.harness.lifecycle import environment
-from gate.harness.output import MAX_PROBLEMS, Output, Problems
-from gate.harness.recording.exact_number import exact
+from gate.harness.output import MAX_PROBLEMS, Output, Problems, exact
 from gate.harness.recording.module_search import outermost_owners
 from gate.harness.recording.order import Order
 from gate.harness.recording.state import capture, named_tensors

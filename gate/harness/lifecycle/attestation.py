@@ -6,15 +6,19 @@ import multiprocessing
 import os
 import platform
 import sys
+from typing import Any, Final
 
 import torch
 
 from .. import cuda
 from ..determinism import switches
 from ..output import Problems
+from ..this_process import current_rank
 from . import devices, variables
 
 NONE = "none"
+# An optional part of torch, seen through one untyped name.
+_distributed: Final[Any] = torch.distributed
 
 
 def about_this_process(problems: Problems) -> dict[str, object]:
@@ -29,6 +33,16 @@ def about_this_process(problems: Problems) -> dict[str, object]:
             "variables": {**variables.attested(), **switches.variables()},
         }
     return {}
+
+
+def training_rank() -> int:
+    """The rank as the process group knows it, or else as the launcher told it, or 0.
+
+    Workers of `torch.multiprocessing.spawn` often hand their rank to `init_process_group` only.
+    """
+    if _distributed.is_available() and _distributed.is_initialized():
+        return int(_distributed.get_rank())
+    return current_rank()
 
 
 def _how_started() -> str:

@@ -21,17 +21,16 @@ from ..operators.policy import Operators
 from ..output import Output, Problems
 from ..recording import auxiliary_state, memory
 from ..recording.cuda_graphs import Capture
-from ..recording.gradients import write_gradients
 from ..recording.hand_updates import HandUpdates
 from ..recording.recorder import Recorder
 from ..recording.schedule import Schedule
-from ..recording.state import capture
+from ..recording.state import capture, write_gradients
 from ..settings import HarnessSettings
 from ..tensors.safetensors_file import write_safetensors
 from ..this_process import current_rank, started_at
 from . import attestation, environment
+from .attestation import training_rank
 from .hook_integrity import replaced_parts
-from .ranks import training_rank
 
 Kept = TypeVar("Kept")
 # Backward passes without any optimizer step after which a script is ended. More than any first step

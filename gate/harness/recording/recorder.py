@@ -11,14 +11,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from .. import cuda
-from ..output import Output, Problems
+from ..output import FLOAT_TYPES, Output, Problems, exact
 from ..tensors.plain_bytes import UnsupportedTensorError
 from ..tensors.plain_parts import own_number
 from . import memory
 from .auxiliary_state import Skipped, unscaled
 from .clock import Clock, Span, StepTimes, reached, wait_for
-from .device_memory import PeakMemory
-from .exact_number import FLOAT_TYPES, exact
 from .module_search import outermost_owners
 from .observer import Observer, Seen
 from .order import Order, SortKey, module_key, ranking
@@ -61,7 +59,7 @@ class Recorder:
         self.optimizers: list[Optimizer] = []
         self.steps = 0
         self.observe_seconds = 0.0
-        self._device_memory = PeakMemory()
+        self._device_memory = memory.DevicePeak()
         self._output = output
         self._problems = problems
         self._schedule = schedule

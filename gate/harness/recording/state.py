@@ -1,4 +1,4 @@
-"""The training state at the end as named tensors, by the names of docs/harness-protocol.md."""
+"""The training's tensors by the names of docs/harness-protocol.md: the state, and gradients."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from ..output import Problems
+from ..output import Output, Problems
 from ..tensors.plain_bytes import UnsupportedTensorError
-from ..tensors.plain_parts import plain_parts
+from ..tensors.plain_parts import gradient, plain_parts
+from ..tensors.safetensors_file import write_safetensors
 from .order import Order
 
 NamedTensor = tuple[str, torch.Tensor]
@@ -58,6 +59,17 @@ def capture(
     if parameters and not any(map(_readable, parameters)):
         problems.note("no optimized parameter can be read, so nothing of the weights was compared")
     return found
+
+
+def write_gradients(optimizer: Optimizer, output: Output, problems: Problems) -> None:
+    """Write what the optimizer has just used; a parameter without gradient is not there."""
+    gradients = map(gradient, optimized_parameters(optimizer))
+    named = {
+        f"gradient/{index:06d}": tensor
+        for index, tensor in enumerate(gradients)
+        if tensor is not None
+    }
+    write_safetensors(output.path("gradients", ".safetensors"), named, problems.leave_out)
 
 
 def _readable(parameter: torch.Tensor) -> bool:
