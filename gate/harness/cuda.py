@@ -36,8 +36,8 @@ def capturing() -> bool:
 def devices_of(tensors: Iterable[torch.Tensor]) -> Devices:
     """The GPUs that hold these tensors, by index; never the current one, which may be another."""
     with _without_asking_classes():
-        found = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
-    return in_order(found)
+        devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
+    return in_order(devices)
 
 
 def in_order(devices: Iterable[torch.device]) -> Devices:
@@ -97,5 +97,5 @@ def newest_supported_version() -> str:
 
 def generators() -> tuple[torch.Generator, ...]:
     """The default generator of each device."""
-    found: tuple[torch.Generator, ...] = _cuda.default_generators
-    return found
+    default: tuple[torch.Generator, ...] = _cuda.default_generators
+    return default

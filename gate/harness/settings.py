@@ -110,10 +110,10 @@ def _words(environ: Mapping[str, str], name: str, kind: str) -> tuple[str, ...]:
 
 def _pairs(text: str) -> dict[str, str]:
     """`name=value;name=value`, the values without either sign."""
-    found = {}
+    table = {}
     for pair in filter(None, text.split(";")):
         name, equals, value = pair.partition("=")
         if not (name and equals and value):
             raise ValueError(f"{PREFIX}KNOBS: {pair!r} is not name=value")
-        found[name] = value
-    return found
+        table[name] = value
+    return table

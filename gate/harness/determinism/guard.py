@@ -26,7 +26,7 @@ RESTORE = "restore"
 _NOBODY = Caller(Place(), through_context=False, importing=False)
 
 
-class Watched(NamedTuple):
+class GuardedSetting(NamedTuple):
     """A setting: how it is read, put back, and what it should be."""
 
     kind: str
@@ -40,77 +40,77 @@ class Guard:
 
     def __init__(
         self,
-        watched: dict[str, Watched],
+        settings: dict[str, GuardedSetting],
         *,
         mode: str,
-        tell: Callable[[Event], None],
+        report: Callable[[Event], None],
         step: Callable[[], int],
     ) -> None:
-        self._watched = watched
+        self._settings = settings
         self._restores = mode == RESTORE
-        self._tell = tell
+        self._report = report
         self._step = step
         self._open: dict[str, Event] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def reading(self, name: str) -> str:
         """The setting as it is now."""
-        return self._watched[name].read()
+        return self._settings[name].read()
 
-    def turned(self, name: str, before: str, frame: FrameType | None) -> None:
+    def note_change(self, name: str, before: str, frame: FrameType | None) -> None:
         """Somebody called what sets this; `before` is what it was."""
-        watched = self._watched[name]
-        after = watched.read()
+        setting = self._settings[name]
+        after = setting.read()
         if after == before:
             return
-        if after == watched.wanted:
+        if after == setting.wanted:
             self._close(name)
             return
         event = self._event(name, before, after, frame)
-        at_once = name != MAY_BE_OPENED and watched.kind != ENVIRONMENT
+        at_once = name != MAY_BE_OPENED and setting.kind != ENVIRONMENT
         if self._restores and at_once:
-            watched.set(watched.wanted)
-            self._tell(event._replace(restored=True))
+            setting.set(setting.wanted)
+            self._report(event._replace(restored=True))
         elif name not in self._open:
             self._open[name] = event
 
     def poll(self) -> None:
         """At the end of a step: tell what still stands, and what was turned without being seen."""
-        for name, watched in self._watched.items():
-            now = watched.read()
-            if now == watched.wanted:
+        for name, setting in self._settings.items():
+            now = setting.read()
+            if now == setting.wanted:
                 self._close(name)
                 continue
-            event = self._open.setdefault(name, self._event(name, watched.wanted, now, None))
-            if name not in self._told:
-                self._told.add(name)
-                self._tell(event._replace(restored=self._restores))
+            event = self._open.setdefault(name, self._event(name, setting.wanted, now, None))
+            if name not in self._reported:
+                self._reported.add(name)
+                self._report(event._replace(restored=self._restores))
             if self._restores:
-                watched.set(watched.wanted)
+                setting.set(setting.wanted)
                 self._forget(name)
 
     def _close(self, name: str) -> None:
         """The setting is as it should be again."""
-        unseen = self._watched[name].kind == ENVIRONMENT
-        if name in self._open and name not in self._told and not unseen:
-            self._tell(self._open[name]._replace(closed=True))
+        unseen = self._settings[name].kind == ENVIRONMENT
+        if name in self._open and name not in self._reported and not unseen:
+            self._report(self._open[name]._replace(closed=True))
         self._forget(name)
 
     def _forget(self, name: str) -> None:
         self._open.pop(name, None)
-        self._told.discard(name)
+        self._reported.discard(name)
 
     def _event(self, name: str, before: str, after: str, frame: FrameType | None) -> Event:
         caller = _NOBODY if frame is None else caller_of(frame)
-        kind = "context" if caller.through_context else self._watched[name].kind
+        kind = "context" if caller.through_context else self._settings[name].kind
         event = Event(kind, name, before, after, caller.place, self._step())
         return event._replace(importing=caller.importing)
 
 
-def watched_variable(variable: str, wanted: str) -> Watched:
+def guarded_variable(variable: str, wanted: str) -> GuardedSetting:
     """A variable of this process; an absent one reads as the empty text."""
 
     def put(text: str) -> None:
         os.environ[variable] = text
 
-    return Watched(ENVIRONMENT, wanted, lambda: os.environ.get(variable, ""), put)
+    return GuardedSetting(ENVIRONMENT, wanted, lambda: os.environ.get(variable, ""), put)

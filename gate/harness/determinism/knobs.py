@@ -67,15 +67,15 @@ def _precision(owner: Any, *parts: Any) -> Switch:
             owner.allow_tf32 = word == TF32
 
     def read() -> str:
-        found = dict.fromkeys(_precision_word(part.fp32_precision) for part in parts)
-        return "+".join(found)
+        words = dict.fromkeys(_precision_word(part.fp32_precision) for part in parts)
+        return "+".join(words)
 
     return Switch(KEEP, read, put)
 
 
-def _precision_word(told: str) -> str:
+def _precision_word(precision: str) -> str:
     """Where nothing is set, at no level, torch computes in full float32."""
-    return IEEE if told == UNSET else told
+    return IEEE if precision == UNSET else precision
 
 
 def _read_algorithms() -> str:
@@ -91,8 +91,7 @@ def _put_algorithms(word: str) -> None:
     _set_algorithms(word != OFF, warn_only=word == WARN)
 
 
-# Bound before anything watches them, so that the harness's own setting is never taken for the
-# user's.
+# Bound before they are hooked, so that the harness's own setting is never taken for the user's.
 SWITCHES: Final = {
     "deterministic_algorithms": Switch(ON, _read_algorithms, _put_algorithms),
     "memory_fill": _flag(

@@ -1,4 +1,9 @@
-"""Puts ears on everything that turns a knob: torch's setters, thread counts, variables, seeds."""
+"""Hooks into whatever overrides a knob: torch's setters, thread counts, variables, seeds.
+
+Each hook is a function in the place of the plain one, which it calls. That alone would not be
+enough: C code and a setter that a version of torch adds pass by every hook, so the guard reads all
+settings again at the end of each step.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ..settings import VARIABLES, HarnessSettings
 from ..user_code import called_by_torch, calling_frame, unseen_by_warnings
 from . import seed_hooks
-from .guard import Guard, Watched, watched_variable
+from .guard import Guard, GuardedSetting, guarded_variable
 from .knobs import KEEP, OFF, SWITCHES, wanted
 from .override_log import Event
 
@@ -39,20 +44,20 @@ SEEDING: Final = (
     (torch.cuda, "seed_all"),
 )
 _cudnn: Final[Any] = torch.backends.cudnn
-# Bound before it is watched, so that putting it back is never taken for another turn.
+# Bound before it is hooked, so that putting it back is never taken for another turn.
 _set_num_threads: Final = torch.set_num_threads
 ALIASES: Final = ("manual_seed", "seed")  # of torch, in torch.random
 
 
-def watched_settings(settings: HarnessSettings) -> dict[str, Watched]:
-    """What the guard is to watch: every knob with a word of its own, and the threads."""
+def guarded_settings(settings: HarnessSettings) -> dict[str, GuardedSetting]:
+    """What the guard is to keep: every knob with a word of its own, and the threads."""
     knobs = wanted(settings)
-    found = {
-        name: Watched("switch", knobs[name], switch.read, switch.set)
+    guarded = {
+        name: GuardedSetting("switch", knobs[name], switch.read, switch.set)
         for name, switch in SWITCHES.items()
         if knobs[name] != KEEP
     }
-    found["threads"] = Watched(
+    guarded["threads"] = GuardedSetting(
         "threads",
         str(settings.threads),
         lambda: str(torch.get_num_threads()),
@@ -60,40 +65,40 @@ def watched_settings(settings: HarnessSettings) -> dict[str, Watched]:
     )
     for name, variable in VARIABLES.items():
         if knobs.get(name, KEEP) not in {KEEP, OFF}:
-            found[name] = watched_variable(variable, knobs[name])
-    return found
+            guarded[name] = guarded_variable(variable, knobs[name])
+    return guarded
 
 
-def install(watched: dict[str, Watched], guard: Callable[[], Guard | None]) -> None:
-    """Watch the setters; `guard` gives the one of this process, a forked child's its own."""
-    for name in watched:
+def install(guarded: dict[str, GuardedSetting], guard: Callable[[], Guard | None]) -> None:
+    """Hook the setters; `guard` gives the one of this process, a forked child's its own."""
+    for name in guarded:
         if name in SETTERS:
-            _wrap(torch._C, SETTERS[name], name, guard)  # noqa: SLF001 - the public ones end here
+            _hook(torch._C, SETTERS[name], name, guard)  # noqa: SLF001 - the public ones end here
         if name in PROPERTIES:
-            _wrap_property(PROPERTIES[name], name, guard)
-    _wrap(torch, "set_num_threads", "threads", guard)
-    _watch_variables({VARIABLES[name]: name for name in watched if name in VARIABLES}, guard)
+            _hook_property(PROPERTIES[name], name, guard)
+    _hook(torch, "set_num_threads", "threads", guard)
+    _hook_environ({VARIABLES[name]: name for name in guarded if name in VARIABLES}, guard)
 
 
-def watch_seeds(tell: Callable[[Event], None], step: Callable[[], int]) -> None:
-    """Hear of every seeding, also of what happened before torch was imported."""
+def hook_seeds(report: Callable[[Event], None], step: Callable[[], int]) -> None:
+    """Report every seeding, also those from before torch was imported."""
     for owner, name in SEEDING:
-        seed_hooks.watch(owner, name)
+        seed_hooks.hook(owner, name)
     for name in ALIASES:
         setattr(torch.random, name, getattr(torch, name))
 
-    def hear(call: seed_hooks.SeedCall) -> None:
+    def report_call(call: seed_hooks.SeedCall) -> None:
         kind = "entropy" if call.entropy else "reseed"
         event = Event(kind, call.generator, "", call.value, call.place, step())
         scope = "private" if call.private else "global"
-        tell(event._replace(importing=call.importing, scope=scope))
+        report(event._replace(importing=call.importing, scope=scope))
 
-    _watch_loaders()
-    seed_hooks.LISTENERS.listen(hear)
+    _hook_loaders()
+    seed_hooks.SEED_CALLS.subscribe(report_call)
 
 
-def _watch_loaders() -> None:
-    """Hear of the seed of a generator that a DataLoader is given, when it begins to yield.
+def _hook_loaders() -> None:
+    """Report the seed of a generator that a DataLoader is given, when it begins to yield.
 
     `torch.Generator` itself is a class of C that lets nothing be replaced.
     """
@@ -104,8 +109,9 @@ def _watch_loaders() -> None:
     def init(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         plain(self, loader, *args, **kwargs)
         owners = (loader, getattr(loader, "sampler", None))
-        found = {id(one): one for one in (getattr(owner, "generator", None) for owner in owners)}
-        for generator in found.values():
+        generators = [getattr(owner, "generator", None) for owner in owners]
+        # a loader and its sampler often share one, which is told once
+        for generator in {id(generator): generator for generator in generators}.values():
             if isinstance(generator, torch.Generator) and generator is not torch.default_generator:
                 # torch makes the loader's own iterator, but the generator came from the script
                 call = seed_hooks.SeedCall(
@@ -113,23 +119,23 @@ def _watch_loaders() -> None:
                     entropy=False,
                     private=True,
                 )
-                seed_hooks.LISTENERS.tell(call)
+                seed_hooks.SEED_CALLS.report(call)
 
     kind.__init__ = unseen_by_warnings(init)
 
 
-def _told_by(plain: Callable[..., Any], name: str, guard: Callable[[], Guard | None]) -> Any:
+def _hooked_setter(plain: Callable[..., Any], name: str, guard: Callable[[], Guard | None]) -> Any:
     """The setter, with the guard told of what it changed."""
 
     def setter(*args: Any, **kwargs: Any) -> Any:
         # Torch gives each of its data workers one thread.
         of_worker = name == "threads" and called_by_torch(calling_frame(1))
-        watching = None if of_worker else guard()
-        if watching is None:
+        active = None if of_worker else guard()
+        if active is None:
             return plain(*args, **kwargs)
-        before = watching.reading(name)
+        before = active.reading(name)
         result = plain(*args, **kwargs)
-        watching.turned(name, before, calling_frame(1))
+        active.note_change(name, before, calling_frame(1))
         return result
 
     setter.__name__ = getattr(plain, "__name__", name)
@@ -137,36 +143,36 @@ def _told_by(plain: Callable[..., Any], name: str, guard: Callable[[], Guard | N
     return unseen_by_warnings(setter)
 
 
-def _wrap(owner: Any, attribute: str, name: str, guard: Callable[[], Guard | None]) -> None:
+def _hook(owner: Any, attribute: str, name: str, guard: Callable[[], Guard | None]) -> None:
     plain = getattr(owner, attribute, None)
     if plain is not None:
-        setattr(owner, attribute, _told_by(plain, name, guard))
+        setattr(owner, attribute, _hooked_setter(plain, name, guard))
 
 
-def _wrap_property(attribute: str, name: str, guard: Callable[[], Guard | None]) -> None:
+def _hook_property(attribute: str, name: str, guard: Callable[[], Guard | None]) -> None:
     held = vars(type(_cudnn)).get(attribute)
     if held is not None and hasattr(held, "setter"):
-        held.setter = _told_by(held.setter, name, guard)
+        held.setter = _hooked_setter(held.setter, name, guard)
 
 
-def _watch_variables(names: dict[str, str], guard: Callable[[], Guard | None]) -> None:
-    """Hear of assignments to `os.environ`, from its own class: every way of writing ends there."""
+def _hook_environ(names: dict[str, str], guard: Callable[[], Guard | None]) -> None:
+    """Hook assignments to `os.environ` in its own class: every way of writing ends there."""
     kind: Any = type(os.environ)
     for method in ("__setitem__", "__delitem__"):
-        setattr(kind, method, _watching(getattr(kind, method), names, guard))
+        setattr(kind, method, _hooked_write(getattr(kind, method), names, guard))
 
 
-def _watching(
+def _hooked_write(
     plain: Callable[..., None], names: dict[str, str], guard: Callable[[], Guard | None]
 ) -> Callable[..., None]:
     def write(self: Any, key: Any, *value: Any) -> None:
         name = names.get(key) if isinstance(key, str) else None
-        watching = guard() if name is not None else None
-        if name is None or watching is None:
+        active = guard() if name is not None else None
+        if name is None or active is None:
             plain(self, key, *value)
             return
-        before = watching.reading(name)
+        before = active.reading(name)
         plain(self, key, *value)
-        watching.turned(name, before, calling_frame(1))
+        active.note_change(name, before, calling_frame(1))
 
     return write

@@ -1,9 +1,9 @@
-"""Listens to whoever seeds a random generator: with which number, and from which line.
+"""Hooks into whatever seeds a random generator: with which number, and from which line.
 
 Both the common generators and generators of the script's own (`random.Random`, `RandomState`,
-`default_rng`) are heard. `random` and `numpy.random` are watched from their import on, often long
-before torch: what is heard until then waits for the listener. Imported by processes without torch
-too, so nothing heavy is imported here.
+`default_rng`) count. `random` and `numpy.random` are hooked from their import on, often long before
+torch: calls until then wait for a subscriber. Imported by processes without torch too, so nothing
+heavy is imported here.
 """
 
 from __future__ import annotations
@@ -59,42 +59,42 @@ def _shown(value: object) -> str:
     return " ".join(str(value).split())[:MAX_VALUE] if plain else f"[{type(value).__name__}]"
 
 
-class Listeners:
-    """Who hears of a call; before there is one, calls wait."""
+class SeedCalls:
+    """The calls on their way to whoever subscribes; until somebody does, they wait."""
 
     def __init__(self) -> None:
         self._waiting: list[SeedCall] = []
-        self._hear: Callable[[SeedCall], None] | None = None
+        self._callback: Callable[[SeedCall], None] | None = None
 
-    def tell(self, call: SeedCall) -> None:
+    def report(self, call: SeedCall) -> None:
         """Hand a call on, or keep it."""
-        if self._hear is not None:
-            self._hear(call)
+        if self._callback is not None:
+            self._callback(call)
         elif len(self._waiting) < MAX_WAITING:
             self._waiting.append(call)
 
-    def listen(self, hear: Callable[[SeedCall], None]) -> None:
-        """Hear everything that has waited, and all that comes."""
-        self._hear = hear
+    def subscribe(self, callback: Callable[[SeedCall], None]) -> None:
+        """Hand over everything that has waited, and all that comes."""
+        self._callback = callback
         for call in self._waiting:
-            hear(call)
+            callback(call)
         self._waiting.clear()
 
 
-LISTENERS = Listeners()
+SEED_CALLS = SeedCalls()
 
 
-def watch_module(module: ModuleType) -> None:
-    """Watch what seeds the generators of `random` or `numpy.random`, and what makes generators."""
-    watch(module, "seed")
+def hook_module(module: ModuleType) -> None:
+    """Hook what seeds the generators of `random` or `numpy.random`, and what makes generators."""
+    hook(module, "seed")
     if module.__name__ == "random":
-        _watch_random_class(module)
+        _hook_random_class(module)
     else:
-        _watch_default_rng(module)
-        _watch_random_state(module)
+        _hook_default_rng(module)
+        _hook_random_state(module)
 
 
-def watch(module: Any, name: str) -> None:
+def hook(module: Any, name: str) -> None:
     """Replace a function that seeds a common generator by one that tells and does the same."""
     plain: Callable[..., Any] = getattr(module, name)
 
@@ -106,36 +106,40 @@ def watch(module: Any, name: str) -> None:
             value = args[0] if args else next(iter(kwargs.values()), None)
             given = NOT_GIVEN if value is None else value
             generator = f"{module.__name__}.{name}"
-            LISTENERS.tell(SeedCall(generator, given, caller, entropy=value is None, private=False))
+            SEED_CALLS.report(
+                SeedCall(generator, given, caller, entropy=value is None, private=False)
+            )
         return result
 
     setattr(module, name, _named(seeding, plain, module.__name__))
 
 
-def tell_private(generator: str, value: object, frame: FrameType, *, entropy: bool = False) -> None:
+def report_private(
+    generator: str, value: object, frame: FrameType, *, entropy: bool = False
+) -> None:
     """Tell of a generator of the script's own.
 
     Those that Python's library and torch make for themselves (names of temporary files, data
     workers) are passed over.
     """
     if not made_by_machinery(frame):
-        LISTENERS.tell(SeedCall(generator, value, frame, entropy=entropy, private=True))
+        SEED_CALLS.report(SeedCall(generator, value, frame, entropy=entropy, private=True))
 
 
-def _watch_random_class(module: Any) -> None:
+def _hook_random_class(module: Any) -> None:
     """`random.Random` and its subclasses seed themselves through one method of the class."""
     plain = module.Random.seed
 
     def seed(self: Any, a: Any = None, *args: Any, **kwargs: Any) -> Any:
         result = plain(self, a, *args, **kwargs)
         value = NOT_GIVEN if a is None else a
-        tell_private("random.Random", value, calling_frame(1), entropy=a is None)
+        report_private("random.Random", value, calling_frame(1), entropy=a is None)
         return result
 
     module.Random.seed = _named(seed, plain, module.__name__)
 
 
-def _watch_default_rng(module: Any) -> None:
+def _hook_default_rng(module: Any) -> None:
     plain = module.default_rng
 
     def default_rng(*args: Any, **kwargs: Any) -> Any:
@@ -144,27 +148,29 @@ def _watch_default_rng(module: Any) -> None:
         # one that was made before is handed back, or only wrapped
         if result is not given and not hasattr(given, "random_raw"):
             value = result.bit_generator.seed_seq.entropy if given is None else given
-            tell_private("numpy.random.default_rng", value, calling_frame(1), entropy=given is None)
+            report_private(
+                "numpy.random.default_rng", value, calling_frame(1), entropy=given is None
+            )
         return result
 
     module.default_rng = _named(default_rng, plain, module.__name__)
 
 
-def _watch_random_state(module: Any) -> None:
+def _hook_random_state(module: Any) -> None:
     """A class of C, so the name is given to a subclass that passes for it in every check."""
     plain = module.RandomState
 
     class Kind(type):
         """Whatever was or will be made by the class itself is one of these, too."""
 
-        def __instancecheck__(cls, found: object) -> bool:
+        def __instancecheck__(cls, other: object) -> bool:
             return (
-                isinstance(found, plain) if cls is RandomState else super().__instancecheck__(found)
+                isinstance(other, plain) if cls is RandomState else super().__instancecheck__(other)
             )
 
-        def __subclasscheck__(cls, found: type) -> bool:
+        def __subclasscheck__(cls, other: type) -> bool:
             return (
-                issubclass(found, plain) if cls is RandomState else super().__subclasscheck__(found)
+                issubclass(other, plain) if cls is RandomState else super().__subclasscheck__(other)
             )
 
     class RandomState(plain, metaclass=Kind):  # type: ignore[valid-type,misc] # known at run time only
@@ -174,7 +180,7 @@ def _watch_random_state(module: Any) -> None:
             super().__init__(seed)
             if not hasattr(seed, "random_raw"):
                 value = NOT_GIVEN if seed is None else seed
-                tell_private(
+                report_private(
                     "numpy.random.RandomState", value, calling_frame(1), entropy=seed is None
                 )
 

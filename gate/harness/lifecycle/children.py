@@ -32,8 +32,8 @@ STARTERS = frozenset(
         *("sudo", "taskset", "time", "timeout", "numactl"),
     )
 )
-SHUTTING = frozenset("IES")
-CLEARING = ("-i", "-", "--ignore-environment")
+ISOLATING_FLAGS = frozenset("IES")
+CLEARING_WORDS = ("-i", "-", "--ignore-environment")
 # Where `subprocess.Popen` has them, counted after `args`.
 EXECUTABLE, SHELL, ENV = 1, 7, 9
 
@@ -60,15 +60,15 @@ class Children:
         package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib is slow to import
         self._folder = os.path.dirname(package)  # noqa: PTH120 - as above
 
-    def watch_os(self) -> None:
-        """Watch what the module `os` starts; its other names for the same end in these."""
-        self._wrap("system", lambda command: Command(_words(command), for_shell=True))
-        self._wrap("execv", lambda path, args: Command(_program(path, args)))
-        self._wrap("execve", lambda path, args, env: Command(_program(path, args), env=env))
+    def hook_os(self) -> None:
+        """Hook what the module `os` starts; its other names for the same end in these."""
+        self._hook("system", lambda command: Command(_words(command), for_shell=True))
+        self._hook("execv", lambda path, args: Command(_program(path, args)))
+        self._hook("execve", lambda path, args, env: Command(_program(path, args), env=env))
         for name in ("posix_spawn", "posix_spawnp"):
-            self._wrap(name, lambda path, args, env, **_: Command(_program(path, args), env=env))
+            self._hook(name, lambda path, args, env, **_: Command(_program(path, args), env=env))
 
-    def watch_subprocess(self) -> None:
+    def hook_subprocess(self) -> None:
         """`subprocess` has been imported."""
         from ..user_code import unseen_by_warnings
 
@@ -81,7 +81,7 @@ class Children:
 
         kind.__init__ = unseen_by_warnings(_named_like(start, plain))
 
-    def watch_multiprocessing(self) -> None:
+    def hook_multiprocessing(self) -> None:
         """`multiprocessing.util` has been imported: the start of each worker that is not forked."""
         util = sys.modules["multiprocessing.util"]
         plain = util.spawnv_passfds
@@ -92,8 +92,8 @@ class Children:
 
         util.spawnv_passfds = _named_like(spawn, plain)  # type: ignore[attr-defined]
 
-    def _wrap(self, name: str, read: Callable[..., Any]) -> None:
-        """Watch a function of `os`; `read` makes a command of its arguments."""
+    def _hook(self, name: str, read: Callable[..., Any]) -> None:
+        """Hook a function of `os`; `read` makes a command of its arguments."""
         plain = getattr(os, name, None)
         if plain is None:
             return
@@ -136,12 +136,12 @@ class Children:
 
     def _keeps_harness(self, given: Mapping[str, str]) -> bool:
         """Whether a child with this environment loads the harness, and with the same settings."""
-        before, found, _ = f"{os.pathsep}{given.get('PYTHONPATH', '')}{os.pathsep}".partition(
+        before, separator, _ = f"{os.pathsep}{given.get('PYTHONPATH', '')}{os.pathsep}".partition(
             f"{os.pathsep}{self._folder}{os.pathsep}"
         )
         # an earlier folder's start-up file would run in place of the harness's
         hiding = (f"{folder}/sitecustomize.py" for folder in before.split(os.pathsep) if folder)
-        if not found or any(map(os.path.exists, hiding)):
+        if not separator or any(map(os.path.exists, hiding)):
             return False
         return all(given.get(name) == text for name, text in self._asked.items())
 
@@ -155,13 +155,13 @@ class Children:
             return
         _written.add(key)
         output = Output(self._asked[f"{PREFIX}OUT"], current_rank(), os.getpid())
-        told = {
+        record = {
             "words": _cut(command.words),
             "shell": command.for_shell,
             "kept": kept,
             "lost": lost,
         }
-        output.append_line("children", {**told, "file": place.file[-200:], "line": place.line})
+        output.append_line("children", {**record, "file": place.file[-200:], "line": place.line})
 
 
 def _named_like(function: Any, plain: Any) -> Any:
@@ -203,8 +203,8 @@ def _program(path: Any, args: Sequence[Any]) -> list[str]:
     Nothing when there is no such file: `os.execvp` tries one folder after the other.
     """
     program = os.fsdecode(path)
-    found = os.path.sep not in program or os.path.exists(program)  # noqa: PTH110 - pathlib is slow to import
-    return [program, *map(os.fsdecode, args[1:])] if found else []
+    exists = os.path.sep not in program or os.path.exists(program)  # noqa: PTH110 - pathlib is slow to import
+    return [program, *map(os.fsdecode, args[1:])] if exists else []
 
 
 def _worth_telling(command: Command, *, kept: bool) -> bool:
@@ -218,7 +218,7 @@ def _worth_telling(command: Command, *, kept: bool) -> bool:
     text = " ".join(command.words)
     if not ("python" in text or "pypy" in text):
         return False
-    return not kept or "PYTHONPATH" in text or any(map(_may_shut_out, text.split()))
+    return not kept or "PYTHONPATH" in text or any(map(_may_drop_variables, text.split()))
 
 
 def _starts_others(program: str) -> bool:
@@ -226,10 +226,10 @@ def _starts_others(program: str) -> bool:
     return name in STARTERS or name.startswith(("python", "pypy"))
 
 
-def _may_shut_out(word: str) -> bool:
-    if word in CLEARING:
+def _may_drop_variables(word: str) -> bool:
+    if word in CLEARING_WORDS:
         return True
-    return word.startswith("-") and not word.startswith("--") and bool(SHUTTING & set(word))
+    return word.startswith("-") and not word.startswith("--") and bool(ISOLATING_FLAGS & set(word))
 
 
 def _shebang(program: str) -> list[str]:
@@ -247,10 +247,10 @@ def _shebang(program: str) -> list[str]:
 
 def _cut(words: list[str]) -> list[str]:
     """As many of the first words as `MAX_TEXT` has room for, the last one cut."""
-    told, room = [], MAX_TEXT
+    kept, room = [], MAX_TEXT
     for word in words:
         if room <= 0:
             break
-        told.append(word[:room])
+        kept.append(word[:room])
         room -= len(word) + 1
-    return told
+    return kept

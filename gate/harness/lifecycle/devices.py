@@ -39,10 +39,10 @@ def used() -> tuple[int, ...]:
     """The devices that torch ever held memory on in this process; asking touches no other one."""
     if not cuda.in_use():
         return ()
-    found: tuple[int, ...] = ()
+    indices: tuple[int, ...] = ()
     if _cuda.get_allocator_backend() == NATIVE:
-        found = tuple(index for index in range(_cuda.device_count()) if _held(index))
-    return found or (int(_cuda.current_device()),)
+        indices = tuple(index for index in range(_cuda.device_count()) if _held(index))
+    return indices or (int(_cuda.current_device()),)
 
 
 def _held(index: int) -> bool:
@@ -99,10 +99,10 @@ def driver_version(version: Path = MODULE_VERSION, text: Path = DRIVER_TEXT) -> 
     except OSError:
         pass
     try:
-        found = _DRIVER.search(text.read_text(encoding="utf-8", errors="replace"))
+        match = _DRIVER.search(text.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return ""
-    return found[1] if found else ""
+    return match[1] if match else ""
 
 
 def loaded_files() -> str:
@@ -115,11 +115,11 @@ def loaded_files() -> str:
 
 def cublas_version(maps: str, load: Library = ctypes.CDLL) -> str:
     """Version of the cuBLAS that is loaded, wherever it came from; empty where it is no file."""
-    found = _CUBLAS.search(maps)
-    if found is None:
+    match = _CUBLAS.search(maps)
+    if match is None:
         return ""
     try:
-        library = load(found[0].strip())
+        library = load(match[0].strip())
         return ".".join(str(_property(library, kind)) for kind in _PROPERTIES)
     except (OSError, AttributeError):
         return ""

@@ -25,12 +25,12 @@ MAX_PACKAGES = 5000
 
 def parts(problems: Problems) -> dict[str, str]:
     """Part to text for every part of docs/harness-protocol.md; `none` for what does not apply."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name, read in _READERS.items():
-        found[name] = NONE
+        texts[name] = NONE
         with problems.noting(f"reading the environment's {name}"):
-            found[name] = read()[:MAX_PART_LENGTH] or NONE
-    return found
+            texts[name] = read()[:MAX_PART_LENGTH] or NONE
+    return texts
 
 
 def _python() -> str:
@@ -108,7 +108,7 @@ def packages(problems: Problems) -> list[str]:
 
 
 def _distributions() -> list[str]:
-    return sorted({f"{found.metadata['Name']}=={found.version}" for found in distributions()})
+    return sorted({f"{package.metadata['Name']}=={package.version}" for package in distributions()})
 
 
 def _packages() -> str:

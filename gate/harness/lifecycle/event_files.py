@@ -17,7 +17,7 @@ MODULE: Final = "tensorboard.summary.writer.event_file_writer"
 _writers: list[tuple[int, Any]] = []
 
 
-def watch() -> None:
+def hook_writers() -> None:
     """Remember each `EventFileWriter` that is made from now on."""
     writer_class: Any = sys.modules[MODULE].EventFileWriter
     plain_init = writer_class.__init__

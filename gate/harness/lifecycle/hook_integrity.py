@@ -1,4 +1,4 @@
-"""Notices a script that replaces the harness's own functions.
+"""Hook integrity: notices a script that replaces the harness's own functions.
 
 No defence against malice, which can replace this one too: a test helper that patches everything
 in sight, or a script that silences what it takes for a debugger, must not look like a training
@@ -14,21 +14,21 @@ from types import FunctionType
 # of this package and its subpackages, by whichever name the training's process knows it
 _OURS = str(__package__).removesuffix("lifecycle")
 
-_parts: dict[str, object] = {}
+_remembered: dict[str, object] = {}
 
 
-def remember_parts() -> None:
+def remember_functions() -> None:
     """Take the harness's functions and methods, as they are now, for the right ones."""
-    _parts.update(_functions())
+    _remembered.update(_functions())
 
 
-def replaced_parts() -> list[str]:
+def replaced_functions() -> list[str]:
     """One sentence for each of them that is another one now."""
     now = dict(_functions())
     return [
         f"the script replaced the harness's {name}"
-        for name, part in _parts.items()
-        if now.get(name) is not part
+        for name, function in _remembered.items()
+        if now.get(name) is not function
     ]
 
 
@@ -46,7 +46,7 @@ def _functions() -> Iterator[tuple[str, object]]:
                 yield from _methods(f"{short}.{name}", value)
 
 
-def _methods(owner: str, found: type) -> Iterator[tuple[str, object]]:
-    for name, value in list(vars(found).items()):
+def _methods(owner: str, kind: type) -> Iterator[tuple[str, object]]:
+    for name, value in list(vars(kind).items()):
         if isinstance(value, FunctionType):
             yield f"{owner}.{name}", value

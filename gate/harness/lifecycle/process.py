@@ -19,7 +19,7 @@ from ..operators.policy import Operators
 from ..output import Problems
 from ..recording import auxiliary_state, cuda_graphs, training_hooks
 from ..settings import HarnessSettings
-from .hook_integrity import remember_parts
+from .hook_integrity import remember_functions
 from .session import Session
 
 GRADIENTS_OF_A_GRAPH = "the gradients of steps inside a CUDA graph are left out"
@@ -35,15 +35,15 @@ def begin(settings: HarnessSettings) -> None:
     _session = Session(settings, switches.read_back(Problems()), late=cuda.in_use())
     switches.apply(settings, _session.problems)
     with _session.problems.noting("watching the knobs"):
-        override_hooks.install(override_hooks.watched_settings(settings), _guard)
-        override_hooks.watch_seeds(_on_seed, _working_step)
+        override_hooks.install(override_hooks.guarded_settings(settings), _guard)
+        override_hooks.hook_seeds(_on_seed, _working_step)
     with _session.problems.noting("watching torch"):
         training_hooks.install(
-            (_on_backward, _on_grad), _on_batch, (_before_step, _after_step), policy.look_at
+            (_on_backward, _on_grad), _on_batch, (_before_step, _after_step), policy.inspect_error
         )
         auxiliary_state.install(_on_scaler_step, _on_average)
         cuda_graphs.install(_capture, _on_replay)
-        remember_parts()
+        remember_functions()
     with _session.problems.noting("watching operators"):
         policy.install(settings, _operators)
     _session.attest(just_set=True)
@@ -146,7 +146,7 @@ def _on_scaler_step(scaler: GradScaler, optimizer: Optimizer, step: auxiliary_st
 def _on_average(average: nn.Module) -> None:
     session = current()
     if session is not None:
-        session.companions.note_average(average)
+        session.auxiliary_state.note_average(average)
 
 
 def _guard() -> Guard | None:

@@ -30,7 +30,7 @@ from ..tensors.safetensors_file import write_safetensors
 from ..this_process import current_rank, started_at
 from . import attestation, environment
 from .attestation import training_rank
-from .hook_integrity import replaced_parts
+from .hook_integrity import replaced_functions
 
 Kept = TypeVar("Kept")
 # Backward passes without any optimizer step after which a script is ended. More than any first step
@@ -74,15 +74,15 @@ class Session:
             self.output, self.problems, self.schedule, observe=settings.observe
         )
         self.capture = Capture()
-        self.companions = auxiliary_state.Companions()
+        self.auxiliary_state = auxiliary_state.AuxiliaryState()
         self._inside_scaler = False
         self.operators = Operators(settings, self.output, self.problems, self.working_step)
         self.first_step_seconds: float | None = None
         self.override_log = OverrideLog(self.output)
         self.guard = Guard(
-            override_hooks.watched_settings(settings),
+            override_hooks.guarded_settings(settings),
             mode=settings.on_override,
-            tell=self.note_override,
+            report=self.note_override,
             step=self.working_step,
         )
         self._applied: switches.Readings = {}
@@ -154,7 +154,7 @@ class Session:
         self, scaler: GradScaler, optimizer: Optimizer, step: auxiliary_state.Step
     ) -> Any:
         """Let a `GradScaler` make its step; one that it skips is recorded as a step too."""
-        self.companions.note_scaler(scaler)
+        self.auxiliary_state.note_scaler(scaler)
         before = self.recorder.steps_of(optimizer)
         self._inside_scaler = True
         try:
@@ -247,9 +247,9 @@ class Session:
         self.finish("script")
         # handlers of the script's may have used operators after the last step
         self.operators.write()
-        if not self.recorder.steps and replaced_parts():
+        if not self.recorder.steps and replaced_functions():
             # No step, so no summary: the attestation is the only place left to tell it.
-            for sentence in replaced_parts():
+            for sentence in replaced_functions():
                 self.problems.note(sentence)
             self.attest()
 
@@ -276,16 +276,16 @@ class Session:
         modules = _arranged(recorder.modules, recorder.module_numbers)
         optimizers = _arranged(recorder.optimizers, recorder.optimizer_numbers)
         tensors = capture(modules, optimizers, recorder.order, self.problems)
-        tensors |= self.companions.capture(self.problems)
+        tensors |= self.auxiliary_state.capture(self.problems)
         path = self.output.path("state", ".safetensors")
         write_safetensors(path, tensors, self.problems.leave_out)
 
     def _problems_at_the_end(self) -> list[str]:
-        for sentence in replaced_parts():
+        for sentence in replaced_functions():
             self.problems.note(sentence)
         return self.problems.sentences
 
 
-def _arranged(found: list[Kept], numbers: list[int]) -> list[Kept]:
+def _arranged(items: list[Kept], numbers: list[int]) -> list[Kept]:
     """Each at the place that its number says."""
-    return [one for _, one in sorted(zip(numbers, found, strict=True), key=lambda pair: pair[0])]
+    return [item for _, item in sorted(zip(numbers, items, strict=True), key=lambda pair: pair[0])]

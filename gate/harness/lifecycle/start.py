@@ -34,28 +34,28 @@ def start(environ: Mapping[str, str]) -> None:
     # Registered before any user code, so it runs after all of the user's own exit handlers.
     atexit.register(_finish)
     children = Children(environ)
-    children.watch_os()
+    children.hook_os()
     ImportHook(
         {
-            "subprocess": lambda: _watch(children.watch_subprocess),
-            "multiprocessing.util": lambda: _watch(children.watch_multiprocessing),
+            "subprocess": lambda: _hook_starters(children.hook_subprocess),
+            "multiprocessing.util": lambda: _hook_starters(children.hook_multiprocessing),
             "random": lambda: _seed("random", "seed_python", settings),
             "numpy.random": lambda: _seed("numpy.random", "seed_numpy", settings),
             "torch": lambda: _begin(settings),
-            "tensorboard.summary.writer.event_file_writer": _watch_event_files,
+            "tensorboard.summary.writer.event_file_writer": _hook_event_files,
         }
     ).install()
 
 
 def _seed(name: str, knob: str, settings: HarnessSettings) -> None:
-    """Seed the module's global generator, then listen to whoever seeds it again."""
+    """Seed the module's global generator, then hook what seeds it again."""
     try:
         module = sys.modules[name]
         if settings.seeds(knob) and (settings.seeds("seed_workers") or not is_worker()):
             module.seed(settings.seed)
-        from ..determinism.seed_hooks import watch_module
+        from ..determinism.seed_hooks import hook_module
 
-        watch_module(module)
+        hook_module(module)
     except Exception as error:
         _complain(f"{name} was not seeded: {error}")
 
@@ -70,20 +70,20 @@ def _begin(settings: HarnessSettings) -> None:
         _complain(f"the harness did not start with torch: {error}")
 
 
-def _watch(start_watching: Callable[[], None]) -> None:
+def _hook_starters(hook: Callable[[], None]) -> None:
     """A module that starts processes has been imported."""
     try:
-        start_watching()
+        hook()
     except Exception as error:
         _complain(f"processes that the script starts are not watched: {error}")
 
 
-def _watch_event_files() -> None:
+def _hook_event_files() -> None:
     """A writer of TensorBoard files has been imported."""
     try:
-        from .event_files import watch
+        from .event_files import hook_writers
 
-        watch()
+        hook_writers()
     except Exception as error:
         _complain(f"TensorBoard files may end too early: {error}")
 

@@ -21,14 +21,14 @@ LATE_NAMESPACES: Final = frozenset(
 OnCall = Callable[[str, str], None]
 
 
-class Spectator(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's own lacks types
-    """Hands on the name and device of watched operators and of those that are not torch's."""
+class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's own lacks types
+    """Hands on the name and device of audited operators and of those that are not torch's."""
 
     supports_higher_order_operators = True
 
-    def __init__(self, watched: frozenset[str], on_call: OnCall) -> None:
+    def __init__(self, audited: frozenset[str], on_call: OnCall) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # as above
-        self._watched = watched
+        self._audited = audited
         self._torchs_own = namespaces() | LATE_NAMESPACES
         self._on_call = on_call
 
@@ -51,7 +51,7 @@ class Spectator(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's o
         name = operator_name(func)
         namespace = name.partition("::")[0]
         if namespace not in self._torchs_own or (
-            name in self._watched and _matters(name, args, named, result)
+            name in self._audited and _matters(name, args, named, result)
         ):
             self._on_call(name, device_of(args, result))
         return result
@@ -76,8 +76,8 @@ def device_of(*values: Any) -> str:
     for value in values:
         if isinstance(value, torch.Tensor):
             return value.device.type
-        if isinstance(value, (tuple, list)) and (found := device_of(*value)) != "any":
-            return found
+        if isinstance(value, (tuple, list)) and (device := device_of(*value)) != "any":
+            return device
     return "any"
 
 

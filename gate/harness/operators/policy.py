@@ -17,14 +17,14 @@ from ..output import Output, Problems
 from ..settings import HarnessSettings
 from ..user_code import Place, place_here
 from . import unflagged
-from .dispatch_recorder import Spectator
+from .dispatch_recorder import DispatchRecorder
 from .operator_audit import OperatorAudit
-from .refusals import Watch
-from .warning_interceptor import Listener
+from .refusals import RefusalHooks
+from .warning_interceptor import WarningInterceptor
 
-_listener: Listener | None = None
-_watch: Watch | None = None
-_spectator: Spectator | None = None
+_interceptor: WarningInterceptor | None = None
+_refusal_hooks: RefusalHooks | None = None
+_dispatch_recorder: DispatchRecorder | None = None
 
 
 class Operators:
@@ -64,7 +64,7 @@ class Operators:
 
     def after_step(self) -> None:
         """In warn-only mode nothing may have silenced torch's notices."""
-        if _listener is not None and not _listener.still_hears():
+        if _interceptor is not None and not _interceptor.still_first():
             self._problems.note(
                 "the script replaced Python's list of warning filters, so operators without a "
                 "deterministic form could run unnoticed"
@@ -73,12 +73,12 @@ class Operators:
     def write(self) -> None:
         """Write what there is to tell; a process with nothing to tell writes no file."""
         with self._problems.noting("writing the operator audit"):
-            found = self._found()
-            if self._settings.operator_audit or any(found.values()):
-                told = {"pid": self._output.pid, "rank": self._output.rank, **found}
-                self._output.document_or_complaint("operators", told)
+            counted = self._counted()
+            if self._settings.operator_audit or any(counted.values()):
+                document = {"pid": self._output.pid, "rank": self._output.rank, **counted}
+                self._output.document_or_complaint("operators", document)
 
-    def _found(self) -> dict[str, Any]:
+    def _counted(self) -> dict[str, Any]:
         operator_audit = self._settings.operator_audit
         folder = Path(torch.__file__).parent
         return {
@@ -101,28 +101,32 @@ def _refusal(operator: str, place: Place) -> str:
 
 
 def install(settings: HarnessSettings, operators: Callable[[], Operators | None]) -> None:
-    """Listen in the way that the mode asks for; `operators` gives those of the current process."""
-    global _listener, _watch, _spectator
+    """Hook in the way that the mode asks for; `operators` gives those of the current process."""
+    global _interceptor, _refusal_hooks, _dispatch_recorder
     if settings.warn_only:
         # torch tells some notices once a process, which would leave the other calls uncounted
         torch.set_warn_always(True)
-        _listener = Listener(lambda name: _with(operators(), lambda each: each.on_alert(name)))
-        _listener.install()
-    elif settings.strict:
-        _watch = Watch(lambda name, at: _with(operators(), lambda each: each.refused(name, at)))
-        _watch.install()
-    if settings.operator_audit:
-        _spectator = Spectator(
-            settings.operators,
-            lambda name, device: _with(operators(), lambda each: each.on_call(name, device)),
+        _interceptor = WarningInterceptor(
+            lambda name: _with(operators(), lambda current: current.on_alert(name))
         )
-        _spectator.__enter__()  # type: ignore[no-untyped-call] # torch's own lacks types
+        _interceptor.install()
+    elif settings.strict:
+        _refusal_hooks = RefusalHooks(
+            lambda name, at: _with(operators(), lambda current: current.refused(name, at))
+        )
+        _refusal_hooks.install()
+    if settings.operator_audit:
+        _dispatch_recorder = DispatchRecorder(
+            settings.operators,
+            lambda name, device: _with(operators(), lambda current: current.on_call(name, device)),
+        )
+        _dispatch_recorder.__enter__()  # type: ignore[no-untyped-call] # torch's own lacks types
 
 
-def look_at(error: RuntimeError) -> None:
+def inspect_error(error: RuntimeError) -> None:
     """A backward pass failed; in strict mode torch may have refused an operator of it."""
-    if _watch is not None:
-        _watch.look_at(error, just_raised=True)
+    if _refusal_hooks is not None:
+        _refusal_hooks.inspect(error, just_raised=True)
 
 
 def _with(operators: Operators | None, do: Callable[[Operators], None]) -> None:

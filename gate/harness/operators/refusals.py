@@ -20,7 +20,7 @@ from ..user_code import UNKNOWN, Place, place_here, place_of
 from .warning_interceptor import alerting_operator
 
 MAX_CHAIN = 20
-# Of the six tools that Python lets listen, those that it reserves for no purpose.
+# Of the six tools that Python lets register, those that it reserves for no purpose.
 FREE_TOOLS = (3, 4)
 OnRefusal = Callable[[str, Place], None]
 
@@ -37,21 +37,21 @@ def refused_operator(error: BaseException | None) -> tuple[str, Place] | None:
     return None
 
 
-class Watch:
+class RefusalHooks:
     """Looks at errors as they come by."""
 
     def __init__(self, on_refusal: OnRefusal) -> None:
         self._on_refusal = on_refusal
 
-    def look_at(self, error: BaseException | None, *, just_raised: bool = False) -> None:
+    def inspect(self, error: BaseException | None, *, just_raised: bool = False) -> None:
         """Hand on what torch refused; never raises.
 
         The line of an error that was `just_raised` may be further up than its traceback reaches.
         """
         try:
-            found = refused_operator(error)
-            if found is not None:
-                operator, place = found
+            refusal = refused_operator(error)
+            if refusal is not None:
+                operator, place = refusal
                 if just_raised and place.file == UNKNOWN:
                     place = place_here()
                 self._on_refusal(operator, place)
@@ -60,67 +60,67 @@ class Watch:
             return
 
     def install(self) -> None:
-        """Stand at every way out that Python lets a program watch."""
-        self._where_errors_are_raised()
-        self._at_the_end_of_the_program()
-        self._at_the_end_of_a_thread()
-        self._where_errors_are_printed()
-        self._where_the_script_exits()
+        """Hook every way out that Python lets a program see."""
+        self._hook_raising()
+        self._hook_end_of_program()
+        self._hook_end_of_thread()
+        self._hook_printing()
+        self._hook_exit()
 
-    def _where_errors_are_raised(self) -> None:
-        """From Python 3.12 on, unless two other tools listen already."""
+    def _hook_raising(self) -> None:
+        """From Python 3.12 on, unless two other tools have registered already."""
         monitoring: Any = getattr(sys, "monitoring", None)
         free = FREE_TOOLS if monitoring is not None else ()
-        tool = next((each for each in free if monitoring.get_tool(each) is None), None)
+        tool = next((number for number in free if monitoring.get_tool(number) is None), None)
         if tool is None:
             return
 
         def raised(_code: object, _offset: int, error: BaseException) -> None:
             if type(error) is RuntimeError:
-                self.look_at(error, just_raised=True)
+                self.inspect(error, just_raised=True)
 
         monitoring.use_tool_id(tool, str(__package__).partition(".")[0])
         monitoring.register_callback(tool, monitoring.events.RAISE, raised)
         monitoring.set_events(tool, monitoring.events.RAISE)
 
-    def _at_the_end_of_the_program(self) -> None:
+    def _hook_end_of_program(self) -> None:
         plain = sys.excepthook
 
         def excepthook(
             kind: type[BaseException], error: BaseException, trace: TracebackType | None
         ) -> None:
-            self.look_at(error)
+            self.inspect(error)
             plain(kind, error, trace)
 
         sys.excepthook = excepthook
 
-    def _at_the_end_of_a_thread(self) -> None:
+    def _hook_end_of_thread(self) -> None:
         plain = threading.excepthook
 
         def excepthook(args: Any) -> None:
-            self.look_at(args.exc_value)
+            self.inspect(args.exc_value)
             plain(args)
 
         threading.excepthook = excepthook
 
-    def _where_errors_are_printed(self) -> None:
+    def _hook_printing(self) -> None:
         """`traceback.print_exc`, `logging.exception` and worker processes all come through here."""
         shown: Any = traceback.TracebackException
         plain = shown.__init__
 
         @functools.wraps(plain)
         def remember(itself: Any, kind: Any, error: Any, *args: Any, **kwargs: Any) -> None:
-            self.look_at(error if isinstance(error, BaseException) else None)
+            self.inspect(error if isinstance(error, BaseException) else None)
             plain(itself, kind, error, *args, **kwargs)
 
         shown.__init__ = remember
 
-    def _where_the_script_exits(self) -> None:
+    def _hook_exit(self) -> None:
         plain: Any = sys.exit
 
         @functools.wraps(plain)
         def leave(*args: Any) -> None:
-            self.look_at(sys.exc_info()[1])
+            self.inspect(sys.exc_info()[1])
             plain(*args)
 
         sys.exit = leave  # type: ignore[assignment]

@@ -31,23 +31,23 @@ def autotuned_kernels() -> list[dict[str, Any]]:
     autotuner = getattr(sys.modules.get(AUTOTUNER_MODULE), "Autotuner", None)
     if not isinstance(autotuner, type):
         return []
-    found: dict[str, dict[str, Any]] = {}
+    kernels: dict[str, dict[str, Any]] = {}
     for tuner in filter(lambda item: type(item) is autotuner, gc.get_objects()):
         choices = len(getattr(tuner, "configs", ()))
         if choices > 1 and getattr(tuner, "cache", None):
             kernel = getattr(getattr(tuner, "base_fn", None), "__name__", "unknown")
-            found[kernel] = {"kernel": str(kernel)[:MAX_NAME_LENGTH], "configurations": choices}
-    return list(found.values())[:MAX_NAMES]
+            kernels[kernel] = {"kernel": str(kernel)[:MAX_NAME_LENGTH], "configurations": choices}
+    return list(kernels.values())[:MAX_NAMES]
 
 
 def compiled_extensions(torch_folder: Path) -> list[str]:
     """Imported extension modules outside torch that are linked with torch, by module name."""
-    found = []
+    names = []
     for name, module in list(sys.modules.items()):
         file = str(getattr(module, "__file__", None) or "")
         if file.endswith(".so") and not file.startswith(str(torch_folder)) and _uses_torch(file):
-            found.append(name[:MAX_NAME_LENGTH])
-    return sorted(found)[:MAX_NAMES]
+            names.append(name[:MAX_NAME_LENGTH])
+    return sorted(names)[:MAX_NAMES]
 
 
 def _uses_torch(file: str) -> bool:

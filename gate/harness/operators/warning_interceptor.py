@@ -1,8 +1,8 @@
-"""Hears torch's notices about operators without a deterministic form, whatever the script filters.
+"""Intercepts torch's notices of operators without a deterministic form, whatever a script filters.
 
 In warn-only mode torch gives such a notice as a Python warning, which a script may silence, record
-or let through once a line. The notice is therefore heard where `warnings` asks its first filter
-whether the text matches: before any filter of the script's, and for every single call. What hears
+or let through once a line. The notice is therefore caught where `warnings` asks its first filter
+whether the text matches: before any filter of the script's, and for every single call. The callback
 may raise, and then the operator fails with that error, as it does in strict mode.
 """
 
@@ -25,20 +25,20 @@ OnAlert = Callable[[str], None]
 def alerting_operator(text: str) -> str | None:
     """The operator that a text of torch's names, or None when it is about something else."""
     for phrase in PHRASES:
-        name, found, _ = text[:MAX_TEXT_LENGTH].partition(phrase)
-        if found and 0 < len(name) <= MAX_NAME_LENGTH and "\n" not in name:
+        name, separator, _ = text[:MAX_TEXT_LENGTH].partition(phrase)
+        if separator and 0 < len(name) <= MAX_NAME_LENGTH and "\n" not in name:
             return name
     return None
 
 
-class Listener:
+class WarningInterceptor:
     """Takes the place of a compiled pattern in the first entry of `warnings.filters`."""
 
     def __init__(self, on_alert: OnAlert) -> None:
         self._on_alert = on_alert
         # "ignore" is the one action under which `warnings` asks again at every call in silence
         self._entry: Any = ("ignore", self, Warning, None, 0)
-        self._told_of_change: Callable[[], None] = _do_nothing
+        self._on_change: Callable[[], None] = _do_nothing
 
     def match(self, text: str) -> bool:
         """Whether the text is a notice; it has then been handed on."""
@@ -51,13 +51,13 @@ class Listener:
     def install(self) -> None:
         """Go first, and go first again after each change that `warnings` is told of."""
         module: Any = warnings
-        tell = module._filters_mutated  # noqa: SLF001 - each of its own functions ends with it
+        plain = module._filters_mutated  # noqa: SLF001 - each of its own functions ends with it
 
         def keep_first() -> None:
             self._go_first()
-            tell()
+            plain()
 
-        self._told_of_change = keep_first
+        self._on_change = keep_first
         module._filters_mutated = keep_first  # noqa: SLF001 - as above
         keep_first()
 
@@ -69,11 +69,11 @@ class Listener:
     def _is_first(self) -> bool:
         return bool(warnings.filters) and warnings.filters[0] is self._entry
 
-    def still_hears(self) -> bool:
-        """Whether nothing has pushed the listener aside, as writing `warnings.filters` would."""
+    def still_first(self) -> bool:
+        """Whether nothing has pushed this filter aside, as writing `warnings.filters` would."""
         module: Any = warnings
-        return self._is_first() and module._filters_mutated is self._told_of_change  # noqa: SLF001
+        return self._is_first() and module._filters_mutated is self._on_change  # noqa: SLF001
 
 
 def _do_nothing() -> None:
-    """Until the listener is installed."""
+    """Until the interceptor is installed."""

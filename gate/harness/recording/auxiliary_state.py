@@ -1,4 +1,4 @@
-"""What trains beside the optimizers: gradient scalers of mixed precision, and averages of weights.
+"""Auxiliary state of a training: gradient scalers of mixed precision, and averages of weights.
 
 Both decide the next step or the result, so their state is evidence, and a step that a scaler skips
 is a step all the same: the number of steps must not depend on when the last overflow came.
@@ -30,7 +30,7 @@ Skipped = torch.Tensor | bool | None
 OnAverage = Callable[[nn.Module], None]
 
 
-class Companions:
+class AuxiliaryState:
     """The scalers and averages of one process, in the order of their first use."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Companions:
 
     def capture(self, problems: Problems) -> dict[str, torch.Tensor]:
         """Their tensors and numbers as `scaler/<i>/<key>` and `average/<i>/<name>`."""
-        found: dict[str, torch.Tensor] = {}
+        tensors: dict[str, torch.Tensor] = {}
         kinds: tuple[tuple[str, Sequence[Any]], ...] = (
             ("scaler", self._scalers),
             ("average", self._averages),
@@ -57,21 +57,21 @@ class Companions:
         for kind, owners in kinds:
             for number, owner in enumerate(owners):
                 with problems.noting(f"reading the state of {kind} {number}"):
-                    found |= named_tensors(f"{kind}/{number}", owner.state_dict(), problems)
-        return found
+                    tensors |= named_tensors(f"{kind}/{number}", owner.state_dict(), problems)
+        return tensors
 
 
 def install(on_scaler_step: OnScalerStep, on_average: OnAverage) -> None:
     """Call back around each step of an enabled `GradScaler` and after each new average."""
-    _watch_scale()
-    _watch_scaler_steps(on_scaler_step)
-    _watch_averages(on_average)
+    _hook_new_scalers()
+    _hook_scaler_steps(on_scaler_step)
+    _hook_averages(on_average)
 
 
 def unscaled(loss: torch.Tensor) -> torch.Tensor:
     """The loss that a `GradScaler` made this one from, or the loss itself."""
-    found: torch.Tensor = getattr(loss, _UNSCALED, loss)
-    return found
+    original: torch.Tensor = getattr(loss, _UNSCALED, loss)
+    return original
 
 
 def skipped_inside(optimizer: Optimizer) -> Skipped:
@@ -80,26 +80,26 @@ def skipped_inside(optimizer: Optimizer) -> Skipped:
     `GradScaler.step` hands `found_inf` to such an optimizer for the time of the step. It may lie on
     a device, and is not read here, which would wait for it.
     """
-    found: Any = getattr(optimizer, "found_inf", None)
-    return found.detach().clone() if isinstance(found, torch.Tensor) else bool(found)
+    found_inf: Any = getattr(optimizer, "found_inf", None)
+    return found_inf.detach().clone() if isinstance(found_inf, torch.Tensor) else bool(found_inf)
 
 
-def _watch_scale() -> None:
-    """Watch the class itself, and others that have a `scale` of their own when one is made."""
-    watched: set[type] = set()
+def _hook_new_scalers() -> None:
+    """Hook the class itself, and others that have a `scale` of their own when one is made."""
+    hooked: set[type] = set()
 
     def new(kind: type[GradScaler], *_: Any, **__: Any) -> GradScaler:
-        for each in set(kind.__mro__) - watched:
-            watched.add(each)
-            if "scale" in vars(each):
-                _watch_scale_of(each)
+        for owner in set(kind.__mro__) - hooked:
+            hooked.add(owner)
+            if "scale" in vars(owner):
+                _hook_scale_of(owner)
         return object.__new__(kind)
 
     # Not around `__init__`, whose warnings would then point here.
     GradScaler.__new__ = new  # type: ignore[method-assign,assignment]
 
 
-def _watch_scale_of(kind: Any) -> None:
+def _hook_scale_of(kind: Any) -> None:
     plain_scale: Any = kind.scale
 
     @functools.wraps(plain_scale)
@@ -112,7 +112,7 @@ def _watch_scale_of(kind: Any) -> None:
     kind.scale = outside_compiler(scale, recursive=False)
 
 
-def _watch_scaler_steps(on_scaler_step: OnScalerStep) -> None:
+def _hook_scaler_steps(on_scaler_step: OnScalerStep) -> None:
     plain_step: Any = GradScaler.step
 
     @functools.wraps(plain_step)
@@ -125,7 +125,7 @@ def _watch_scaler_steps(on_scaler_step: OnScalerStep) -> None:
     GradScaler.step = outside_compiler(step, recursive=False)  # type: ignore[method-assign]
 
 
-def _watch_averages(on_average: OnAverage) -> None:
+def _hook_averages(on_average: OnAverage) -> None:
     plain_update: Any = AveragedModel.update_parameters
 
     @functools.wraps(plain_update)

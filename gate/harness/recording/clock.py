@@ -88,8 +88,8 @@ def seconds_between(earlier: Mark, later: Mark) -> float | None:
         return None if later.events else later.host_seconds - earlier.host_seconds
     wait_for(earlier)
     wait_for(later)
-    found = [earlier.events[device].elapsed_time(later.events[device]) for device in shared]
-    milliseconds: float = max(0.0, *found)
+    elapsed = [earlier.events[device].elapsed_time(later.events[device]) for device in shared]
+    milliseconds: float = max(0.0, *elapsed)
     return milliseconds / 1000
 
 
@@ -105,7 +105,7 @@ class StepTimes(NamedTuple):
     inside: tuple[Span, ...]
     done: Mark
     after: tuple[Span, ...]
-    told: Mark
+    observed: Mark
 
     def whole_seconds(self) -> float | None:
         """From the step before to this one, with the harness's work; None for the first."""
@@ -121,15 +121,15 @@ class StepTimes(NamedTuple):
 
     def observe_seconds(self) -> float:
         """What looking at this step took: before its update, and after it."""
-        return _total(self.inside) + (seconds_between(self.done, self.told) or 0.0)
+        return _total(self.inside) + (seconds_between(self.done, self.observed) or 0.0)
 
     def group_seconds(self) -> dict[str, float]:
         """The parts of that which belong to a group of streams."""
-        found: dict[str, float] = {}
+        totals: dict[str, float] = {}
         for span in (*self.inside, *self.after):
             if span.group:
-                found[span.group] = found.get(span.group, 0.0) + _total((span,))
-        return found
+                totals[span.group] = totals.get(span.group, 0.0) + _total((span,))
+        return totals
 
 
 def _total(spans: tuple[Span, ...]) -> float:

@@ -39,15 +39,15 @@ class Capture:
 
 
 def install(capture: Callable[[], Capture | None], on_replay: Callable[[Passed], None]) -> None:
-    """Watch the end of each capture and each replay; `capture` gives that of this process."""
+    """Hook the end of each capture and each replay; `capture` gives that of this process."""
     graph: Any = torch.cuda.CUDAGraph
     plain_end, plain_replay = graph.capture_end, graph.replay
 
     @functools.wraps(plain_end)
     def capture_end(self: Any) -> None:
-        found = capture()
+        active = capture()
         # taken first: a capture that fails leaves nothing to the next one
-        passed = () if found is None else found.take()
+        passed = () if active is None else active.take()
         plain_end(self)
         setattr(self, _CAPTURED, passed)
 

@@ -20,8 +20,8 @@ def outermost_owners(parameters: Sequence[torch.Tensor], problems: Problems) -> 
     for root, parameter_ids in _parameters_of_roots(problems):
         for parameter_id in parameter_ids:
             owners.setdefault(parameter_id, []).append(root)
-    found = {id(root): root for parameter in parameters for root in owners.get(id(parameter), ())}
-    return list(found.values())
+    roots = {id(root): root for parameter in parameters for root in owners.get(id(parameter), ())}
+    return list(roots.values())
 
 
 def _live_modules() -> list[nn.Module]:
@@ -30,7 +30,7 @@ def _live_modules() -> list[nn.Module]:
     `type()` rather than `isinstance`: the latter asks `__class__`, which wakes lazy proxies.
     """
     gc.collect()  # a dead module, not yet collected in one run of two, would be a difference
-    return [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
+    return [item for item in gc.get_objects() if issubclass(type(item), nn.Module)]
 
 
 def _outermost(modules: Iterable[nn.Module]) -> list[nn.Module]:
@@ -41,8 +41,8 @@ def _outermost(modules: Iterable[nn.Module]) -> list[nn.Module]:
 
 def _parameters_of_roots(problems: Problems) -> list[tuple[nn.Module, list[int]]]:
     """Each outermost module with the identities of its parameters, the largest first."""
-    found = []
+    rows = []
     for root in _outermost(_live_modules()):
         with problems.noting(f"asking a {type(root).__name__} for its parameters"):
-            found.append((root, [id(parameter) for parameter in root.parameters()]))
-    return sorted(found, key=lambda owned: len(owned[1]), reverse=True)
+            rows.append((root, [id(parameter) for parameter in root.parameters()]))
+    return sorted(rows, key=lambda owned: len(owned[1]), reverse=True)

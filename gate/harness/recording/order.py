@@ -77,7 +77,7 @@ class Order:
     def optimizer_key(self, optimizer: Optimizer, burst: int) -> SortKey:
         """Its class and what it optimizes, and what that held at its first step."""
         parameters = self.parameters(optimizer)
-        what = [f"{self.name(each)} {structure(each)}" for each in parameters]
+        what = [f"{self.name(parameter)} {structure(parameter)}" for parameter in parameters]
         return SortKey(burst, "\n".join((type(optimizer).__qualname__, *what)), _held(parameters))
 
 
@@ -108,7 +108,8 @@ def ranking(
 def _held(parameters: Iterable[torch.Tensor]) -> str:
     """A digest of values and gradients."""
     with torch.no_grad():
-        parts = [("", part) for each in parameters for part in (each, gradient(each))]
+        pairs = ((parameter, gradient(parameter)) for parameter in parameters)
+        parts = [("", tensor) for pair in pairs for tensor in pair]
         return finish_all([StartedDigest(parts, "order", _nobody, fast=True)])[0]
 
 

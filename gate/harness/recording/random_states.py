@@ -28,11 +28,11 @@ def random_states(problems: Problems) -> dict[str, str]:
         readers["numpy"] = _numpy
     if cuda.in_use():
         readers["cuda"] = _cuda
-    found = {}
+    digests = {}
     for name, read in readers.items():
         with problems.noting(f"reading the random state of {name}"):
-            found[f"random.{name}"] = read()
-    return found
+            digests[f"random.{name}"] = read()
+    return digests
 
 
 def _python() -> str:

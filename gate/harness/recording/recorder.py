@@ -33,7 +33,7 @@ class OpenStep(NamedTuple):
     `found` is what the host knows already; `losses` and `skipped` may be on their way to it.
     """
 
-    found: dict[str, Any]
+    known: dict[str, Any]
     losses: list[torch.Tensor | None]
     skipped: Skipped
     seen: Seen | None
@@ -223,7 +223,7 @@ class Recorder:
         """Take in what the step left, and send to the host what lies on a device."""
         optimizer, step = self.optimizers[number], self._step_counts[number]
         devices = self._clock.devices
-        found: dict[str, Any] = {
+        known: dict[str, Any] = {
             "step": step,
             "optimizer": number,
             "backwards": self._backwards,
@@ -233,7 +233,7 @@ class Recorder:
         }
         seen = None
         if self._observer is not None:
-            found["unobserved"] = self._observer.unobserved(step)
+            known["unobserved"] = self._observer.unobserved(step)
             with (
                 self._problems.noting("observing a step"),
                 self._device_memory.of_the_harness(devices),
@@ -242,27 +242,27 @@ class Recorder:
         losses = [_sent(loss, devices) for loss in self._losses or self._derived]
         if isinstance(skipped, torch.Tensor):
             skipped = _sent(skipped, devices)
-        times = times._replace(after=self._clock.take_spans(), told=self._clock.mark())
-        self._open.append(OpenStep(found, losses, skipped, seen, times))
+        times = times._replace(after=self._clock.take_spans(), observed=self._clock.mark())
+        self._open.append(OpenStep(known, losses, skipped, seen, times))
 
     def _write_known(self, number: int) -> None:
         """Write the lines that need no waiting, and those up to this optimizer's last step."""
         while self._open:
-            mine = sum(step.found["optimizer"] == number for step in self._open)
-            if mine <= 1 and not reached(self._open[0].times.told):
+            mine = sum(step.known["optimizer"] == number for step in self._open)
+            if mine <= 1 and not reached(self._open[0].times.observed):
                 break
             self._write(self._open.popleft())
 
     def _write(self, step: OpenStep) -> None:
         with self._problems.noting("recording a step"):
-            wait_for(step.times.told)
+            wait_for(step.times.observed)
             whole, harness_seconds = step.times.whole_seconds(), step.times.harness_seconds()
             seconds = None if whole is None else max(0.0, whole - harness_seconds)
             observe_seconds = step.times.observe_seconds() + self._write_seconds
             begun = time.perf_counter()
             parameters, fingerprints = (None, {}) if step.seen is None else step.seen.finish()
             losses = [None if loss is None else exact(loss) for loss in step.losses]
-            line = step.found | {
+            line = step.known | {
                 "loss": losses[-1] if losses else None,
                 "losses": losses,
                 "parameters": parameters,
@@ -275,7 +275,7 @@ class Recorder:
             self._output.append_line("steps", line)
             self.observe_seconds += observe_seconds
             groups = step.times.group_seconds()
-            self._schedule.close_step(step.found["step"], seconds, observe_seconds, groups)
+            self._schedule.close_step(step.known["step"], seconds, observe_seconds, groups)
             self._write_seconds = time.perf_counter() - begun
 
 

@@ -42,23 +42,25 @@ def capture(
     problems: Problems,
 ) -> dict[str, torch.Tensor]:
     """Every tensor and number of the modules and optimizers, by name; nothing is copied yet."""
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     with warnings.catch_warnings():
         # A deprecation inside state_dict, made an error by the user, would lose the evidence.
         warnings.simplefilter("ignore")
         for number, module in enumerate(modules):
             with problems.noting(f"reading the state of model {number}"):
                 model = named_tensors(f"model/{number}", _of_module(module), problems)
-                _add(found, model, problems)
+                _add(tensors, model, problems)
         for number, optimizer in enumerate(optimizers):
             with problems.noting(f"reading the state of optimizer {number}"):
                 state = _of_optimizer(f"optimizer/{number}", optimizer, order, problems)
-                _add(found, state, problems)
-    _add(found, _outside_parameters(modules, optimizers, order), problems)
-    parameters = [each for optimizer in optimizers for each in optimized_parameters(optimizer)]
+                _add(tensors, state, problems)
+    _add(tensors, _outside_parameters(modules, optimizers, order), problems)
+    parameters = [
+        parameter for optimizer in optimizers for parameter in optimized_parameters(optimizer)
+    ]
     if parameters and not any(map(_readable, parameters)):
         problems.note("no optimized parameter can be read, so nothing of the weights was compared")
-    return found
+    return tensors
 
 
 def write_gradients(optimizer: Optimizer, output: Output, problems: Problems) -> None:
@@ -104,8 +106,8 @@ def _number(value: Any) -> torch.Tensor:
     if isinstance(value, io.BytesIO):
         value = value.getvalue()
     if isinstance(value, bytes | bytearray):
-        found = torch.empty(len(value), dtype=torch.uint8, device="cpu")
-        return found if not value else torch.frombuffer(bytearray(value), dtype=torch.uint8)
+        empty = torch.empty(len(value), dtype=torch.uint8, device="cpu")
+        return empty if not value else torch.frombuffer(bytearray(value), dtype=torch.uint8)
     for kind, dtype in _NUMBERS.items():
         if isinstance(value, kind):
             return torch.tensor(value, dtype=dtype, device="cpu")
@@ -124,10 +126,10 @@ def _of_module(module: nn.Module) -> Mapping[str, Any]:
         return dict(_standing(module))
     try:
         # as they are: a tensor's own class may refuse to be detached
-        found: Mapping[str, Any] = module.state_dict(keep_vars=True)
+        tensors: Mapping[str, Any] = module.state_dict(keep_vars=True)
     except Exception:
-        found = module.state_dict()
-    return found
+        tensors = module.state_dict()
+    return tensors
 
 
 def _gathers(module: nn.Module) -> bool:
@@ -151,8 +153,10 @@ def _of_optimizer(
 ) -> Iterator[NamedTensor]:
     """State and groups; a group's list of parameter positions is no number of the training."""
     saved = optimizer.state_dict()
-    numbers = {id(each): number for number, each in enumerate(order.parameters(optimizer))}
-    places = {at: numbers[id(each)] for at, each in enumerate(optimized_parameters(optimizer))}
+    ordered = {id(parameter): index for index, parameter in enumerate(order.parameters(optimizer))}
+    places = {
+        at: ordered[id(parameter)] for at, parameter in enumerate(optimized_parameters(optimizer))
+    }
     state = {places.get(at, at): part for at, part in saved["state"].items()}
     yield from named_tensors(f"{name}/state", state, problems)
     for position, group in enumerate(saved["param_groups"]):
@@ -171,10 +175,8 @@ def _outside_parameters(
                 yield f"parameter/{number}/{index}", parameter
 
 
-def _add(
-    found: dict[str, torch.Tensor], tensors: Iterator[NamedTensor], problems: Problems
-) -> None:
+def _add(kept: dict[str, torch.Tensor], tensors: Iterator[NamedTensor], problems: Problems) -> None:
     """Keep the first of two equal names: only a key that holds a `/` can make one."""
     for name, tensor in tensors:
-        if found.setdefault(name, tensor) is not tensor:
+        if kept.setdefault(name, tensor) is not tensor:
             problems.note(f"{name} is the name of two values, the second is left out of the state")

@@ -1,4 +1,4 @@
-"""Where the harness listens: every backward pass, a DataLoader's batches, every optimizer step."""
+"""Hooks around every backward pass, every batch of a DataLoader and every optimizer step."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Pass:
         self._roots = roots
         self._note = note
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Hand on the roots that have not been told yet."""
         roots, self._roots = self._roots, ()
         for root in roots:
@@ -58,13 +58,13 @@ def install(
     asked to derive by parameters. A batch that failed is not told, a backward pass that failed by
     its error; of a step inside a step only the outer one counts.
     """
-    _watch_backward(on_loss[0], on_error)
-    _watch_grad(on_loss[1], on_error)
-    _watch_batches(on_batch)
-    _watch_steps(*on_step)
+    _hook_backward(on_loss[0], on_error)
+    _hook_grad(on_loss[1], on_error)
+    _hook_batches(on_batch)
+    _hook_steps(*on_step)
 
 
-def _watch_backward(on_backward: OnBackward, on_error: OnError) -> None:
+def _hook_backward(on_backward: OnBackward, on_error: OnError) -> None:
     plain_backward: Any = torch.autograd.backward
     note = outside_compiler(on_backward)
 
@@ -81,7 +81,7 @@ def _watch_backward(on_backward: OnBackward, on_error: OnError) -> None:
             raise
         finally:
             _Pass.under_way.remove(this_pass)
-        this_pass.tell()
+        this_pass.report()
 
     # The one way to see which scalar is the loss in a script that does not know the harness:
     # `Tensor.backward` calls it too. Only the wrapper itself stays uncompiled: what backward
@@ -102,7 +102,7 @@ def _roots(tensors: Any) -> tuple[torch.Tensor, ...]:
     return tuple(root for root in several if isinstance(root, torch.Tensor))
 
 
-def _watch_grad(on_grad: OnBackward, on_error: OnError) -> None:
+def _hook_grad(on_grad: OnBackward, on_error: OnError) -> None:
     """Some scripts ask for gradients and put them into the parameters by themselves."""
     plain_grad: Any = torch.autograd.grad
     note = outside_compiler(on_grad)
@@ -111,14 +111,14 @@ def _watch_grad(on_grad: OnBackward, on_error: OnError) -> None:
     def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         outputs, inputs = _kept(outputs), _kept(inputs)
         try:
-            found = plain_grad(outputs, inputs, *args, **kwargs)
+            gradients = plain_grad(outputs, inputs, *args, **kwargs)
         except RuntimeError as error:
             on_error(error)
             raise
         roots = _roots(outputs)
         if len(roots) == 1 and _plain(roots, torch.Tensor) and _plain(_roots(inputs), Parameter):
             note(roots[0])
-        return found
+        return gradients
 
     # Not kept from the compiler, which can trace this one: it finds it by its name in torch.
     torch.autograd.grad = unseen_by_warnings(grad)
@@ -129,7 +129,7 @@ def _plain(tensors: tuple[torch.Tensor, ...], kind: type[torch.Tensor]) -> bool:
     return bool(tensors) and all(type(tensor) is kind for tensor in tensors)
 
 
-def _watch_batches(on_batch: OnBatch) -> None:
+def _hook_batches(on_batch: OnBatch) -> None:
     plain_next: Any = _BaseDataLoaderIter.__next__
 
     @functools.wraps(plain_next)
@@ -142,14 +142,14 @@ def _watch_batches(on_batch: OnBatch) -> None:
     _BaseDataLoaderIter.__next__ = unseen_by_warnings(next_batch)  # type: ignore[method-assign]
 
 
-def _watch_steps(before: OnStep, after: OnStep) -> None:
+def _hook_steps(before: OnStep, after: OnStep) -> None:
     wrapper_code = _step_wrapper_code()
 
     def before_step(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
         if _running_steps(optimizer, wrapper_code) <= 1:
             if inside_backward():
-                for each in _Pass.under_way:
-                    each.tell()
+                for running in _Pass.under_way:
+                    running.report()
             before(optimizer)
 
     def after_step(optimizer: Optimizer, _args: object, _kwargs: object) -> None:

@@ -85,8 +85,8 @@ def own_number(tensor: torch.Tensor) -> torch.Tensor | None:
     parts = plain_parts(tensor)
     if [path for path, _ in parts] != [""]:
         raise UnsupportedTensorError(f"a {type(tensor).__name__} is made of several tensors")
-    found = parts[0][1]
-    return found if found.numel() == 1 else None
+    number = parts[0][1]
+    return number if number.numel() == 1 else None
 
 
 def _parts(path: str, tensor: torch.Tensor, depth: int) -> Iterator[Part]:
