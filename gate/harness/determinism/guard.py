@@ -72,6 +72,7 @@ class Guard:
             setting.set(setting.wanted)
             self._report(event._replace(restored=True))
         elif name not in self._open:
+            # told when it is taken back, or else when the step ends: only then it is known which
             self._open[name] = event
 
     def poll(self) -> None:
@@ -81,6 +82,7 @@ class Guard:
             if now == setting.wanted:
                 self._close(name)
                 continue
+            # one that no hook saw has no line: C code did it, or a setter that is not known
             event = self._open.setdefault(name, self._event(name, setting.wanted, now, None))
             if name not in self._reported:
                 self._reported.add(name)

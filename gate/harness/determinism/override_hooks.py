@@ -133,6 +133,7 @@ def _hooked_setter(plain: Callable[..., Any], name: str, guard: Callable[[], Gua
         active = None if of_worker else guard()
         if active is None:
             return plain(*args, **kwargs)
+        # read before and after, not taken from the arguments: torch may refuse, or set it already
         before = active.reading(name)
         result = plain(*args, **kwargs)
         active.note_change(name, before, calling_frame(1))
@@ -150,6 +151,7 @@ def _hook(owner: Any, attribute: str, name: str, guard: Callable[[], Guard | Non
 
 
 def _hook_property(attribute: str, name: str, guard: Callable[[], Guard | None]) -> None:
+    # looked up in the class, where it is the property's own object and not the value of the flag
     held = vars(type(_cudnn)).get(attribute)
     if held is not None and hasattr(held, "setter"):
         held.setter = _hooked_setter(held.setter, name, guard)

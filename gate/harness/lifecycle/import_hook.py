@@ -41,6 +41,8 @@ class ImportHook:
     ) -> ModuleSpec | None:
         """Let the other finders answer, and note when their loader runs the module."""
         question = (name, get_ident())
+        # other finders may come back to this one with the same question; another thread may ask it
+        # for itself at the same time, and has to be answered
         if name not in self._waiting or question in self._asking:
             return None
         self._asking.add(question)
@@ -66,6 +68,7 @@ class ImportHook:
         run_module: Callable[[ModuleType], None] = loader.exec_module  # type: ignore[attr-defined]
 
         def run_then_call_back(module: ModuleType) -> None:
+            # the object's own attribute: from here on the loader's class answers again
             del loader.exec_module  # type: ignore[attr-defined]
             run_module(module)
             self._fire(name)

@@ -34,6 +34,7 @@ def begin(settings: HarnessSettings) -> None:
     _settings = settings
     _session = Session(settings, switches.read_back(Problems()), late=cuda.in_use())
     switches.apply(settings, _session.problems)
+    # only now that switches and seed are set: what the harness does itself is no override
     with _session.problems.noting("watching the knobs"):
         override_hooks.install(override_hooks.guarded_settings(settings), _guard)
         override_hooks.hook_seeds(_on_seed, _working_step)
@@ -43,6 +44,7 @@ def begin(settings: HarnessSettings) -> None:
         )
         auxiliary_state.install(_on_scaler_step, _on_average)
         cuda_graphs.install(_capture, _on_replay)
+        # by now every module that has hooks is loaded
         remember_functions()
     with _session.problems.noting("watching operators"):
         policy.install(settings, _operators)

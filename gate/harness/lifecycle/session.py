@@ -168,6 +168,7 @@ class Session:
     def after_step(self, optimizer: Optimizer, *, skipped: auxiliary_state.Skipped = None) -> None:
         """Record a step; raise `TrainingStopped` at the last one, and at any that follows it."""
         if self._inside_scaler:
+            # a fused optimizer steps even where it changes nothing, so the call alone says little
             skipped = auxiliary_state.skipped_inside(optimizer)
         if not self._stopped:
             if not self.recorder.optimizers:

@@ -58,6 +58,8 @@ class WarningInterceptor:
             plain()
 
         self._on_change = keep_first
+        # `catch_warnings` and `simplefilter` put filters in front or bring older lists back, and
+        # each of them calls this when it is done
         module._filters_mutated = keep_first  # noqa: SLF001 - as above
         keep_first()
 

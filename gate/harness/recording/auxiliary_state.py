@@ -105,6 +105,7 @@ def _hook_scale_of(kind: Any) -> None:
     @functools.wraps(plain_scale)
     def scale(self: GradScaler, outputs: Any) -> Any:
         scaled = plain_scale(self, outputs)
+        # a scaler that is switched off hands back what it was given, which is its own loss
         if isinstance(outputs, torch.Tensor) and scaled is not outputs:
             setattr(scaled, _UNSCALED, outputs.detach())
         return scaled

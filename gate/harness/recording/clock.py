@@ -85,6 +85,7 @@ def seconds_between(earlier: Mark, later: Mark) -> float | None:
     """
     shared = earlier.events.keys() & later.events.keys()
     if not shared:
+        # the host's clock would tell when the work was queued, which is too early by any amount
         return None if later.events else later.host_seconds - earlier.host_seconds
     wait_for(earlier)
     wait_for(later)

@@ -54,6 +54,7 @@ def install(capture: Callable[[], Capture | None], on_replay: Callable[[Passed],
     @functools.wraps(plain_replay)
     def replay(self: Any) -> None:
         plain_replay(self)
+        # in the order of the capture: a loss comes before the step that it led to
         for passed in getattr(self, _CAPTURED, ()):
             on_replay(passed)
 

@@ -80,6 +80,7 @@ class Observer:
         """Look at what the update will work on: structure, first parameters, gradients."""
         with self._spending(""), self._problems.noting("observing the structure"):
             parameters = order.parameters(optimizer)
+            # a script may replace parameters or add groups; comparing identities costs nothing
             identities = tuple(map(id, optimized_parameters(optimizer)))
             if self._structures.get(number) != identities:
                 self._structures[number] = identities

@@ -107,6 +107,7 @@ class Recorder:
         if number is not None and str(number.dtype).removeprefix("torch.") not in FLOAT_TYPES:
             self._problems.leave_out(f"a loss is left out: it is of type {number.dtype}")
             number = None
+        # the last place is taken again and again: the loss of a step is that of its last pass
         del losses[MAX_LOSSES - 1 :]
         losses.append(None if number is None else number.detach().clone())
 
@@ -138,6 +139,7 @@ class Recorder:
         """
         with cuda.free_to_wait():
             number = self._number(optimizer)
+            # before anything is looked at: from here on time is the harness's and not the step's
             inside, done = self._clock.take_spans(), self._clock.mark()
             self._step_counts[number] += 1
             self.steps = max(self._step_counts)
@@ -249,6 +251,8 @@ class Recorder:
         """Write the lines that need no waiting, and those up to this optimizer's last step."""
         while self._open:
             mine = sum(step.known["optimizer"] == number for step in self._open)
+            # One open step of an optimizer may wait for its device, two may not: the host would run
+            # ahead without end, and hold the digests' copies of every step.
             if mine <= 1 and not reached(self._open[0].times.observed):
                 break
             self._write(self._open.popleft())

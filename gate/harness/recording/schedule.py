@@ -31,7 +31,9 @@ TENSORS: Final = "tensors"
 GROUPS: Final = (RANDOM, BATCH, TENSORS)
 CALIBRATION_STEPS: Final = 3
 CALIBRATION_SECONDS: Final = 0.02
+# of the allowance, for random states and batches each: they explain less than tensors do
 SMALL_SHARE: Final = 0.25
+# recent steps alone, so that a training that becomes slower is measured anew; odd for the median
 REMEMBERED: Final = 33
 LEAST_ON_A_DEVICE: Final = 4
 
@@ -71,9 +73,12 @@ class Schedule:
     def due(self, group: str, step: int) -> bool:
         """Whether the group is observed at this step."""
         if step in (1, self._last_step):
+            # whatever each run decides for itself, two runs share these
             return True
         if not self._decided:
+            # while costs are measured every step is observed, unless that alone becomes too much
             return self._calibrated < self._calibration_seconds
+        # counted from step 1, where powers of two nest: the sparser run's steps are all shared
         return (step - 1) % self.sampling_intervals[group] == 0
 
     def close_step(
@@ -88,10 +93,12 @@ class Schedule:
         It may come while the next step is under way already, as a device's times do.
         """
         if step == 1:
+            # it filled caches and loaded kernels: its cost would thin out all that follow
             return
         if step_seconds is not None:
             self._steps.append(step_seconds)
         spent = sum(group_seconds.values())
+        # what no interval can avoid: structure, copies to the host, the step's own line
         self._always.append(observe_seconds - spent)
         for group, seconds in group_seconds.items():
             self._costs[group].append(seconds)
@@ -99,6 +106,8 @@ class Schedule:
         calibrating = not self._decided and step < CALIBRATION_STEPS
         if calibrating and self._calibrated < self._calibration_seconds:
             return
+        # often while little is known, hardly ever later: deciding at every step would follow the
+        # noise of the clock
         power_of_two = step & (step - 1) == 0
         if self._steps and (power_of_two or not self._decided):
             self._decide()
@@ -106,6 +115,7 @@ class Schedule:
     def _decide(self) -> None:
         allowance = max(self._budget * _median(self._steps), self._free_seconds)
         left = allowance - _median(self._always)
+        # the cheap groups first, each within its share; tensors take all that they leave
         for group in (RANDOM, BATCH):
             cost = _median(self._costs[group])
             sampling_interval = self._smallest(cost, min(left, allowance * SMALL_SHARE))
@@ -117,6 +127,7 @@ class Schedule:
     def _smallest(self, cost: float, allowance: float) -> int:
         """The smallest interval with which the cost stays within the allowance, both a step."""
         sampling_interval = self._least
+        # one as long as the training itself still leaves its first and last step
         while sampling_interval < self._last_step:
             if cost * self._observations(sampling_interval) / self._last_step <= allowance:
                 break
@@ -125,8 +136,10 @@ class Schedule:
 
     def _observations(self, sampling_interval: int) -> int:
         regular = (self._last_step - 1) // sampling_interval + 1
+        # the last step is observed even where the interval does not meet it
         return regular + ((self._last_step - 1) % sampling_interval != 0)
 
 
 def _median(values: deque[float]) -> float:
+    # not the mean: one step that waited for a disk would count as much as all others
     return sorted(values)[len(values) // 2] if values else 0.0

@@ -157,6 +157,7 @@ def _of_optimizer(
     places = {
         at: ordered[id(parameter)] for at, parameter in enumerate(optimized_parameters(optimizer))
     }
+    # torch numbers parameters as the groups list them, which a set may have ordered
     state = {places.get(at, at): part for at, part in saved["state"].items()}
     yield from named_tensors(f"{name}/state", state, problems)
     for position, group in enumerate(saved["param_groups"]):

@@ -80,6 +80,7 @@ def _hook_backward(on_backward: OnBackward, on_error: OnError) -> None:
             on_error(error)
             raise
         finally:
+            # also after an error: a later step must not be given the loss of a pass that failed
             _Pass.under_way.remove(this_pass)
         this_pass.report()
 
@@ -116,6 +117,8 @@ def _hook_grad(on_grad: OnBackward, on_error: OnError) -> None:
             on_error(error)
             raise
         roots = _roots(outputs)
+        # a derivative by what is no parameter, or one that the compiler or `torch.func` takes, is
+        # no loss
         if len(roots) == 1 and _plain(roots, torch.Tensor) and _plain(_roots(inputs), Parameter):
             note(roots[0])
         return gradients
@@ -148,6 +151,7 @@ def _hook_steps(before: OnStep, after: OnStep) -> None:
     def before_step(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
         if _running_steps(optimizer, wrapper_code) <= 1:
             if inside_backward():
+                # the optimizer steps in a hook of the pass: the loss is this step's, not the next's
                 for running in _Pass.under_way:
                     running.report()
             before(optimizer)
@@ -190,6 +194,7 @@ def _running_steps(optimizer: Optimizer, wrapper_code: CodeType) -> int:
     running = 0
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - inspect offers only slower copies
     while frame is not None:
+        # the code is compared first: `f_locals` copies the variables of a frame at each look
         if frame.f_code is wrapper_code and frame.f_locals["args"][0] is optimizer:
             running += 1
         frame = frame.f_back

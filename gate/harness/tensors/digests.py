@@ -43,6 +43,7 @@ MULTIPLIER: Final = 6364136223846793005
 # The scratch of a device: powers and products of a chunk, 32 MiB each at most, and none of them
 # larger than the largest tensor asks for.
 CHUNK_WORDS: Final = 1 << 22
+# Wider elements are read as 4-byte words: the proof above needs |d| < 2**32.
 _WORD_TYPES: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32}
 
 _powers_of: dict[torch.device, torch.Tensor] = {}
@@ -112,6 +113,7 @@ class StartedDigest:
     @property
     def saw_nothing(self) -> bool:
         """Whether every tensor was left out: such a digest would be equal to any other."""
+        # no tensors at all is something that was seen, and equal in both runs
         return 0 < self._left_out == len(self._parts)
 
     def device_values(self) -> list[torch.Tensor]:
@@ -124,6 +126,7 @@ class StartedDigest:
         Without any on a device this finishes the digest.
         """
         if self.device_values():
+            # the optimizer's next step changes these in place while the device is still busy
             self._parts = [(header, _kept(body)) for header, body in self._parts]
         else:
             self._text = self.finish({})
@@ -139,6 +142,7 @@ class StartedDigest:
             if isinstance(body, bytes):
                 hasher.update(body)
             elif isinstance(body, Sums):
+                # the order in which `device_values` handed them out, for each device its own
                 sums = [values[chunk.device].pop(0) for chunk in body.chunks]
                 hasher.update(polynomial(sums).to_bytes(8, "little"))
             else:
@@ -159,6 +163,8 @@ class HostCopies:
             digest.settle()
             for value in digest.device_values():
                 waiting.setdefault(value.device, []).append(value)
+        # One small tensor a device, whatever number of scalars there are: each copy is a launch and
+        # a transfer of its own. It is queued behind the sums, so nothing has to wait for them.
         self._copies = {
             device: torch.stack(scalars).to("cpu", non_blocking=device in followed)
             for device, scalars in waiting.items()
@@ -188,9 +194,11 @@ def chunk_sums(tensor: torch.Tensor) -> list[torch.Tensor]:
     """
     dense = row_major(tensor).reshape(-1)
     words = dense.view(_WORD_TYPES.get(dense.element_size(), torch.int32))
+    # one table serves every chunk and tensor; `polynomial` shifts the chunks on the host
     powers = _powers(dense.device, min(words.numel(), CHUNK_WORDS))
     chunks = torch.split(words, CHUNK_WORDS) if words.numel() else ()
-    # one kernel widens and multiplies: the product has the wider type of its factors
+    # One kernel widens and multiplies: the product has the wider type of its factors. It wraps
+    # around at 64 bits, and so does the sum, in whichever order the device's threads add.
     return [(chunk * powers[: chunk.numel()]).sum() for chunk in chunks]
 
 
@@ -198,6 +206,7 @@ def polynomial(sums: Sequence[int]) -> int:
     """P of a tensor from the sums of its chunks, from 0 to 2**64 - 1."""
     step = pow(MULTIPLIER, CHUNK_WORDS, 1 << 64)
     total = 0
+    # Horner's scheme from the last chunk: each one before it lies `CHUNK_WORDS` powers lower
     for chunk in reversed(sums):
         total = (total * step + chunk) % (1 << 64)
     return total
@@ -213,6 +222,7 @@ def _powers(device: torch.device, count: int) -> torch.Tensor:
     if powers is None:
         powers = torch.ones(1, dtype=torch.int64, device=device)
     while powers.numel() < count:
+        # the next as many powers are these times M**count: few launches, once a device
         factor = _signed(pow(MULTIPLIER, powers.numel(), 1 << 64))
         powers = torch.cat([powers, powers * factor])
     _powers_of[device] = powers

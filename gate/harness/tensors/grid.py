@@ -33,6 +33,8 @@ def grid_body(tensor: torch.Tensor) -> bytes:
     dense = row_major(tensor).reshape(-1)
     hasher = hashlib.sha256()
     if byte_size(dense) >= SMALL_BYTES:
+        # words can be viewed only where they lie on a boundary of their own, and a slice of a
+        # larger tensor may begin between two
         if dense.data_ptr() % WORD_BYTES or dense.storage_offset() % WORD_BYTES:
             dense = dense.clone()
         elements = COLUMNS * WORD_BYTES // dense.element_size()
@@ -40,6 +42,7 @@ def grid_body(tensor: torch.Tensor) -> bytes:
         words = dense[: rows * elements].view(torch.int64).view(rows, COLUMNS)
         for start in range(0, rows, ROWS):
             block = words[start : start + ROWS]
+            # over rows, then over columns: a swap inside a row moves only the first of them
             use_bytes(block.sum(0), hasher.update)
             use_bytes(block.sum(1), hasher.update)
         dense = dense[rows * elements :]

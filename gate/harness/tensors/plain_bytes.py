@@ -62,4 +62,5 @@ def use_bytes(tensor: torch.Tensor, consume: Callable[[memoryview], object]) -> 
     address = dense.data_ptr()
     if address == 0:
         raise UnsupportedTensorError(f"{type(tensor).__name__} has no memory of its own")
+    # valid while `dense` lives, which is to the end of this call: so nobody may keep the view
     consume(memoryview((ctypes.c_ubyte * size).from_address(address)))
