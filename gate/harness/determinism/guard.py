@@ -36,7 +36,7 @@ class GuardedSetting(NamedTuple):
 
 
 class Guard:
-    """`tell` takes each event, `step` gives the number of the step that is being worked on."""
+    """`report` takes each event, `step` gives the number of the step that is being worked on."""
 
     def __init__(
         self,

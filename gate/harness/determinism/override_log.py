@@ -60,6 +60,7 @@ class OverrideLog:
             self.total += 1
             key = (event.kind, event.name, event.after, str(event.place))
             if event.scope is not None:
+                # each seed is another value; one line with a thousand of them is one place
                 key = (event.kind, event.name, "", str(event.place))
             self._of_place[key] += 1
             if self._of_place[key] > MAX_LINES_OF_ONE_PLACE or self._written >= MAX_LINES:

@@ -38,6 +38,7 @@ def _functions() -> Iterator[tuple[str, object]]:
             continue
         short = module_name.rpartition(".")[2]
         for name, value in list(vars(module).items()):
+            # what a module only imported is not its own, and torch replaces parts of itself
             if not str(getattr(value, "__module__", "")).startswith(_OURS):
                 continue
             if isinstance(value, FunctionType):

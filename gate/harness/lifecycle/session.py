@@ -243,6 +243,7 @@ class Session:
         event_files = sys.modules.get(f"{__package__}.event_files")
         if event_files is not None:
             event_files.flush_all()
+        # a forked child that never trained holds its parent's session, whose files are not its own
         if self.pid != os.getpid():
             return
         self.finish("script")

@@ -99,7 +99,7 @@ class StepTimes(NamedTuple):
 
     `before` is the harness's work about the step before, None at the first: it begins where that
     step's own work was done. `done` is when this one's was; `inside` are the harness's spans since,
-    `after` those that followed, until `told`.
+    `after` those that followed, until `observed`.
     """
 
     before: Span | None

@@ -35,6 +35,7 @@ class HandUpdates:
         if parameter is None or now is None:
             return
         if self._seen is not None and self._seen[0]() is parameter:
+            # another parameter than last time says nothing; the same one with other bytes does
             self.count += not torch.equal(self._seen[1], now)
         self._seen = weakref.ref(parameter), now
 

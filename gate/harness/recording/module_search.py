@@ -34,6 +34,7 @@ def _live_modules() -> list[nn.Module]:
 
 
 def _outermost(modules: Iterable[nn.Module]) -> list[nn.Module]:
+    # one whose `__init__` has not come so far, or was never called, has no children to ask for
     ready = [module for module in modules if "_modules" in module.__dict__]
     inner = {id(child) for module in ready for child in module.children()}
     return [module for module in ready if id(module) not in inner]

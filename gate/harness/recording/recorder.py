@@ -30,7 +30,7 @@ MAX_LOSSES = 256
 class OpenStep(NamedTuple):
     """A step whose line waits for the device to come so far; on the CPU it never has to.
 
-    `found` is what the host knows already; `losses` and `skipped` may be on their way to it.
+    `known` is what the host knows already; `losses` and `skipped` may be on their way to it.
     """
 
     known: dict[str, Any]

@@ -117,8 +117,7 @@ def _hook_grad(on_grad: OnBackward, on_error: OnError) -> None:
             on_error(error)
             raise
         roots = _roots(outputs)
-        # a derivative by what is no parameter, or one that the compiler or `torch.func` takes, is
-        # no loss
+        # no loss: a derivative by what is no parameter, or one that the compiler takes
         if len(roots) == 1 and _plain(roots, torch.Tensor) and _plain(_roots(inputs), Parameter):
             note(roots[0])
         return gradients

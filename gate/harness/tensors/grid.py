@@ -33,8 +33,8 @@ def grid_body(tensor: torch.Tensor) -> bytes:
     dense = row_major(tensor).reshape(-1)
     hasher = hashlib.sha256()
     if byte_size(dense) >= SMALL_BYTES:
-        # words can be viewed only where they lie on a boundary of their own, and a slice of a
-        # larger tensor may begin between two
+        # words can be viewed only where they lie on a boundary of their own, and a slice may
+        # begin between two
         if dense.data_ptr() % WORD_BYTES or dense.storage_offset() % WORD_BYTES:
             dense = dense.clone()
         elements = COLUMNS * WORD_BYTES // dense.element_size()
