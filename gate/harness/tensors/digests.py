@@ -12,7 +12,7 @@ text, ended by a newline) and a body:
   their own width (8-byte and wider ones as 4-byte words) in row-major order and M is the multiplier
   of Knuth's MMIX generator. Integer sums do not depend on the order in which threads add.
 
-A tensor that others make up (`tensor_parts.py`) has a header of its own kind and no body, and then
+A tensor that others make up (`plain_parts.py`) has a header of its own kind and no body, and then
 each of those others with its path.
 
 Reductions on a device are started when a digest is, and copied to the host together, one copy a
