@@ -79,3 +79,24 @@ def test_processes_that_train_without_ranks_end_when_the_second_takes_its_step(
     outcome = harness.run(RACING, REPRO_GATE_MAX_STEPS="1000000")
     assert outcome.stdout == "[0, 0]\n"
     assert outcome.names().count("summary") == outcome.names().count("state") == 2
+
+
+@pytest.mark.parametrize(
+    ("module", "replaced"),
+    [
+        ("recording.recorder", "Recorder.flush"),
+        ("tensors.grid", "grid_body"),
+        ("determinism.guard", "Guard.poll"),
+    ],
+)
+def test_a_replaced_function_of_any_subpackage_is_told(
+    harness: Harness, module: str, replaced: str
+) -> None:
+    patch = f"""
+import repro_gate_harness.{module}
+plain = repro_gate_harness.{module}.{replaced}
+repro_gate_harness.{module}.{replaced} = lambda *args: plain(*args)
+"""
+    summary = harness.run(ACCUMULATING.replace("import torch\n", f"import torch\n{patch}"))
+    named = f"the script replaced the harness's {module.rpartition('.')[2]}.{replaced}"
+    assert named in summary.document("summary")["problems"]

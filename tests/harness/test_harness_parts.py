@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from gate.harness import metrics
+from gate.harness import metrics, user_code
 from gate.harness.lifecycle import environment
 from gate.harness.output import MAX_PROBLEMS, Output, Problems, exact
 from gate.harness.recording.module_search import outermost_owners
@@ -173,3 +173,16 @@ def test_logging_a_metric_outside_a_gate_run_does_nothing(
     monkeypatch.chdir(tmp_path)
     metrics.log("loss", "not even a number", step=1)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        (str(Path.cwd() / "train.py"), "train.py"),
+        ("/opt/lib/site-packages/package/module.py", "package/module.py"),
+        ("/elsewhere/module.py", "/elsewhere/module.py"),
+        ("<string>", "<string>"),
+    ],
+)
+def test_a_file_is_shown_from_where_a_reader_knows_it(file: str, shown: str) -> None:
+    assert user_code._shown(file) == shown
