@@ -84,7 +84,7 @@ def call(function: object, arguments: object) -> object:
             f"holds {NOT_PLAIN[function.key]}, which has no plain bytes to compare",
             hint="Save ordinary tensors.",
         )
-    known = _CALLS.get(function.key)
+    known = CALLS.get(function.key)
     result = known(arguments) if known else None
     return _opaque(function, arguments) if result is None else result
 
@@ -150,10 +150,10 @@ def _unread_storage(kind: str) -> StateError:
 def _sizes(values: object, what: str) -> tuple[int, ...]:
     if not isinstance(values, tuple) or len(values) > MAX_DIMENSIONS:
         raise fault(f"a tensor's {what} is no short tuple")
-    sizes = tuple(value for value in values if type(value) is int and 0 <= value < MAX_INTEGER)
+    sizes = [value for value in values if type(value) is int and 0 <= value < MAX_INTEGER]
     if len(sizes) != len(values):
         raise fault(f"a tensor's {what} holds something else than sizes from 0")
-    return sizes
+    return tuple(sizes)
 
 
 def _tensor(
@@ -169,13 +169,13 @@ def _tensor(
         raise _unread_storage(source.quantized)
     marks = _marks(metadata)
     node = TensorNode(
-        storage=source,
-        dtype=source.dtype if dtype is None else dtype,
-        offset=offset,
-        shape=_sizes(shape, "shape"),
-        strides=_sizes(strides, "strides"),
-        conjugated="conj" in marks,
-        negated="neg" in marks,
+        source,
+        source.dtype if dtype is None else dtype,
+        offset,
+        _sizes(shape, "shape"),
+        _sizes(strides, "strides"),
+        "conj" in marks,
+        "neg" in marks,
     )
     if not 0 <= offset < MAX_INTEGER or len(node.shape) != len(node.strides):
         raise fault("a tensor's offset, shape and strides do not belong together")
@@ -275,7 +275,7 @@ _TENSOR_CALLS: Final[dict[tuple[str, str], Call]] = {
     ("torch._utils", "_rebuild_tensor_v3"): _rebuild_v3,
     ("torch._utils", "_rebuild_device_tensor_from_cpu_tensor"): _first,
 }
-_CALLS: Final[dict[tuple[str, str], Call]] = {
+CALLS: Final[dict[tuple[str, str], Call]] = {
     **_TENSOR_CALLS,
     ("torch._tensor", "_rebuild_from_type_v2"): _rebuild_subclass,
     ("torch", "Size"): _size,

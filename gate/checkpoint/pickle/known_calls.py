@@ -9,7 +9,7 @@ from gate.checkpoint.pickle.nodes import GlobalNode
 from gate.checkpoint.pickle.numpy_nodes import NUMPY_CALLS
 from gate.checkpoint.pickle.special_tensors import SPECIAL_CALLS
 
-_CALLS: Final = {**NUMPY_CALLS, **SPECIAL_CALLS}
+_CALLS: Final = {**pickle_calls.CALLS, **NUMPY_CALLS, **SPECIAL_CALLS}
 
 
 def call(function: object, arguments: object) -> object:

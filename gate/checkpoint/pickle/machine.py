@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gate.checkpoint.pickle.calls import fault, storage
 from gate.checkpoint.pickle.nodes import OpaqueNode, StorageNode
-from gate.checkpoint.pickle.tensors import TensorForms
 
 # Far above what a state holds that may have a million values: it bounds memory.
 MAX_CONTAINERS = 1_500_000
@@ -23,7 +22,6 @@ class Machine:
         self.marks: list[list[object]] = []
         self.memo: dict[int, object] = {}
         self.storages: list[StorageNode] = []
-        self.tensors = TensorForms(data, self.memo, self.storages)
         self.end = 0
         self.containers = 0
 
