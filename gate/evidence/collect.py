@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError
-from gate.evidence.children import read_children, read_weaker_children
+from gate.evidence.children import read_children
 from gate.evidence.harness_documents import MetricLine
 from gate.evidence.harness_files import HarnessFile, find_processes, read_harness_lines
 from gate.evidence.metrics import file_series, harness_series, output_series
@@ -60,7 +60,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
     """
     found = find_processes(files, out)
-    children = read_children(files, out, found)
+    children, weaker_children = read_children(files, out, found)
     processes = read_attestations(files, out, found, run, children)
     ranks = read_ranks(files, out, found, children)
     refuse_idle_ranks(processes, ranks)
@@ -97,7 +97,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         overrides=read_overrides(files, out, found),
         children=children,
         unused_settings=tuple(_unused(script, states, train)),
-        weaker_children=read_weaker_children(files, out, found),
+        weaker_children=weaker_children,
         overridden=sum(rank.summary.overridden for rank in ranks),
     )
 

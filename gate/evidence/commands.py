@@ -1,34 +1,29 @@
-"""Which Python a command line starts, and what in it keeps the harness out: read, never run.
+"""Which Python the words of a command name, and what in them keeps the harness out."""
 
-A command line is anybody's text. What cannot be told from its words (a script of the shell, a
-Makefile) is passed over.
+A command line is anybody's text. A shell's line is taken apart at its separators and no further, so
+Python behind any word counts (`nice python`, `then python`) but those of `NAMING`.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[0-9.]*\Z")
-# Options that take the next word, or the rest of their own, as their value: what follows a script,
-# -c or -m is no longer Python's.
-SHORT_OPTION = re.compile(r"-([A-Za-z?].*)\Z")
+# What follows a script, -c or -m is no longer Python's; W and X take a value.
+OPTION = re.compile(r"-([A-Za-z?].*)\Z")
 WITH_VALUE = "WX"
 ENDS_OPTIONS = "cm"
 SHUTTING = "IES"
-SHELLS = ("sh", "bash", "dash", "zsh")
-# What runs the program that its own arguments name; the harness has the same list with the shells.
-STARTERS = (
-    *("env", "exec", "nice", "nohup", "setsid", "stdbuf", "sudo", "taskset", "time"),
-    *("timeout", "numactl"),
-)
-ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-AMOUNT = re.compile(r"[0-9][0-9.,a-z-]*\Z")
-EMPTYING = ("-i", "-", "--ignore-environment")
-SEPARATORS = frozenset("();<>|&")
-MAX_DEPTH = 3
+EMPTYING = frozenset(("-i", "-", "--ignore-environment"))
+UNSETTING = frozenset(("unset", "-u"))
+SEPARATORS = re.compile(r"[;&|()`\n]+")
+# A line that goes on, and what redirects, only part words.
+GAPS = re.compile(r"\\\n|[<>]")
+PATH = "PYTHONPATH"
+# Behind these a Python is named and not started.
+NAMING = frozenset(("-I", "echo", "which"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,44 +39,46 @@ class PythonCommand:
     cleared: bool
 
 
-def python_commands(
-    words: tuple[str, ...], *, for_shell: bool = False, cleared: bool = False, depth: int = 0
-) -> Iterator[PythonCommand]:
-    """Every Python that these words start by themselves.
-
-    `for_shell`: a shell reads the first of them; `cleared`: PYTHONPATH is lost already.
-    """
-    if for_shell:
-        for part in _shell_parts(words[0] if words else ""):
-            cleared = cleared or _clears_for_all(part)
-            yield from python_commands(part, cleared=cleared, depth=depth + 1)
+def python_commands(words: tuple[str, ...], *, for_shell: bool = False) -> Iterator[PythonCommand]:
+    """Every Python that these words name; `for_shell`: a shell reads the first of them."""
+    if words and not for_shell and PYTHON.match(words[0]):
+        yield _python(words, cleared=False)
         return
-    starter = ""
-    for place, word in enumerate(words):
-        name = word.rpartition("/")[2]
-        if PYTHON.match(word) and not word.startswith("-"):
-            yield _python(words[place:], cleared=cleared)
-            return
-        if name in SHELLS and depth < MAX_DEPTH:
-            inner = _after_option_c(words[place + 1 :])
-            yield from python_commands(inner, for_shell=True, cleared=cleared, depth=depth + 1)
-            return
-        cleared = cleared or _replaces_path(word) or (starter == "env" and word in EMPTYING)
-        starter = name if name in STARTERS else starter
-        if not (starter == name or word.startswith("-") or _is_argument(word)):
-            return
+    cleared = False
+    line = GAPS.sub(" ", " ".join(words[:1] if for_shell else words))
+    for part in SEPARATORS.split(line):
+        found = tuple(word.strip("'\"") for word in part.split())
+        place = _place(found)
+        lost = cleared or _loses_path(found[:place])
+        if place is None:
+            # without a program, as in `unset PYTHONPATH; ...`, it counts for the rest of the line
+            cleared = lost
+        else:
+            yield _python(found[place:], cleared=lost)
 
 
-def shutting_option(words: tuple[str, ...]) -> str:
-    """The first of I, E and S among the options of an interpreter that is given these words."""
-    letters, _, _ = _options(words)
-    return next((letter for letter in letters if letter in SHUTTING), "")
+def _place(words: tuple[str, ...]) -> int | None:
+    """Where the first Python stands that is started."""
+    before = ("", *words)
+    pythons = (place for place, word in enumerate(words) if PYTHON.match(word))
+    return next((place for place in pythons if before[place] not in NAMING), None)
+
+
+def _python(words: tuple[str, ...], *, cleared: bool) -> PythonCommand:
+    letters, used, ending = _options(words[1:])
+    shown = [words[0].rpartition("/")[2], *([f"-{letters}"] if letters else [])]
+    if ending == "c":
+        shown.append("-c ...")
+    else:
+        shown += [*(["-m"] if ending else []), *words[1 + used : 2 + used]]
+    option = next((letter for letter in letters if letter in SHUTTING), "")
+    return PythonCommand(shown=" ".join(shown), option=option, cleared=cleared)
 
 
 def _options(words: tuple[str, ...]) -> tuple[str, int, str]:
     """Python's own options: their letters, their number of words, `c` or `m` if that ends them."""
     letters, used = "", 0
-    while used < len(words) and (option := SHORT_OPTION.match(words[used])) is not None:
+    while used < len(words) and (option := OPTION.match(words[used])) is not None:
         used += 1
         for place, letter in enumerate(option[1]):
             if letter in ENDS_OPTIONS:
@@ -93,55 +90,9 @@ def _options(words: tuple[str, ...]) -> tuple[str, int, str]:
     return letters, used, ""
 
 
-def _python(words: tuple[str, ...], *, cleared: bool) -> PythonCommand:
-    letters, used, ending = _options(words[1:])
-    shown = [words[0].rpartition("/")[2], *([f"-{letters}"] if letters else [])]
-    if ending == "c":
-        shown.append("-c ...")
-    else:
-        shown += [*(["-m"] if ending else []), *words[1 + used : 2 + used]]
-    return PythonCommand(shown=" ".join(shown), option=shutting_option(words[1:]), cleared=cleared)
-
-
-def _replaces_path(word: str) -> bool:
-    """Whether PYTHONPATH is given a value that does not go on with the one that it had."""
-    return word.startswith("PYTHONPATH=") and "$" not in word
-
-
-def _clears_for_all(part: tuple[str, ...]) -> bool:
-    """Whether the rest of a shell's line goes without PYTHONPATH."""
-    if part[:1] == ("unset",):
-        return "PYTHONPATH" in part
-    return part[:1] == ("export",) and any(map(_replaces_path, part))
-
-
-def _is_argument(word: str) -> bool:
-    return bool(ASSIGNMENT.match(word) or AMOUNT.match(word))
-
-
-def _after_option_c(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The command line that a shell is given with `-c`, or nothing."""
-    for place, word in enumerate(words):
-        if not word.startswith("-"):
-            return ()
-        if not word.startswith("--") and word.endswith("c"):
-            return words[place + 1 :]
-    return ()
-
-
-def _shell_parts(line: str) -> Iterator[tuple[str, ...]]:
-    """The single commands of a shell's line, as far as its words tell them."""
-    reader = shlex.shlex(line.replace("\n", " ; "), posix=True, punctuation_chars=True)
-    reader.whitespace_split = True
-    part: list[str] = []
-    try:
-        for word in reader:
-            if set(word) <= SEPARATORS:
-                yield tuple(part)
-                part = []
-            else:
-                part.append(word)
-    except ValueError:
-        # a quotation that never ends, as in a line that was cut: what came before it still counts
-        pass
-    yield tuple(part)
+def _loses_path(words: tuple[str, ...]) -> bool:
+    """Whether PYTHONPATH is emptied, or given a value that does not go on with the one it had."""
+    names = {word.rpartition("/")[2] for word in words}
+    if ("env" in names and EMPTYING & names) or (PATH in names and UNSETTING & names):
+        return True
+    return any(word.startswith(f"{PATH}=") and "$" not in word for word in words)

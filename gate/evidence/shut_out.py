@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.evidence.commands import EMPTYING, PYTHON, python_commands, shutting_option
+from gate.evidence.commands import PythonCommand, python_commands
 from gate.records.children import UnattestedChild, started_without
 
 REASONS = {
@@ -10,10 +10,16 @@ REASONS = {
     "E": "ignores PYTHONPATH and every other PYTHON* variable",
     "S": "does not run sitecustomize",
 }
+CLEARED = "gets an emptied environment or a PYTHONPATH of its own"
 GENERAL = (
     "The command must start Python, import torch, and keep PYTHONPATH: python -I, -E or -S and a "
     "cleared environment shut the harness out."
 )
+
+
+def reason_of(command: PythonCommand) -> str:
+    """What in the words themselves keeps the harness out; empty when nothing does."""
+    return REASONS[command.option] if command.option else CLEARED if command.cleared else ""
 
 
 def shut_out_by(argv: tuple[str, ...], children: tuple[UnattestedChild, ...] = ()) -> str:
@@ -23,28 +29,8 @@ def shut_out_by(argv: tuple[str, ...], children: tuple[UnattestedChild, ...] = (
     """
     if children:
         return f"{started_without(children)}. {GENERAL}"
-    if (cleared := _clears_environment(argv)) is not None:
-        return f"{cleared} clears the environment, PYTHONPATH too: set variables without it."
-    for place, word in enumerate(argv):
-        if PYTHON.match(word):
-            letter = shutting_option(argv[place + 1 :])
-            if letter:
-                return (
-                    f"{word} -{letter} {REASONS[letter]}, so the harness stays out: drop -{letter}."
-                )
     for command in python_commands(argv):
-        if command.option:
-            reason = REASONS[command.option]
-            return f"{command.shown} {reason}, so the harness stays out: drop -{command.option}."
-        if command.cleared:
-            return (
-                f"{command.shown} gets no PYTHONPATH of the gate's: add to it, do not replace it."
-            )
+        if reason := reason_of(command):
+            advice = f"drop -{command.option}" if command.option else "add to it, do not replace it"
+            return f"{command.shown} {reason}, so the harness stays out: {advice}."
     return GENERAL
-
-
-def _clears_environment(argv: tuple[str, ...]) -> str | None:
-    first = argv[0].rpartition("/")[2] if argv else ""
-    if first == "env" and any(word in EMPTYING for word in argv[1:]):
-        return "env -i"
-    return None

@@ -132,12 +132,12 @@ def test_an_attestation_tells_before_device_and_versions(harness: HarnessFolder)
     [
         (
             "python -I train.py",
-            "python -I runs isolated and ignores PYTHONPATH, so the harness stays out: drop -I.",
+            "python -I train.py runs isolated and ignores PYTHONPATH, so the harness stays out: drop",
         ),
-        ("/usr/bin/python3.11 -uE train.py", "/usr/bin/python3.11 -E ignores PYTHONPATH and"),
-        ("env A=1 python -W error -S -m train", "python -S does not run sitecustomize"),
-        ("python -X dev -Xutf8 -I -c pass", "python -I runs isolated"),
-        ("env -i python train.py", "env -i clears the environment, PYTHONPATH too"),
+        ("/usr/bin/python3.11 -uE train.py", "python3.11 -uE train.py ignores PYTHONPATH and"),
+        ("env A=1 python -W error -S -m train", "python -S -m train does not run sitecustomize"),
+        ("python -X dev -Xutf8 -I -c pass", "python -I -c ... runs isolated"),
+        ("env -i python train.py", "python train.py gets an emptied environment"),
         ("python train.py -I", GENERAL),
         ("python -m train -S", GENERAL),
         ("bash train.sh", GENERAL),
@@ -152,7 +152,10 @@ def test_the_command_itself_explains_why_no_harness_came(argv: str, hint: str) -
     ("line", "hint"),
     [
         ("cd src && python -I a.py", "python -I a.py runs isolated and ignores PYTHONPATH, so"),
-        ("PYTHONPATH=src python a.py", "python a.py gets no PYTHONPATH of the gate's: add to it"),
+        (
+            "PYTHONPATH=src python a.py",
+            "python a.py gets an emptied environment or a PYTHONPATH of its own",
+        ),
         ("python a.py", GENERAL),
     ],
 )
