@@ -95,4 +95,4 @@ def _loses_path(words: tuple[str, ...]) -> bool:
     names = {word.rpartition("/")[2] for word in words}
     if ("env" in names and EMPTYING & names) or (PATH in names and UNSETTING & names):
         return True
-    return any(word.startswith(f"{PATH}=") and "$" not in word for word in words)
+    return any(word.startswith(f"{PATH}=") and word.count(PATH) == 1 for word in words)

@@ -103,6 +103,7 @@ def test_a_command_that_brings_the_harness_along_is_passed_over(
         ("if true; then python -I a.py; fi", ["python -I a.py"]),
         ("PYTHONPATH=src; export PYTHONPATH; python a.py", ["python a.py"]),
         ("PYTHONPATH=src:$PYTHONPATH; export PYTHONPATH; python a.py", []),
+        ("PYTHONPATH=$PWD python a.py", ["python a.py"]),
         ("env -u PYTHONPATH python a.py", ["python a.py"]),
         ("PYTHONPATH= \\\n  python<a.py", ["python a.py"]),
         ("A=$(python -E a.py)", ["python -E a.py"]),

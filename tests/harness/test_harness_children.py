@@ -34,6 +34,9 @@ CALLS = {
         "import asyncio\n"
         "asyncio.run(asyncio.create_subprocess_exec(sys.executable, '-I', '-c', ''))"
     ),
+    "starter": (
+        "subprocess.run(['xargs', sys.executable, '-I', '-c', ''], stdin=subprocess.DEVNULL)"
+    ),
     "shebang": "subprocess.run(['./tool'])",
     "another start-up file": (
         "os.mkdir('own'); open('own/sitecustomize.py', 'w').close()\n"
