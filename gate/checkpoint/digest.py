@@ -115,6 +115,7 @@ def check_leaves(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> N
             raise EvidenceError(f"{shown}: {short_text(leaf.path)} is there twice")
         before = leaf.path
         if isinstance(leaf, TensorLeaf):
+            # the logical bytes: an expanded view of one element may be a terabyte to hash
             total += leaf.source.size_bytes
     if max_bytes is not None and total > max_bytes:
         raise EvidenceError(

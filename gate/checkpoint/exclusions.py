@@ -102,6 +102,7 @@ def without_excluded(
         if match is None or match.lastindex is None:
             kept.append(leaf)
             continue
+        # patterns have no groups of their own, so the group that matched is the number of its rule
         rule = rules[match.lastindex - 1]
         counts[rule] = counts.get(rule, 0) + 1
     return kept, tuple(

@@ -46,6 +46,8 @@ class FileSpan(NamedTuple):
     @property
     def identity(self) -> Hashable:
         """The place."""
+        # an id may be given again after its file is gone; these stay open as long as their leaves
+        # live
         return id(self.opened), self.start, self.size_bytes
 
     def pieces(self, size: int) -> Iterator[memoryview]:

@@ -106,6 +106,8 @@ def _part_of_key(key: str) -> str | None:
     return next((part for known, part in _ASKED if words & known), None)
 
 
+# Names combine, so the order decides: `optimizer_config` holds settings, `model_optimizer` is an
+# optimizer, `ema_scheduler` is a schedule and no averaged model.
 _ASKED: Final = (
     (SETTINGS_WORDS, OTHER),
     (frozenset({"optimizer"}), OPTIMIZER),

@@ -196,6 +196,7 @@ def text_part(key: str) -> str:
 def _key_part(key: object) -> str:
     if isinstance(key, str):
         return "/" + key if key.isidentifier() else text_part(key)
+    # by their repr: 1, 1.0 and True are one key to a dictionary, but three values of a pickle
     if key is None or isinstance(key, bool | float):
         return f"{{{key!r}}}"
     if isinstance(key, bytes) and len(key) <= MAX_PATH // 2:

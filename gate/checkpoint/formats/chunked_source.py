@@ -33,6 +33,7 @@ def assembled(shape: Sizes, width: int, boxes: Sequence[Box]) -> TensorSource:
     filled = [box for box in boxes if math.prod(box.sizes)]
     cuts = _cuts(shape, filled)
     order = _cells(cuts, filled) if math.prod(shape) else []
+    # the cells have shown that it covers the tensor, so its bytes are the tensor's
     if len(filled) == 1:
         return filled[0].source
     return ChunkedSource(shape, width, tuple(filled), cuts, tuple(order))
@@ -53,9 +54,12 @@ def _cuts(shape: Sizes, boxes: Sequence[Box]) -> tuple[Sizes, ...]:
 def _cells(cuts: tuple[Sizes, ...], boxes: Sequence[Box]) -> list[int]:
     """Which box fills each cell between the cuts, in row-major order."""
     counts = tuple(len(places) - 1 for places in cuts)
+    # n boxes can cut d dimensions into (2 n + 1) ** d cells: little metadata, any amount of memory
     if math.prod(counts) > MAX_CELLS:
         raise fault("holds a tensor in too many chunks of irregular shapes")
     numbers = [{place: number for number, place in enumerate(places)} for places in cuts]
+    # cells between cuts and not elements: the work follows the boxes, never the shape that is
+    # claimed
     order = [-1] * math.prod(counts)
     for number, box in enumerate(boxes):
         cells = (
@@ -103,6 +107,7 @@ class ChunkedSource(NamedTuple):
         """As in `TensorSource`; memory is a piece or two, and what cannot be read at a place."""
         if not self.order:
             return
+        # behind the last dimension that is cut, a row of a box is a row of the tensor
         axis = max((axis for axis, places in enumerate(self.cuts) if places[1:-1]), default=0)
         readers = [_reader(box) for box in self.boxes]
         if axis == 0:
@@ -155,6 +160,8 @@ class _Reader(NamedTuple):
 def _reader(box: Box) -> _Reader:
     if isinstance(box.source, FileSpan):
         return _Reader(box.source, bytearray())
+    # a source with strides only streams from its start, so it has to be in memory to be read
+    # anywhere
     if box.source.size_bytes > MAX_BLOCK_BYTES:
         raise fault("holds a chunk with strides that is too large to gather")
     return _Reader(None, gathered(box.source))

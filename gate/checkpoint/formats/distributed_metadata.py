@@ -76,6 +76,8 @@ def read_metadata(data: bytes) -> list[Entry]:
             entries.append(SavedObject(path, _taken(places, name, None)))
         else:
             entries.append(_tensor(name, path, node, places))
+    # each entry has taken its places out; what is left was placed for nothing and would not be
+    # hashed
     if places:
         name = min(name for name, _ in places)
         raise fault(f"places something for {short_text(name)} that is no part of the state")
@@ -134,6 +136,7 @@ def _places(node: MapNode) -> Places:
 
 
 def _place(name: str, info: dict[str, object]) -> Place:
+    # undoing a transform means running its decoder, whose name the run has written
     if info.get("transform_descriptors"):
         raise fault(
             f"{short_text(name)} was transformed when it was written (compressed or encrypted)",
@@ -141,6 +144,7 @@ def _place(name: str, info: dict[str, object]) -> Place:
         )
     match info.get("relative_path"), info.get("offset"), info.get("length"):
         case (str() as file, int() as offset, int() as length):
+            # the metadata was written by the run: a path in it could lead anywhere (CWE-22)
             if not is_plain_name(file):
                 raise fault(f"points to {short_text(file)}, which is no file of its folder")
             if not 0 <= offset < MAX_INTEGER or not 0 <= length < MAX_INTEGER:
@@ -171,6 +175,7 @@ def _paths(node: object) -> dict[str, str]:
 def _key_part(name: str, key: object) -> str:
     if isinstance(key, str):
         return text_part(key)
+    # not `isinstance`: True is an integer to that, and would be the name `[True]`
     if type(key) is int and 0 <= key < MAX_INTEGER:
         return f"[{key}]"
     raise fault(f"{short_text(name)} stands for a key that is neither text nor a position")

@@ -86,6 +86,7 @@ def _open_shards(folder: UntrustedFolder, wanted: set[str]) -> dict[str, Untrust
         raise folder.fault(
             f"shard {short_text(min(missing))} is missing, which {METADATA} names", hint=HINT
         )
+    # left by an earlier save with more ranks; the metadata of the last save hides that it is there
     extra = {name for name in present if name.endswith(SHARD_SUFFIX)} - wanted
     if extra:
         raise folder.fault(
@@ -119,6 +120,7 @@ def _chunk_source(
 ) -> TensorSource:
     content = _saved(shards, chunk.place, tensor.path)
     match content.leaves:
+        # dotted names in a pattern are compared, plain ones bound: dtype and sizes have to be these
         case (TensorLeaf("", tensor.dtype, chunk.sizes, source),):
             return _in_whole_file(source)
     raise shards[chunk.place.file].fault(

@@ -85,6 +85,7 @@ def _pickles(opened: UntrustedFile) -> list[Machine]:
             if length == MAX_PICKLE_BYTES:
                 problem = f"its pickles are broken or above {MAX_PICKLE_BYTES:,} bytes"
                 raise fault(problem, hint=error.hint) from error
+        # by a factor, so that all attempts together cost little more than the last
         length *= GROWTH
 
 
@@ -100,6 +101,7 @@ def _places(
 ) -> dict[str, tuple[int, int]]:
     """Where each storage starts and how many bytes it has; together they fill the file."""
     known = {storage.key: storage for storage in storages}
+    # how many bytes a storage has follows from its type, and with it where the next one begins
     if any(known[storage.key].dtype != storage.dtype for storage in storages):
         raise fault("uses one storage under two types")
     places: dict[str, tuple[int, int]] = {}
@@ -117,6 +119,7 @@ def _places(
         opened.check_range(position + COUNT_BYTES, size_bytes)
         places[storage.key] = position + COUNT_BYTES, size_bytes
         position += COUNT_BYTES + size_bytes
+    # bytes that belong to no storage would be in no digest
     if position != opened.size_bytes:
         raise fault("holds bytes behind its last storage")
     return places

@@ -122,6 +122,7 @@ def read_npz(opened: UntrustedFile, records: dict[str, ZipRecord]) -> StateConte
     Raises `EvidenceError` naming the file, the array and what is wrong with it.
     """
     unpacked = sum(record.size_bytes for record in records.values() if record.deflated)
+    # the sum of what entries claim; `Inflated` stops one that unpacks to more than it claims
     if unpacked > MAX_UNPACKED_BYTES:
         raise opened.fault(
             f"its compressed entries unpack to more than {MAX_UNPACKED_BYTES:,} bytes",
@@ -167,6 +168,7 @@ def _object_leaves(body: Body, header: _Header, path: str) -> list[Leaf]:
     if body.size_bytes - header.size_bytes > MAX_OBJECT_BYTES:
         raise body.opened.fault(f"its objects take more than {MAX_OBJECT_BYTES:,} bytes", hint=HINT)
     try:
+        # `numpy.load` with `allow_pickle` would run it (CVE-2019-6446)
         root = read_pickle(bytes(gathered(body.source(header.size_bytes))))
         return below(path, node_leaves(root, no_storages))
     except StateError as error:
@@ -187,6 +189,8 @@ def _read_header(body: Body) -> _Header:
 
 def _parse_header(body: Body, data: bytes, size_bytes: int) -> _Header:
     text = data.decode("utf-8", "replace")
+    # NumPy evaluates this text as a Python literal; one expression cannot be made to nest or
+    # recurse
     header = HEADER.fullmatch(text)
     if header is None:
         raise body.opened.fault("its header is not what NumPy writes", hint=HINT)

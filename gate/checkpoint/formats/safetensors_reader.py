@@ -20,6 +20,7 @@ from gate.codec.strict_json import parse_json
 from gate.codec.untrusted_text import short_text
 
 LENGTH_BYTES = 8
+# Below the 100,000,000 bytes of the reference reader: a header becomes Python objects here.
 MAX_HEADER_BYTES = 64 * 1024 * 1024
 MAX_TENSORS = 200_000
 MAX_NAME = 450
@@ -116,6 +117,7 @@ def _read_entry(opened: UntrustedFile, name: str, entry: object) -> TensorEntry:
         problem = "shape and data_offsets must be sizes from 0"
     elif dtype not in ELEMENT_BYTES:
         problem = f"unknown dtype {short_text(dtype)}"
+    # Python's product cannot overflow; readers with 64 bits have to guard this very line
     elif math.prod(shape) * ELEMENT_BYTES[dtype] != end - start:
         problem = f"{end - start:,} bytes do not fit its dtype and shape"
     if problem:
@@ -137,6 +139,8 @@ def _check_cover(
 ) -> None:
     position = 0
     for name, entry in entries:
+        # the format forbids holes so that a file cannot be one of another kind as well (README,
+        # Format)
         if entry.data_offsets[0] != position:
             raise opened.fault(f"tensor {short_text(name)}: hole or overlap before its data")
         position = entry.data_offsets[1]

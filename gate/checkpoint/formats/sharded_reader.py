@@ -51,6 +51,7 @@ def _checked(opened: UntrustedFile, places: dict[object, object]) -> dict[str, s
     for name, file in places.items():
         if not isinstance(name, str) or not isinstance(file, str):
             raise opened.fault("its weight_map holds something else than names")
+        # the index was written by the run: a path in it could lead anywhere (CWE-22)
         if not is_plain_name(file):
             raise opened.fault(
                 f"its weight_map points to {short_text(file)}, which is no file of its folder"

@@ -69,10 +69,12 @@ def tensor_source(
     if not elements:
         # wherever it points, nothing is read: torch writes empty views behind their storage
         return FileSpan(opened, storage_start, 0)
+    # strides are a claim too: outside its storage a view would show the bytes of its neighbours
     if offset + span * width > storage_bytes:
         raise opened.fault("a tensor reaches outside its storage")
     if in_a_row:
         return FileSpan(opened, start, elements * width)
+    # with a stride of 0 a single element is a tensor of any size
     if elements > MAX_STRIDED_ELEMENTS or span * width > MAX_STRIDED_BYTES:
         raise opened.fault(
             "an expanded or strided tensor is too large to gather",

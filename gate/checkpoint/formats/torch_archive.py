@@ -57,6 +57,7 @@ class _TorchArchive:
     def _find_prefix(self) -> str:
         names = [name for name in self._records if name.count("/") == 1]
         pickles = [name for name in names if name.endswith(PICKLE_NAME)]
+        # with two of them a file holds two states, and each reader chooses for itself
         if len(pickles) != 1:
             raise self._opened.fault("is a zip archive but not one of torch.save", hint=SAVE_HINT)
         prefix = pickles[0].removesuffix(PICKLE_NAME)
@@ -99,6 +100,7 @@ class _TorchArchive:
         record = self._records.get(f"{self._prefix}/data/{storage.key}")
         if record is None:
             raise self._opened.fault(f"storage {short_text(storage.key)} is missing")
+        # a larger record would hold bytes that are in the file but in no digest
         if record.size_bytes != storage.elements * ELEMENT_BYTES[storage.dtype]:
             raise self._opened.fault(
                 f"storage {short_text(storage.key)} has {record.size_bytes:,} bytes, not the "

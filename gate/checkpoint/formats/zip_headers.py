@@ -81,6 +81,8 @@ def _located(opened: UntrustedFile, window: list[Entry], data: memoryview) -> li
         _local(len(name)).unpack_from(data, start - first)
         for start, name in zip(starts, names, strict=True)
     ]
+    # a reader that goes by the directory and one that scans from the front see two different
+    # archives where these disagree
     magics, flags, there, small, full, lengths, extras, named = zip(*headers, strict=True)
     if (
         set(magics) != {LOCAL_MAGIC}
@@ -95,6 +97,8 @@ def _located(opened: UntrustedFile, window: list[Entry], data: memoryview) -> li
     return [
         ZipRecord(
             name.decode("utf-8", "replace"),
+            # the extra field of this header, not the directory's: torch fills it up so that data
+            # begins at a multiple of 64 bytes
             start + LOCAL.size + length + extra,
             stored_bytes,
             size_bytes,

@@ -68,6 +68,7 @@ def read_zip_records(opened: UntrustedFile) -> dict[str, ZipRecord]:
         raise opened.fault(f"zip archive with {directory.entries:,} entries is too large to read")
     entries = list(_central_entries(opened, directory))
     records = {record.name: record for record in located(opened, entries)}
+    # of two entries with one name some readers take the first, others the last
     if len(records) < len(entries):
         raise opened.fault(f"zip entry {short_text(_repeated(entries))} is there twice")
     _check_apart(opened, records.values(), directory.start)
@@ -81,6 +82,8 @@ def _repeated(entries: list[Entry]) -> str:
 
 
 def _find_directory(opened: UntrustedFile) -> _Directory:
+    # at the very end, without the usual search backwards: in a comment behind it (APPNOTE 4.3.16) a
+    # second end record could stand, and readers differ in which they find
     end_start = opened.size_bytes - END.size
     magic, disk, start_disk, here, entries, size_bytes, start, comment = END.unpack(
         opened.read_at(end_start, END.size)
@@ -95,6 +98,7 @@ def _find_directory(opened: UntrustedFile) -> _Directory:
         locator = opened.read_at(end_start - END64_LOCATOR.size, END64_LOCATOR.size)
         if locator.startswith(END64_LOCATOR_MAGIC):
             directory_end, directory = _large_directory(opened, locator, directory)
+    # Python's zipfile adds such a shift to every offset without a word: room for a second archive
     if directory.start + directory.size_bytes != directory_end:
         raise opened.fault("zip directory does not lie where the end record says")
     return directory
@@ -169,6 +173,7 @@ def _entry(opened: UntrustedFile, fields: tuple[Any, ...]) -> Entry:
         )
     if method == STORED and stored_bytes != size_bytes:
         raise _fault(opened, name, "is stored in another size than its own")
+    # a bomb (CWE-409) is refused for what it claims, before any of it is unpacked
     if size_bytes > stored_bytes * MAX_RATIO + MAX_RATIO:
         problem = f"says to unpack {stored_bytes:,} bytes to {size_bytes:,}"
         raise _fault(opened, name, f"{problem}, which no compression can")
@@ -183,6 +188,7 @@ def _large_values(
     opened: UntrustedFile, name: bytes, plain: tuple[int, int, int], extra: bytes
 ) -> list[int]:
     """Full size, stored size, start: what does not fit 32 bits stands in the zip64 field so."""
+    # APPNOTE 4.5.3: the field holds only those values that did not fit, in this order
     large = iter(_large_numbers(extra))
     found = [next(large, -1) if value == UNKNOWN_32 else value for value in plain]
     if -1 in found:
@@ -209,6 +215,8 @@ def _check_apart(opened: UntrustedFile, records: Iterable[ZipRecord], limit: int
     """No record may reach into the next one or into the directory."""
     end = 0
     for name, start, stored_bytes, _, _ in sorted(records, key=itemgetter(1, 2)):
+        # entries over the same bytes are how a small archive unpacks to petabytes (D. Fifield, A
+        # better zip bomb, WOOT 2019)
         if start < end or start + stored_bytes > limit:
             raise opened.fault(f"zip entry {short_text(name)} lies over other data")
         end = start + stored_bytes

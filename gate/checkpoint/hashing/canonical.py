@@ -18,6 +18,7 @@ from gate.checkpoint.hashing.hashes import NewHasher
 from gate.codec.digests import field
 
 ALGORITHM = "repro-gate-state/2"
+# A part of the specification: another size gives other digests for large tensors.
 CHUNK_BYTES = 4 * 1024 * 1024
 WHOLE, CHUNKS, VALUE, STATE = b"tensor", b"chunks", b"value", b"state"
 
@@ -44,6 +45,7 @@ def part_root(
     new: NewHasher, hash_name: str, part: str, leaves: Iterable[tuple[str, bytes]]
 ) -> bytes:
     """The root over leaves given as (path, digest); their order does not matter."""
+    # as bytes: languages disagree on the order of texts beyond ASCII
     rows = sorted((path.encode("utf-8", "surrogatepass"), digest) for path, digest in leaves)
     fields = b"".join([field(path) + field(digest) for path, digest in rows])
     return new(_head(hash_name, part.encode("ascii")) + fields).digest()

@@ -53,6 +53,7 @@ def digest_leaves(leaves: Sequence[Leaf], new: NewHasher, threads: int) -> list[
             opened, start, size_bytes = source
             small.append((id(opened), start, size_bytes, dtype, shape, index, opened))
             continue
+        # tied weights and views of one storage: the same place is read and hashed once
         first = firsts.setdefault((source.identity, dtype, shape), index)
         if first == index:
             tensors.append((index, leaf))
@@ -90,6 +91,7 @@ def _digest_tensors(
             partial(_one_chunk, span, start, number, digests, new)
             for number, start in enumerate(starts)
         ]
+    # the position in the answer is unique and stands before the file, so files are never compared
     small.sort()
     tasks += [
         partial(_one_window, window, new, buffers, found) for window in grouped(small, _are_near)
@@ -111,6 +113,8 @@ def _one_chunk(
 ) -> None:
     length = min(CHUNK_BYTES, span.size_bytes - start)
     with span.opened.mapped(span.start + start, length) as data:
+        # hashlib lets go of the interpreter lock above 2,047 bytes, so chunks are hashed on all
+        # cores; each task has a place of its own to write to, so no lock is needed
         digests[number] = new(data).digest()
 
 
@@ -185,6 +189,7 @@ def run_all(tasks: Sequence[Callable[[], object]], threads: int) -> None:
         except BaseException as fault:  # noqa: BLE001 - raised again by the caller's thread
             faults.append(fault)
 
+    # the calling thread works too: with one thread none is started at all
     others = [threading.Thread(target=work) for _ in range(min(threads, len(tasks)) - 1)]
     for other in others:
         other.start()
@@ -202,4 +207,5 @@ def _next(waiting: deque[Callable[[], object]]) -> Callable[[], object]:
     try:
         return waiting.popleft()
     except IndexError:
+        # another thread took the last task between the question and this call
         return lambda: None

@@ -35,6 +35,7 @@ ACTING_BUILTINS = frozenset({
 })  # fmt: skip
 Arguments = tuple[object, ...]
 Call = Callable[[Arguments], object]
+# As opaque objects any two of these would be equal: they name a shape and hold no bytes.
 NOT_PLAIN = {
     ("torch._utils", "_rebuild_meta_tensor_no_storage"): "a tensor on the meta device",
     ("torch._utils", "_rebuild_wrapper_subclass"): "a tensor subclass without data",
@@ -52,6 +53,7 @@ def fault(problem: str, *, hint: str = HINT) -> StateError:
 
 def named(module: str, name: str) -> GlobalNode:
     """The node of a name; `StateError` for a module that is none."""
+    # a colon joins module and name where they are hashed; one more would make two names look alike
     if ":" in module:
         raise fault("refers to a module that no module can be named like")
     return global_node(module, name)
@@ -84,6 +86,7 @@ def call(function: object, arguments: object) -> object:
             f"holds {NOT_PLAIN[function.key]}, which has no plain bytes to compare",
             hint="Save ordinary tensors.",
         )
+    # by its exact name: a call that is not in the table is not guessed but stays opaque
     known = CALLS.get(function.key)
     result = known(arguments) if known else None
     return _opaque(function, arguments) if result is None else result
@@ -102,6 +105,8 @@ def _opaque(function: GlobalNode, arguments: Arguments) -> OpaqueNode:
 def _acts(function: GlobalNode) -> bool:
     if function.module == "builtins":
         return function.name in ACTING_BUILTINS
+    # a list of bad names can never be complete, and need not be: nothing is called in any case,
+    # this only decides whether the file is reported as an attack
     return function.module.partition(".")[0] in ACTING_MODULES
 
 
@@ -130,6 +135,7 @@ def storage(reference: object) -> object:
 def _storage(kind: GlobalNode, key: str, elements: int, part: tuple[int, int]) -> StorageNode:
     quantized = kind.name in QUANTIZED_STORAGES
     dtype = QUANTIZED_STORAGES.get(kind.name) or TORCH_STORAGES.get(kind.name)
+    # a class of another package may have the same name and other elements
     if dtype is None or kind.module.partition(".")[0] != "torch":
         raise _unread_storage(kind.name)
     if not 0 <= elements < MAX_INTEGER:

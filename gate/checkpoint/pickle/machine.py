@@ -7,6 +7,7 @@ from gate.checkpoint.pickle.nodes import OpaqueNode, StorageNode
 
 # Far above what a state holds that may have a million values: it bounds memory.
 MAX_CONTAINERS = 1_500_000
+# An opaque object brings four lists of its own along.
 OBJECT_WEIGHT = 4
 
 
@@ -49,6 +50,8 @@ class Machine:
 
     def taken(self, start: int, length: int) -> bytes:
         """Bytes of the pickle itself."""
+        # BINBYTES8 may claim any number of 64 bits, and a slice behind the end would only be
+        # shorter
         if start + length > len(self.data):
             raise IndexError
         return self.data[start : start + length]

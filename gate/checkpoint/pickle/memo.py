@@ -18,6 +18,8 @@ def put(machine: Machine, position: int) -> int:
 
 def long_put(machine: Machine, position: int) -> int:
     """LONG_BINPUT: the same under a number of four bytes."""
+    # a dictionary, so that a number of 32 bits costs one entry: with an array that grows to the
+    # highest number it is memory exhaustion (CVE-2018-20406 in Python's own reader)
     machine.memo[U32(machine.data, position)[0]] = machine.stack[-1]
     return position + 4
 

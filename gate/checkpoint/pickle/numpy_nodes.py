@@ -82,6 +82,8 @@ def array_value(
     sizes = _sizes(shape)
     known = NUMPY_DTYPES.get(dtype.code)
     if known is None or not isinstance(data, bytes):
+        # elements that are objects: what they are made of is compared, the array itself is not
+        # rebuilt
         items = data if isinstance(data, list) else [data]
         if isinstance(data, list) and len(data) != math.prod(sizes):
             raise fault("holds a NumPy array whose shape does not fit its elements")
@@ -115,6 +117,7 @@ def _number(dtype: str, data: bytes, order: str) -> object:
     """A scalar: the same value as Python's own number."""
     if len(data) != ELEMENT_BYTES[dtype]:
         raise fault("holds a NumPy number whose bytes do not fit its dtype")
+    # `|` is the order of elements of one byte, which have none
     sign = BIG_ENDIAN if order == BIG_ENDIAN else "<"
     if dtype in COMPLEX:
         return call(COMPLEX_NUMBER, struct.unpack(sign + COMPLEX[dtype], data))
@@ -131,6 +134,7 @@ def _number(dtype: str, data: bytes, order: str) -> object:
 def _dtype(arguments: Arguments) -> object:
     match arguments:
         case (str() as code, *_):
+            # the order of bytes is not here but in the state that BUILD adds (`dtype.__reduce__`)
             return DtypeNode(code.lstrip("<>|="))
     return None
 

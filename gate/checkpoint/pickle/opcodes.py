@@ -17,11 +17,14 @@ from gate.checkpoint.pickle.memo import get, long_get, long_put, memoize, put
 from gate.checkpoint.pickle.nodes import MapNode, OpaqueNode, SetNode
 from gate.checkpoint.pickle.numpy_nodes import ArrayNode, DtypeNode
 
+# No position is negative, so the end cannot be mistaken for a place in the pickle.
 NO_MORE = -1
 U16 = struct.Struct("<H").unpack_from
 U32 = struct.Struct("<I").unpack_from
+# BININT alone is signed; the shorter integers are not (pickletools, `int4` and `uint1`, `uint2`).
 I32 = struct.Struct("<i").unpack_from
 U64 = struct.Struct("<Q").unpack_from
+# BINFLOAT is the one big-endian field of a pickle (pickletools, `float8`).
 F64 = struct.Struct(">d").unpack_from
 
 Handler = Callable[[Machine, int], int]
@@ -81,6 +84,7 @@ def _text(machine: Machine, position: int) -> int:
     """The commonest opcode that has a length, without the detours of `_sized`."""
     data = machine.data
     start = position + 4
+    # the length is the file's own claim, and a slice behind the end is shorter instead of an error
     end: int = start + U32(data, position)[0]
     if end > len(data):
         raise IndexError
@@ -91,18 +95,22 @@ def _text(machine: Machine, position: int) -> int:
 def _frame(machine: Machine, position: int) -> int:
     """How many bytes follow in one piece: not more than there are, as Python's reader asks too."""
     start = position + 8
+    # PEP 3154: a frame only tells a reader of streams how much to fetch, so it is checked and not
+    # obeyed
     if start + U64(machine.data, position)[0] > len(machine.data):
         raise IndexError
     return start
 
 
 def _mark(machine: Machine, position: int) -> int:
+    # a stack of its own for each group, so that no opcode takes values from below the mark
     machine.marks.append(machine.stack)
     machine.stack = []
     return position
 
 
 def _pop(machine: Machine, position: int) -> int:
+    # POP on an empty group takes its mark away, as Python's own reader does
     if machine.stack:
         machine.stack.pop()
     else:
@@ -129,6 +137,7 @@ def _tuple(machine: Machine, position: int) -> int:
 def _short_tuple(length: int) -> Handler:
     def push(machine: Machine, position: int) -> int:
         stack = machine.stack
+        # `stack[-3:]` of two values is those two: the tuple would silently be shorter
         if len(stack) < length:
             raise IndexError
         stack[-length:] = [tuple(stack[-length:])]
@@ -149,6 +158,7 @@ def _global(machine: Machine, position: int) -> int:
     second = machine.data.find(b"\n", first + 1)
     if first < 0 or second < 0:
         raise IndexError
+    # a name becomes a node; importing it is where a pickle takes over a process (CWE-502)
     module, name = machine.data[position:first], machine.data[first + 1 : second]
     machine.stack.append(named(module.decode("utf-8"), name.decode("utf-8")))
     return second + 1
@@ -186,6 +196,9 @@ def _append_many(machine: Machine, position: int) -> int:
 def _extend_pairs(target: object, items: list[object]) -> None:
     if not isinstance(target, MapNode | OpaqueNode) or len(items) % 2:
         raise fault("sets keys in something that has none")
+    # pairs instead of a dictionary: keys here may not be hashable, and of two equal keys a
+    # dictionary drops the first unseen, while both of these meet again as one path that is there
+    # twice
     target.pairs.extend(zip(items[::2], items[1::2], strict=True))
 
 
@@ -207,6 +220,7 @@ def _persistent_id(machine: Machine, position: int) -> int:
 
 
 def _reduce(machine: Machine, position: int) -> int:
+    # REDUCE and NEWOBJ are how a pickle runs code: `call` only looks the name up in a table
     arguments, function = machine.stack.pop(), machine.stack.pop()
     machine.push_container(call(function, arguments))
     return position
@@ -227,6 +241,7 @@ def _build(machine: Machine, position: int) -> int:
     """Attributes of a map are kept too, but for the versions that `state_dict()` notes there."""
     state = machine.stack.pop()
     target = machine.stack[-1]
+    # Python would run `__setstate__` here; what it would be given is kept as data instead
     if isinstance(target, OpaqueNode | ArrayNode | DtypeNode):
         target.states.append(state)
     elif isinstance(target, MapNode):
@@ -236,6 +251,9 @@ def _build(machine: Machine, position: int) -> int:
     return position
 
 
+# Left out on purpose: EXT1 to EXT4 (names from a registry of the loading process), OBJ and INST
+# (calls in an older form), NEXT_BUFFER and READONLY_BUFFER (bytes from outside the file), and the
+# text opcodes of protocol 0.
 _BY_CODE: Final[dict[bytes, Handler]] = {
     b"\x95": _frame,  # FRAME
     b".": _stop,  # STOP
@@ -286,6 +304,7 @@ _BY_CODE: Final[dict[bytes, Handler]] = {
     b"\x92": _new_object_with_keywords,  # NEWOBJ_EX
     b"b": _build,  # BUILD
 }
+# A tuple indexed by the byte: the lookup is made for each of up to millions of opcodes.
 HANDLERS: Final[tuple[Handler | None, ...]] = tuple(
     _BY_CODE.get(bytes((code,))) for code in range(256)
 )

@@ -9,6 +9,7 @@ from gate.checkpoint.pickle.calls import fault
 from gate.checkpoint.pickle.machine import Machine
 from gate.checkpoint.pickle.opcodes import HANDLERS, NO_MORE
 
+# A million values take a few opcodes each; this bounds time where the size of the file does not.
 MAX_OPCODES = 5_000_000
 # The opcode PROTO and the protocols whose opcodes are known.
 HEADS: Final = frozenset(bytes((0x80, number)) for number in range(2, 6))
@@ -48,6 +49,8 @@ def run_opcodes(machine: Machine, start: int) -> None:
     """Let the opcodes from `start` on work until the last one; one value is on the stack then."""
     try:
         _run(machine, start)
+    # handlers read on without asking how much is left; that they ran out shows here, for all of
+    # them
     except (IndexError, struct.error) as error:
         raise fault("its pickle is cut short or takes a value from an empty stack") from error
     except UnicodeDecodeError as error:

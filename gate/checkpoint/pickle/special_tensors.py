@@ -38,6 +38,7 @@ def _layout(arguments: Arguments) -> object:
 def _sparse(arguments: Arguments) -> object:
     match arguments:
         case ("torch.sparse_coo", (indices, values, tuple() as size, *coalesced)):
+            # one index may stand there several times, so equal matrices can have different bytes
             if coalesced == [False]:
                 raise fault(
                     "holds a sparse tensor that is not coalesced, so its elements have no order",
@@ -110,6 +111,7 @@ def _from_numpy(arguments: Arguments) -> object:
     """Some devices save their tensors as NumPy arrays, those of bfloat16 in another dtype."""
     match arguments:
         case (ArrayNode() as array, GlobalNode(module="torch", name=name), *_):
+            # NumPy has no bfloat16, so torch writes float32 there: other bytes than the tensor's
             return array if name != "bfloat16" else None
     return None
 

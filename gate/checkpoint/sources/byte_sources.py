@@ -114,12 +114,15 @@ class Inflated(NamedTuple):
             raise self.opened.fault("a compressed entry unpacks to less than it says")
 
     def _unpacked(self, size: int) -> Iterator[bytes]:
+        # no zlib header: zip holds bare deflate data (RFC 1951)
         inflater = zlib.decompressobj(-zlib.MAX_WBITS)
         try:
             for offset in range(0, self.stored_bytes, INPUT_BYTES):
                 length = min(INPUT_BYTES, self.stored_bytes - offset)
                 data = self.opened.read_at(self.start + offset, length)
                 while data:
+                    # at most a piece at once, so a bomb is noticed one piece after the size that it
+                    # claims
                     yield inflater.decompress(data, size)
                     data = inflater.unconsumed_tail
                     if inflater.eof:
@@ -167,6 +170,7 @@ def column_major(
     opened: UntrustedFile, source: TensorSource, shape: tuple[int, ...], width: int
 ) -> TensorSource:
     """The same elements in row-major order; `EvidenceError` when they are too large to gather."""
+    # with one dimension longer than 1 both orders are the same bytes
     if sum(size != 1 for size in shape) <= 1 or not math.prod(shape):
         return source
     if source.size_bytes > MAX_GATHERED_BYTES:

@@ -73,12 +73,14 @@ class UntrustedFile:
             # which would map the whole file
             yield memoryview(bytearray())
             return
+        # mmap(2) takes only offsets that are multiples of the page size
         skipped = offset % mmap.ALLOCATIONGRANULARITY
         descriptor = self.stream.fileno()
         try:
             mapping = mmap.mmap(
                 descriptor, skipped + length, access=mmap.ACCESS_COPY, offset=offset - skipped
             )
+        # mmap compares with the size that the file has now, which another process may have changed
         except ValueError as error:
             raise self.fault(SHORTER) from error
         except OSError:

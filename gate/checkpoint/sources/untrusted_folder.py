@@ -80,6 +80,7 @@ class UntrustedFolder:
         if len(self.opened.by_path) >= MAX_OPEN_FILES:
             raise self.fault(f"has more than {MAX_OPEN_FILES:,} files")
         opened = self.stack.enter_context(
+            # the limit is one for the whole state, so each file gets what the others have left
             open_untrusted(self.files, path, shown, max_bytes=self.opened.bytes_left)
         )
         self.opened.bytes_left -= opened.size_bytes
