@@ -49,6 +49,7 @@ def minimal_set(start: KnobSet, order: tuple[PricedKnob, ...], equal: Test, veri
         else:
             needed.append(knob)
     verified = verify(current)
+    # the last one taken out is put back first: it was the cheapest, and so the least is lost
     while not verified and dropped:
         knob = dropped.pop()
         needed.append(knob)

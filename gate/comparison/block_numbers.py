@@ -21,7 +21,10 @@ from gate.comparison.element_types import ElementType, Numbers, Raw
 BLOCK: Final = 128 * 1024
 # A distance is counted in the class of its upper 16 bits as a float32: exactly below 256, within
 # one part in 128 above.
+# A quantile needs a sorted array or a histogram; the upper 16 bits of a float32 make a histogram
+# with classes of equal relative width, at the price of one shift.
 CLASS_BITS: Final = 16
+# From the class below 1.0, which takes distance 0, up to that of 2**64, the widest of 64 bits.
 LOWEST_CLASS: Final = (0x3F800000 >> CLASS_BITS) - 1
 CLASSES: Final = (0x5F800000 >> CLASS_BITS) - LOWEST_CLASS + 2
 # Rounding moves a quotient of float32 by far less than this part of it.
@@ -88,6 +91,7 @@ def add_block(
     `counts` takes the distances of floats, shape (CLASSES,).
     """
     left, right = raw
+    # bits and not values: NaN is equal to itself here, and 0.0 is another number than -0.0
     changed = left != right
     differing = _elements(kind, changed)
     sums.differing += differing
@@ -96,6 +100,7 @@ def add_block(
         sums.first = index if sums.first is None else min(sums.first, index)
     one, other = kind.numbers(left), kind.numbers(right)
     squares = _all_squares(one, other, differ=differing > 0)
+    # one look at two sums instead of one at each element: a NaN or infinity makes its sum so too
     if not math.isfinite(squares[0] + squares[1]):
         fit = _note_odd_ones(sums, kind, one, other)
         left, right, one, other = left[fit], right[fit], one[fit], other[fit]
@@ -118,6 +123,7 @@ def _elements(kind: ElementType, marked: Mask) -> int:
 
 def _all_squares(left: Numbers, right: Numbers, *, differ: bool) -> tuple[float, float, float]:
     """The sums of squares of left, right and difference, in float64."""
+    # in float64: squares of float32 overflow from 2**64 on
     one = _scratch.one[: len(left)]
     np.copyto(one, left)
     first = _squares(one)
@@ -156,6 +162,7 @@ def _add_distances(
     sums.largest_distance = max(sums.largest_distance, int(distances.max()))
     if not kind.is_float:
         return
+    # float32 rounds monotonically, so a distance never falls into a class below its own
     rounded = _scratch.other.view(np.float32)[: len(distances)]
     np.copyto(rounded, distances, casting="unsafe")
     classes = np.right_shift(
@@ -169,6 +176,7 @@ def _add_distances(
 
 def _float_distances(kind: ElementType, left: Raw, right: Raw) -> Raw:
     """Where signs agree, which is nearly everywhere, patterns are as far apart as numbers are."""
+    # the sign bit of the exclusive or is set where the two signs differ
     crossed = np.bitwise_xor(left, right, out=_scratch.other.view(left.dtype)[: len(left)])
     crossed_anywhere = crossed.min() < 0
     gaps = np.subtract(left, right, out=_scratch.one.view(left.dtype)[: len(left)])
@@ -185,6 +193,7 @@ def _add_narrow_gaps(sums: BlockSums, left: Numbers, right: Numbers) -> None:
     gaps = np.subtract(left, right, out=_scratch.one.view(np.float32)[: len(left)])
     np.abs(gaps, out=gaps)
     largest = float(gaps.max())
+    # a difference of two finite numbers may leave float32, but not float64
     if not math.isfinite(largest):
         _add_wide_gaps(sums, left, right)
         return

@@ -51,12 +51,15 @@ def paired_ratio(rounds: tuple[RoundOfRuns, ...], seed: int = 0) -> Ratio:
     estimate = float(np.mean([_log_of(one.over) - _log_of(one.under) for one in rounds]))
     drawn = np.stack([_drawn(one.over, generator) - _drawn(one.under, generator) for one in rounds])
     count = len(rounds)
+    # whole rounds are drawn: the arms of one share what the machine did then
     chosen = generator.integers(count, size=(DRAWS, count))
     means = drawn[chosen, np.arange(DRAWS)[:, None]].mean(axis=1)
+    # the bootstrap's variance has n in its denominator where the sample's has n - 1
     widening = math.sqrt(count / (count - 1)) if count > 1 else 1.0
     low, high = np.percentile(means, INTERVAL)
     return Ratio(
         value=math.exp(estimate),
+        # never past the estimate: with few rounds all draws may lie on one side of it
         low=math.exp(estimate + min(0.0, float(low) - estimate) * widening),
         high=math.exp(estimate + max(0.0, float(high) - estimate) * widening),
     )

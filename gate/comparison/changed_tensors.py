@@ -54,6 +54,7 @@ def changed_tensors(pairs: Sequence[TensorPair], threads: int) -> list[TensorPai
             and isinstance(right, FileSpan)
             and left.size_bytes <= SMALL_BYTES
         ):
+            # an id and places first: sorting puts neighbours of one file together
             small.append(_SmallPair(id(left.opened), left.start, number, left, right))
             names.append(number)
         else:
@@ -125,6 +126,7 @@ def _compare_stretch(
     name: Hashable, pair: TensorPair, first: int, differing: set[Hashable]
 ) -> None:
     """One part of a large tensor; nothing is read of one that is known to differ."""
+    # the set is read and added to without a lock: at worst a stretch is compared in vain
     if name not in differing and not all(stretch.equal for stretch in _stretch(pair, first)):
         differing.add(name)
 
@@ -152,6 +154,7 @@ def number_differences(pairs: Sequence[TensorPair], threads: int) -> list[Number
             numbers.add(*stretch)
         found[index] = numbers.result()
 
+    # small ones beside each other, each on a thread; large ones one by one, each on all of them
     run_all([partial(work, *item) for item in known if not item[1].splits], threads)
     for index, pair in known:
         if pair.splits:

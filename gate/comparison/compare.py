@@ -114,7 +114,10 @@ def compare_steps(
     if left.keys() != right.keys():
         message = f"{len(left)} optimizer steps expected, {len(right)} found"
         faults.append(StepFault(kind=StepFaultKind.COUNT, message=message))
+    # a step that only one side observed has an empty digest there, which says nothing about
+    # equality
     common = sorted(step for step in left.keys() & right.keys() if left[step] and right[step])
+    # nothing compared is never a pass (T4 in docs/architecture.md)
     if not common and (any(left.values()) or any(right.values())):
         message = "no optimizer step was observed on both sides"
         faults.append(StepFault(kind=StepFaultKind.NOTHING_COMMON, message=message))
@@ -137,6 +140,7 @@ def compare_tensors(
     expected: CheckpointManifest, observed: CheckpointManifest
 ) -> tuple[TensorDelta, ...]:
     """Tensors that changed, are missing or are extra, sorted by name."""
+    # digests by two algorithms differ for equal tensors, so no row below would mean anything
     if expected.algorithm != observed.algorithm:
         delta = TensorDelta(
             name="(digest algorithm)",
@@ -205,6 +209,7 @@ def moved_packages(expected: tuple[str, ...], observed: tuple[str, ...]) -> tupl
     """What came, went or changed its version, by name; nothing where one side has no list."""
     if not expected or not observed:
         return ()
+    # what both sides have in the same version is taken away first: the rest is what moved
     left, right = _versions(set(expected) - set(observed)), _versions(set(observed) - set(expected))
     return tuple(_moved(name, left, right) for name in sorted(left.keys() | right.keys()))
 

@@ -39,6 +39,7 @@ def determinism_cost(
     `strict[i]` ran beside `default[i]`; `strict[0]` was the first run of all.
     """
     memory = memory_ratio(strict, default)
+    # one default run has no other of its kind, so nothing says what this machine does by itself
     if not strict or len(default) < 2:  # noqa: PLR2004 - the control needs two runs
         return _not_measurable("too few runs in default mode", memory, 0)
     arms = [_steady_runs(runs, settings) for runs in (strict, default)]
@@ -54,6 +55,7 @@ def determinism_cost(
     strict_seconds, default_seconds = (float(np.median(np.concatenate(arm))) for arm in arms)
     if any(np.min(run) <= 0 for arm in arms for run in arm):
         return _not_measurable("steps too fast for this clock", memory, shortest)
+    # a fixed seed: the interval of the same evidence is the same in every report
     generator = np.random.default_rng(0)
     low, high = _interval(arms[0], arms[1], generator)
     band = _noise(arms, generator)
@@ -91,6 +93,7 @@ def _noise(arms: list[list[Seconds]], generator: np.random.Generator) -> tuple[f
         half = len(arm) // 2
         if half:
             ratios += _interval(arm[:half], arm[half:], generator)
+    # which of two equal runs stands above the line is chance, so the band has no direction
     widest = max(max(ratio, 1 / ratio) for ratio in ratios)
     return 1 / widest, widest
 
@@ -100,6 +103,7 @@ def _apart(
 ) -> bool:
     """Whether each strict run, with the default run beside it, lies outside, all on one side."""
     pairs = [_interval([one], [other], generator) for one, other in zip(*arms, strict=False)]
+    # on one side: a machine that slows down halfway makes one pair dearer and the other cheaper
     return all(low > band[1] for low, _ in pairs) or all(high < band[0] for _, high in pairs)
 
 
@@ -134,6 +138,8 @@ def _resampled(runs: list[Seconds], generator: np.random.Generator) -> Seconds:
     """Medians of `DRAWS` samples, shape (DRAWS,): runs with replacement, then their steps."""
     medians = np.empty(DRAWS)
     for draw in range(DRAWS):
+        # runs first: steps of one process share its memory layout and clock, and are no independent
+        # draws
         chosen = generator.integers(len(runs), size=len(runs))
         steps = [generator.choice(runs[index], size=len(runs[index])) for index in chosen]
         medians[draw] = np.median(np.concatenate(steps))

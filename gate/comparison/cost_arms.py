@@ -84,6 +84,7 @@ def _why_inconclusive(rounds: int, bounds: tuple[float, float], control: Price |
         return ""
     if control.low is None or control.high is None:
         return "without a control"
+    # in logarithms a ratio and its inverse are equally far from one
     band = max(abs(math.log(control.low)), abs(math.log(control.high)))
     if math.log(bounds[0]) > band or math.log(bounds[1]) < -band:
         return ""

@@ -51,6 +51,7 @@ class ElementType:
     def _ordered(self, raw: Raw) -> Raw:
         if not (self.is_float and self.signed):
             return raw
+        # sign and magnitude to two's complement: so patterns are in the order of their numbers
         magnitude = raw & np.iinfo(raw.dtype).max
         return np.where(raw < 0, -magnitude, magnitude)
 
@@ -64,6 +65,7 @@ def _widened(stored: str, wide: str) -> Callable[[Raw], Numbers]:
 
 
 def _brain(raw: Raw) -> Numbers:
+    # the lower half of a float32 is fraction that bfloat16 does not have: zeros
     return (raw.astype("<u4") << 16).view("<f4")
 
 
@@ -95,6 +97,7 @@ def _byte_float(exponent_bits: int, bias: int, *, minus_zero: bool) -> list[floa
 
 def _half_byte(raw: Raw) -> Numbers:
     """The upper byte of a float16."""
+    # E5M2 is float16 cut after its second fraction bit, so zeros behind it give the same number
     return (raw.view(np.uint8).astype("<u2") << 8).view("<f2").astype("<f4")
 
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from gate.checkpoint.leaves import FileSpan, TensorSource
 
 _memcmp = ctypes.CDLL(None).memcmp
+# Without types ctypes passes an address as a C int, which cuts it to 32 bits.
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _memcmp.restype = ctypes.c_int
 STRETCH_BYTES: Final = 4 * 1024 * 1024

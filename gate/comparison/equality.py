@@ -29,6 +29,7 @@ def distinct_results(runs: tuple[RunEvidence, ...]) -> int:
     """
     results: list[list[RunEvidence]] = []
     for run in runs:
+        # all and not any: equality at observed steps is not transitive
         fitting = (members for members in results if all(equal_results(run, m) for m in members))
         members = next(fitting, None)
         if members is None:

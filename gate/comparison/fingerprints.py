@@ -17,6 +17,7 @@ def compare_fingerprints(
     is passed over: a baseline keeps parameters alone.
     """
     left, right = _by_fingerprint(expected), _by_fingerprint(observed)
+    # sampling intervals are each run's own, so two runs share only some of their observed steps
     common = {name: left[name].keys() & right[name].keys() for name in left.keys() & right.keys()}
     names = sorted(name for name, steps in common.items() if steps)
     found = (_difference(name, left[name], right[name]) for name in names)

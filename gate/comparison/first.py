@@ -22,6 +22,7 @@ from gate.records.comparison import (
 )
 from gate.records.evidence import MetricSeries, MetricSource
 
+# The members stand in the order in which one causes the next: at one step the cause comes first.
 ORDER = tuple(EventKind)
 FINGERPRINTS = {
     kind.value: kind
@@ -62,6 +63,7 @@ def _offset(series: MetricSeries, steps: int) -> int | None:
     own = [point.step for point in series.points]
     if not own:
         return None
+    # a script that counts from 0 calls the first optimizer step 0
     offset = 1 if min(own) == 0 else 0
     return offset if (max(own) + offset) * 2 >= steps else None
 
@@ -94,6 +96,7 @@ def first_events(
 def _place(event: Event) -> tuple[float, float, int, str]:
     """The end comes last, and before it what counts something else than steps."""
     at_the_end = event.kind is EventKind.STATE
+    # what has no step could be anywhere: it never stands before something that is known
     step = math.inf if event.step is None else event.step
     return step, at_the_end, ORDER.index(event.kind), event.name
 

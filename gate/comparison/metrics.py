@@ -102,8 +102,10 @@ def _series_deltas(
     pairs = [(point, right[point.step]) for point in expected.points if point.step in right]
     found = []
     for one, other in pairs:
+        # hexadecimal is exact; the decimal text beside it is for people
         if one.hex != other.hex:
             judged = tolerance is None or tolerance.steps == "every" or one.step == last
+            # also where a tolerance does not judge the point: a difference is always shown
             delta = metric_delta(expected.name, one, other, expected.dtype, tolerance)
             found.append(delta if judged else delta.model_copy(update={"within": True}))
     return found, len(pairs)

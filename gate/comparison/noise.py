@@ -29,6 +29,7 @@ def tolerance_factor(runs: int) -> float:
     """k(n), two-sided, 95 % of runs with 95 % confidence; n is at least 2."""
     freedom = runs - 1
     normal = NormalDist().inv_cdf((1 + COVERAGE) / 2)
+    # the lower quantile: the true deviation may be larger than the one that was seen
     low = chi_square_quantile(1 - CONFIDENCE, freedom)
     return normal * math.sqrt(freedom * (1 + 1 / runs) / low)
 
@@ -39,6 +40,7 @@ def chi_square_quantile(share: float, freedom: int) -> float:
     For probabilities up to one half: there it lies below the mean, which is `freedom`.
     """
     low, high = 0.0, float(freedom)
+    # each round halves the interval: after 200 what is left of it is far below a rounding error
     for _ in range(200):
         middle = (low + high) / 2
         if _chi_square_share(middle, freedom) < share:
@@ -103,6 +105,7 @@ def _noise_of(series: tuple[MetricSeries, ...]) -> MetricNoise | None:
     scale = np.abs(values).max(axis=0)
     widest = int(np.argmax(gaps))
     floor = ulp_size(float(scale.max()), series[0].dtype)
+    # sqrt(2): a gate compares two runs, and the variances of both add up
     wanted = tolerance_factor(len(series)) * math.sqrt(2) * float(deviation.max())
     relative = gaps[scale > 0] / scale[scale > 0]
     return MetricNoise(

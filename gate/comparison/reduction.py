@@ -54,6 +54,7 @@ def _sums(values: Values, generator: np.random.Generator) -> Iterator[np.float32
 
 def _one_by_one(values: Values) -> np.float32:
     """From the first to the last, as one thread would; `np.sum` goes by pairs."""
+    # a running sum cannot be reordered, unlike `sum`, which NumPy adds by pairs and in blocks
     return np.float32(np.cumsum(values, dtype=np.float32)[-1]) if len(values) else np.float32(0)
 
 
@@ -62,6 +63,8 @@ def tensor_spread(tensor: FloatTensor) -> TensorSpread | None:
     exact = numbers(tensor.dtype, tensor.data)
     with np.errstate(over="ignore"):
         values = exact[np.isfinite(exact)].astype(np.float32)
+        # over the magnitudes: the sum itself may cancel to nearly nothing, and any spread would be
+        # huge
         magnitude = float(np.sum(np.abs(values), dtype=np.float64))
         sums = sums_in_many_orders(values).astype(np.float64)
     if magnitude == 0 or not (np.isfinite(magnitude) and np.isfinite(sums).all()):

@@ -45,6 +45,7 @@ def _flip_metric(evidence: RunEvidence) -> RunEvidence:
     """Move the last point of the first metric by one unit in the last place of a float64."""
     first, *others = evidence.metrics
     *points, last = first.points
+    # towards zero (from zero upwards), so that the largest float does not step to infinity
     towards = -math.inf if last.value > 0 else math.inf
     moved = Point.of(last.step, math.nextafter(last.value, towards))
     changed = first.model_copy(update={"points": (*points, moved)})
@@ -53,6 +54,7 @@ def _flip_metric(evidence: RunEvidence) -> RunEvidence:
 
 def _flip_tensor(evidence: RunEvidence) -> RunEvidence:
     *tensors, last = evidence.checkpoint.tensors
+    # the lowest bit of the digest: any comparison of a prefix or a part of it would miss this
     flipped = f"{int(last.sha256, 16) ^ 1:064x}"
     return _with_tensors(evidence, (*tensors, last.model_copy(update={"sha256": flipped})))
 

@@ -49,6 +49,7 @@ def compare_states(
     structure = [*_unpaired(ours, theirs), *_retyped(ours, theirs)]
     values, equal_values = _value_differences(ours, theirs)
     pairs = list(_tensor_pairs(ours, theirs))
+    # two empty sides agree in everything that they hold, and that must not read as equal
     if not ours and not theirs:
         raise EvidenceError(
             f"{left.shown} and {right.shown}: hold nothing to compare",
@@ -145,6 +146,7 @@ def _tensor_differences(pairs: Sequence[TensorPair], threads: int) -> list[LeafD
     changed = changed_tensors(pairs, threads)
     found = []
     for pair, numbers in zip(changed, number_differences(changed, threads), strict=True):
+        # without numbers (raw bytes, or sums that left float64) it ranks as wholly different
         gap = 1.0 if numbers is None or numbers.relative_l2 is None else numbers.relative_l2
         found.append(
             _difference(pair.left.path, LeafChange.CHANGED, pair.left, pair.right, gap, numbers)

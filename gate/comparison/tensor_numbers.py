@@ -55,6 +55,7 @@ class TensorNumbers:
                 )
                 for at in range(0, len(one), BLOCK)
             ]
+        # only the small totals are added under the lock; the arithmetic ran without it
         with self._lock:
             self._sums.take(total)
             self._counts += counts
@@ -90,6 +91,8 @@ class TensorNumbers:
         largest = self._sums.largest_distance
         found = []
         for share in SHARES:
+            # the first class at which so many elements are reached: at most that distance holds the
+            # share
             place = int(np.searchsorted(below, math.ceil(share * int(below[-1]))))
             found.append(UlpShare(share=share, distance=min(class_end(place), largest)))
         return tuple(found)
@@ -102,6 +105,7 @@ def _exact_sums(rows: list[tuple[float, float, float]]) -> tuple[float, float, f
 
 def _exact_sum(values: tuple[float, ...]) -> float:
     try:
+        # exactly rounded, so the order in which threads deliver stretches changes no bit
         return math.fsum(values)
     except OverflowError:
         return math.inf

@@ -29,6 +29,7 @@ def tolerance_snippet(
     if not moved:
         return "\n".join([*head, "# no metric moved: a tolerance would only hide changes", ""])
     rows = [
+        # a name with a star or a bracket would be a pattern, and a quote would end the YAML text
         f"    - {{metric: {json.dumps(glob.escape(metric.name))}, absolute: {metric.tolerance!r}}}"
         for metric in moved[:MAX_METRICS]
     ]

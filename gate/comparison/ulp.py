@@ -36,7 +36,10 @@ def ulp_distance(a: float, b: float, dtype: FloatType) -> int | None:
 
 def _ordered(value: float, dtype: FloatType) -> int:
     float_format, int_format, shift = _FORMATS[dtype]
+    # packing as `<f` raises OverflowError for what the type cannot hold: it has no place on this
+    # line
     (pattern,) = struct.unpack(int_format, struct.pack(float_format, value))
     bits: int = pattern >> shift
     lowest = int.from_bytes(b"\x80", "big") << (struct.calcsize(int_format) * 8 - 8 - shift)
+    # negative floats count the other way: sign and magnitude to an ordinary integer
     return bits if bits >= 0 else -(bits + lowest)

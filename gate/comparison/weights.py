@@ -76,6 +76,7 @@ def pair_sums(pairs: Iterable[FloatPair]) -> PairSums:
 
 def _classes(apart: NDArray[np.uint64]) -> NDArray[np.int64]:
     """The distance itself while small, else a class for each power of two that it stays below."""
+    # the exponent is the number of bits: the class of a power of two without a logarithm
     _, exponents = np.frexp(apart.astype(np.float64))
     bits = exponents.astype(np.int64)
     first = EXACT.bit_length()
