@@ -61,5 +61,6 @@ def quoted(text: str) -> str:
 
 def _guard() -> tuple[str, str]:
     """The commands that end and begin the runner's obedience; who cannot guess the token cannot."""
+    # a new one each time: a fixed one would stand in this source, where a training can read it
     token = secrets.token_hex(16)
     return f"::stop-commands::{token}", f"::{token}::"

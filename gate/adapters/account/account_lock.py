@@ -29,6 +29,7 @@ from gate.adapters.files.storage_faults import storage_fault, storage_faults
 from gate.errors import RunError
 
 LOCKS = "repro-gate-accounts"
+# O_NOFOLLOW: the folder is root's, yet a link there would have root open what it leads to.
 LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 # the locks of this process by account; they are let go when it ends, at the latest
@@ -92,9 +93,12 @@ def _open_lock(place: Path, uid: int) -> int | None:
 
 def _file_of(uid: int, shared: int, path: Path) -> int:
     with suppress(FileExistsError):
+        # /tmp is anybody's: who made the folder is only believed after the look below
         os.mkdir(LOCKS, 0o700, dir_fd=shared)
     with trees.open_folder(LOCKS, within=shared) as locks:
         facts = os.fstat(locks)
+        # a folder of somebody else's could hold a file that is locked for ever, or hand out two
+        # locks
         if facts.st_uid != os.geteuid() or facts.st_mode & OTHERS_MAY_WRITE:
             raise RunError(
                 f"{path} is not the gate's own: it belongs to account {facts.st_uid}",

@@ -20,6 +20,7 @@ from gate.adapters.process.interrupts import Interrupts
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError, StorageError
 
+# O_NONBLOCK: opening a FIFO must not wait for a writer.
 OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 ALL_ACCESS = stat.S_IRWXO
 ALL_BUT_PASSING = stat.S_IROTH | stat.S_IWOTH
@@ -103,9 +104,12 @@ class ClosedPlaces:
         while pending:
             path = pending.pop()
             try:
+                # nothing of the training's lies below: all access of others goes
                 if not goal.is_relative_to(path):
                     self._take(path, ALL_ACCESS)
                 elif path != goal:
+                    # it is a parent of the work tree: others may pass (x) but neither list it (r)
+                    # nor add to it (w)
                     self._take(path, ALL_BUT_PASSING)
                     pending += [path / name for name in _names(path)]
             except OSError as error:
@@ -123,6 +127,7 @@ class ClosedPlaces:
             self._taken.append(
                 Taken(path=path, identity=_identity(facts), access=facts.st_mode & unwanted)
             )
+            # by descriptor: a path could have become a link to another file since the look
             os.fchmod(descriptor, stat.S_IMODE(facts.st_mode) & ~unwanted)
 
     def give_back(self) -> list[Path]:
@@ -144,6 +149,7 @@ def _put_back(taken: Taken) -> None:
         if descriptor is None:
             return
         facts = os.fstat(descriptor)
+        # device and inode: a file that has since taken the path is given no access
         if _identity(facts) == taken.identity and taken.access & ~facts.st_mode:
             os.fchmod(descriptor, stat.S_IMODE(facts.st_mode) | taken.access)
 

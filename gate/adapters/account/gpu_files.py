@@ -59,6 +59,7 @@ def device_groups(
 
     Never root's, the gate's own, that of the engine's `socket`, or one that opens more than a GPU.
     """
+    # being in root's or the gate's own group would open files that are closed to other accounts
     guarded = {0, os.getegid()}
     for path in (*never, *((Path(socket),) if socket else ())):
         with suppress(OSError):

@@ -26,6 +26,7 @@ PROBE_SECONDS = 20.0
 PROBE_OUTPUT_BYTES = 4096
 PROBE_ANSWER = b"isolated"
 ROOT_HINT = "Run the gate as root with an interpreter and folders that every account may read."
+# Run under the other account: what it reports about itself is what a training would be.
 PROBE = """
 import os, sys
 for folder in sys.argv[3:]:
@@ -90,6 +91,8 @@ def _strongest(
     account = unused_account() if os.geteuid() == 0 else None
     obstacle = _why_no_account(os.geteuid())
     if account is not None:
+        # strongest first: each is tried on this kernel, since no version number tells what a
+        # container allows
         for guard in WriteGuard:
             guarded = replace(account, guard=guard, groups=groups)
             obstacle = _obstacle(guarded, processes, interpreter, folders)
@@ -168,6 +171,7 @@ def _obstacle(
     Where its writing is guarded, it must also fail to write in a folder that is open to all.
     """
     with tempfile.TemporaryDirectory(prefix="repro-gate-trial-") as trap:
+        # as open as /tmp: if even this cannot be written, the guard works and not a permission
         Path(trap).chmod(0o1777)
         ids = ",".join(map(str, (account.uid, *account.groups)))
         request = ProcessRequest(

@@ -38,6 +38,8 @@ def remove_leftovers(account: Credentials, folders: tuple[Path, ...] = SHARED_FO
     for folder in folders:
         for entry in _entries_of(account.uid, folder):
             with storage_faults("removing", entry):
+                # only after its processes are gone: nobody can put a link in the place of a folder
+                # meanwhile
                 trees.remove_tree(entry)
     _remove_system_v(account)
 

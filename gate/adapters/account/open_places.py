@@ -94,6 +94,7 @@ class _Look:
         elif not (by_group and _can_write(facts, by_group=True)):
             entered = stat.S_IXOTH | (stat.S_IXGRP if by_group else 0)
             return stat.S_ISDIR(facts.st_mode) and bool(facts.st_mode & entered)
+        # permissions of a read-only file system open nothing
         if os.fstatvfs(parent).f_flag & os.ST_RDONLY:
             return stat.S_ISDIR(facts.st_mode)
         self.found.append(path)

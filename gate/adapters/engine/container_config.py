@@ -51,11 +51,14 @@ def _host_config(
     assert account is not None  # noqa: S101 - as above
     memory = limits.memory_bytes or 0
     return {
+        # never "host", which would show it what listens on the machine's own loopback
         "NetworkMode": "bridge" if request.network else "none",
+        # of the bounding set too, so that no program of the image can take one up again
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges"],
         "Privileged": False,
         "ReadonlyRootfs": True,
+        # shared memory of its own: otherwise that of the host or of another run
         "IpcMode": "private",
         "PidsLimit": limits.pids,
         "Memory": memory,

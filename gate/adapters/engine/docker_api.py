@@ -90,6 +90,7 @@ def connect_docker(address: str) -> Connect:
     """
 
     def connect(seconds: float) -> DockerApi:
+        # a remote engine mounts folders of its own machine, where the run's do not lie
         if not address.startswith(LOCAL):
             raise RunError(
                 f"the container engine at {safe_line(address)} is not behind a local socket",

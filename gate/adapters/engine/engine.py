@@ -56,6 +56,8 @@ class Engine:
                 client.pull(reference)
         with self._faults(f"looking for the image {reference}"):
             found = self._api().inspect_image(reference)
+        # an image has two: its configuration's (Id) and
+        # that of its manifest in a registry (RepoDigests)
         digests = {found["Id"], *(name.rpartition("@")[2] for name in found["RepoDigests"] or ())}
         wanted = reference.rpartition("@")[2]
         if wanted not in digests:
@@ -90,7 +92,9 @@ class Engine:
         """
         with self._faults("listening to the training's container"):
             stream = self._api().attach_socket(
-                container, {"stdout": 1, "stderr": 1, "stream": 1, "logs": 0}
+                container,
+                # `logs` would replay what was printed before, and the log itself is switched off
+                {"stdout": 1, "stderr": 1, "stream": 1, "logs": 0},
             )
         try:
             yield stream.fileno()

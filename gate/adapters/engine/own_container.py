@@ -76,5 +76,6 @@ def seen_by_engine(path: Path, mounts: Sequence[Mount] | None) -> str:
             f"{safe_line(str(real))} lies in the gate's own container, another cannot mount it",
             hint="Let the output folder lie in the workspace, which the runner mounts.",
         )
+    # mounts may lie inside each other: the innermost one holds the path
     nearest = max(holding, key=lambda mount: len(mount.here.parts))
     return str(nearest.there / real.relative_to(nearest.here))

@@ -78,6 +78,7 @@ class RunningContainer:
 
     def kill(self) -> None:
         """For a second signal: quick, through a connection of its own, and without an error."""
+        # the usual connection may be in the middle of an answer when the signal comes
         self._engine.remove_at_once(self._container, LAST_RESORT_SECONDS)
 
     def _ended(self) -> bool:

@@ -94,6 +94,7 @@ class LocalFiles:
                     yield file
                     file.flush()
                     os.fchmod(descriptor, mode)
+                    # before the rename: else a crash may leave the new name without the new content
                     os.fsync(descriptor)
                 Path(temporary).replace(path)
             finally:
@@ -101,6 +102,8 @@ class LocalFiles:
                 with suppress(FileNotFoundError):
                     Path(temporary).unlink()
             with trees.open_folder(path.parent.resolve()) as folder:
+                # the rename itself is an entry of the folder,
+                # which has to reach the disk too (fsync(2))
                 os.fsync(folder)
 
     def append_bytes(self, path: Path, data: bytes) -> None:

@@ -34,6 +34,7 @@ def held_folder(folder: Path) -> Iterator[None]:
     try:
         with storage_faults("locking", folder / LOCK):
             try:
+                # not a file that exists or not: that would outlive a process that was killed
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise _taken(folder, descriptor) from None

@@ -36,11 +36,14 @@ def open_regular(path: Path, max_bytes: int) -> io.BufferedReader:
         refuse_foreign_links(path)
         # looked at before it is opened, since opening a device can have an effect
         require_regular(path, os.lstat(path))
+        # O_NOFOLLOW and fstat below: between look and opening
+        # a link or FIFO may have taken the path (CWE-367)
         raw = CappedReader(os.open(path, READ_FLAGS), path, max_bytes)
         file: io.BufferedReader = io.BufferedReader(raw, BUFFER_BYTES)
         try:
             facts = os.fstat(file.fileno())
             require_regular(path, facts)
+            # the size now; `CappedReader` holds it while the file is read
             if facts.st_size > max_bytes:
                 raise _too_large(path, max_bytes)
         except StorageError:
@@ -95,6 +98,8 @@ def refuse_foreign_links(path: Path) -> None:
     """
     for folder in path.absolute().parents:
         facts = os.lstat(folder)
+        # O_NOFOLLOW speaks of the last part of a path only, so folders on the way are looked at
+        # here
         if stat.S_ISLNK(facts.st_mode) and facts.st_uid not in {0, os.geteuid()}:
             raise StorageError(
                 f"{safe_line(str(path))} leads through {safe_line(str(folder))}, "

@@ -35,6 +35,7 @@ def open_folder(path: str | Path, *, within: int | None = None) -> Iterator[int]
 
 def write_new(path: Path, chunks: Iterable[bytes], mode: int) -> None:
     """Write a file that must not be there yet, with exactly these permissions."""
+    # O_EXCL follows no link either (open(2)); closed to others until it is whole
     descriptor = os.open(path, NEW_FILE_FLAGS, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -99,6 +100,7 @@ def _chunks(name: str, within: int) -> Iterator[bytes]:
 
 def _copy_facts(facts: os.stat_result, target: Path) -> None:
     """Permissions and time of modification; setuid and its like stay behind."""
+    # a copy that root makes must not carry setuid or setgid
     target.chmod(facts.st_mode & 0o777)
     os.utime(target, ns=(facts.st_mtime_ns, facts.st_mtime_ns))
 
@@ -146,6 +148,7 @@ def _remove_files(folder: int, top: int) -> list[str]:
             os.unlink(name, dir_fd=folder)
             continue
         os.chmod(name, 0o700, dir_fd=folder)
+        # a name that the training cannot have guessed, so it is free in `top`
         unused = name if folder == top else secrets.token_hex(16)
         os.rename(name, unused, src_dir_fd=folder, dst_dir_fd=top)
         moved.append(unused)

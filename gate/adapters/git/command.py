@@ -23,6 +23,7 @@ QUERY_SECONDS = 120.0
 EXPORT_SECONDS = 1800.0
 MAX_WORDS_BYTES = 64 * 1024
 ENVIRONMENT = {
+    # a `.gitconfig` at home may name programs too
     "HOME": "/nonexistent",
     "XDG_CONFIG_HOME": "/nonexistent",
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -93,8 +94,10 @@ class GitCommand:
         A body that ends before it has read all of it ends git. Raises `RepositoryError` with git's
         own words when the body read to the end and git failed.
         """
+        # a second pipe would have to be read beside the first, or git stops when it is full
         with tempfile.TemporaryFile() as said:
             process = self._popen(arguments, stdin, said)
+            # reading blocks, so only another thread can end a git that says nothing any more
             watchdog = Timer(EXPORT_SECONDS, process.kill)
             watchdog.start()
             try:

@@ -54,6 +54,7 @@ class TreeWriter:
 
     def file(self, path: str, mode: str, chunks: Iterable[bytes]) -> None:
         """Write one regular file; `mode` is git's."""
+        # git refuses bad names in a checkout, and this is none: the path is the commit's own word
         there = self._target / check_path(path)
         permissions = PERMISSIONS.get(mode, 0o644)
         hasher = hashlib.sha256()
@@ -118,6 +119,7 @@ def write_commit(git: GitCommand, entries: tuple[TreeEntry, ...], target: Path, 
         with storage_faults("writing", Path(tempfile.gettempdir())):
             wanted.write(b"".join(entry.object_id.encode("ascii") + b"\n" for entry in entries))
             wanted.seek(0)
+        # one process for all files: by object id, so no attribute and no filter is asked
         with git.stream("cat-file", "--batch", "--buffer", stdin=wanted) as answers:
             for entry in entries:
                 _write_entry(writer, entry, answers)
@@ -146,6 +148,7 @@ def _write_entry(writer: TreeWriter, entry: TreeEntry, answers: IO[bytes]) -> No
         writer.link(entry.path, b"".join(_exactly(answers, min(size, MAX_LINK_BYTES + 1))))
     else:
         writer.file(entry.path, entry.mode, _exactly(answers, size))
+    # a line feed follows each object (git-cat-file(1), BATCH OUTPUT)
     answers.read(1)
 
 

@@ -105,6 +105,7 @@ def _entry(row: bytes) -> TreeEntry:
 def check_path(path: str) -> str:
     """Refuse a path that would leave the folder it is written into, or pose as git's own."""
     parts = path.split("/")
+    # `.GIT` is the same folder on file systems that ignore case (CVE-2014-9390)
     if any(part in {"", ".", ".."} or part.lower() == ".git" for part in parts):
         raise unsafe_path(path)
     return path
@@ -137,6 +138,8 @@ def true_mode(tree: bytes, name: bytes, hash_bytes: int) -> str:
         mode, _, found = tree[place:end].partition(b" ")
         if found == name and mode.isdigit():
             return mode.decode("ascii").zfill(len(SUBMODULE))
+        # an entry is mode, blank, name, zero byte and the raw hash, which may hold zero bytes
+        # itself
         place = end + 1 + hash_bytes
     return ""
 

@@ -48,6 +48,7 @@ class GitRepository:
         """The command at the top, with every filter of the repository's configuration emptied."""
         trusted = (f"safe.directory={self._top}",)
         plain = GitCommand(self._top, search_path=self._search_path, overrides=trusted)
+        # `git status` cleans changed files through filters: programs that the configuration names
         filters = plain.run("config", "--name-only", "-z", "--get-regexp", r"^filter\.").stdout
         off = tuple(
             f"{os.fsdecode(name)}={'false' if name.endswith(b'.required') else ''}"
@@ -57,7 +58,9 @@ class GitRepository:
 
     def resolve(self, reference: str) -> str:
         """The full hash of the commit that a name or hash stands for."""
+        # peels a tag, and refuses what is no commit
         wanted = f"{reference}^{{commit}}"
+        # a name that begins with a dash is a name and no option (CWE-88)
         done = self._git.run("rev-parse", "--verify", "--end-of-options", wanted)
         answer = done.stdout.removeprefix(b"--end-of-options\n")
         if done.returncode != 0 or not _FULL_HASH.fullmatch(answer):

@@ -124,6 +124,8 @@ class GitHubComments:
             except UnansweredError:
                 tries += 1
                 self._policy.sleep(self._policy.backoff(tries))
+                # a lost answer says nothing about the comment: looked for, so that none stands
+                # there twice
                 left = self._left_behind(body)
                 if left is not None:
                     return left
@@ -156,6 +158,7 @@ class GitHubComments:
             url = answer.next_url
             if not url:
                 return
+            # next links come from the server: a proxy's mistake must not become an endless loop
             if url in seen:
                 raise PublishError("GitHub's list of comments leads back to a page already read")
         raise PublishError(

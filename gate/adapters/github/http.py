@@ -102,6 +102,7 @@ class GitHubApi:
                 f"{api_url[:MESSAGE_LIMIT]!r} is no address of an API",
                 hint="GITHUB_API_URL is https://api.github.com, or that of your own server.",
             )
+        # a line end in it would begin a header of its own (CWE-113)
         if not _TOKEN.fullmatch(token):
             raise PublishError(
                 "the GitHub token is empty or holds a character that no token has",
@@ -150,6 +151,7 @@ class GitHubApi:
             self._policy.monotonic() + self._policy.longest_wait_seconds,
             allowed_methods=self._repeatable,
         )
+        # followed by hand: each address is checked before the token goes there
         for _ in range(MAX_REDIRECTS + 1):
             answer = self._answer(method, self._on_same_host(url), body, retry)
             if answer.status not in REDIRECTS:
@@ -161,6 +163,7 @@ class GitHubApi:
         """The address in full; `PublishError` when it leads to a host that gets no token."""
         if url.startswith("/") and not url.startswith("//"):
             return self._origin + url
+        # with the slash: https://api.github.com.example.org begins like the real one
         if not url.startswith(self._origin + "/"):
             raise PublishError(
                 "GitHub sent the request on to another host; it was not followed",
@@ -220,6 +223,7 @@ class GitHubApi:
         """The body, up to a size and within a time, however slowly it comes."""
         end = self._policy.monotonic() + self._policy.answer_seconds
         content = bytearray()
+        # decoded here, so that the limit counts what a compressed answer becomes
         while piece := response.read1(PIECE_BYTES, decode_content=True):
             content += piece
             if len(content) > MAX_ANSWER_BYTES:

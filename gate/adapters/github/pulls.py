@@ -56,6 +56,7 @@ def find_pull_request(
     matching = [
         pull
         for pull in pulls
+        # the branch may have moved on since: a verdict belongs to the commit that was trained
         if pull.head.sha == origin.head_sha
         and pull.head.repo is not None
         and pull.head.repo.full_name == origin.head_repository

@@ -173,6 +173,7 @@ def told(content: bytes, secret: str) -> str:
     if not isinstance(message, str):
         return ""
     line = "".join(character for character in message if character.isprintable())
+    # replaced before it is cut: half a token at the end would not be found
     return line.replace(secret, "***")[:MESSAGE_LIMIT]
 
 

@@ -147,4 +147,5 @@ def limit_seconds(headers: Mapping[str, str], now: float) -> float:
 def _number(text: str) -> float | None:
     """A count of seconds in ASCII digits; nothing else is understood."""
     short = text.strip()
+    # `Retry-After` may be a date as well (RFC 9110, 10.2.3): GitHub sends seconds
     return float(short) if short.isascii() and short.isdigit() and len(short) <= 12 else None  # noqa: PLR2004 - longer than any date in seconds

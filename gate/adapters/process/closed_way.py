@@ -54,6 +54,7 @@ def closed_on_the_way(path: Path, account: Credentials) -> Path | None:
 
 
 def _may_enter(facts: os.stat_result, account: Credentials) -> bool:
+    # the first class that fits decides, also to the owner's disadvantage (path_resolution(7))
     if facts.st_uid == account.uid:
         return bool(facts.st_mode & stat.S_IXUSR)
     if facts.st_gid in {account.gid, *account.groups}:

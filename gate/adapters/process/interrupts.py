@@ -35,6 +35,7 @@ class Interrupts:
         Works in the main thread only. A SIGHUP that is ignored (`nohup`) stays ignored.
         """
         numbers = [signal.SIGINT, signal.SIGTERM]
+        # `nohup` asks for this, and a handler of ours would take it back
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             numbers.append(signal.SIGHUP)
         before = {number: signal.signal(number, self._handle) for number in numbers}
@@ -99,5 +100,6 @@ class Interrupts:
         # innermost first: a training is ended before what was closed to it opens again
         for action in reversed(self._last_resorts):
             action()
+        # not through sys.stderr: a handler may interrupt the very writing that holds its lock
         os.write(2, LAST_WORDS)
         self._leave(int(ExitCode.CANCELLED))

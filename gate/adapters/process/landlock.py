@@ -40,8 +40,12 @@ def write_only_below(folders: Iterable[str]) -> None:
     """
     version = system_call(CREATE_RULESET, None, 0, ASK_VERSION)
     later = sum(right for since, right in LATER_RIGHTS.items() if version >= since)
+    # a right that a kernel does not know is refused as EINVAL, so only those of its version are
+    # asked for
     everything = WRITE_FILE | CHANGE_ENTRIES | later
     of_a_file = everything & (WRITE_FILE | TRUNCATE)
+    # a right that is not handled stays allowed everywhere; one that is handled is refused but for
+    # rules
     handled = struct.pack("=Q", everything)
     rules = system_call(CREATE_RULESET, handled, len(handled), 0)
     for path in folders:
@@ -58,10 +62,12 @@ def write_only_below(folders: Iterable[str]) -> None:
 
 def _allow(rules: int, path: str, rights: int) -> None:
     try:
+        # a rule holds the folder itself, so a later rename does not move it
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
         # not on this machine, so nothing can be written there
         return
+    # packed as the kernel declares it: 12 bytes, without padding (linux/landlock.h)
     rule = struct.pack("=Qi", rights, place)
     system_call(ADD_RULE, rules, BELOW_A_PATH, rule, 0)
     os.close(place)

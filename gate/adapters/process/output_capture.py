@@ -68,6 +68,7 @@ class LineFeed:
             *lines, after = _LINE_ENDS.split(after, maxsplit=allowance)
         for line in lines:
             self._show(line)
+        # a line that ends in both counts once
         self._left_out += max(after.count(b"\n"), after.count(b"\r"))
         unfinished = max(after.rfind(b"\n"), after.rfind(b"\r")) + 1
         self._rest = after[unfinished : unfinished + LINE_LIMIT_BYTES]

@@ -19,6 +19,7 @@ PR_SET_NO_NEW_PRIVS = 38
 LIMITS = {
     resource.RLIMIT_AS: MEMORY_BYTES,
     resource.RLIMIT_CPU: CPU_SECONDS,
+    # no byte can be written to any file: what a parser could be led to write goes nowhere
     resource.RLIMIT_FSIZE: 0,
     resource.RLIMIT_CORE: 0,
     resource.RLIMIT_NOFILE: OPEN_FILES,
@@ -32,6 +33,7 @@ def limit_this_process() -> None:
     """
     threading.stack_size(STACK_BYTES)
     for kind, most in LIMITS.items():
+        # hard limits too: a soft one could be raised again by the process itself (getrlimit(2))
         soft, hard = resource.getrlimit(kind)
         resource.setrlimit(kind, (_lower(soft, most), _lower(hard, most)))
     control = getattr(ctypes.CDLL(None), "prctl", None)

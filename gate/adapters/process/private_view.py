@@ -35,7 +35,10 @@ def make_view(writable: Sequence[Path]) -> None:
 
     No time of access moves. Raises `OSError` where kernel (5.12) or container do not allow it.
     """
+    # a namespace of System V objects too: they need no file, and outlive the process that made them
     checked(library.unshare(CLONE_NEWNS | CLONE_NEWIPC))
+    # a new namespace shares its mounts' events: without this
+    # each mount below would reach the host (mount_namespaces(7))
     _change_mount(Path("/"), flags=AT_RECURSIVE, propagation=MS_PRIVATE)
     # taken hold of now: a layer may come to lie over them
     own = [(path, os.open(path, FOLDER)) for path in writable]
@@ -46,6 +49,7 @@ def make_view(writable: Sequence[Path]) -> None:
         room = os.statvfs(SHARED_MEMORY)
         _mount_memory(SHARED_MEMORY, f"mode=1777,size={room.f_blocks * room.f_frsize}")
         opened.append(SHARED_MEMORY)
+    # after all mounts are made, since one that comes later would not be changed by it
     everything = READ_ONLY | NO_ACCESS_TIMES
     _change_mount(Path("/"), everything, ALL_TIMES, flags=AT_RECURSIVE)
     for path in (*writable, *opened, KERNEL_FILES):
@@ -67,6 +71,7 @@ def _lay_over(place: Path) -> bool:
     for name in ("upper", "work"):
         (place / name).mkdir()
         (place / name).chmod(mode)
+    # by descriptor: the path itself leads to the new memory from here on
     layers = f"lowerdir=/proc/self/fd/{lower},upperdir={place}/upper,workdir={place}/work"
     try:
         _mount("overlay", place, "overlay", MS_NOSUID | MS_NODEV, layers)
@@ -83,6 +88,7 @@ def _lay_over(place: Path) -> bool:
 def _mounts_below(place: Path) -> list[Path]:
     """Where something is mounted below a folder, outermost first."""
     rows = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    # the kernel writes blanks and backslashes there as octal escapes
     written = {row.split(b" ")[4].decode("unicode_escape").encode("latin-1") for row in rows}
     paths = (Path(os.fsdecode(path)) for path in written)
     return sorted(path for path in paths if path != place and path.is_relative_to(place))

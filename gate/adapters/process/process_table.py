@@ -22,6 +22,7 @@ from gate.records.runs import Credentials
 
 PROC = Path("/proc")
 SHELL = "/bin/sh"
+# -1 is every process that the sender may signal (kill(2)); the test before it keeps root from it.
 KILL_ALL = 'test "$(id -u)" = "$1" || exit 9; kill -KILL -1 || :'
 # (uid_t) -1 means "no change", and is positive or not by how one reads it
 ACCOUNT_LIMIT = 2**31 - 1
@@ -68,6 +69,7 @@ def descendants(root: int) -> frozenset[int]:
     """The living children of `root`, their children, and so on."""
     table = tuple(processes())
     family = {root}
+    # by repeated passes over one reading: parents need not stand before their children
     while new := {row.pid for row in table if row.parent in family} - family:
         family |= new
     return frozenset(row.pid for row in table if row.pid in family and not row.ended) - {root}
@@ -100,6 +102,8 @@ def closed_memory() -> Iterator[None]:
     That matters most where the training has the gate's own account; root keeps its ways.
     """
     before = process_control(PR_GET_DUMPABLE)
+    # then /proc/PID belongs to root, and ptrace of another process
+    # of this account is refused (PR_SET_DUMPABLE in prctl(2))
     process_control(PR_SET_DUMPABLE, 0)
     try:
         yield
@@ -147,6 +151,8 @@ def kill_account(account: Credentials, *, sender: str = SHELL) -> bool:
     require_other_account(account)
     with suppress(OSError, subprocess.TimeoutExpired):
         sent = subprocess.run(
+            # a single call of the kernel: processes that are listed and killed one by one can
+            # outrun it by forking
             (sender, "-c", KILL_ALL, "sh", str(account.uid)),
             user=account.uid,
             group=account.gid,
@@ -177,4 +183,6 @@ def reap(*, but: frozenset[int]) -> None:
     ended = [row.pid for row in processes() if row.ended and row.parent == os.getpid()]
     for pid in set(ended) - but:
         with suppress(ChildProcessError):
+            # only those that ended, by number: waiting for any child would take one that Popen
+            # waits for
             os.waitpid(pid, os.WNOHANG)

@@ -35,8 +35,12 @@ class LocalProcesses:
         something that it started could not be ended.
         """
         output = RunOutput(request.output_limit_bytes, on_line)
+        # before the start: a daemon whose parent ends goes to the nearest such ancestor, not to
+        # init
         adopt_orphans()
         family_before = descendants(os.getpid())
+        # deferred until the process has a handle: a signal in between would leave one that nobody
+        # ends
         with self._interrupts.deferred(), closed_memory():
             running = RunningProcess(start(request), request.credentials, family_before)
             with self._interrupts.last_resort(running.kill):
@@ -74,6 +78,7 @@ def _popen(request: ProcessRequest) -> subprocess.Popen[bytes]:
         stderr=subprocess.STDOUT,
         bufsize=0,
         close_fds=True,
+        # a group of its own to signal, and no terminal to read from or to push input into (TIOCSTI)
         start_new_session=True,
     )
 

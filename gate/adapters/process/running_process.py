@@ -79,6 +79,7 @@ class RunningProcess:
         # now: a process that is being torn down shows no file any more
         on_gpu = any(holds(pid, GPU_FILES) for pid in self._living())
         if not self._ended():
+            # so that a training can save what it has, and a driver its state
             self._signal_group(signal.SIGTERM)
             self.follow(take, GRACE_SECONDS)
         # before any look at the table: who forks without end is never in it
@@ -102,11 +103,14 @@ class RunningProcess:
         kill(self._family())
         if self._account is not None:
             kill(owned_by(self._account.uid))
+            # again only where it could not be sent: a process of the account may have ended the
+            # sender first
             any(kill_account(self._account) for _ in range(KILL_ATTEMPTS))
 
     def _ended(self) -> bool:
         if self._process.poll() is None:
             return False
+        # at the first look after the end, not when the output has been drained
         self.wall_seconds = self.wall_seconds or time.monotonic() - self._started_at
         return True
 

@@ -63,6 +63,7 @@ class Plan(TypedDict):
 def main(report: int) -> None:
     """Take each step in turn; the last one does not return."""
     plan: Plan = json.loads(sys.stdin.buffer.read())
+    # execve closes it, which tells the gate of a good start, and the training never holds it
     os.set_inheritable(report, False)
     for step in STEPS:
         if step is start:
@@ -108,13 +109,16 @@ def show_own_view(plan: Plan) -> None:
 def change_account(plan: Plan) -> None:
     """Leave root and every group but those of the plan for good; root's capabilities go with it."""
     uid, gid = plan["uid"], plan["gid"]
+    # groups first, the user last: once that is another's, neither call is permitted any more
     os.setgroups(plan["groups"])
     os.setresgid(gid, gid, gid)
+    # all three ids: a saved id of 0 would be a way back to root (setresuid(2))
     os.setresuid(uid, uid, uid)
 
 
 def refuse_privileges(_: Plan) -> None:
     """No program started from here on gains any: setuid bits and file capabilities do nothing."""
+    # Landlock and seccomp(2) ask for it of whoever has no CAP_SYS_ADMIN
     _control(PR_SET_NO_NEW_PRIVS, 1, 0)
 
 
@@ -127,6 +131,7 @@ def refuse_writing(plan: Plan) -> None:
 def refuse_calls(plan: Plan) -> None:
     """Install the filter, for this process and all that come of it."""
     program = base64.b64decode(plan["seccomp_filter"])
+    # kept in variables: the kernel reads both after this line, and Python frees what nobody names
     held = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog
     header = struct.pack("@HP", len(program) // INSTRUCTION_BYTES, ctypes.addressof(held))
@@ -162,6 +167,8 @@ def start(plan: Plan) -> None:
 
 
 Step = Callable[[Plan], None]
+# The order is the safety: mounts need root, Landlock and the filter need `no_new_privs`, and the
+# filter comes last, since it refuses `unshare`.
 STEPS: tuple[Step, ...] = (
     close_input,
     limit,

@@ -25,6 +25,8 @@ PROGRAM = (
     "import sys; sys.path.append(sys.argv[1]); "
     "from gate.adapters.process.sandbox_launcher import main; main(int(sys.argv[2]))"
 )
+# Isolated, without site packages and without writing byte-code: root runs nothing that a
+# repository, a home or a .pth file brings along.
 OPTIONS = ("-I", "-S", "-B", "-X", "utf8")
 REPORT_LIMIT_BYTES = 4096
 # No limit of address space: CUDA reserves far more than it uses. Processes count with their
@@ -76,6 +78,7 @@ def _launch(plan: Plan) -> tuple[subprocess.Popen[bytes], bytes]:
             handed_over.seek(0)
             process = subprocess.Popen(
                 (sys.executable, *OPTIONS, "-c", PROGRAM, str(PACKAGE_ROOT), str(writing)),
+                # root's interpreter obeys no variable; the training's own come with the plan
                 env={},
                 cwd="/",
                 stdin=handed_over,
@@ -88,6 +91,7 @@ def _launch(plan: Plan) -> tuple[subprocess.Popen[bytes], bytes]:
             )
         finally:
             os.close(writing)
+        # ends when the last holder of the other end is gone: at execve, or with the program
         return process, report.read(REPORT_LIMIT_BYTES)
 
 

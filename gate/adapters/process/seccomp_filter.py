@@ -122,6 +122,7 @@ def seccomp_filter(machine: str, *, network: bool) -> bytes:
             hint=f"Train on {' or '.join(MACHINES)}, or set isolation.mode to none.",
         )
     program = [
+        # first of all: a 32-bit call (int 0x80) has other numbers, and would pass as another call
         _instruction(LOAD_WORD, ARCHITECTURE),
         _instruction(IF_EQUAL, known.architecture, then_skip=1),
         _instruction(RETURN, KILL_PROCESS),
@@ -129,6 +130,8 @@ def seccomp_filter(machine: str, *, network: bool) -> bytes:
     ]
     if known.has_x32:
         program += [
+            # x32 calls report the same architecture: only
+            # their numbers tell them apart (seccomp(2))
             _instruction(IF_AT_LEAST, X32_CALLS, else_skip=1),
             _instruction(RETURN, FAIL_WITH | errno.ENOSYS),
         ]
@@ -140,6 +143,9 @@ def seccomp_filter(machine: str, *, network: bool) -> bytes:
     program += _no_namespaces(known.calls["clone"])
     for call in () if network else SOCKET_CALLS:
         program += _local_sockets_only(known.calls[call])
+    # a list of what is refused and no list of what is allowed: drivers and libraries of
+    # accelerators make calls that nobody can list ahead, and what guards files and accounts stands
+    # elsewhere
     return b"".join([*program, _instruction(RETURN, ALLOW)])
 
 
@@ -148,6 +154,7 @@ def _no_namespaces(number: int) -> list[bytes]:
     return [
         _instruction(IF_EQUAL, number, else_skip=4),
         _instruction(LOAD_WORD, FIRST_ARGUMENT),
+        # flags are the low 32 bits: all of CLONE_NEW* lies there, and the filter loads words
         _instruction(IF_ANY_BIT, NEW_NAMESPACES, then_skip=1),
         _instruction(RETURN, ALLOW),
         _instruction(RETURN, FAIL_WITH | errno.EPERM),
@@ -167,4 +174,5 @@ def _local_sockets_only(number: int) -> list[bytes]:
 
 def _instruction(code: int, operand: int, *, then_skip: int = 0, else_skip: int = 0) -> bytes:
     """One struct sock_filter."""
+    # code, jump if true, jump if false, operand (linux/filter.h); jumps count instructions
     return struct.pack("=HBBI", code, then_skip, else_skip, operand)

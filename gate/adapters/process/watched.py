@@ -24,6 +24,7 @@ def become_watched() -> None:
     Signals have their default meaning in the child. The parent raises `EvidenceError` when a file
     that the child had mapped became shorter. Only for a process without other threads.
     """
+    # before any thread is started: of them only the calling one goes on in a child (fork(2))
     child = os.fork()
     if child == 0:
         for number in PASSED_ON:
