@@ -25,7 +25,9 @@ def sha256_hex(data: Buffer) -> str:
 def tree_digest(entries: Iterable[tuple[str, str, str]]) -> str:
     """The digest of a tree of files given as (path, mode, SHA-256 of the content)."""
     hasher = hashlib.sha256(field(b"repro-gate-tree/1"))
+    # sorted here: folders are walked in the order of the file system, and that is no fact
     for entry in sorted(entries):
         for part in entry:
+            # names that are no UTF-8 come as surrogates (PEP 383) and go back to their own bytes
             hasher.update(field(part.encode("utf-8", "surrogateescape")))
     return hasher.hexdigest()

@@ -28,9 +28,12 @@ def read_document(
     Raises `DocumentError` with one line for each fault; a wrong `schema_version` is told first,
     because every other fault follows from it.
     """
+    # our parser first: pydantic's own keeps the last of two equal keys
     value = parse_json(data, source, max_bytes=max_bytes)
     check_schema_version(model, value, source)
     try:
+        # by way of JSON and not of Python values: pydantic's strict mode
+        # takes a list for a tuple, or a text for an enum, in JSON alone
         return model.model_validate_json(json.dumps(value))
     except ValidationError as error:
         raise DocumentError(

@@ -9,6 +9,7 @@ INDENT = "  "
 
 def canonical_json(value: object) -> bytes:
     """Sorted keys, no spaces, ASCII: the same value gives the same bytes on every machine."""
+    # NaN is no JSON, and two readers would make two things of it (RFC 8259, section 6)
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii")
 

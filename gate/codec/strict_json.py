@@ -15,6 +15,7 @@ from gate.errors import DocumentError
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 32
 # A string that never ends reaches to the end of the text, so that no second look is needed.
+# Possessive (`*+`, Python 3.11): what has matched is never given back, so time stays linear.
 STRINGS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
 NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 INNERMOST = re.compile(r"\[\]|\{\}")
@@ -40,6 +41,7 @@ def parse_json(
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DocumentError(f"{source}: not UTF-8 at byte {error.start}") from error
+    # before it is parsed: a RecursionError inside the C scanner says nothing of the file
     _check_depth(text, source)
     try:
         value: object = json.loads(
@@ -61,6 +63,7 @@ def _check_depth(text: str, source: str) -> None:
     What is left of the brackets outside strings loses its innermost pairs, once for each level.
     """
     left = NO_BRACKETS.sub("", STRINGS.sub("", text))
+    # each pass removes the innermost pairs, so what is left after as many passes lies deeper
     for _ in range(MAX_DEPTH):
         shorter = INNERMOST.sub("", left)
         if len(shorter) == len(left):
@@ -73,6 +76,7 @@ def _check_depth(text: str, source: str) -> None:
 def _distinct_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found: dict[str, object] = {}
     for key, value in pairs:
+        # RFC 8259, section 4: what readers make of two equal keys is unpredictable
         if key in found:
             message = f"key {key[:80]!r} is given twice"
             raise ValueError(message)

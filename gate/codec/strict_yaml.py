@@ -52,6 +52,7 @@ def parse_yaml(data: bytes, source: str) -> tuple[object, dict[KeyPath, int]]:
         raise SettingsError(f"{source}: not UTF-8 at byte {error.start}") from error
     try:
         _check_events(text, source)
+        # nodes and not values: a node knows its line, and two equal keys are still two
         node = yaml.compose(text, Loader=_Loader)
     except RAISED as error:
         raise SettingsError(
@@ -68,6 +69,7 @@ def parse_yaml(data: bytes, source: str) -> tuple[object, dict[KeyPath, int]]:
 def _check_events(text: str, source: str) -> None:
     """Refuse depth and tags before anything is built: building recurses, and obeys tags."""
     depth = nodes = 0
+    # events come one by one, and nothing of the document is kept: the cheapest place to stop a bomb
     for event in yaml.parse(text, Loader=_Loader):
         nodes += isinstance(event, yaml.NodeEvent)
         depth += isinstance(event, yaml.CollectionStartEvent)
@@ -124,6 +126,8 @@ class _Walker:
     def _count_alias(self, node: yaml.Node) -> None:
         """A node met again is an alias; a few are fine, a billion laughs are not."""
         self._visits[id(node)] = self._visits.get(id(node), 0) + 1
+        # aliases of aliases grow as a power of their depth
+        # (CWE-776): nine lines can be a billion values
         if self._visits[id(node)] > MAX_ALIASES:
             raise self._fault(node, f"more than {MAX_ALIASES} aliases of one value")
 
@@ -140,9 +144,12 @@ class _Walker:
         return found
 
     def _scalar(self, node: yaml.Node) -> object:
+        # turning decimal digits into an integer takes time
+        # that grows with their square (CVE-2020-10735)
         if node.tag in NUMBERS and len(node.value) > MAX_NUMBER:
             raise self._fault(node, f"a number of more than {MAX_NUMBER} signs: quote it")
         try:
+            # YAML 1.1 sees dates in plain text; what is no plain value is refused below
             value: Any = self._constructor.construct_object(node)
         except RAISED as error:
             raise self._fault(node, f"unsupported value: {_problem(error)}") from error

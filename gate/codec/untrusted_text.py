@@ -13,7 +13,9 @@ import unicodedata
 LINE_LIMIT = 1000
 SENTENCE_CHARACTERS = 300
 SHOWN_CHARACTERS = 120
+# CSI, OSC (up to BEL or ST) and two-character escapes (ECMA-48).
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+# Bidirectional controls are among them: they make text read as something else (CVE-2021-42574).
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 # in one line also what ends a line
 _NOT_IN_A_LINE = _HIDDEN | {"Zl", "Zp"}
@@ -74,8 +76,10 @@ def safe_line(text: str | bytes, *, limit: int = LINE_LIMIT) -> str:
     Bytes are read as UTF-8, broken ones replaced. At most `limit` characters of the text count.
     """
     line = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    # cut first, so that a line of a gigabyte costs no more than a short one
     plain = without_sequences(line[:limit].replace("\t", "    "))
     shown = "".join(_shown(character) for character in plain)
+    # last of all: taking out what is invisible may have joined two halves of a command
     return _COMMAND_BRACKET.sub("# #", _DOUBLE_COLON.sub(": ", shown)).rstrip()
 
 
