@@ -39,6 +39,7 @@ def read_archive(stream: BinaryIO, *, size_bytes: int, keep: frozenset[str]) -> 
             hint="It is incomplete or was made by another tool; fetch it again.",
         )
     names = [member.name for member in members]
+    # one order only: so the same members can have no second package
     if names[:-1] != sorted(names[:-1]):
         raise not_canonical()
     check_names(names)
@@ -55,6 +56,7 @@ class _HashingReader:
         self.hasher = hashlib.sha256()
 
     def take(self, count: int) -> bytes:
+        # a header's size is a claim: it is held against what is left before a byte of it is read
         data = self._stream.read(count) if count <= self.left else b""
         if len(data) != count:
             raise AttestationError(
@@ -93,6 +95,7 @@ def _member(reader: _HashingReader, name: str, size_bytes: int, *, kept: bool) -
         left -= len(chunk)
         if kept:
             content += chunk
+    # padding and end mark must be zeros, or two files with one content would have two digests
     if any(reader.take(len(padding(size_bytes)))):
         raise not_canonical()
     return ArchiveMember(

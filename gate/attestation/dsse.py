@@ -17,6 +17,8 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 def pae(payload_type: str, payload: bytes) -> bytes:
     """The pre-authentication encoding: what is signed is type and payload, both with length."""
     kind = payload_type.encode("utf-8")
+    # with its length before each part, no other type
+    # and payload give the same bytes (DSSE protocol)
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
@@ -38,6 +40,8 @@ def verify(envelope: Envelope, trusted: TrustedKeys) -> TrustedKey:
     signers = [
         key for key in trusted.keys if _signed_by(trusted_public_key(key), envelope, message)
     ]
+    # revoked is in neither round: a key that somebody
+    # else has could have signed anything at any date
     for status in (KeyStatus.ACTIVE, KeyStatus.RETIRED):
         for key in signers:
             if key.status is status:

@@ -112,6 +112,7 @@ def read_envelope(seal: SealFile) -> Envelope:
     """
     limit = MAX_ENVELOPE_BYTES
     value = read_object(seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT)
+    # the form is told by this one key, before any part is read as one form or the other
     if "mediaType" not in value:
         bare = read_record(
             WireEnvelope, seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT
@@ -121,6 +122,7 @@ def read_envelope(seal: SealFile) -> Envelope:
         raise AttestationError(
             f"{seal.name}: not a Sigstore bundle v0.3", hint="Fetch the seal that repro-gate wrote."
         )
+    # read again by a model that knows every key: what is not signed has no room to hide in
     bundle = read_record(Bundle, seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT)
     return _decoded(bundle.dsse_envelope, seal.name)
 

@@ -81,6 +81,7 @@ def load_private_key(
     Raises `AttestationError` for a wrong or missing pass phrase, for a key that is not on P-256,
     and for one that is not encrypted unless `allow_plain`. No message repeats key material.
     """
+    # asked before loading, so that a missing pass phrase and a damaged key are two sentences
     encrypted = b"ENCRYPTED" in pem
     if encrypted and not passphrase:
         raise AttestationError(
@@ -100,6 +101,7 @@ def load_private_key(
             f"the signing key cannot be read: {problem}",
             hint="Check that key and pass phrase belong together and were copied whole.",
         ) from error
+    # another curve or algorithm would sign, and no outside verifier would take it
     if not isinstance(key, PrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _not_p256("the signing key")
     return key
@@ -120,6 +122,7 @@ def trusted_public_key(trusted: TrustedKey) -> PublicKey:
     """The public key of a trust entry, whose id, algorithm and bytes must agree."""
     what = f"trusted key {trusted.key_id[:16]}"
     der = decode_base64(trusted.raw_bytes, what)
+    # a reviewer sees the id: bytes of another key under a known id must not count
     if hashlib.sha256(der).hexdigest() != trusted.key_id:
         raise AttestationError(
             f"{what}: raw_bytes does not have this key id",

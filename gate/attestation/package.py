@@ -38,6 +38,7 @@ def pack(
     Raises `AttestationError` for a name that no package may hold, before anything is written, and
     `StorageError` when a file cannot be read, changes meanwhile, or the disk is full.
     """
+    # by code points, which for the ASCII names allowed here is the order of bytes
     ordered = sorted(members, key=lambda member: member.name)
     if SUMS_NAME in {member.name for member in ordered}:
         raise AttestationError(
@@ -66,6 +67,7 @@ def _add(writer: _ArchiveWriter, member: PackageMember, files: Files) -> str:
         size_bytes = stream.seek(0, os.SEEK_END)
         stream.seek(0)
         digest = writer.add(member.name, stream, size_bytes)
+    # hashed while it is packed, so nothing can change between the check and the writing (CWE-367)
     if member.sha256 not in {"", digest}:
         raise StorageError(
             f"{member.name} is not the file that was compared: it changed on disk since",
@@ -91,6 +93,7 @@ class _ArchiveWriter:
             digest.update(chunk)
             self._write(chunk)
             left -= len(chunk)
+        # grown or shrunk since its size went into the header
         if left or stream.read(1):
             raise StorageError(
                 f"{name} changed while it was packed", hint="Wait until nothing writes to it."

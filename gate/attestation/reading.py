@@ -54,6 +54,7 @@ def decode_base64(text: str, what: str) -> bytes:
     DSSE demands both alphabets. Python's decoder skips foreign characters and ignores the unused
     bits of the last one, so two texts would be one value: hence the comparison.
     """
+    # a text that mixes both alphabets fails below, at the comparison
     alternative = b"-_" if "-" in text or "_" in text else b"+/"
     try:
         data = base64.b64decode(text, altchars=alternative, validate=True)

@@ -42,6 +42,7 @@ def seal(
 def statement_facts(verdict: Verdict, package: Package, context: SealContext) -> StatementFacts:
     """What the statement about this verdict says; refuses what must not be signed."""
     _check_sealable(verdict)
+    # the archive was written before: what it holds must be the very verdict that is signed now
     if dict(package.members).get(VERDICT_MEMBER) != sha256_hex(write_document(verdict)):
         raise AttestationError(
             f"the package's {VERDICT_MEMBER} is not the verdict that is to be sealed",

@@ -36,6 +36,7 @@ OTHER_HINT = "Verify it with the tool or the repro-gate version that made it."
 
 def utc_time(timestamp: str) -> str:
     """An ISO 8601 time with an offset, as UTC with whole seconds and a `Z`, as in-toto wants it."""
+    # one form: two notations of one moment would be two statements
     return datetime.fromisoformat(timestamp).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

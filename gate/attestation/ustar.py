@@ -16,6 +16,7 @@ from gate.errors import AttestationError
 BLOCK_BYTES = 512
 RECORD_BYTES = 20 * BLOCK_BYTES
 END_BYTES = 2 * BLOCK_BYTES
+# Eleven octal digits: GNU and pax have extensions for more, and extensions are ambiguous.
 MAX_MEMBER_BYTES = 8**11 - 1
 MAX_MEMBERS = 10_000
 NAME_BYTES = 100
@@ -47,6 +48,7 @@ def _problem(name: str) -> str:
         return "is absolute"
     if any(part in {"", ".", ".."} for part in parts):
         return "has an empty part, '.' or '..'"
+    # unpacked in a work tree, `.git/config` or `.gitattributes` would name programs to git
     if any(part.lower().startswith(".git") for part in parts):
         return "has a part that begins with .git"
     return "" if _split(name) else "is too long for the ustar format"
@@ -103,6 +105,7 @@ def header(name: str, size_bytes: int) -> bytes:
         )
     prefix, short = _split(name) or (b"", b"")
     size = b"%011o\0" % size_bytes
+    # POSIX: the sum of all bytes, those of the checksum counted as blanks
     blank = _pack(short, prefix, size, _BLANK_CHECKSUM)
     return _pack(short, prefix, size, b"%06o\0 " % sum(blank))
 
@@ -129,6 +132,7 @@ def parse_header(block: bytes) -> tuple[str, int]:
         parsed = name.decode("ascii"), int(size.rstrip(b"\0"), 8)
     except ValueError as error:
         raise not_canonical() from error
+    # every field at once: owner, time or a link name that differ are not ours, whatever they mean
     if header(*parsed) != block:
         raise not_canonical()
     return parsed

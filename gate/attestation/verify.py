@@ -49,6 +49,7 @@ def verify_package(
     Raises `AttestationError` with a sentence of its own for each way to fail, and `StorageError`
     when the package cannot be read.
     """
+    # from here on only what is signed is read: size and digest of the package come from the payload
     key, payload = _signed_payload(seals, trusted)
     facts = read_statement(payload)
     archive = _read_package(path, facts, files)
@@ -76,6 +77,7 @@ def _signed_payload(seals: Sequence[SealFile], trusted: TrustedKeys) -> tuple[Tr
     if not seals:
         raise AttestationError("no seal was given", hint="Name the seal of the package.")
     found = [_verified(seal, trusted) for seal in seals]
+    # one that is valid beside one of another package must not lend it its signature
     if len({payload for _, payload in found}) > 1:
         names = " and ".join(seal.name for seal in seals)
         raise AttestationError(f"{names} seal different statements", hint=CLAIM_HINT)
@@ -85,6 +87,7 @@ def _signed_payload(seals: Sequence[SealFile], trusted: TrustedKeys) -> tuple[Tr
 def _verified(seal: SealFile, trusted: TrustedKeys) -> tuple[TrustedKey, bytes]:
     envelope = read_envelope(seal)
     key = verify(envelope, trusted)
+    # after the signature, which covers the type: a key may sign other documents too
     if envelope.payload_type != PAYLOAD_TYPE:
         raise AttestationError(
             f"{seal.name} seals a payload of type {printable(envelope.payload_type)!r}, "
@@ -98,6 +101,7 @@ def _read_package(path: Path, facts: StatementFacts, files: Files) -> Archive:
     keep = frozenset({SUMS_NAME, VERDICT_MEMBER})
     with files.open_binary(path, max_bytes=MAX_PACKAGE_BYTES) as stream:
         size_bytes = stream.seek(0, os.SEEK_END)
+        # the cheap question first: a terabyte is refused before it is hashed
         if size_bytes != facts.package_size_bytes:
             raise AttestationError(
                 f"{path.name} has {size_bytes:,} bytes, the seal says {facts.package_size_bytes:,}",
@@ -157,6 +161,7 @@ def _check_verdict(archive: Archive, facts: StatementFacts) -> None:
 
 
 def _check_expected(facts: StatementFacts, expected: Expected) -> None:
+    # a valid seal of an older commit is the oldest trick: the caller says what it must be about
     if facts.commit != expected.commit.lower():
         raise AttestationError(
             f"this package is about commit {facts.commit}, "
