@@ -184,6 +184,7 @@ def _drift(first: Event, comparison: Comparison) -> Cause:
                 f"every observed step is the baseline's; only buffers differ: {buffers}",
                 "Look at changes to what updates them, such as the momentum of a normalisation.",
             )
+    # what was not observed on both sides cannot be ruled out, so the sentence has to leave it open
     unseen = {"gradients", "batch"} - set(comparison.compared_fingerprints)
     if first.kind is EventKind.PARAMETERS and "gradients" in unseen:
         return Cause(
@@ -249,6 +250,7 @@ def _equal_before(first: Event, comparison: Comparison) -> str:
         (event.equal_until for event in comparison.events if event.kind is EventKind.PARAMETERS),
         None,
     )
+    # the weights after a step are looked at later than its loss: they are not claimed past it
     last = (first.step or 1) - 1
     until = last if seen is None else min(seen, last)
     return f"the weights were equal up to step {until}" if until else "the first weights are equal"

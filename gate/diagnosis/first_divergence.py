@@ -49,6 +49,7 @@ def diagnose_repeat(
     """
     if not comparison.differs:
         return None
+    # two runs of one call on another machine or driver: no line of the script explains that
     if comparison.environment:
         return _environment(comparison, "between the runs", KEEP_STILL)
     question = Question(drift=False, one_cpu_thread=one_cpu_thread)
@@ -163,6 +164,7 @@ def _suspects(comparison: Comparison, overrides: tuple[Override, ...]) -> tuple[
     first = comparison.first
     if first is None or first.kind is EventKind.STEPS:
         return ()
+    # a line that ran after the first difference cannot have caused it
     before = [
         override for override in overrides if first.step is None or override.step <= first.step
     ]

@@ -159,6 +159,7 @@ def _findings(
 
 def _age_days(entry: BaselineEntry, now: str) -> int:
     elapsed = datetime.fromisoformat(now) - datetime.fromisoformat(entry.recorded_at)
+    # a clock that runs behind the one that recorded it must not make an age negative
     return max(0, int(elapsed.total_seconds() // SECONDS_A_DAY))
 
 

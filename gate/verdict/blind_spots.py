@@ -45,8 +45,10 @@ def _tolerance(use: ToleranceUse, metrics: tuple[str, ...], *, sharp: bool) -> t
                 "Correct the pattern, or take it out.",
             ),
         )
+    # none: all values are zero, and a share of zero means nothing
     if use.least_share is None or use.least_share < BLIND_SHARE:
         return ()
+    # another metric still sees a regression, and a counted one has to move by whole steps
     minor = sharp and not _is_blind(use, WIDE_SHARE)
     names = ", ".join(use.metrics[:SHOWN])
     return (

@@ -112,6 +112,7 @@ def _form(described: str) -> str:
 def _first_outside(comparison: Comparison) -> MetricDelta | None:
     """The number outside its tolerance that comes first in the order of events."""
     outside = [delta for delta in comparison.metrics if not delta.within]
+    # the order of events and not of steps: metrics may count other things than steps
     order = {event.name: place for place, event in enumerate(comparison.events)}
     last = len(order)
     return min(outside, key=lambda delta: (order.get(delta.metric, last), delta.step), default=None)

@@ -60,12 +60,15 @@ def decide(facts: Facts) -> Decision:
 
     What determinism costs is asked last: it can stop a pass, and never turns into one.
     """
+    # outcome and answers come from the same facts by
+    # the same functions, so a report cannot disagree
     decision = replace(_judge(facts), answers=_answers(facts))
     return _priced(decision, facts) if decision.passes else decision
 
 
 def _priced(decision: Decision, facts: Facts) -> Decision:
     settings, cost = facts.settings.cost, facts.cost
+    # what could not be measured exceeds no budget: a noisy machine must not make a pull request red
     if cost is None or cost.low is None or settings.budget_percent is None:
         return decision
     if not settings.exceeded_by(cost.low, measured=cost.state is CostState.MEASURED):
@@ -78,12 +81,15 @@ def _priced(decision: Decision, facts: Facts) -> Decision:
 
 
 def _judge(facts: Facts) -> Decision:
+    # first of all: with blind comparators or nothing compared, no later answer means anything
     blocked = _error(facts)
     if blocked:
         return _fail(Outcome.ERROR, blocked)
     apart = _not_repeatable(facts)
     if apart is not None:
         return apart
+    # before the old baseline, which the pull request means to replace; that
+    # it is reproduced here bit for bit is what makes it more than a claim
     if facts.proposed is not None and facts.proposed.numerically_equal:
         return _baseline_change(facts)
     if facts.baseline is None:
@@ -117,6 +123,7 @@ def _error(facts: Facts) -> str:
     """Why nothing can be said, or the empty text."""
     if facts.not_finite is not None:
         return causes.not_finite(facts.not_finite)
+    # a difference is an answer even if nothing was equal; silence is none
     if not facts.repeat.something_compared and not facts.repeat.differs:
         return "nothing was compared: the runs have no metric or no tensor in common"
     if not facts.self_test:
@@ -124,6 +131,7 @@ def _error(facts: Facts) -> str:
     missed = [probe.name for probe in facts.self_test if not probe.caught]
     if missed:
         return f"the self-test failed: not caught: {', '.join(missed)}"
+    # equal by luck in two environments: neither is the one that the result belongs to
     if facts.repeat.numerically_equal and facts.repeat.environment:
         return f"the environment moved while the gate ran: {causes.moved_parts(facts.repeat)}"
     return ""
@@ -140,12 +148,14 @@ def _baseline_change(facts: Facts) -> Decision:
 
 
 def _against_baseline(facts: Facts, baseline: Comparison) -> Decision:
+    # equal bits answer by themselves: no change of the environment can make them less equal
     if baseline.numerically_equal:
         return _pass(Outcome.REPRODUCED, "equal to the baseline, bit for bit", baseline)
     if baseline.comparable_environment and not baseline.comparable:
         return _fail(Outcome.NOT_COMPARABLE, causes.not_common(baseline), baseline)
     if baseline.comparable_environment and _inside(baseline, facts.settings):
         return _within(facts, f"inside the tolerance of the baseline{causes.worst(baseline)}")
+    # nothing moved that could excuse it, so it is the code
     if baseline.same_environment:
         cause = causes.drift(baseline, "the baseline of this environment")
         return _fail(Outcome.CODE_DRIFT, cause, baseline)
@@ -166,6 +176,7 @@ def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
             "the base commit here nobody can tell which of the two did it",
             baseline,
         )
+    # a base that does not repeat itself here measures this machine and not the change
     if facts.base_repeat is None or not facts.base_repeat.numerically_equal:
         return _environment_drift(
             f"the environment moved ({moved}) and the base commit does not repeat itself here",
@@ -210,6 +221,7 @@ def _inside(comparison: Comparison, settings: GateSettings) -> bool:
     What has another type or shape is another model, however near its numbers are.
     """
     compare = settings.compare
+    # weights cannot stay equal where the loss may move; without any tolerance the gate is exact
     tensors_may_differ = bool(compare.tolerances) and compare.tensors_within_tolerance
     tensors_differ = bool(comparison.tensors or comparison.step_faults)
     return (

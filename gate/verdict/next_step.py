@@ -58,6 +58,7 @@ def next_steps(
     if over_budget:
         return (_step("See which setting costs it:", f"repro-gate cost --attribute {_at(place)}"),)
     steps = _STEPS[outcome](place, diagnosis)
+    # never tell somebody to commit a file that this call did not write
     return tuple(step for step in steps if proposed or not step.accepts)
 
 

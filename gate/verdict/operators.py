@@ -79,6 +79,7 @@ def _call_row(use: OperatorUse) -> OperatorRow | None:
     row = operator_row(use.operator, use.device, use.direction)
     if row is not None:
         return _counted(use, FlagReach.NOT_KNOWN, why=row.why, remedy=row.remedy, source=row.source)
+    # the table knows it and has no row for this device or direction: harmless there, by its source
     if is_watched_operator(use.operator):
         return None
     return _counted(use, FlagReach.NOT_KNOWN, why=OWN_WHY, remedy=OWN_REMEDY)

@@ -93,6 +93,7 @@ def _differing(runs: tuple[RunEvidence, ...]) -> list[Override]:
     if len(runs) < 2:  # noqa: PLR2004 - a difference takes two
         return []
     first, second = (_seeds_of(run) for run in runs)
+    # places that only one run reached are not compared: a data worker may not have come to it
     return [first[key][0] for key in first if key in second and _differ(first[key], second[key])]
 
 
@@ -166,6 +167,7 @@ def _differ(first: list[Override], second: list[Override]) -> bool:
     if any(override.kind is OverrideKind.ENTROPY for override in (*first, *second)):
         return True
     one, other = ({override.after for override in overrides} for overrides in (first, second))
+    # each side has a seed that the other lacks: a subset is only a worker that ended earlier
     return bool(one - other and other - one)
 
 
