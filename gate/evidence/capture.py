@@ -80,6 +80,7 @@ def capture_files(
 def _found(names: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     for kind in kinds:
+        # rank 0 has the model as it is saved; other ranks' states are compared by their digests
         pattern = re.compile(rf"{kind}-r0-(0|[1-9][0-9]{{0,9}})\.safetensors\Z")
         matching = [name for name in names if pattern.match(name)]
         if len(matching) > 1:

@@ -69,6 +69,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         for rank in ranks
         for problem in rank.summary.problems
     ]
+    # a default run is priced and not judged: what could not be observed there is only a note
     if run.mode is RunMode.STRICT:
         refuse_problems("the harness could not observe everything", problems)
     left_out = [plain_text(one) for rank in ranks for one in rank.summary.left_out]
@@ -185,4 +186,5 @@ def _metrics(
             "the run gave no metric: no loss was seen and none was logged",
             hint="Call backward() on a scalar loss between the steps, or set train.metrics.file.",
         )
+    # by name: sources are read in an order of ours, which must not stand in a document
     return tuple(sorted(series, key=lambda item: item.name))

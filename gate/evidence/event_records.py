@@ -40,6 +40,7 @@ def small_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
             raise opened.fault(f"{place} is cut short", hint=HINT)
         head = opened.read_at(offset, HEADER.size)
         length, checksum = HEADER.unpack(head)
+        # before the length is used: it decides where everything behind it is looked for
         if masked_crc(head[:8]) != checksum:
             raise opened.fault(f"{place} has a wrong checksum of its length", hint=HINT)
         end = offset + HEADER.size + length + FOOTER.size
@@ -56,6 +57,8 @@ def small_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
 def masked_crc(data: bytes) -> int:
     """The checksum that stands in the file."""
     value = crc32c(data)
+    # rotated and shifted, since a checksum over data that holds
+    # checksums is a weak one (LevelDB, where the form comes from)
     return ((value >> 15 | value << 17) + MASK_DELTA) & 0xFFFFFFFF
 
 
@@ -69,6 +72,7 @@ def crc32c(data: bytes) -> int:
 
 def _table_entry(byte: int) -> int:
     for _ in range(8):
+        # reflected: the polynomial with its bits reversed, the lowest bit first
         byte = byte >> 1 ^ (POLYNOMIAL if byte & 1 else 0)
     return byte
 

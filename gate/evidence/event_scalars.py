@@ -17,6 +17,7 @@ from gate.errors import EvidenceError
 from gate.records.evidence import FloatType
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+# Ten groups of seven bits are the fewest that hold 64.
 MAX_VARINT_BYTES = 10
 # DT_FLOAT and DT_DOUBLE: the type's name, its `struct` code, and the field of its numbers.
 TENSOR_TYPES: Final[dict[int, tuple[FloatType, str, int]]] = {
@@ -52,6 +53,7 @@ def scalars(event: bytes) -> tuple[Scalar, ...]:
     step, summaries = 0, []
     for number, wire, varint, data in _fields(event):
         if (number, wire) == (2, VARINT):
+            # int64 is written as 64 bits of two's complement (Protocol Buffers, Encoding)
             step = varint - (1 << 64) if varint >> 63 else varint
         elif (number, wire) == (5, BYTES):
             summaries.append(data)
@@ -84,6 +86,7 @@ def _tensor_scalar(tensor: bytes) -> tuple[float, FloatType] | None:
     """The only element of a float tensor without dimensions, else None."""
     found = list(_fields(tensor))
     kinds = [varint for number, wire, varint, _ in found if (number, wire) == (1, VARINT)]
+    # of a field that stands there twice the last one counts (Protocol Buffers, Encoding)
     known = TENSOR_TYPES.get(kinds[-1]) if kinds else None
     has_dimensions = any(
         number == SHAPE_FIELD and any(inner == DIMENSION_FIELD for inner, *_ in _fields(data))
@@ -122,6 +125,7 @@ def _fields(message: bytes) -> Iterator[Field]:
             length = 4 if wire == FIXED32 else 8
         else:
             raise MalformedEventError(f"wire type {wire} is not in use")
+        # the length is the file's claim; a slice behind the end would only be shorter
         if length > len(message) - position:
             raise MalformedEventError("a field ends behind its message")
         yield number, wire, 0, message[position : position + length]

@@ -22,6 +22,8 @@ from gate.records.evidence import SHA256_PATTERN, EvidenceSet, RunEvidence
 MANIFEST_SCHEMA: Final = "repro-gate.evidence-manifest/1"
 MANIFEST_NAME = "manifest.json"
 SET_NAME = "set.json"
+# One folder deep and without a dot in front, so a name
+# that is read from the manifest cannot leave the folder.
 RUN_NAME = r"[a-z0-9][a-z0-9-]{0,39}/evidence\.json"
 MAX_DOCUMENTS = 1000
 MAX_BYTES = 512 * 1024 * 1024
@@ -74,6 +76,7 @@ def read_evidence_set(files: Files, folder: Path) -> EvidenceSet:
     content = _read(files, folder, MANIFEST_NAME)
     manifest = _parse(EvidenceManifest, content, MANIFEST_NAME)
     names = [document.name for document in manifest.documents]
+    # the runs are read by position below, so the list has to have this very form
     if names[:1] != [SET_NAME] or len(set(names)) != len(names):
         raise EvidenceError(
             f"{MANIFEST_NAME}: must list {SET_NAME} first and each document once",

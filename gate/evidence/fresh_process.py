@@ -93,6 +93,8 @@ class FreshReader:
                 hint=escaped_lines(told.hint),
                 details=tuple(map(escaped_lines, told.details)),
             )
+        # how the run went is the gate's own record: an
+        # answer that changes it has been overridden
         if answer.evidence is not None and answer.evidence.run != request.run:
             raise EvidenceError("the reading process spoke of another run", hint=CRASH_HINT)
         return answer
@@ -121,6 +123,8 @@ class FreshReader:
         """Run it; an account that cannot even start our own program is given up, and said so."""
         try:
             result = self._run(path, self._credentials)
+            # READY is written before a byte of the run is looked at, so what fails behind
+            # it is the run's doing and no reason to read it under the gate's own account
             if self._credentials is None or result.output.startswith(READY):
                 return result
             reason = _last_line(result)
@@ -135,10 +139,13 @@ class FreshReader:
 
     def _run(self, path: Path, credentials: Credentials | None) -> ProcessResult:
         request = ProcessRequest(
+            # isolated, without site packages and without byte-code, as the launcher of trainings
             argv=(sys.executable, "-I", "-S", "-B", "-c", PROGRAM, str(path), *_import_folders()),
             env=ENVIRONMENT,
             workdir=Path("/"),
             timeout_seconds=TIMEOUT_SECONDS,
+            # of a longer output the middle is left out, and
+            # half of the limit is kept from its beginning
             output_limit_bytes=2 * MAX_ANSWER_BYTES,
             credentials=credentials,
         )

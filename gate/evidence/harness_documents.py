@@ -65,6 +65,7 @@ class ExactNumber(Document):
 
 def representable(value: float, dtype: FloatType) -> bool:
     """Whether a value of this type can be that number: no type gains bits on the way here."""
+    # Python's own float is float64, and every type has NaN and infinity
     if dtype == "float64" or not math.isfinite(value):
         return True
     code = "<e" if dtype == "float16" else "<f"

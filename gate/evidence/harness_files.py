@@ -22,6 +22,7 @@ MAX_DOCUMENT_BYTES = 8 * 1024 * 1024
 MAX_LINES_BYTES = 256 * 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
 MAX_LINES = 1_000_000
+# No leading zeros: so each process has one name, and two files cannot claim to be the same one's.
 NAME = re.compile(
     r"(process|summary|steps|metrics|state|operators|overrides|children)"
     r"-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})"
@@ -82,6 +83,7 @@ def find_processes(files: Files, out: Path) -> tuple[ProcessFiles, ...]:
             hint="Only the harness writes there; the training may have filled or replaced it.",
         ) from error
     kinds: dict[tuple[int, int], list[HarnessFile]] = {}
+    # what else lies there is not the protocol's: the training can write into this folder too
     for match in filter(None, map(NAME.match, names)):
         kind = HarnessFile(match[1])
         if match[4] == ENDINGS[kind]:
@@ -156,6 +158,7 @@ def told_lines(
 
 def numbered_lines(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
     """The lines of a file, counted from 1, without their ends; empty ones are passed over."""
+    # one byte more than a line may have: a line without an end is never read as a whole
     lines = iter(lambda: opened.stream.readline(MAX_LINE_BYTES + 1), b"")
     for number, line in enumerate(lines, start=1):
         if len(line) > MAX_LINE_BYTES:

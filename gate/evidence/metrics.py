@@ -65,10 +65,12 @@ def file_series(files: Files, path: Path, shown: str) -> tuple[MetricSeries, ...
 
 def _add_line(collector: SeriesCollector, opened: UntrustedFile, number: int, line: bytes) -> None:
     where = f"line {number}"
+    # NaN is kept: a metric that became one must show, and refusing the line would hide it
     record = parse_json(line, f"{opened.shown}: {where}", max_bytes=MAX_LINE_BYTES, non_finite=True)
     if not isinstance(record, dict):
         raise opened.fault(f"{where}: is not a JSON object", hint="Write one object a line.")
     step = record.get("step")
+    # a bool is an integer to Python, and 1.0 a step to nobody
     if isinstance(step, bool) or not isinstance(step, int):
         raise opened.fault(
             f"{where}: has no integer `step`", hint='Write lines such as {"step": 1, "loss": 0.5}.'
@@ -109,6 +111,7 @@ def output_series(pattern: str, output: bytes) -> tuple[MetricSeries, ...]:
     collector = SeriesCollector(MetricSource.STDOUT, "the script's output")
     matches = 0
     for number, line in enumerate(lines, start=1):
+        # the time of a search can grow faster than its text, so the text is bounded (CWE-1333)
         text = line.decode("utf-8", "replace") if len(line) <= MAX_OUTPUT_LINE_BYTES else ""
         match = compiled.search(text) if text else None
         if match is not None:

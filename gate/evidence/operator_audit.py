@@ -107,6 +107,7 @@ def explained(fault: RunError, refused: tuple[Refusal, ...]) -> RunError:
     """The failure of a run, told by the operator that strict mode refused, if one was."""
     if not refused:
         return fault
+    # the last one ended the run: the script caught those before it and went on
     first = refused[-1]
     name = plain_text(first.operator)
     where = plain_text(f"{first.place}, step {first.step}")

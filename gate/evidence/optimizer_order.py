@@ -56,5 +56,7 @@ def _arranged(burst: list[StepLine]) -> list[StepLine]:
         return ordered
     theirs = {name: getattr(first, name) for name in OF_ALL}
     mine = {name: getattr(lowest, name) for name in OF_ALL}
+    # the harness wrote loss and time on the line that came first; they belong to the step as a
+    # whole
     moved = {first.optimizer: mine, lowest.optimizer: theirs}
     return [line.model_copy(update=moved.get(line.optimizer, {})) for line in ordered]

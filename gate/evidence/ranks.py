@@ -70,6 +70,7 @@ def read_attestations(
         )
     for process in found:
         _check_attested(process)
+    # in every mode: what torch reads when CUDA starts (cuBLAS workspace, launch order) was not ours
     late = [f"process {each.pid}, rank {each.rank}" for each in told if each.late]
     refuse_problems("CUDA was started before the harness could set anything", late)
     problems = [
@@ -161,6 +162,8 @@ def _check_processes(stepping: list[ProcessFiles], children: tuple[UnattestedChi
             "script stops before, or updates its weights by hand, which cannot be seen.",
         )
     for rank, count in Counter(process.rank for process in stepping).items():
+        # weights in shared memory that several processes
+        # update at once: results depend on their speed
         if count > 1:
             pids = ", ".join(str(process.pid) for process in stepping if process.rank == rank)
             alike = "without ranks" if rank == 0 else f"as rank {rank}"
@@ -202,6 +205,7 @@ def _check_steps(rank: TrainedRank) -> None:
             )
         before[line.optimizer] = line.step
     numbers = {line.step for line in rank.lines}
+    # as many different numbers as the highest one: so there is no gap
     if len(numbers) != rank.last_step or rank.summary.steps != rank.last_step:
         raise EvidenceError(
             f"{name}: {len(numbers)} steps up to step {rank.last_step}, and the summary counts "

@@ -61,6 +61,8 @@ def captured_state(files: Files, path: Path, rank: int) -> ReadState:
     """
     prefix = f"state.rank{rank}" if rank else CAPTURED
     with open_captured(files, path) as content:
+        # nothing is excluded: the harness wrote tensors and
+        # values of the training, and no paths or times
         found = digest_state(content, exclusions=(), max_bytes=MAX_STATE_BYTES)
         not_finite = not_finite_leaves(content.leaves, available_threads())
     if all(leaf.shape is None for leaf in found.leaves):
@@ -87,9 +89,11 @@ def saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> 
             "saves only at its end does not get there when max_steps stops it earlier.",
         )
     exclusions = (*_own_exclusions(train), *DEFAULT_EXCLUSIONS)
+    # in a folder lie tokenizers and texts too; a single file that was named has to be a state
     unknown = UnknownContent.BYTES if files.is_folder(path) else UnknownContent.REFUSE
     with open_state(files, path, shown, max_bytes=MAX_STATE_BYTES, unknown=unknown) as content:
         found = digest_state(content, exclusions=exclusions, max_bytes=MAX_STATE_BYTES)
+        # what is not compared may hold NaN: a timestamp or a path cannot be a diverged training
         counted, _ = without_excluded(content.leaves, exclusions)
         not_finite = not_finite_leaves(counted, available_threads(), sentinels=True)
     if not any(leaf.shape is not None or leaf.kind in NUMBERS for leaf in found.leaves):

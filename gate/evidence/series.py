@@ -65,6 +65,7 @@ class SeriesCollector:
                 f"{place}metric {short_text(name)} has a step below 0 or above 2**53",
                 hint="Count steps from 0 or 1.",
             )
+        # in order and once each: points of two runs are paired by their step
         if points and step <= points[-1].step:
             how = "twice" if step == points[-1].step else f"after step {points[-1].step}"
             raise EvidenceError(

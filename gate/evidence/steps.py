@@ -52,6 +52,7 @@ def _group(fingerprint: str) -> str:
 def _combined(parts: Parts) -> str:
     if len(parts) == 1:
         return parts[0][1]
+    # with their lengths: no two lists of parts are the same bytes
     joined = b"".join(field(f"{place}:{digest}".encode("ascii")) for place, digest in parts)
     return f"sha256:{sha256_hex(joined)}"
 
@@ -92,6 +93,7 @@ def recorder_cost(ranks: tuple[TrainedRank, ...]) -> RecorderCost:
     sampling_intervals: dict[str, int] = {}
     for rank in ranks:
         for group, sampling_interval in rank.summary.sampling_intervals.items():
+            # the widest counts, since a step is compared only where every rank observed it
             sampling_intervals[group] = max(sampling_interval, sampling_intervals.get(group, 1))
     return RecorderCost(
         observe_seconds=sum(line.observe_seconds for line in timed),

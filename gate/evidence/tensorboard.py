@@ -42,6 +42,7 @@ def tensorboard_series(
         with open_untrusted(files, folder / path, name, max_bytes=MAX_FILE_BYTES) as opened:
             for scalar, where in _scalars(opened):
                 tag = f"{prefix}{scalar.tag}"
+                # with case, whatever the operating system makes of it (`fnmatch` would ask it)
                 if any(fnmatchcase(tag, pattern) for pattern in tags):
                     dtype = scalar.dtype
                     collector.add(
@@ -76,6 +77,7 @@ def _event_files(files: Files, folder: Path, shown: str) -> list[PurePosixPath]:
         here = waiting.pop()
         for name in _names(files, folder, here, shown):
             path = here / name
+            # anywhere in the name: writers put time and host before it and a suffix behind it
             if EVENT_FILE in name:
                 found.append(path)
             elif len(path.parts) <= MAX_DEPTH and _is_folder(files, folder / path):
