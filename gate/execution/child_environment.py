@@ -58,6 +58,7 @@ def child_environment(
     """
     train = settings.train
     determinism = settings.determinism
+    # a list of what may pass: tokens have names that no list of forbidden ones can know
     passed = {name: host[name] for name in (*PASSED_FROM_HOST, *train.pass_env) if name in host}
     own = {**passed, **train.env}
     threads = threads_of(determinism, own)
@@ -71,8 +72,10 @@ def child_environment(
         "USER": "training",
         "LOGNAME": "training",
         "LANG": "C.UTF-8",
+        # local time is the machine's: splits and names by date must not depend on it
         "TZ": "UTC",
         "PYTHONUNBUFFERED": "1",
+        # the run's copy of the commit stays what it was, for whoever looks at it afterwards
         "PYTHONDONTWRITEBYTECODE": "1",
         **fresh_caches(folders.tmp, own),
         **train.env,
@@ -82,6 +85,7 @@ def child_environment(
         "REPRO_GATE_KNOBS": harness_text(words, knobs),
     }
     if train.device is Device.CPU:
+        # empty hides every GPU, where an unset variable would show all of them
         variables["CUDA_VISIBLE_DEVICES"] = ""
     variables["PYTHONPATH"] = _python_path(folders.harness, train.env.get("PYTHONPATH", ""))
     return variables

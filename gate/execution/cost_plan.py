@@ -80,6 +80,7 @@ def plan_rounds(arms: tuple[Arm, ...], rounds: int) -> tuple[tuple[str, PlannedR
     return tuple(
         (arm.name, arm.run(_label(arm.name, number)))
         for number in range(1, rounds + 1)
+        # there and back: a drift that is linear in time adds the same to every arm
         for arm in (arms if number % 2 else reversed(arms))
     )
 

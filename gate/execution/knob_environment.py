@@ -99,6 +99,8 @@ def fresh_caches(tmp: Path, own: Mapping[str, str]) -> dict[str, str]:
 
     Raises `SettingsError` when the user names a folder for one of them.
     """
+    # a kernel that one run chose by timing would be the next run's
+    # from the cache: they would agree, and a fresh machine would not
     for variable in CACHES.keys() & own.keys():
         raise SettingsError(
             f"{variable} is {own[variable][:100]!r}, every run needs a cache of its own",

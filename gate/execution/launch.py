@@ -165,9 +165,11 @@ def prepare_folders(
 ) -> None:
     """Empty every folder, copy code and harness afresh, and hand them to the training's account."""
     for folder in (folders.home, folders.tmp, folders.out):
+        # closed first and given away afterwards: at no time can a third account write there
         files.fresh_folder(folder, mode=0o700)
     files.remove_tree(folders.tree)
     files.copy_tree(snapshot.tree, folders.tree)
+    # afresh for every run: even if one could write there, the next would not start with it
     install_harness(files, folders.harness)
     if isolation.credentials is not None:
         uid, gid = isolation.credentials.uid, isolation.credentials.gid
@@ -225,6 +227,7 @@ def _how_it_ended(result: ProcessResult) -> str:
     if exit_code >= 0:
         return f"exited with {exit_code}"
     try:
+        # real-time signals have a number and no name here
         name = signal.Signals(-exit_code).name
     except ValueError:
         name = f"signal {-exit_code}"
@@ -269,6 +272,7 @@ def _hint_without_network(result: ProcessResult, request: ProcessRequest) -> str
 
 def last_lines(output: bytes) -> tuple[str, ...]:
     """The end of a training's output for a person: printable, bounded."""
+    # UTF-8 has four bytes a character at most: no more than this can be shown
     text = output[-SHOWN_LINES * SHOWN_WIDTH * 4 :].decode("utf-8", "replace")
     lines = without_sequences(text).splitlines()
     shown = [line for line in lines if line.strip()][-SHOWN_LINES:]

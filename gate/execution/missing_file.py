@@ -34,6 +34,7 @@ def with_missing_file(
 
     `tree` is where the run's copy of the commit lay.
     """
+    # the last one ended the run; those before it were looked for and done without
     found = [match[1] for line in fault.details for match in MISSING.finditer(line)]
     path = _inside(found[-1], tree, snapshot.workdir) if found else None
     if path is None:

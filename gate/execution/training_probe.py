@@ -146,6 +146,7 @@ def _interpreters(command: tuple[str, ...]) -> tuple[str, ...]:
 
 def _read(output: bytes, *, timed_out: bool) -> TrainingSeen:
     """The probe's line among whatever else was printed, and why there is none."""
+    # libraries print on import: only the line that begins so is the probe's
     lines = [line for line in output.splitlines() if line.startswith(ANSWER)]
     if not lines:
         if timed_out:
