@@ -113,10 +113,12 @@ def seal_package(
     """
     if not verdict.passes:
         return Sealing(why_not="only a pass is sealed")
+    # before the key is read: whoever wrote a fork's code must not have it used for that code
     if request.from_fork:
         return Sealing(why_not="a pull request from a fork is never sealed")
     if verdict.changed_files:
         return Sealing(why_not="the work tree was dirty, so no commit can be sealed")
+    # only here: no process of the training lives any more (T1 in docs/architecture.md)
     pem = signer.secrets.signing_key()
     if pem is None:
         return Sealing(why_not="no signing key was given")

@@ -163,6 +163,7 @@ Pipeline = Callable[[GateRequest, Adapters], Gated]
 def run_only(request: GateRequest, adapters: Adapters) -> Path:
     """The first of two jobs: train, judge nothing; the folder with the evidence."""
     with adapters.files.held_folder(request.out):
+        # this call judges nothing: an older verdict beside its evidence would be read as its own
         for path in stale_outputs(request.out):
             adapters.files.remove_tree(path)
         train_all(request, adapters, read_baselines(request, adapters))
@@ -202,6 +203,7 @@ def run_and_deliver(
     does that of another call which works in the output folder.
     """
     with adapters.files.held_folder(request.out):
+        # a call that fails early must not leave an older verdict and its seal to be read as its own
         for path in stale_outputs(request.out):
             adapters.files.remove_tree(path)
         # now, for a fault's report too: git does not look at a clone that was trained beside
@@ -232,6 +234,7 @@ def _deliver(
     signer = Signer(
         secrets=secrets,
         allow_plain_key=keys[1],
+        # of the canonical form: line ends of a checkout do not change what was compared with
         baseline_digest=sha256_hex(write_document(gated.baseline)) if gated.baseline else "",
     )
     sealing = seal_package(gated.verdict, package, request, signer, adapters.files)

@@ -131,6 +131,7 @@ def judge(
     facts = Facts(
         settings=settings,
         repeat=repeat,
+        # a NaN has no neighbour to move to, and the outcome is an error already
         self_test=() if not_finite else run_self_test(first, compare),
         not_finite=not_finite,
         like_strict=runs_of_the_same_work(first, default, compare),
@@ -145,6 +146,7 @@ def judge(
     decision = decide(facts)
     unfit = not_finite or evidence.changed_files or decision.outcome is Outcome.NONDETERMINISTIC
     proposed = (
+        # into the base commit's file: what the pull request wrote into its own is not carried along
         with_entry(trusted, _entry(request, evidence, repeat, request.baseline_reason))
         if repeat.numerically_equal and not unfit
         else None
@@ -224,6 +226,8 @@ def accept_baseline(
         raise SettingsError(
             f"{PROPOSED_BASELINE}: holds no entry", hint="Run `repro-gate gate` first."
         )
+    # the proposal replaced the entry of its environment,
+    # so the newest one is what the call proposed
     newest = max(candidate.entries, key=lambda entry: entry.recorded_at)
     entry = newest.model_copy(update={"reason": reason})
     return with_entry(_work_tree_baseline(request, adapters), entry)
@@ -252,6 +256,7 @@ def read_baselines(request: GateRequest, adapters: Adapters) -> Baselines:
         return Baselines(trusted=trusted, brought=None)
     with HeadFiles(adapters, request.top) as head_files:
         brought = head_files.baseline(after, f"{path} at {request.commit[:12]}")
+    # another layout of the same entries is no other baseline
     return Baselines(trusted=trusted, brought=None if brought == trusted else brought)
 
 

@@ -56,6 +56,7 @@ class HeadFiles:
 
     def __init__(self, adapters: ReadingEdges, beside: Path) -> None:
         self._adapters = adapters
+        # a name that nobody can have guessed: the commit cannot hold a link there already
         self._folder = beside / f".repro-gate-head-{secrets.token_hex(8)}"
         self._isolation: Isolation | None = None
 

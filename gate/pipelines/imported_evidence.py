@@ -55,6 +55,7 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
             "that folder: look at that job's log.",
         )
     for name in adapters.files.list_names(folder, max_names=MAX_NAMES):
+        # an artifact can hold links, and one that leads out would be read as evidence
         adapters.files.refuse_links(folder / name, below=folder)
     told = read_evidence_set(adapters.files, folder)
     prepare_out(request.out, adapters.files)
@@ -71,6 +72,7 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
     evidence = told.model_copy(
         update={
             "base_commit": request.base_commit,
+            # this gate's clock: a seal must not be as old or as new as another job wants it
             "created_at": adapters.clock.now().isoformat(),
             "apart": apart,
         }
@@ -160,6 +162,7 @@ def _check_run(found: RunEvidence, planned: PlannedRun, request: GateRequest) ->
 def _told_isolation(told: EvidenceSet) -> Isolation:
     """The weakest isolation that any run says it had."""
     runs = [run.run.isolation for run in told.runs]
+    # one run that was kept apart less could have told the others
     weakest = min((run.mode for run in runs), key=lambda mode: mode.strength)
     guards = [run.guard for run in runs if run.guard is not None]
     return Isolation(
@@ -179,6 +182,7 @@ def _kept_here(
 ) -> tuple[DivergedStates | None, Isolation]:
     """Copy what lies beside the documents under its digests, and look at the kept states."""
     wanted = {f"{run.run.label}/output.txt" for run in told.runs} | {FIRST_STATE}
+    # exactly these: a file more could be read by somebody who trusts the package
     if {kept.name for kept in told.kept} != wanted or len(told.kept) != len(wanted):
         raise EvidenceError("the evidence lacks files, or names others", hint=ALTERED_HINT)
     second = _second_state(told)

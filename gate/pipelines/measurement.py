@@ -96,6 +96,7 @@ class Priced:
 
     def equal(self, knobs: KnobSet) -> bool:
         """Whether all runs of a knob set agree; runs until there are two."""
+        # runs of the rounds count: equality costs no run where an arm was made twice anyway
         while len(self.of(knobs)) < PAIR:
             self._once_more(knobs)
         return distinct_results(self.of(knobs)) == 1

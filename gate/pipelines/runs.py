@@ -150,9 +150,12 @@ class Session:
             except RunError as fault:
                 told = with_missing_file(fault, folders.tree, snapshot, self._left_out)
                 raise explained(told, self._refusals(folders)) from fault
+        # before anything of the run is read: nobody is left who could change a file meanwhile
         self.adapters.clean_up(self.isolation)
+        # copied out of the account's reach first, read afterwards (T3 in docs/architecture.md)
         taken = capture.capture_files(files, folders.out, folders.taken, capture.kinds_of(planned))
         tree = folders.tree / snapshot.workdir
+        # not here: this process will hold the key (T5 in docs/architecture.md)
         found = self._read(record, result.output, folders, tree, taken)
         self._look_for_gpu(found)
         refuse_unusable(found, self.request.settings, self._gpu_missed)
@@ -256,6 +259,8 @@ class Session:
 
     def evidence(self, runs: tuple[RunEvidence, ...]) -> EvidenceSet:
         """All runs as one document, written to the evidence folder; call it after the last run."""
+        # once more at the end: each run was a copy of it,
+        # and one run could have changed it for the next
         self._check_snapshots()
         snapshot = self._snapshots[Commit.HEAD]
         evidence = EvidenceSet(
@@ -302,6 +307,7 @@ def prepare_out(out: Path, files: Files) -> None:
         )
     if not files.exists(out):
         files.fresh_folder(out)
+    # or the output would be an uncommitted change of the next call
     files.write_bytes(out / ".gitignore", b"*\n")
     files.fresh_folder(out / "evidence")
 

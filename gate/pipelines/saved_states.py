@@ -69,6 +69,7 @@ def _state_in_package(opened: UntrustedFile) -> StateContent:
             hint="The gate packs the state of a run that trained to its end; name a checkpoint.",
         )
     start, size_bytes = places[STATE_MEMBER]
+    # read in its place: a state of many gigabytes is not unpacked to look at it
     part = file_part(opened, start, size_bytes, f"{opened.shown}: {STATE_MEMBER}")
     # the harness's names are paths already
     content = read_safetensors(part, "/{}".format)
