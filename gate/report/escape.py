@@ -19,14 +19,19 @@ ELLIPSIS = "…"
 NOTHING = "—"
 
 # the break stands before the dot of `www.`: behind it GitHub would link all the same
+# GitHub Flavored Markdown links mentions, issues and bare addresses by itself, in any text.
 _LINKING = re.compile(r"@|#|www(?=\.)|GH(?=-)|:(?=//)", re.IGNORECASE)
 # what GitHub links when it begins the hash of a commit: seven digits are enough; decimal digits
 # alone are left in peace, since they are nearly always a number
 _COMMIT = re.compile(r"\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{7,}\b", re.IGNORECASE)
 _UNLINKED_DIGITS = re.compile(r"(.{6})(?=.)")
+# CommonMark, 2.4: a backslash makes these plain, and they are the ones that text is full of.
 _BACKSLASHED = frozenset("`*_[]~")
+# As character references, which mean the same in a sentence,
+# in a table's cell and in HTML; `$` begins a formula.
 _ENCODED = frozenset("\\&<>|$")
 _PLAIN_CODE = re.compile(r"[^`|\\<>&$]+")
+# No quotes, blanks or angle brackets, and no second scheme: such a text cannot end the link or run.
 _URL = re.compile(r"https?://[A-Za-z0-9.\[\]:_-]+(?:/[A-Za-z0-9._~:/?#@!*+,;=%-]*)?")
 
 
@@ -43,6 +48,7 @@ def clean_name(text: str, limit: int = NAME_LIMIT) -> str:
     if len(line) <= limit:
         return line
     head = (limit - 1) // 2
+    # names of tensors and files differ at their ends, of which a plain cut would leave nothing
     return line[:head] + ELLIPSIS + line[len(line) - (limit - 1 - head) :]
 
 
@@ -75,9 +81,11 @@ def code(text: str, limit: int = NAME_LIMIT) -> str:
     A code span cannot hold every character (a backtick, a pipe in a table), so the rare text
     with such a one becomes an HTML element with character references.
     """
+    # in the code face too: in e-mails and feeds it is plain text
     line = _unlinked(clean_name(text, limit))
     if not line:
         return NOTHING
+    # a code span knows no escape (CommonMark, 6.1), so a character that would end it needs HTML
     if _PLAIN_CODE.fullmatch(line):
         return f"`{line}`"
     return f"<code>{''.join(map(_encoded, line))}</code>"
@@ -105,6 +113,7 @@ def code_block(text: str, limit: int = BLOCK_LIMIT) -> str:
     if not lines:
         return ""
     longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
+    # a sandbox launcher ends at the first run of backticks that is as long (CommonMark, 4.5)
     fence = "`" * max(3, longest + 1)
     return "\n".join((f"{fence}sh", *lines, fence))
 
@@ -116,9 +125,11 @@ def safe_url(text: str) -> str:
 
 def command_data(text: str) -> str:
     """Text as the message of a workflow command."""
+    # percent first: otherwise what the other two write would be escaped again
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def command_property(text: str) -> str:
     """Text as a property of a workflow command."""
+    # a comma begins the next property, a double colon the message
     return command_data(text).replace(":", "%3A").replace(",", "%2C")

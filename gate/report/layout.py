@@ -89,6 +89,7 @@ class Report:
 
 def table_of(headings: tuple[str, ...], rows: Iterable[Row], limit: int, *right: int) -> Table:
     """A table of the first `limit` rows that knows how many there were."""
+    # counted before it is cut: a report must say how much it does not show
     every = tuple(rows)
     return Table(headings=headings, rows=every[:limit], total=len(every), right=right)
 

@@ -68,6 +68,7 @@ def folded_command(title: str, command: str) -> Part:
 
 def _fold(summary: str, body: str) -> Part:
     opening = f"<details><summary>{summary}</summary>"
+    # a cut without the end tag would fold away all that stands behind it
     return Part(text=f"{opening}\n\n{body}", close=f"\n\n{FOLD_END}")
 
 
@@ -97,6 +98,8 @@ def fit(head: str, parts: Iterable[Part], limit_bytes: int) -> str:
     """
     text = cut_lines(head, limit_bytes - 1)
     for part in parts:
+        # in bytes, of which there are never fewer than characters:
+        # GitHub limits a comment by the one and a summary by the other
         room = limit_bytes - _size(text) - len("\n\n\n")
         whole = part.text + part.close
         if _size(whole) <= room:
@@ -105,6 +108,8 @@ def fit(head: str, parts: Iterable[Part], limit_bytes: int) -> str:
         ending = f"\n\n{CUT_NOTE}{part.close}"
         if room >= SMALLEST_PART + _size(ending):
             text += f"\n\n{cut_lines(part.text, room - _size(ending))}{ending}"
+        # in order of interest: a smaller part behind one
+        # that was cut would hide that something is missing
         break
     return text + "\n"
 

@@ -51,6 +51,7 @@ def _repeat(verdict: Verdict) -> str:
         return f"{NEUTRAL} not compared"
     if verdict.answers.repeat is Answer.EQUAL:
         return f"{GOOD} yes, bit for bit: {_compared(repeat)}"
+    # equal strict runs, and still no: a default run of the same work differs
     if repeat.numerically_equal:
         return f"{BAD} no: the strict runs are equal, a default run is not"
     return f"{BAD} no: {_differing(repeat)}"

@@ -13,6 +13,7 @@ from gate.records.verdict import Answer, Diagnosis, Outcome, Suspect, SuspectKin
 from gate.report.escape import NOTHING
 
 SHORT_DIGEST = 12
+# Only a whole digest is shortened: an image's name or a version must stay readable.
 SHA256 = re.compile(r"[0-9a-f]{64}")
 GOOD, BAD, WATCH, NEUTRAL = "✅", "❌", "🔶", "⚪"
 STOPPED = "⛔"

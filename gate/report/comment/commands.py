@@ -25,6 +25,7 @@ class Annotation:
 
     def command(self) -> str:
         """The workflow command."""
+        # cleaned before it is escaped: a cut must not fall into the middle of an escape
         title = command_property(clean(self.title, TITLE_LIMIT))
         message = command_data(clean(self.message, MESSAGE_LIMIT))
         return f"::{self.level.value} title={title}::{message}"
@@ -62,6 +63,7 @@ def _capped(every: list[Annotation], level: Severity) -> list[Annotation]:
     found = [one for one in every if one.level is level]
     if len(found) <= MAX_PER_LEVEL:
         return found
+    # the runner drops what is above the limit without a word, so the last one counts them
     shown = found[: MAX_PER_LEVEL - 1]
     more = f"{len(found) - len(shown)} more of these are in the job summary."
     return [*shown, Annotation(level=level, title="repro-gate", message=more)]

@@ -25,12 +25,14 @@ COMMENT_LIMITS = Limits(deltas=10, rows=40)
 
 def marker(gate_id: str) -> str:
     """The hidden first line by which a later run finds its comment again."""
+    # an HTML comment shows nowhere on the page, and the next run finds it
     return f"<!-- repro-gate:{gate_id} -->"
 
 
 def comment_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "default") -> str:
     """The comment in GitHub Markdown: at most 60,000 bytes of UTF-8, equal for equal verdicts."""
     report = assemble(verdict, links, COMMENT_LIMITS)
+    # the marker is in the part that is never cut
     head = f"{marker(gate_id)}\n{head_markdown(report, gate_id)}"
     return fit(head, _parts(report), COMMENT_BYTES)
 

@@ -90,6 +90,8 @@ def output_file_text(outputs: StepOutputs, delimiter: str) -> str:
 
 
 def _entry(name: str, value: str, delimiter: str) -> str:
+    # a value that holds the delimiter ends its own entry, and what follows it would
+    # be outputs of the training's choice (CVE-2022-35954 in the runner's toolkit)
     if delimiter in value:
         raise PublishError(
             f"output {name} contains the delimiter of the output file",

@@ -39,7 +39,10 @@ def decide(listed: Iterable[Comment], *, author: str, marker: str, body: str) ->
     and nothing behind it is read.
     """
     for comment in listed:
+        # anybody may copy the marker: a comment of theirs
+        # must neither be edited nor be taken for the verdict
         if comment.author == author and _first_line(comment.body) == marker:
+            # each edit stays in the comment's history, and none is due
             if _same_text(comment.body, body):
                 return Unchanged(url=comment.url)
             return Update(comment_id=comment.comment_id)

@@ -119,6 +119,7 @@ def _distance_scale(values: list[float]) -> Scale:
     """From a decade below the smallest distance, so that the ground is left for `equal`."""
     positive = [value for value in values if value > 0]
     # the smallest positive float has no tenth
+    # not zero: a logarithm needs something above it
     low = max(min(positive, default=1.0) / DECADE, math.ulp(0.0))
     high = max(max(positive, default=1.0), low * DECADE)
     return Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP, logarithmic=True)

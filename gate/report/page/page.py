@@ -61,6 +61,8 @@ def page_html(
             | {
                 "report": report,
                 "gate_id": gate_id,
+                # of our own words: it becomes a class name,
+                # and classes are not for text of the training
                 "tone": "pass" if verdict.passes else "fail",
                 "run_url": safe_url(report.run_url),
                 "steps": [(step.text, command_lines(step.command)) for step in report.next_steps],

@@ -113,6 +113,7 @@ def _distance(label: str, series: MetricSeries, reference: MetricSeries) -> Line
     """The absolute difference at the steps that both have; zero where the bits are equal."""
     theirs = {point.step: point for point in reference.points}
     pairs = [(point, theirs[point.step]) for point in series.points if point.step in theirs]
+    # equal infinities are equal: their difference would be NaN, and drawn as a gap
     values = tuple(0.0 if one.hex == other.hex else _apart(one, other) for one, other in pairs)
     largest = max((value for value in values if math.isfinite(value)), default=0.0)
     equal = sum(value == 0 for value in values)

@@ -49,6 +49,7 @@ class Scale:
         """The number in the middle of the picture."""
         if self.logarithmic:
             return 10 ** ((math.log10(self.low) + math.log10(self.high)) / 2)
+        # halved first: the sum of two large floats would be infinite
         return self.low / 2 + self.high / 2
 
 
@@ -95,6 +96,7 @@ def envelope(pairs: Iterable[Pair], first: int, last: int) -> list[Pair]:
 
 def _extremes(stretch: list[Pair]) -> list[Pair]:
     finite = [pair for pair in stretch if math.isfinite(pair[1])]
+    # one is enough to draw the gap, and none would hide a NaN behind its neighbours
     kept = [pair for pair in stretch if not math.isfinite(pair[1])][:1]
     if finite:
         kept += {min(finite, key=_value), max(finite, key=_value)}

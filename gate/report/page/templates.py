@@ -18,7 +18,9 @@ def template(name: str) -> Template:
     """A page's template, compiled once a process; every value is escaped by it."""
     environment = Environment(
         loader=PackageLoader("gate", "report/page"),
+        # by the template and not by its callers: no value can be forgotten (CWE-79)
         autoescape=True,
+        # a misspelt name is an error here, and not an empty cell that looks like an answer
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -30,6 +32,7 @@ def template(name: str) -> Template:
 
 def _visible(value: object) -> object:
     """What the template prints: text without hidden characters; the rest as it is."""
+    # `Markup` is what a macro of the template has already escaped
     if isinstance(value, str) and not isinstance(value, Markup):
         return clean(value, CELL_LIMIT * 20)
     return value

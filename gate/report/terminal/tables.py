@@ -22,6 +22,7 @@ def section_view(section: Section) -> RenderableType:
         table.add_column(
             Text(clean_name(heading, 30)),
             justify="right" if index in data.right else "left",
+            # wrapped and not cut: a digest or path that is cut short cannot be copied
             overflow="fold",
         )
     for row in data.rows:

@@ -81,6 +81,7 @@ def _command_lines(command: str) -> list[str]:
     """
     lines: list[str] = []
     for line in command_lines(command):
+        # inside quotes a backslash at a line's end is part of the word or vanishes with it
         if len(line) <= COMMAND_WIDTH or SHELL_QUOTING & set(line):
             lines.append(f"  {line}")
             continue
