@@ -30,12 +30,14 @@ def tell_status(
     fork = context.pull_request is not None and context.pull_request.from_fork
     if not inputs.status or inputs.mode is Mode.RUN:
         return ""
+    # the token stays unused in a job that ran a stranger's code, even after it has ended
     if fork and inputs.mode is not Mode.JUDGE:
         return "no status: a fork's code ran in this job, so its token is not used"
     if not token:
         return "no status: no token was given"
     state, description = told
     status = CommitStatus(
+        # the head and not the merge commit that was checked out: a required check looks at the head
         commit=context.head_commit,
         state=state,
         context=status_context(inputs.config, FILE_NAME),

@@ -31,6 +31,7 @@ def _request(
 ) -> GateRequest:
     head = git.resolve(context.head_commit)
     pull_request = context.pull_request
+    # from the event, never from an input: a workflow in the pull request could name its own head
     trusted_base = pull_request.base_sha if pull_request else context.queue_base
     base = git.resolve(trusted_base) if trusted_base else None
     if base is None and inputs.base:
@@ -38,12 +39,14 @@ def _request(
     path = inputs.config or FILE_NAME
     brought = git.read_file(head, path)
     trusted = git.read_file(base, path) if base and trusted_base else None
+    # the base's file wins even where the head has another one: that is shown and not obeyed (T2)
     text = trusted if trusted is not None else brought
     if text is None:
         raise SettingsError(
             f"{path}: not in commit {head[:12]}", hint=f"Make one; a minimal file:\n{MINIMAL_FILE}"
         )
     untrusted = trusted is None and trusted_base is not None
+    # YAML of a stranger is not parsed in the process that later holds key and token (T5)
     settings = head_files.settings(text, path) if untrusted else parse_settings(text, path)
     project = Path(path).parent.as_posix()
     request = GateRequest(

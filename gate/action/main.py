@@ -134,6 +134,7 @@ def _comment_fault(
 
 def _read(runner: Runner) -> tuple[ActionContext, ActionInputs]:
     path = runner.variables.get("GITHUB_EVENT_PATH", "")
+    # capped: the title and text of a pull request are in it, as long as anybody writes them
     event = runner.files.read_bytes(Path(path), max_bytes=MAX_EVENT_BYTES) if path else b"{}"
     inputs = read_inputs(runner.variables)
     context = read_context(runner.variables, event, inputs.mode)
@@ -168,6 +169,7 @@ def _run_only(
     runner: Runner, context: ActionContext, request: GateRequest, adapters: Adapters
 ) -> ExitCode:
     """The first of two jobs: its exit code says whether the training ran, and nothing more."""
+    # refused and not ignored: whoever gave it believes that this job signs
     if InputSecrets(runner.variables).signing_key() is not None:
         raise SettingsError(
             "mode run takes no signing key: this job runs the pull request's code",
@@ -191,6 +193,7 @@ def _judge_and_tell(
     outcome = run_and_deliver(
         request,
         adapters,
+        # a place without secrets: not even a mistake further down can read them
         InputSecrets({}) if request.from_fork else secrets,
         judging(context.workspace / inputs.evidence) if request.imported_runs else gate,
     )
@@ -221,6 +224,7 @@ def isolated(adapters: Adapters) -> Adapters:
 
     def isolate(settings: GateSettings, folders: tuple[Path, ...]) -> Isolation:
         found = adapters.isolate(settings, folders)
+        # under one account the training could read the step's variables in /proc
         if found.mode is IsolationMode.NONE:
             raise SettingsError(
                 f"the training would share the action's account: {found.reason}",
@@ -296,6 +300,7 @@ def _from_workspace(path: Path | None, context: ActionContext) -> str:
 
 def _append_outputs(runner: Runner, context: ActionContext, outputs: StepOutputs) -> None:
     if context.output_path is not None:
+        # drawn for every append, after the training has ended
         delimiter = f"repro_gate_{randomness.token_hex(16)}"
         _append(runner, context.output_path, output_file_text(outputs, delimiter))
 
@@ -309,6 +314,7 @@ def _give_back(context: ActionContext, request: GateRequest, files: Files) -> No
     """What the container's root wrote must belong to the workspace's owner: later steps read it."""
     first_step = context.workspace / request.out.relative_to(context.workspace).parts[0]
     if files.exists(first_step):
+        # from the first part of the path on: the folders in between were made by root as well
         files.give_to(first_step, *files.owner(context.workspace))
 
 
