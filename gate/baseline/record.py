@@ -83,6 +83,7 @@ def _kept_of(step: StepDigest) -> StepDigest:
     The first ones, where most changes show, and then fewer and fewer: so a drift of a long training
     has a cause as well, and the file stays short enough to review.
     """
+    # sampling intervals are powers of two as well, so the steps that are kept meet those observed
     power_of_two = step.step & (step.step - 1) == 0
     if step.step <= FINGERPRINTED_STEPS or power_of_two:
         return step
@@ -100,11 +101,13 @@ def with_entry(baseline: Baseline | None, entry: BaselineEntry) -> Baseline:
         for other in (baseline.entries if baseline else ())
         if other.training == entry.training
     ]
+    # an entry of the same environment is replaced: two would leave it open which one judges
     others = [other for other in same_training if other.environment.moved(entry.environment)]
     replaced = next((one for one in same_training if one not in others), None)
     if replaced is not None and entry.knob_costs is None:
         # with their own date: nothing that a new result moves
         entry = entry.model_copy(update={"knob_costs": replaced.knob_costs})
+    # one order, so that a review shows the changed entry and nothing else
     ordered = sorted((*others, entry), key=lambda each: sorted(each.environment.parts.items()))
     return Baseline(entries=tuple(ordered))
 
@@ -122,6 +125,7 @@ def with_knob_costs(baseline: Baseline, cost: CostDocument) -> Baseline:
             for row in cost.attribution
             if row.state is not KnobState.OFF
             and row.price is not None
+            # what the noise could have made is not noted as a price
             and row.price.state is CostState.MEASURED
             and row.price.ratio is not None
             and row.price.low is not None

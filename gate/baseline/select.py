@@ -44,7 +44,9 @@ def select_entry(
     if not entries:
         return Selection(entry=None, relation=Relation.DIFFERENT, same_training=True)
     fitting = [entry for entry in entries if entry.training == training]
+    # none of this training: the nearest is still named, since its other settings are the answer
     candidates = fitting or list(entries)
+    # `min` takes the first of equals, so order decides between entries that are equally near
     newest_first = sorted(candidates, key=lambda entry: entry.recorded_at, reverse=True)
     chosen = min(newest_first, key=lambda entry: _distance(entry, environment, comparable))
     relation, _ = _distance(chosen, environment, comparable)

@@ -32,6 +32,7 @@ def uncommitted(changed: tuple[str, ...], untracked: tuple[str, ...]) -> Uncommi
     A folder of thousands of files, most often an environment, is one entry and is told first.
     """
     folders = tuple(name for name in untracked if name.endswith("/"))
+    # counted: "1 entry" says little, "12,000 files" says that it is an environment
     inside = {name: sum(path.startswith(name) for path in changed) for name in folders}
     rest = tuple(path for path in changed if not path.startswith(folders))
     entries = (*(f"{name} ({inside[name]:,} untracked files)" for name in folders), *rest)
@@ -78,6 +79,7 @@ def named_paths(command: tuple[str, ...], workdir: str) -> Mapping[str, str]:
     """
     found: dict[str, str] = {}
     for place, word in enumerate(command[:MAX_WORDS]):
+        # an option's value may be a path, the option itself never is
         text = word.rpartition("=")[2] if word.startswith("-") else word
         path = PurePosixPath(text)
         is_program = place == 0 and "/" not in text

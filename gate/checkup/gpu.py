@@ -42,6 +42,7 @@ def why_no_gpu(
 
     None where there is none, or where torch can use one: then it is the script's own choice.
     """
+    # the machine has none, or torch can use one: then there is nothing to explain
     if not host.names or training.gpus:
         return None
     seen = Seen(host=host, training=training, isolation=isolation)
@@ -129,6 +130,7 @@ def _refused(seen: Seen) -> Cause:
 def _number(version: str) -> int:
     """13.0 as CUDA numbers it; within one major version a newer torch runs on an older driver."""
     major = version.partition(".")[0]
+    # CUDA's minor version compatibility: any driver of the same major version will do
     return int(major) * 1000 if major.isascii() and major.isdigit() else 0
 
 

@@ -92,6 +92,7 @@ def _token(token: TokenSeen, *, pull_request: bool) -> tuple[CheckResult, str, s
         return CheckResult.WARN, f"may not read the repository ({token.repository_status})", fix
     if not pull_request:
         return CheckResult.OK, "may read the repository; no pull request to comment on", ""
+    # the probe asks for a comment without a text: 422 is GitHub's answer to those who may write one
     if token.comment_status == NOT_PROCESSABLE:
         return CheckResult.OK, "may read the repository and comment on the pull request", ""
     fix = (
