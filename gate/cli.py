@@ -37,6 +37,7 @@ def answer(words: Sequence[str], *, watched: bool = False) -> None:
     """
     try:
         if words and words[0] in QUICK_VERBS:
+            # these two map files that another process may still be writing
             if watched:
                 become_watched()
             _run(words)

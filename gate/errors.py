@@ -100,6 +100,7 @@ class InternalError(GateError):
 
     def __init__(self, raised: BaseException) -> None:
         """Keep what was raised as one harmless line."""
+        # ASCII: it may quote a pull request, and goes to a log that obeys commands
         text = ascii(str(raised)[:RAISED_CHARACTERS])[1:-1]
         super().__init__(
             f"repro-gate itself failed: {type(raised).__name__}",

@@ -62,6 +62,7 @@ def main(path: str) -> None:
     """Read the request at `path`, then, confined, what it names; the answer goes to stdout."""
     data = FILES.read_bytes(Path(path), max_bytes=MAX_REQUEST_BYTES)
     request = read_document(ReadingRequest, data, "the reading request")
+    # before the first hostile byte: from here on memory is bounded and no file can be written
     limit_this_process()
     # nothing hostile was looked at up to here: who does not get so far could not start
     _write(READY)
@@ -72,6 +73,7 @@ def answered(request: ReadingRequest) -> ReadingAnswer:
     """What was found, or the fault that kept it from being found."""
     try:
         return _found(request)
+    # the limit of address space: what was built is free again here, so there is room for an answer
     except MemoryError:
         return ReadingAnswer(
             fault=ReadingFault(
@@ -86,6 +88,7 @@ def answered(request: ReadingRequest) -> ReadingAnswer:
         return ReadingAnswer(
             fault=ReadingFault.model_validate(
                 {
+                    # the asking side raises by this name, so only names that it knows may go out
                     "kind": kind if kind in getattr(known, "__args__", ()) else "EvidenceError",
                     "message": fault.message[:MAX_TEXT],
                     "hint": fault.hint[:MAX_TEXT],

@@ -26,6 +26,8 @@ class ConsoleProgress:
         self._console = Console(
             file=stream,
             force_terminal=stream.isatty(),
+            # brackets in a training's text would be taken
+            # as style, and could hide what stands in them
             markup=False,
             emoji=False,
             highlight=False,

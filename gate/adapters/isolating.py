@@ -33,6 +33,7 @@ class Isolating:
         `socket` is the path of the engine's, or empty.
         """
         beside = ContainerProcesses(engine, this_process(), interrupts)
+        # the label by which a post step finds these containers again, and no other call's
         self.run = secrets.token_hex(8)
         self.processes = RoutedProcesses(LocalProcesses(interrupts), beside)
         self._engine = engine

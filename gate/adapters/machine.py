@@ -91,6 +91,7 @@ def parse_gpus(text: str) -> GpusSeen:
                 uuid=uuid,
                 name=safe_line(name),
                 driver=safe_line(driver),
+                # where the driver does not know, nvidia-smi answers with a word in brackets
                 memory_mib=int(memory) if memory.isascii() and memory.isdigit() else 0,
                 compute_mode=safe_line(compute_mode),
                 mig=mig == "Enabled",

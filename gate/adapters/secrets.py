@@ -57,4 +57,5 @@ class InputSecrets:
         return self._input("TOKEN")
 
     def _input(self, name: str) -> str:
+        # the line end of a secret that was pasted is no part of it
         return self._variables.get(f"INPUT_{name}", "").strip()

@@ -52,6 +52,7 @@ def openssl_commands(
     name, key = _quoted(package), _quoted(public_key)
     envelope = _quoted(seal or str(PurePath(package).with_suffix(BARE_SUFFIX)))
     encoding = f"DSSEv1 {len(PAYLOAD_TYPE)} {PAYLOAD_TYPE} %s "
+    # a new folder: names in the reader's own could be links of somebody else
     lines = ["w=$(mktemp -d)"]
     if trust is not None:
         key = '"$w/key.pem"'

@@ -64,6 +64,7 @@ def propose_entry(
             hint="Commit the changes, then record.",
             details=evidence.changed_files[:20],
         )
+    # the first of two that are equal: which one is taken changes no bit
     run = evidence.runs[0]
     return BaselineEntry(
         commit=evidence.commit,

@@ -64,6 +64,7 @@ def not_finite_leaves(
                 counts[key] = found
                 places.append((leaf.path, key))
         elif _is_float(leaf.dtype):
+            # with the type: one storage may be looked at as two
             key = (leaf.source.identity, leaf.dtype)
             if key not in counts:
                 counts[key] = (0, 0)

@@ -53,6 +53,7 @@ def _with_signs(tensor: TensorNode, source: TensorSource) -> TensorSource:
         return source
     width = ELEMENT_BYTES[tensor.dtype]
     if tensor.dtype in COMPLEX_DTYPES:
+        # the imaginary part is turned twice where both are set, and so not at all
         flips = (tensor.negated, tensor.negated != tensor.conjugated)
         return FlippedSigns(source, width // 2, flips)
     if tensor.dtype in REAL_DTYPES and not tensor.conjugated:

@@ -13,6 +13,7 @@ from typing import Final
 MODEL, OPTIMIZER, RANDOM, OTHER = "model", "optimizer", "random", "other"
 PARTS = (MODEL, OPTIMIZER, RANDOM, OTHER)
 KEYS = re.compile(r"/([^/\[{<]*)")
+# The words of snake_case, camelCase and capitals: `lr_scheduler`, `lrScheduler`, `EMAModel`.
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 # `state_dict()` of every torch optimizer has these two, whatever the script calls it.
 INSIDE_AN_OPTIMIZER = re.compile(r"/param_groups(?:$|\[)|/state\{")

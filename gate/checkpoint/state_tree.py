@@ -92,6 +92,7 @@ def _walk(root: object, budget: _Budget, set_nesting: int) -> Iterator[tuple[str
             continue
         budget.check(len(children))
         budget.take_children(path, children)
+        # by the memo a container can be a member of itself: only depth ends that
         if depth >= MAX_DEPTH:
             raise fault(f"is nested deeper than {MAX_DEPTH} levels, or contains itself")
         _check_names(path, children)

@@ -106,6 +106,7 @@ def examined_shared_memory(training: TrainingSeen, isolation: Isolation | None) 
             name="shared memory", health=CheckResult.WARN, found="its size there is not known"
         )
     found = f"{size // MIB:,} MiB in /dev/shm"
+    # exactly what an engine gives by default is nearly always too little for data workers
     if size > DEFAULT_CONTAINER_SHM_BYTES:
         return Examined(name="shared memory", health=CheckResult.OK, found=found)
     container = isolation is not None and isolation.container is not None

@@ -43,6 +43,7 @@ def run(words: Sequence[str]) -> None:
         sys.stdout.write(reviewable_json(difference_document(found)))
     else:
         _show(found, asked.limit)
+    # as diff(1) answers, so that a script can ask
     raise SystemExit(int(ExitCode.PASS if found.equal else ExitCode.FAIL))
 
 

@@ -78,6 +78,8 @@ def _senses(
     return Probes(
         free_bytes=free_bytes,
         engine=lambda: _why_no_engine(engine),
+        # a function and no value: the doctor starts the
+        # training's Python, and reads the token afterwards
         token=(lambda: _token(event, variables)) if event and "GITHUB_TOKEN" in variables else None,
         shallow=repository.is_shallow,
         holds=repository.holds,

@@ -76,6 +76,7 @@ def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
 
     Example: repro-gate judge ran/evidence --commit HEAD
     """
+    # a commit, never the work tree: evidence of another job cannot be about files that lie here
     call = local_call(config, out, base=base, commit=commit or "HEAD")
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=False))
     outcome = run_and_deliver(

@@ -54,12 +54,14 @@ def generate_command(
     Example: REPRO_GATE_PASSPHRASE=$(openssl rand -base64 24) repro-gate keys generate --out keys
     """
     secret = folder / "signing-key.pem"
+    # a private key that is overwritten cannot be had again
     if FILES.exists(secret):
         raise SettingsError(f"{secret}: there is a key already", hint="Name another folder.")
     key = generate_private_key()
     passphrase = FileSecrets(None, FILES, os.environ).passphrase()
     pem = private_pem(key, passphrase, allow_plain=allow_plain)
     entry = trusted_key(key.public_key(), added_at=SystemClock().now().isoformat(), comment=comment)
+    # the temporary file behind this is made with 0600 too: at no time can another account read it
     FILES.write_bytes(secret, pem, mode=0o600)
     FILES.write_bytes(folder / "gate-public-key.pem", public_pem(key.public_key()))
     trust = folder / "trusted-keys.json"

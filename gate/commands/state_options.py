@@ -24,6 +24,7 @@ def state_parser(verb: str, description: str | None) -> ArgumentParser:
         prog=f"repro-gate {verb}",
         description=cleandoc(description or ""),
         formatter_class=RawDescriptionHelpFormatter,
+        # what is an abbreviation today may be two options tomorrow
         allow_abbrev=False,
     )
     parser.add_argument(

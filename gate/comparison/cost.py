@@ -79,6 +79,7 @@ def _steady_runs(
     runs: tuple[RunEvidence, ...], settings: CostSettings, harness_share: float | None = None
 ) -> list[Seconds]:
     """The steady steps of each run; the very first run warms up twice as long, where it can."""
+    # the first steps compile, allocate and fill caches: a price of starting and not of training
     found = [steady(run, settings.warmup_steps, harness_share) for run in runs]
     if runs[0].run.mode is RunMode.STRICT:
         warmer = steady(runs[0], 2 * settings.warmup_steps, harness_share)
@@ -148,6 +149,7 @@ def _resampled(runs: list[Seconds], generator: np.random.Generator) -> Seconds:
 
 def memory_ratio(strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...]) -> float | None:
     """Peak memory, strict over default: the device's when one was used, else the process's."""
+    # all or none: a ratio of device memory over host memory means nothing
     on_device = all(run.device_memory_bytes > 0 for run in (*strict, *default))
     peaks = [
         [run.device_memory_bytes if on_device else run.peak_memory_bytes for run in runs]

@@ -42,6 +42,7 @@ class ElementType:
         For floats that is units in the last place; the two zeros are one number.
         """
         one, other = self._ordered(left), self._ordered(right)
+        # sorted first: an unsigned difference the wrong way round would wrap
         larger, smaller = np.maximum(one, other), np.minimum(one, other)
         # modulo the width, so that the widest distance fits as well
         unsigned = np.dtype(f"<u{one.dtype.itemsize}")
@@ -90,6 +91,7 @@ def _byte_float(exponent_bits: int, bias: int, *, minus_zero: bool) -> list[floa
             else math.ldexp(fraction, 1 - bias)
         )
         values.append(-size if code >> 7 else size)
+    # E4M3 has one NaN for each sign, the FNUZ types the code that minus zero would have
     for code in (0x7F, 0xFF) if minus_zero else (0x80,):
         values[code] = math.nan
     return values

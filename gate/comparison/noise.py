@@ -58,6 +58,7 @@ def _chi_square_share(value: float, freedom: int) -> float:
     half, x = freedom / 2, value / 2
     term = math.exp(half * math.log(x) - x - math.lgamma(half + 1))
     total, count = term, 0
+    # below half a unit in the last place of the sum: what follows adds nothing
     while term > total * 1e-16:
         count += 1
         term *= x / (half + count)

@@ -40,4 +40,5 @@ def on_one_cpu_thread(run: RunEvidence) -> bool:
 
 def missed_share(runs: int, strikes: float) -> float:
     """How often runs are all alike although each is struck with this probability."""
+    # alike in two ways: every run was struck, or none was
     return float(strikes**runs + (1 - strikes) ** runs)

@@ -73,6 +73,7 @@ def _kept(
     content: StateContent, exclusions: Sequence[Exclusion], max_bytes: int | None
 ) -> tuple[Leaves, tuple[Excluded, ...]]:
     kept, excluded = without_excluded(content.leaves, exclusions)
+    # `check_leaves` finds a path that is there twice by looking at neighbours
     kept.sort(key=lambda leaf: leaf.path)
     check_leaves(content.shown, kept, max_bytes)
     return {leaf.path: leaf for leaf in kept}, excluded

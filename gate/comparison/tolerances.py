@@ -36,4 +36,6 @@ def _shares(series: MetricSeries, rule: Tolerance) -> Iterator[float]:
     for point in points:
         size = abs(point.value)
         if size:
+            # a tolerance holds where any one limit does, so the widest of them is what
+            # it lets through; a unit in the last place is at most this part of a value
             yield max(rule.absolute / size, rule.relative, rule.ulp * 2.0**-fraction_bits)

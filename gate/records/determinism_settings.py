@@ -83,6 +83,7 @@ class DeterminismSettings(Document):
 
         The first two stand always, as they did in baselines recorded before there were knobs.
         """
+        # only `restore` changes what is computed; the other two look on, or refuse
         left_out = {"on_override"} if self.on_override is not OnOverride.RESTORE else set()
         changed = self.model_dump(mode="json", exclude_defaults=True, exclude=left_out)
         return changed | {

@@ -26,6 +26,7 @@ from gate.records.state_distance import StateDistance
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
 # numbers that a float can hold: evidence may come from another job
 MAX_BYTES = 2**63
+# One is enough to refuse a run; a diverged model has them in every tensor.
 MAX_NOT_FINITE = 1000
 MAX_PACKAGES = 5000
 # thirty years: of such steps, as many as a run may have have a finite sum, and a finite ratio
@@ -60,6 +61,7 @@ class Point(Document):
     def _same_number(self) -> Point:
         value = float.fromhex(self.hex)
         shown = float(self.decimal)
+        # NaN equals nothing, not even itself
         if shown != value and not (math.isnan(shown) and math.isnan(value)):
             message = f"decimal {self.decimal} is not the number {self.hex}"
             raise ValueError(message)
@@ -183,6 +185,7 @@ class CheckpointManifest(Document):
     @classmethod
     def _sorted_and_distinct(cls, value: tuple[TensorDigest, ...]) -> tuple[TensorDigest, ...]:
         names = [tensor.name for tensor in value]
+        # two manifests of one state are then the same bytes, and no name can stand there twice
         if names != sorted(set(names)):
             message = "tensor names must be sorted and distinct"
             raise ValueError(message)

@@ -141,15 +141,27 @@ _REDUCED = "PyTorch, CUDA semantics: reduced precision reduction in GEMMs"
 _FP32_WORDS = "ieee|tf32"
 
 KNOBS: Final = (
+    # read once, when the interpreter starts: a script that sets it for itself changes nothing
     _variable("hash_seed", "PYTHONHASHSEED", "{seed}", r"[0-9]{1,10}", "Python", default=ON),
     _variable(
-        "omp_threads", "OMP_NUM_THREADS", "{threads}", "[1-9][0-9]{0,3}", "OpenMP 5.2", default=ON
+        # how a sum is split depends on the number of threads, and so does its last bit
+        "omp_threads",
+        "OMP_NUM_THREADS",
+        "{threads}",
+        "[1-9][0-9]{0,3}",
+        "OpenMP 5.2",
+        default=ON,
     ),
+    # dynamic: the runtime takes fewer threads than it was given when the machine is busy
     _variable("omp_dynamic", "OMP_DYNAMIC", "FALSE", "(?i:false)", _INTEL, default=ON),
     _variable("mkl_threads", "MKL_NUM_THREADS", "{threads}", "[1-9][0-9]{0,3}", _INTEL, default=ON),
     _variable("mkl_dynamic", "MKL_DYNAMIC", "FALSE", "(?i:false)", _INTEL, default=ON),
+    # one code path for all x86 CPUs: only results of two
+    # kinds of machine need it, so it is not set by itself
     _variable("mkl_cbwr", "MKL_CBWR", "COMPATIBLE", "[A-Z0-9_]+(,STRICT)?", _INTEL, strict=KEEP),
     _variable(
+        # where several fingerprints run, cuBLAS picks its
+        # workspace at run time; these two sizes rule that out
         "cublas_workspace",
         "CUBLAS_WORKSPACE_CONFIG",
         ":4096:8",
@@ -177,6 +189,7 @@ KNOBS: Final = (
         gpu_alone=True,
     ),
     _variable(
+        # left alone NCCL chooses by size and topology, and each algorithm adds in another order
         "nccl_algorithm",
         "NCCL_ALGO",
         "Ring",
@@ -190,8 +203,10 @@ KNOBS: Final = (
     _seed("seed_cuda", "torch.cuda.manual_seed_all"),
     _seed("seed_workers", "processes that multiprocessing starts anew"),
     _switch("deterministic_algorithms", ON, _TORCH, accepts=f"{SWITCH_WORDS}|warn"),
+    # off: filling hides a read of memory that was never written, which is a fault to be found
     _switch("memory_fill", OFF, "torch.utils.deterministic.fill_uninitialized_memory"),
     _switch("cudnn_deterministic", ON, _CUDNN, gpu_alone=True),
+    # it times the algorithms and takes the fastest: a choice by the clock
     _switch("cudnn_benchmark", OFF, _CUDNN, gpu_alone=True),
     _switch("attention_cudnn", OFF, "torch.backends.cuda.enable_cudnn_sdp", gpu_alone=True),
     _switch("attention_flash", KEEP, "torch.backends.cuda.enable_flash_sdp"),
@@ -201,6 +216,7 @@ KNOBS: Final = (
         "torch.backends.cuda.enable_mem_efficient_sdp",
         gpu_alone=True,
     ),
+    # precision changes a result and not whether it repeats, so strict mode leaves it to the user
     _precision("fp32_matmul", _FP32_WORDS, _FP32),
     _precision("fp32_cudnn", _FP32_WORDS, _FP32_CUDNN),
     _precision("reduced_fp16", SWITCH_WORDS, _REDUCED),
@@ -235,6 +251,8 @@ def effective_knobs(
     for knob in KNOBS:
         strict = strict_run and profile is Profile.STRICT
         words[knob.name] = knob.strict if strict else knob.default
+        # a parameter of the experiment holds in default runs too:
+        # otherwise the price would compare two different trainings
         if knob.name in overrides and (strict_run or knob.every_run):
             words[knob.name] = overrides[knob.name]
     return words

@@ -72,6 +72,7 @@ class TrainSettings(Document):
     workdir: RelativePath = Field(
         default=".", description="Working directory of the command, relative to repro-gate.yml."
     )
+    # numpy.random.seed takes 32 bits, and one seed is given to all
     seed: int = Field(
         default=42,
         ge=0,
@@ -196,6 +197,7 @@ class ComparisonSettings(Document):
         description="Tensors that may hold NaN or infinity, such as a mask of minus infinity. In "
         "any other tensor, and in every metric, such a number is an error.",
     )
+    # torch, CUDA, driver and device are not among them: their kernels are the arithmetic
     comparable_environment: tuple[str, ...] = Field(
         default=("cpu", "cpu_capability", "os", "packages", "python"),
         description="Parts of the environment that may differ from the baseline's: a result within "
@@ -292,6 +294,7 @@ class SigningSettings(Document):
 class ReportSettings(Document):
     """What the pull request sees."""
 
+    # it stands in an HTML comment, which a `>` could end
     gate_id: str = Field(
         default="default",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$",

@@ -19,6 +19,7 @@ CLAIMS_SCHEMA: Final = "repro-gate.claims/1"
 Sha256 = Annotated[str, Field(pattern=SHA256_PATTERN)]
 GitHash = Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
 ShortText = Annotated[str, Field(max_length=500)]
+# One notation of each moment, so that equal facts are equal bytes.
 UtcTime = Annotated[Timestamp, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 
 
@@ -132,6 +133,7 @@ class VerdictPredicate(CamelDocument):
     @field_validator("properties")
     @classmethod
     def _says_pass(cls, value: tuple[Property, ...]) -> tuple[Property, ...]:
+        # nothing but a pass is ever sealed, so a statement without it was made by something else
         if Property.GATE_PASSED not in value:
             message = f"does not hold {Property.GATE_PASSED}"
             raise ValueError(message)

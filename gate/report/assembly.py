@@ -10,6 +10,7 @@ from gate.report.operators import operators_section
 from gate.report.overview import overview
 from gate.report.wording import WORDS, headline, icon, sentences, short, why_words
 
+# More would push the table of answers off the first screen; the rest is counted.
 MAX_ALERTS = 5
 
 

@@ -33,6 +33,7 @@ def severity(delta: MetricDelta) -> tuple[bool, float]:
     """
     relative = delta.relative
     known = relative is not None and math.isfinite(relative)
+    # without a finite size nothing says how far it is, so it must not sink to the end of the list
     return not delta.within, relative if known and relative is not None else math.inf
 
 

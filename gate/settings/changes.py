@@ -57,6 +57,7 @@ def _changes(
     except GateError as fault:
         whole = ("there", "gone") if after is None else ("", f"cannot be read: {fault.message}")
         return (_change(file, "the whole file", *whole),)
+    # compared as facts: a default that is written out is no change
     names = [name for name in sorted({*old, *new}) if old.get(name, "") != new.get(name, "")]
     found = [
         _change(file, name, old.get(name, ""), new.get(name, "")) for name in names[:MAX_CHANGES]
@@ -99,6 +100,7 @@ def _entries(data: bytes, file: str) -> Iterator[tuple[str, str]]:
         yield f"{name}: checkpoint digest", entry.checkpoint.root
         for series in entry.metrics:
             last = series.points[-1].decimal if series.points else "no value"
+            # the last value alone would hide a change of the steps before it
             digest = sha256_hex(canonical_json(series.model_dump(mode="json")))
             yield f"{name}: {series.name}", f"last {last}, series {digest[:12]}"
 

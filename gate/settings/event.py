@@ -12,7 +12,9 @@ from gate.errors import SettingsError
 from gate.records.report import Mode, PullRequest, RunOrigin
 from gate.records.settings_types import path_inside_project
 
+# `\Z` and not `$`, behind which a line end may still follow.
 REPOSITORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}\Z")
+# SHA-1, or SHA-256 in repositories that were made with it.
 COMMIT_HASH = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?\Z")
 TARGET_EVENT = "pull_request_target"
 FOLLOWING_EVENT = "workflow_run"
@@ -121,6 +123,7 @@ def read_context(
     """
     name = variables.get("GITHUB_EVENT_NAME", "")
     _refuse_trigger(name, mode)
+    # the event's own hashes: variables such as GITHUB_HEAD_REF hold names, and a name can move
     pull_request, origin = None, None
     if name == "pull_request":
         pull_request = _pull_request(event)
@@ -147,6 +150,7 @@ def read_context(
 
 
 def _refuse_trigger(name: str, mode: Mode) -> None:
+    # both run a workflow of this repository with its secrets: code of the head would be handed them
     if name == TARGET_EVENT or (name == FOLLOWING_EVENT and mode is not Mode.JUDGE):
         raise SettingsError(
             f"event {name}: refused, it would run the pull request's code with this "
@@ -231,6 +235,7 @@ def _pull_request(event: bytes) -> PullRequest:
         number=number,
         head_sha=str(head),
         base_sha=str(base),
+        # a fork that was deleted has no repository here, and counts as one
         from_fork=head_repository != base_repository,
     )
 

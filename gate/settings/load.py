@@ -35,6 +35,7 @@ def parse_settings(data: bytes, source: str) -> GateSettings:
             hint=f"A minimal file:\n{MINIMAL_FILE}",
         )
     try:
+        # by way of JSON, where strict types take a list for a tuple and a text for an enumeration
         return GateSettings.model_validate_json(json.dumps(value))
     except ValidationError as error:
         raise SettingsError(
@@ -69,6 +70,7 @@ def training_settings(settings: GateSettings) -> dict[str, str]:
     or variable is another experiment. Settings at their default are left out, so that a new key in
     a later version leaves every committed baseline comparable.
     """
+    # limits of time and output change whether a run ends, and no number of one that did
     train = settings.train.model_dump(
         mode="json", exclude_defaults=True, exclude={"timeout_seconds", "output_limit_bytes"}
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 RUN_NAME = "repro_gate_run"
 CONTAINER_NAME = "repro_gate_container"
+# Both are handed to the engine, so nothing but what the step itself writes is taken.
 RUN_ID = re.compile(r"[0-9a-f]{16}\Z")
 CONTAINER_ID = re.compile(r"[0-9a-f]{64}\Z")
 

@@ -296,6 +296,7 @@ def open_places(used: Isolation) -> tuple[Finding, ...]:
     if not used.open_places and not used.places_uncounted:
         return ()
     shown = used.open_places[:SHOWN_FILES]
+    # a file's name was chosen by whoever made it: it is shown as ASCII
     names = ", ".join(map(ascii, map(str, shown))) + (
         ", ..." if len(shown) < len(used.open_places) or used.places_uncounted else ""
     )
@@ -345,6 +346,7 @@ def baseline_facts(
 
 def not_exercised(run: RunEvidence) -> tuple[str, ...]:
     """What a green check does not speak of."""
+    # said on every verdict: a green check is about these steps on this machine
     found = [f"anything after step {len(run.steps)}", "any other machine or driver"]
     if not run.environment.on_gpu:
         found.append("GPU kernels: the training ran on the CPU")

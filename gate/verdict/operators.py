@@ -134,6 +134,7 @@ def weaker_level(settings: GateSettings, run: RunEvidence) -> tuple[Finding, ...
     allowed = settings.determinism.allow_operators
     if not allowed:
         return ()
+    # an entry that is not used any more weakens every later run for nothing
     used = {use.operator for use in run.operator_audit.uses if use.source == "alert"}
     names = ", ".join(f"{name} ({'used' if name in used else 'not used'})" for name in allowed)
     return (

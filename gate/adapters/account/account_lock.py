@@ -52,6 +52,8 @@ def acquire_uid(uid: int, places: tuple[Path, ...] = FILE_FOLDERS) -> bool:
             taken.callback(os.close, lock)
             with storage_faults("locking", place / LOCKS):
                 try:
+                    # not waited for: there are other accounts,
+                    # and a gate may hold this one for an hour
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     return False

@@ -58,6 +58,7 @@ def _entries_of(uid: int, folder: Path) -> Iterator[Path]:
             for entry in entries:
                 with gone:
                     facts = entry.stat(follow_symlinks=False)
+                    # the entry's own owner: a folder of root's may hold files of everybody
                     if facts.st_uid == uid:
                         yield current / entry.name
                     elif _open_to_all(facts):

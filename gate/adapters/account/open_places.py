@@ -44,6 +44,7 @@ def find_open_places(
     Nearer ones are looked at first, so that a limit cuts off what lies deep.
     """
     look = _Look(max_entries, groups)
+    # breadth first: what lies near the top is found by most programs
     pending = deque(dict.fromkeys(tops))
     while pending and look.seen <= max_entries:
         pending += look.inside(pending.popleft())

@@ -25,6 +25,7 @@ PROBE_SECONDS = 60.0
 PROBE_OUTPUT_BYTES = 4096
 # the groups that it has because they own GPUs' device files, and those that would open them
 PROBE_ANSWER = re.compile(rb"isolated(?: groups (?P<has>[\d ]+))?(?: wants (?P<wants>[\d ]+))?")
+# Looks from the inside: what an engine was asked for is not always what it did.
 PROBE = r"""
 import glob, os, re, socket, stat, sys
 uid, gid, network, *folders = sys.argv[1:]
@@ -140,6 +141,7 @@ class ContainerChooser:
         for interpreter in INTERPRETERS:
             argv = (interpreter, "-I", "-c", PROBE, *arguments)
             result = self.processes.run(replace(probe, argv=argv), lambda _: None)
+            # this interpreter is there; whatever else is wrong, the other one would say the same
             if result.exit_code != COMMAND_NOT_FOUND:
                 break
         answer = PROBE_ANSWER.fullmatch(result.output.strip())

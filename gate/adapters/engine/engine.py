@@ -48,6 +48,7 @@ class Engine:
 
         Raises `RunError` when it cannot be had, or when its digest is not the one asked for.
         """
+        # a bare digest is the engine's own id, which no registry can be asked for
         if not _DIGEST.match(reference) and not self._has_image(reference):
             with (
                 self._faults(f"pulling the image {reference}"),

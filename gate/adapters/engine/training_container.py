@@ -61,6 +61,7 @@ class ContainerProcesses:
     @contextmanager
     def _made(self, config: Mapping[str, Any]) -> Iterator[RunningContainer]:
         """A container that does not run yet, listened to; it is gone when the body ends."""
+        # made, listened to, then started: a short training could have printed everything before
         container = self._engine.create(config)
         try:
             with self._engine.attached(container) as descriptor:

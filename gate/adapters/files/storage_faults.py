@@ -51,6 +51,7 @@ def require_room(path: Path, size_bytes: int) -> None:
     fill the machine's disk for as long as that takes.
     """
     disk = os.statvfs(path.parent)
+    # `f_bfree` and not `f_bavail`: root may use what is kept back for it
     free_bytes = disk.f_bfree * disk.f_frsize
     # some file systems do not say
     if disk.f_blocks and size_bytes > free_bytes:

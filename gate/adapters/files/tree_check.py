@@ -43,6 +43,7 @@ def _read(folder: int, path: Path) -> tuple[list[tuple[str, str, str]], list[str
             if stat.S_ISDIR(facts.st_mode):
                 folders.append(entry.name)
             elif stat.S_ISLNK(facts.st_mode):
+                # as bytes, and not followed: the text of a link is its content
                 destination = os.readlink(os.fsencode(entry.name), dir_fd=folder)
                 found.append((entry.name, LINK, sha256_hex(destination)))
             else:

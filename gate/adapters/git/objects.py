@@ -53,6 +53,7 @@ def read_entries(listing: IO[bytes], commit: str) -> tuple[TreeEntry, ...]:
     folders: set[str] = set()
     for row in _rows(listing, commit):
         entry = _entry(row)
+        # two readers would take two different ones of them, and only one was reviewed
         if entry.path in files or entry.path in folders:
             raise listed_twice(entry.path, commit)
         if entry.mode == FOLDER:

@@ -62,6 +62,7 @@ class GitRepository:
         wanted = f"{reference}^{{commit}}"
         # a name that begins with a dash is a name and no option (CWE-88)
         done = self._git.run("rev-parse", "--verify", "--end-of-options", wanted)
+        # some versions of git print the option as well
         answer = done.stdout.removeprefix(b"--end-of-options\n")
         if done.returncode != 0 or not _FULL_HASH.fullmatch(answer):
             if reference == "HEAD":
@@ -139,6 +140,7 @@ class GitRepository:
         entry = next((row for row in parse_entries(listing) if row.path == path), None)
         if entry is None:
             return None
+        # a link that is followed could lead to another file than the one that was reviewed
         if entry.mode == LINK or entry.size is None:
             kind = "a link" if entry.mode == LINK else "no file"
             raise CommitError(

@@ -151,6 +151,7 @@ class GitHubComments:
         seen: set[str] = set()
         for _ in range(MAX_PAGES):
             answer = self._api.send("GET", url)
+            # the time of the first page: what comes while later ones are read must not be missed
             self._listed_at = self._listed_at or _moment(answer)
             for found in answer.read_as(_PAGE):
                 yield found.comment()

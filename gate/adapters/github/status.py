@@ -31,6 +31,7 @@ def set_commit_status(
         # an empty address is refused, none is not
         **({"target_url": status.target_url} if status.target_url else {}),
     }
+    # the newest status of a context counts, so setting it twice is the same as once
     repeatable = frozenset({"POST"})
     with GitHubApi(api_url, repository, token, policy, STATUS_REFUSALS, repeatable) as api:
         api.send("POST", f"{api.repository_url}/statuses/{status.commit}", body)

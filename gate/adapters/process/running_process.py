@@ -89,6 +89,7 @@ class RunningProcess:
         self._ended()
         self._drain(take)
         self._pipe.close()
+        # adopted orphans have nobody else to wait for them, and would fill the table of processes
         reap(but=self._family_before)
         if left:
             raise RunError(
@@ -132,6 +133,7 @@ class RunningProcess:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(seconds)
         elif self._poller.poll(seconds * 1000):
+            # whatever is there, and no more: a full read would wait for a training that is silent
             data = os.read(self._pipe.fileno(), CHUNK_BYTES)
             self._pipe_open = bool(data)
             take(data)

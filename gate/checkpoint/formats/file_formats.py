@@ -40,6 +40,7 @@ def read_file(opened: UntrustedFile, unknown: UnknownContent) -> StateContent:
     A file that claims to be a state and is broken is always an error, as is one that cannot be
     understood under `REFUSE`: `EvidenceError`, or `DocumentError` for JSON.
     """
+    # by content and never by name, which is whatever the script chose
     head = opened.read_at(0, min(HEAD_BYTES, opened.size_bytes))
     if is_pickle(head):
         return read_legacy_file(opened) if is_legacy_file(head) else read_pickle_file(opened)

@@ -37,11 +37,13 @@ def read_folder(folder: UntrustedFolder, unknown: UnknownContent, depth: int = 0
     names = folder.names()
     if not names:
         raise folder.fault("is an empty folder", hint="Let the script save before it ends.")
+    # each level is a call of this function, and the depth is the run's to choose
     if depth > MAX_DEPTH:
         raise folder.fault(f"is nested deeper than {MAX_DEPTH} folders")
     leaves: list[Leaf] = []
     if METADATA in names:
         found, used = read_distributed(folder)
+        # what lies beside a distributed checkpoint is part of the state as well
         names = tuple(name for name in names if name not in used)
         if not names:
             return _bounded(folder, found)

@@ -37,6 +37,7 @@ def open_state(
     is wrong with it.
     """
     is_folder = files.is_folder(path)
+    # the folder around a single file too: it may be an index of shards that lie beside it
     where = path if is_folder else path.parent
     with open_folder(files, where, shown, max_bytes=max_bytes) as folder:
         try:

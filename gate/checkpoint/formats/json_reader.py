@@ -34,6 +34,7 @@ def read_json(opened: UntrustedFile) -> StateContent:
     # counted before anything is built of it: an empty list costs two bytes here and 56 there
     if data.count(b",") + data.count(b"[") + data.count(b"{") > MAX_VALUES:
         raise opened.fault(f"JSON with more than {MAX_VALUES:,} values")
+    # trainers write NaN as a word that JSON does not have; refusing it would hide a diverged loss
     value = parse_json(data, opened.shown, max_bytes=MAX_JSON_BYTES, non_finite=True)
     try:
         leaves = tuple(node_leaves(_node(value), no_storages))

@@ -81,6 +81,7 @@ def read_shards(folder: UntrustedFolder, places: dict[str, str], index_name: str
                 f"shard {short_text(shard)} is missing, which {short_text(index_name)} names",
                 hint=SHARD_HINT,
             )
+        # a shard of unknown content cannot be shown to hold the tensors that the index promises
         content = read_file(folder.open(shard), UnknownContent.REFUSE)
         _compare(content.shown, expected[shard], content.leaves)
         leaves += content.leaves

@@ -41,6 +41,7 @@ def named_hash(name: str) -> NewHasher:
             f"there is no hash named {name[:40]!r} here",
             hint=f"Take one of {', '.join(HASH_NAMES)}.",
         )
+    # not an import to try: a package that is there and broken has to say so itself
     if find_spec(name) is None:
         raise SettingsError(
             f"the package {name} is not installed",

@@ -65,6 +65,7 @@ def _run(machine: Machine, position: int) -> None:
     for _ in range(MAX_OPCODES):
         code = data[position]
         handler = handlers[code]
+        # refused and not passed over: an opcode also says how many bytes belong to it
         if handler is None:
             raise fault(f"uses the opcode {_opcode_name(code)}, which no state needs")
         position = handler(machine, position + 1)

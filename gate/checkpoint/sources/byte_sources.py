@@ -75,6 +75,7 @@ def whole_numbers(source: TensorSource, size: int, width: int) -> Iterator[bytes
     held = b""
     for piece in source.pieces(max(width, size - size % width)):
         data = held + bytes(piece)
+        # sources cut their pieces where they like: half a number waits for its other half
         end = len(data) - len(data) % width
         held = data[end:]
         if end:

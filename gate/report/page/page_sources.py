@@ -55,6 +55,7 @@ def page_sources(verdict: Verdict, evidence: EvidenceSet, baseline: Baseline | N
     if facts is None or baseline is None:
         return PageSources(runs=evidence.runs, distance=distance)
     wanted = (facts.commit, facts.recorded_at)
+    # by what the verdict says of it: the page must show the entry that decided
     found = (one for one in baseline.entries if (one.commit, one.recorded_at) == wanted)
     return PageSources(runs=evidence.runs, entry=next(found, None), distance=distance)
 

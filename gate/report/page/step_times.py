@@ -54,6 +54,7 @@ def step_times(sources: PageSources) -> TimesPicture | None:
         return None
     low = min(seconds[0] for _, seconds in timed)
     high = max(seconds[-1] for _, seconds in timed)
+    # one slow first step would press all others into a corner of a linear axis
     wide = low > 0 and high / low > WIDE_RANGE
     x = Scale(low=low, high=high, start=LEFT, end=WIDTH - RIGHT, logarithmic=wide)
     notes = [HOW_TO_READ]
