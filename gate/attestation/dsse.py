@@ -24,6 +24,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 def sign(payload: bytes, payload_type: str, private_key: PrivateKey) -> Envelope:
     """An envelope with one signature in DER; ECDSA draws a nonce, so its bytes vary."""
+    # over the encoding and never over the payload alone, whose type could then be swapped
     value = private_key.sign(pae(payload_type, payload), ec.ECDSA(SHA256()))
     signature = Signature(key_id=key_id(private_key.public_key()), value=value)
     return Envelope(payload=payload, payload_type=payload_type, signatures=(signature,))
@@ -65,6 +66,7 @@ def _signed_by(key: PublicKey, envelope: Envelope, message: bytes) -> bool:
 
 def _valid(key: PublicKey, signature: bytes, message: bytes) -> bool:
     try:
+        # the algorithm is ours and not the envelope's: nobody can ask for a weaker one (CWE-347)
         key.verify(signature, message, ec.ECDSA(SHA256()))
     except InvalidSignature:
         return False

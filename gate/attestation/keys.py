@@ -26,6 +26,7 @@ from gate.records.attestation import TrustedKey, TrustedKeys
 PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey
 KEY_DETAILS: Final = "PKIX_ECDSA_P256_SHA_256"
+# What `openssl rand -base64 24` gives is twice as long; a word is not.
 MIN_PASSPHRASE_BYTES = 16
 MAX_TRUST_BYTES = 1024 * 1024
 GENERATE_HINT = "Make one with `repro-gate keys generate`."
@@ -143,6 +144,7 @@ def with_key(document: TrustedKeys, key: TrustedKey) -> TrustedKeys:
     Raises `AttestationError` when the key is listed already: a revoked key never comes back.
     """
     for known in document.keys:
+        # whatever its status: a revoked key that is listed again would count again
         if known.key_id == key.key_id:
             raise AttestationError(
                 f"key {key.key_id[:16]} is listed already, as {known.status}",

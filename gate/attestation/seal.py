@@ -74,6 +74,7 @@ def _check_sealable(verdict: Verdict) -> None:
             f"only a verdict that passes is sealed; this one is {verdict.outcome}",
             hint="Make the gate pass first; the unsigned report says why it does not.",
         )
+    # a signature over a commit would be a lie about files that no commit holds
     if verdict.changed_files:
         raise AttestationError(
             "the training used changes that are not committed, so no commit can be sealed",
@@ -85,6 +86,7 @@ def _properties(verdict: Verdict) -> tuple[Property, ...]:
     """Only what holds; a property that is not listed is not claimed."""
     repeat, baseline = verdict.repeat, verdict.baseline
     claims = {
+        # true by the check above: nothing else comes as far as here
         Property.GATE_PASSED: True,
         Property.TWO_RUNS_IDENTICAL: repeat is not None and repeat.numerically_equal,
         Property.METRICS_WITHIN_BASELINE: baseline is not None

@@ -99,6 +99,7 @@ def read_statement(payload: bytes) -> StatementFacts:
     key, and for other subjects or policies than ours.
     """
     value = read_object(payload, SOURCE, max_bytes=MAX_STATEMENT_BYTES, hint=OTHER_HINT)
+    # before the rest is read: another type may use the same keys for other things
     _require_type(value, "_type", STATEMENT_TYPE)
     _require_type(value, "predicateType", VERDICT_PREDICATE)
     statement = read_record(
@@ -125,6 +126,7 @@ def _facts(statement: Statement) -> StatementFacts:
     package, commit = statement.subject
     predicate = statement.predicate
     claims = predicate.repro_gate
+    # by position, which the record has checked: settings first, then at most a baseline
     settings, *baseline = predicate.verifier.policies
     return StatementFacts(
         package_name=package.name,

@@ -64,6 +64,7 @@ def check_names(names: Sequence[str]) -> None:
     seen: dict[str, str] = {}
     for name in names:
         check_name(name)
+        # on a disk that ignores case one would overwrite the other after both were verified
         if name.lower() in seen:
             raise _collision(name, seen[name.lower()])
         seen[name.lower()] = name
@@ -86,6 +87,7 @@ def _split(name: str) -> tuple[bytes, bytes] | None:
     """Prefix and name fields; the longest prefix that fits, as GNU tar does it."""
     if len(name) <= NAME_BYTES:
         return b"", name.encode("ascii")
+    # the slash between both fields is in neither (POSIX, ustar): the reader puts it back
     cut = name.rfind("/", 0, PREFIX_BYTES + 1)
     if cut < 1 or len(name) - cut - 1 > NAME_BYTES:
         return None

@@ -54,6 +54,8 @@ def verify_package(
     facts = read_statement(payload)
     archive = _read_package(path, facts, files)
     _check_sums(archive)
+    # the digest of the package is right by now: this asks
+    # whether what people read in it is what was signed
     _check_verdict(archive, facts)
     _check_expected(facts, expected)
     _check_key_at(key, facts)
@@ -98,6 +100,7 @@ def _verified(seal: SealFile, trusted: TrustedKeys) -> tuple[TrustedKey, bytes]:
 
 
 def _read_package(path: Path, facts: StatementFacts, files: Files) -> Archive:
+    # only these two are held in memory; a state of gigabytes is hashed and let go
     keep = frozenset({SUMS_NAME, VERDICT_MEMBER})
     with files.open_binary(path, max_bytes=MAX_PACKAGE_BYTES) as stream:
         size_bytes = stream.seek(0, os.SEEK_END)
@@ -109,6 +112,7 @@ def _read_package(path: Path, facts: StatementFacts, files: Files) -> Archive:
             )
         stream.seek(0)
         archive = read_archive(stream, size_bytes=size_bytes, keep=keep)
+    # over the whole file, headers and padding included: no byte is left to choose
     if archive.sha256 != facts.package_sha256:
         raise AttestationError(
             f"{path.name} is not the file that was sealed: its SHA-256 differs",
@@ -206,6 +210,7 @@ def _notes(key: TrustedKey, facts: StatementFacts) -> tuple[str, ...]:
             f"The seal is older than the trust file's entry for its key, which was added at "
             f"{printable(key.added_at)}."
         )
+    # said also of a valid seal: the training could have read what the gate could
     if facts.isolation == "none":
         notes.append("The training ran under the gate's own account (isolation none).")
     return tuple(notes)

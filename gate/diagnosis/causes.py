@@ -203,6 +203,7 @@ def _drift(first: Event, comparison: Comparison) -> Cause:
 def _buffers(comparison: Comparison) -> str:
     """The model's leaves, when nothing else differs at the end and all parameters are equal."""
     changed = [delta.name for delta in comparison.tensors if delta.kind is TensorChange.CHANGED]
+    # steps digest parameters: what of the model differs with all of them equal can only be a buffer
     if not changed or not all(MODEL in name for name in changed):
         return ""
     rest = len(changed) - BUFFERS_SHOWN
@@ -211,6 +212,7 @@ def _buffers(comparison: Comparison) -> str:
 
 def _loss(first: Event, comparison: Comparison, question: Question) -> Cause:
     compared = comparison.compared_fingerprints
+    # nothing was seen before the first loss: it may come from the weights as well as from the data
     if first.step == 1 and "initial" not in compared:
         return Cause(
             "the very first loss differs: other initial weights or another first batch, so a "

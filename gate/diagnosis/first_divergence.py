@@ -80,6 +80,7 @@ def _moved(change: EnvironmentChange) -> str:
     """A part by what of it moved; two digests tell nobody anything."""
     if change.details:
         return ", ".join(change.details[:SHOWN_EVENTS])
+    # two digests side by side tell a reader only that they differ
     if DIGEST.fullmatch(change.observed):
         return change.part
     return f"{change.part} {change.expected} became {change.observed}"
@@ -168,6 +169,7 @@ def _suspects(comparison: Comparison, overrides: tuple[Override, ...]) -> tuple[
     before = [
         override for override in overrides if first.step is None or override.step <= first.step
     ]
+    # a switch of arithmetic cannot change a batch or a random state, so it does not explain them
     settings = [override for override in before if not override.seeds and first.kind in ARITHMETIC]
     told = dict.fromkeys(
         map(_suspect, (*settings, *(override for override in before if override.seeds)))

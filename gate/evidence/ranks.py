@@ -170,6 +170,7 @@ def _check_processes(stepping: list[ProcessFiles], children: tuple[UnattestedChi
             raise EvidenceError(
                 f"{count} processes trained {alike} (pids {pids[:MAX_SHOWN_PIDS]})", hint=ONE_A_RANK
             )
+    # rank 0 has losses and times: without it there is nothing to draw or to price
     if stepping[0].rank != 0:
         raise EvidenceError(
             "rank 0 took no optimizer step, other ranks did",
@@ -184,6 +185,7 @@ def _trained(process: ProcessFiles, lines: tuple[StepLine, ...], summary: Summar
 
 
 def _summary(files: Files, out: Path, process: ProcessFiles) -> Summary:
+    # the summary is written last: where it is missing, the rest may be cut short
     for kind in (HarnessFile.STATE, HarnessFile.SUMMARY):
         if kind not in process.kinds:
             raise EvidenceError(

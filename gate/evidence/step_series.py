@@ -22,6 +22,7 @@ def step_series(lines: Sequence[StepLine]) -> tuple[MetricSeries, ...]:
     a gradient scaler skipped and 0.0 for one that it let through.
     """
     collector = SeriesCollector(MetricSource.HARNESS, "the harness's record")
+    # for all optimizers together: a script may have one for each parameter
     passes_left = MAX_PASS_SERIES
     for number in sorted({line.optimizer for line in lines}):
         own = [line for line in lines if line.optimizer == number]

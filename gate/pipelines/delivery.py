@@ -78,6 +78,7 @@ def write_package(
         reproduce_command=_reproduce_command(verdict, request),
     )
     members.append(PackageMember(name="README.md", content=readme.encode("utf-8")))
+    # a package that was cut short has no name: it appears whole, or not at all
     with files.replacing(path) as target:
         return pack(members, path=path, target=target, files=files)
 
@@ -154,6 +155,7 @@ def write_reports(
     gate_id = request.settings.report.gate_id
     comment = comment_text(verdict, links, gate_id=gate_id)
     summary = summary_text(verdict, links, gate_id=gate_id)
+    # of the same verdict as comment and summary: no reader is told another thing
     page = page_html(verdict, links, gate_id=gate_id, sources=sources)
     documents = {
         "verdict.json": write_document(verdict),

@@ -124,6 +124,7 @@ def _settings(
         about = examined_settings(path.name, pull_request=pull_request)
         return parse_settings(text, path.name), path, about
     except GateError as fault:
+        # a broken file must not keep the other rows from being looked at
         minimal = parse_settings(MINIMAL_FILE.encode("utf-8"), "minimal")
         return minimal, None, failed("settings", fault)
 
@@ -208,6 +209,7 @@ def _work_folder(out: Path, adapters: Adapters) -> Iterator[Path | StorageError]
     So is the hold on the training's account: what that owns lies in the folder. Where none can be
     made, why.
     """
+    # noted before it is made: what was there before stays there afterwards
     new = not adapters.files.exists(out)
     work = out / "doctor"
     with ExitStack() as held:
@@ -277,6 +279,7 @@ def _baseline(
     except GateError as fault:
         return failed("baseline", fault)
     here = Environment(parts=dict(training.parts))
+    # the gate's own choice, so that the doctor promises what a gate call would do
     chosen = select_entry(
         baseline,
         here,

@@ -64,6 +64,7 @@ def build_adapters(
     address = engine_address(variables)
     engine = Engine(connect_docker(address), address)
     socket = address.removeprefix("unix://") if address.startswith("unix://") else ""
+    # nothing is tried here: a call that is refused for its settings must start nothing
     isolating = Isolating(engine, interrupts, trains or sys.executable, socket)
 
     def closed(places: tuple[Path, ...], way: Path) -> AbstractContextManager[None]:
@@ -80,6 +81,7 @@ def build_adapters(
         closed=closed,
         clean_up=isolating.clean_up,
         release=isolating.release,
+        # all variables as a source: what reaches a training is chosen in `child_environment`
         host={**variables, "PATH": path},
         run=isolating.run,
         gpus=lambda: gpus_seen(path, variables.get("LD_LIBRARY_PATH", "")),
@@ -124,6 +126,7 @@ def local_request(call: LocalCall, files: Files) -> GateRequest:
     repository = GitRepository(call.start)
     top = repository.top_level()
     config = find_config(call.config, call.start, top).resolve()
+    # paths in the settings are relative to this file and are read from commits: both need it inside
     if not config.is_relative_to(top.resolve()):
         raise SettingsError(
             f"{config} lies outside the repository {top}",
@@ -264,6 +267,7 @@ def _deliver_fault(
     try:
         reports = write_reports(verdict, request, links, adapters.files)
     except StorageError as second:
+        # the first fault is the answer; that it could not be written down as well is a second one
         raise fault from second
     return Outcome(
         verdict=verdict,

@@ -84,9 +84,12 @@ def gate(request: GateRequest, adapters: Adapters) -> Gated:
 def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) -> Ran:
     """All runs of a gate call, the base commit's too where only those can decide."""
     with Session(request, adapters) as session:
+        # one at a time: runs beside each other would share
+        # cores, and neither time nor noise would be theirs
         runs = tuple(session.run(planned) for planned in plan_gate())
         if _needs_base_run(request, runs[0], baselines.trusted):
             runs += tuple(session.run(planned) for planned in plan_base())
+        # after the runs that are judged: what it does to the machine must not reach them
         counted, failure = (
             _operator_audit_run(session) if request.settings.operator_audit else ((), "")
         )
@@ -127,6 +130,7 @@ def judge(
     selection = _select(request, first, trusted)
     entry = selection.entry
     repeat = _repeat((first, second), request)
+    # in the base's runs too: a machine on which the base diverges cannot judge the head
     not_finite = first_not_finite((first, second, *base), compare.allow_not_finite)
     facts = Facts(
         settings=settings,
@@ -144,6 +148,7 @@ def judge(
         cost=determinism_cost((first, second), default, settings.cost),
     )
     decision = decide(facts)
+    # nobody is offered a baseline of such a result, whatever they would do with it
     unfit = not_finite or evidence.changed_files or decision.outcome is Outcome.NONDETERMINISTIC
     proposed = (
         # into the base commit's file: what the pull request wrote into its own is not carried along

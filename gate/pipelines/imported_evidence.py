@@ -57,6 +57,7 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
     for name in adapters.files.list_names(folder, max_names=MAX_NAMES):
         # an artifact can hold links, and one that leads out would be read as evidence
         adapters.files.refuse_links(folder / name, below=folder)
+    # strict JSON into frozen records, in this process: the kept state alone is left to a fresh one
     told = read_evidence_set(adapters.files, folder)
     prepare_out(request.out, adapters.files)
     work = request.out / "work"
@@ -110,6 +111,7 @@ def _check_origin(told: EvidenceSet, request: GateRequest, tree_digest: str) -> 
         raise EvidenceError(
             "the evidence was not made from this commit's own files", hint=ALTERED_HINT
         )
+    # of the settings that decide here: the other job may have obeyed the head's
     digests = (settings_digest(request.settings), training_digest(request.settings))
     if (told.settings_digest, told.training_digest) != digests:
         raise EvidenceError(
@@ -122,6 +124,7 @@ def _check_origin(told: EvidenceSet, request: GateRequest, tree_digest: str) -> 
 
 def _check_runs(told: EvidenceSet, request: GateRequest) -> None:
     """Are there exactly the runs that a gate call makes, each as it would make it?"""
+    # the plan is made anew: what a run was asked for is not taken from the folder
     planned = {run.label: run for run in (*plan_gate(), *plan_base(), plan_operator_audit())}
     labels = tuple(run.run.label for run in told.runs)
     wanted = tuple(

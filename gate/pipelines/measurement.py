@@ -71,12 +71,15 @@ class Priced:
     def rounds(self, request: GateRequest, *, attribute: bool) -> tuple[Arm, ...]:
         """Run every arm of every round; the first run tells which knobs can matter here."""
         fill = request.settings.determinism.fill_uninitialized_memory
+        # what the training runs on is known only once it
+        # has run: knobs of GPUs cost nothing on a CPU
         first = self._session.run(first_run())
         on_gpu = first.environment.on_gpu
         toggled = applicable_knobs(on_gpu=on_gpu) if attribute else ()
         arms = cost_arms(fill=fill, toggled=toggled)
         knobs = {arm.name: arm.knobs for arm in arms}
         self._note(DEFAULT_A, NO_KNOBS, first)
+        # the first of the plan has been made already
         for name, planned in plan_rounds(arms, request.settings.cost.rounds)[1:]:
             self._note(name, knobs[name], self._session.run(planned))
         return arms
@@ -131,6 +134,7 @@ def measure_cost(request: GateRequest, adapters: Adapters, *, attribute: bool) -
         priced = Priced(session)
         planned = priced.rounds(request, attribute=attribute)
         prices = _prices(priced.by_arm(), judged, settings)
+        # where strict mode itself does not repeat, no smaller set can
         repeats = attribute and priced.equal(whole)
         search = _search(priced, whole, prices.knobs) if repeats else None
         evidence = session.evidence(tuple(priced.runs))
@@ -242,6 +246,7 @@ def _against_first(
     first, newest = (_kept(request, run, STATE_FILE) for run in (runs[0], runs[-1]))
     sums = pair_sums(paired_weights(adapters.files, first, newest))
     left_out = set(weights_not_compared(adapters.files, first, newest))
+    # a state may take much of a disk, and all that is needed of it stands in the sums now
     for name in (STATE_FILE, GRADIENTS_FILE):
         adapters.files.remove_tree(_kept(request, runs[-1], name)[0])
     return sums, left_out

@@ -91,9 +91,12 @@ class Session:
         adapters, settings = self.adapters, self.request.settings
         prepare_out(self.request.out, adapters.files)
         ends.callback(adapters.release)  # last of all: the account owns files in the work folder
+        # registered before the folder is made: callbacks
+        # run backwards, so this one after the clean-up
         ends.callback(adapters.files.remove_tree, self._work)
         adapters.files.fresh_folder(self._work)
         self._export_all()
+        # asked now: git does not look at the clone once a training has run
         self._left_out = LeftOut(ignored=adapters.git.ignored(), untracked=adapters.git.untracked())
         self.isolation = adapters.isolate(settings, (self._work,))
         adapters.progress.step(self.isolation.announced)
@@ -240,6 +243,7 @@ class Session:
         files.write_bytes(folder / OUTPUT_FILE, output)
         digests = {OUTPUT_FILE: sha256_hex(output)}
         for one in taken:
+            # moved and not read again: these are the bytes that were hashed
             files.move_file(one.path, folder / one.kept_name)
             digests[one.kept_name] = one.sha256
         self._kept += [
@@ -301,6 +305,7 @@ class Session:
 
 def prepare_out(out: Path, files: Files) -> None:
     """Make the output folder, invisible to git, with what an earlier call left there removed."""
+    # what lies in the folder is replaced and removed: a repository was named by mistake
     if files.exists(out / ".git"):
         raise SettingsError(
             f"--out {out}: is a repository", hint="Name a folder of its own, for example demo-out."

@@ -26,6 +26,7 @@ def fault_section(verdict: Verdict, limits: Limits) -> Section | None:
     lines = verdict.fault_details
     if not lines:
         return None
+    # the last lines: an exception stands at the end of what was printed
     rows = tuple((Cell(line, code=True),) for line in lines[-limits.rows :])
     table = Table(headings=("The last lines",), rows=rows, total=len(lines))
     return Section(title=f"Details of the fault ({len(lines):,})", table=table, leading=True)
@@ -103,6 +104,7 @@ def observing_words(verdict: Verdict) -> str:
 
 def _knob_words(cost: DeterminismCost, facts: BaselineFacts | None) -> str:
     """Where the price comes from: a gate call turns all knobs together, so the baseline tells."""
+    # where the whole is within noise, so is each part of it
     if cost.state is not CostState.MEASURED:
         return ""
     costs = facts.knob_costs if facts is not None else None

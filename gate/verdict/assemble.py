@@ -58,6 +58,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         outcome=decision.outcome,
         passes=decision.passes,
         cause=decision.cause,
+        # commands are made here, where the outcome is known: reports only show them
         next_steps=next_steps(
             decision.outcome,
             place_of(request),
@@ -169,6 +170,7 @@ def _summary(series: MetricSeries) -> SeriesSummary:
         name=series.name,
         source=series.source.value,
         steps=tuple(point.step for point in series.points),
+        # JSON has no word for NaN; a gap is drawn in its place
         values=tuple(value if math.isfinite(value) else None for value in values),
         last_decimal=series.points[-1].decimal if series.points else "",
     )

@@ -18,6 +18,7 @@ EMPTY = {"train.metrics.file": "the script wrote no number there"}
 def tolerances(uses: tuple[ToleranceUse, ...], run: RunEvidence) -> tuple[Finding, ...]:
     """Does each tolerance decide something, and would it catch what a gate is for?"""
     metrics = tuple(series.name for series in run.metrics)
+    # a wide tolerance matters less where another metric would show the same regression
     blind = {name for use in uses if _is_blind(use, BLIND_SHARE) for name in use.metrics}
     sharp = bool(set(metrics) - blind)
     return tuple(finding for use in uses for finding in _tolerance(use, metrics, sharp=sharp))
@@ -130,6 +131,7 @@ def left_out(run: RunEvidence) -> tuple[Finding, ...]:
 
 def rare_faults(runs: int, missed_by_two: float, missed_by_all: float | None) -> tuple[str, ...]:
     """What equal runs do not show: a fault that strikes seldom; `runs` were found equal."""
+    # the share is of faults that strike one run in ten, a rate at which nobody notices by hand
     told = (
         f"faults that strike seldom: of those that strike one run in ten, two runs miss "
         f"{missed_by_two:.0%}"

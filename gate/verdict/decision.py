@@ -97,6 +97,7 @@ def _judge(facts: Facts) -> Decision:
             Outcome.NO_BASELINE,
             "two strict runs are equal, but there is no baseline to compare them with",
         )
+    # another command, seed or step count is another experiment: its numbers need not be near
     if not facts.same_training:
         return _fail(Outcome.NOT_COMPARABLE, causes.other_settings(facts.other_settings))
     return _against_baseline(facts, facts.baseline)
@@ -105,6 +106,7 @@ def _judge(facts: Facts) -> Decision:
 def _not_repeatable(facts: Facts) -> Decision | None:
     if not facts.repeat.numerically_equal:
         return _fail(Outcome.NONDETERMINISTIC, causes.runs_differ(facts.repeat), facts.repeat)
+    # a fault that strikes one run in ten is missed by two of them four times out of five
     for other in facts.like_strict:
         if not other.numerically_equal:
             return _fail(Outcome.NONDETERMINISTIC, causes.one_run_differs(other), other)
@@ -129,6 +131,7 @@ def _error(facts: Facts) -> str:
     if not facts.self_test:
         return "the self-test did not run, so nothing shows that a difference would be seen"
     missed = [probe.name for probe in facts.self_test if not probe.caught]
+    # a comparator that misses one planted fault may miss a real one: no later answer counts
     if missed:
         return f"the self-test failed: not caught: {', '.join(missed)}"
     # equal by luck in two environments: neither is the one that the result belongs to
@@ -151,6 +154,7 @@ def _against_baseline(facts: Facts, baseline: Comparison) -> Decision:
     # equal bits answer by themselves: no change of the environment can make them less equal
     if baseline.numerically_equal:
         return _pass(Outcome.REPRODUCED, "equal to the baseline, bit for bit", baseline)
+    # before the tolerances: of what only one side has there is no difference to judge
     if baseline.comparable_environment and not baseline.comparable:
         return _fail(Outcome.NOT_COMPARABLE, causes.not_common(baseline), baseline)
     if baseline.comparable_environment and _inside(baseline, facts.settings):
@@ -196,6 +200,7 @@ def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
 
 def needs_base_run(baseline: Comparison, settings: GateSettings) -> bool:
     """Whether the outcome hangs on a run of the base commit: the environment moved, and more."""
+    # settled either way: equal bits need no base, and in one environment the code alone can differ
     if baseline.numerically_equal or baseline.same_environment:
         return False
     settled = not baseline.comparable or _inside(baseline, settings)
@@ -208,6 +213,7 @@ def _environment_drift(cause: str, baseline: Comparison) -> Decision:
 
 def _within(facts: Facts, cause: str) -> Decision:
     decided = facts.base_run or facts.baseline
+    # the outcome keeps its name: it is the policy that refuses, and a reader should see that
     if facts.settings.policy.require_bitwise:
         cause = f"{cause}, but the policy wants equal bits"
         return _fail(Outcome.WITHIN_TOLERANCE, cause, decided)

@@ -186,6 +186,7 @@ def default_mode(comparison: Comparison | None) -> tuple[Finding, ...]:
 
 def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
     """Are all numbers equal while something that led to them was not?"""
+    # where numbers differ the diagnosis says more: this is for what nothing else would show
     if not repeat.numerically_equal or not repeat.fingerprints:
         return ()
     told = [
@@ -293,6 +294,7 @@ def isolation(used: Isolation) -> tuple[Finding, ...]:
 
 def open_places(used: Isolation) -> tuple[Finding, ...]:
     """Could a run have left word for the next one where every account can write?"""
+    # a search that was cut off proves nothing
     if not used.open_places and not used.places_uncounted:
         return ()
     shown = used.open_places[:SHOWN_FILES]

@@ -118,6 +118,7 @@ def suspected_settings(strict: tuple[RunEvidence, ...]) -> tuple[Override, ...]:
     A suspended determinism is legal and is one too. What the harness put back at once changed
     nothing, and neither does a knob of GPUs where every run was on a CPU.
     """
+    # a knob of GPUs that is overridden on a CPU is told and explains nothing
     on_cpu = all(run.environment.parts.get("device") == CPU for run in strict)
     overrides = (override for run in strict for override in run.overrides if not override.seeds)
     return tuple(
@@ -195,5 +196,6 @@ def _seed_finding(override: Override, *, repeats: bool) -> Finding:
 def _by_place(overrides: Iterable[Override]) -> list[list[Override]]:
     places: dict[tuple[str, str], list[Override]] = {}
     for override in overrides:
+        # one row a line of code: a loop would otherwise fill the report
         places.setdefault((override.place, override.name), []).append(override)
     return list(places.values())

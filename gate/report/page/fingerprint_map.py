@@ -90,6 +90,7 @@ def _map(comparison: Comparison, found: dict[str, dict[int, bool]]) -> Fingerpri
         return None
     first, last = min(every), max(every)
     columns = min(COLUMNS, last - first + 1)
+    # each step has a width of its own: one step alone would otherwise be a line without any
     x = Scale(low=first, high=last + 1, start=LEFT, end=WIDTH - RIGHT)
     names = sorted(
         found, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name)

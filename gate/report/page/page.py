@@ -67,6 +67,7 @@ def page_html(
                 "run_url": safe_url(report.run_url),
                 "steps": [(step.text, command_lines(step.command)) for step in report.next_steps],
                 "verify": command_lines(report.verify_command),
+                # pictures are most of a page's bytes, so they are what is cut with the rows
                 "metrics": drawn["metrics"][: limits.curves],
                 "metrics_omitted": max(0, len(verdict.series) - limits.curves),
                 "tables": page_sections(verdict, found, limits.rows),

@@ -30,6 +30,7 @@ def digest_lines(found: StateDigest, *, leaves: bool) -> list[str]:
     if leaves:
         lines += [
             "",
+            # digest first, as `sha256sum` prints it: two lists can be compared line by line
             *(f"{leaf.digest.hex()}  {_kind(leaf)}  {leaf.path}" for leaf in found.leaves),
         ]
     return lines
