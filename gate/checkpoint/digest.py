@@ -94,6 +94,7 @@ def digest_state(
 def roots_of(leaves: Iterable[LeafDigest], hash_name: str) -> Roots:
     """The roots over any leaves with distinct paths."""
     new = named_hash(hash_name)
+    # every part has a root, also one without leaves: the root over all always has four
     by_part: dict[str, list[tuple[str, bytes]]] = {part: [] for part in PARTS}
     for path, part, _, _, _, digest in leaves:
         by_part[part].append((path, digest))

@@ -57,6 +57,7 @@ def evidence_documents(evidence: EvidenceSet) -> tuple[tuple[str, bytes], ...]:
     labels = [run.run.label for run in evidence.runs]
     if len(set(labels)) != len(labels):
         raise EvidenceError("two runs of the evidence have the same label")
+    # the runs have files of their own: what stood in two places could disagree
     bare = evidence.model_copy(update={"runs": ()})
     documents = ((SET_NAME, write_document(bare)), *map(run_document, evidence.runs))
     manifest = EvidenceManifest(

@@ -114,6 +114,7 @@ class FreshReader:
             if self._files.copy_file(path, copy, max_bytes=MAX_STATE_BYTES) == sha256:
                 return self.ask(request, folder).distance
             why = f"{path.name} is not the file that was kept"
+        # a figure of the page: a state that breaks its reader must not cost the verdict
         except ANY_FAULT as fault:
             why = fault.message
         self._progress.step(f"how far the two states are apart is not known: {why}")
@@ -185,6 +186,7 @@ def _parsed(result: ProcessResult) -> ReadingAnswer:
 def _how_it_ended(result: ProcessResult) -> str:
     if result.timed_out:
         return f"did not end within {TIMEOUT_SECONDS:g} s"
+    # the soft limit of time ends it by the first, the kernel short of memory by the second
     if result.exit_code in {-signal.SIGXCPU, -signal.SIGKILL}:
         return "was ended for what it used of the machine"
     if result.exit_code == -signal.SIGBUS:

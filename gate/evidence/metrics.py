@@ -51,6 +51,7 @@ def file_series(files: Files, path: Path, shown: str) -> tuple[MetricSeries, ...
     Raises `EvidenceError` naming the line that is no object, has no integer `step`, or holds a
     number that float64 cannot.
     """
+    # a file that was named and is missing is an error: otherwise a renamed log would pass unseen
     if not files.exists(path):
         raise EvidenceError(
             f"{shown}: the script left no metrics file there",
@@ -86,6 +87,7 @@ def _as_float(opened: UntrustedFile, where: str, key: str, value: float) -> floa
         converted = float(value)
     except OverflowError:
         converted = 0.0
+    # float64 holds integers exactly up to 2**53: two different ones above it could look equal
     if isinstance(value, int) and int(converted) != value:
         raise opened.fault(
             f"{where}: {short_text(key)} is an integer that float64 cannot hold",

@@ -96,6 +96,7 @@ def saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> 
         # what is not compared may hold NaN: a timestamp or a path cannot be a diverged training
         counted, _ = without_excluded(content.leaves, exclusions)
         not_finite = not_finite_leaves(counted, available_threads(), sentinels=True)
+    # names and texts alone are equal in every run, so they would pass whatever was trained
     if not any(leaf.shape is not None or leaf.kind in NUMBERS for leaf in found.leaves):
         raise EvidenceError(
             f"{shown}: holds no tensor and no number to compare",

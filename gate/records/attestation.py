@@ -40,6 +40,7 @@ class TrustedKey(Document):
 
     @model_validator(mode="after")
     def _retired_since(self) -> TrustedKey:
+        # without its date a retired key would count for every seal, new ones included
         if self.status is KeyStatus.RETIRED and self.retired_at is None:
             message = "a retired key needs retired_at, the time from which its seals do not count"
             raise ValueError(message)

@@ -209,6 +209,7 @@ class Comparison(Document):
     @property
     def numerically_equal(self) -> bool:
         """Whether every number, step digest and tensor is the same, bit for bit."""
+        # both: an empty comparison has no difference either
         return self.something_compared and not self.differs
 
     @property
@@ -219,6 +220,8 @@ class Comparison(Document):
     @property
     def comparable(self) -> bool:
         """Whether the same metrics and tensors exist at the same steps on both sides."""
+        # another type or shape is comparable and differs;
+        # what one side lacks cannot be compared at all
         one_sided = {TensorChange.MISSING, TensorChange.EXTRA}
         return (
             self.something_compared

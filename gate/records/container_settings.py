@@ -17,6 +17,7 @@ DeviceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9:-]{1,80}$")]
 class ContainerSettings(Document):
     """The keys of `isolation` that only a container of the training's own obeys."""
 
+    # by digest: a tag can be moved to another image after the settings were reviewed
     image: str | None = Field(
         default=None,
         pattern=IMAGE_BY_DIGEST,
@@ -43,6 +44,7 @@ class ContainerSettings(Document):
         le=1024 * 1024 * GIB,
         description="Memory that the container may use, in bytes, swap included.",
     )
+    # threads count too (cgroups, pids controller), and data workers with many cores have many
     pids: int = Field(
         default=4096,
         ge=16,

@@ -27,6 +27,7 @@ class Gpu:
     @property
     def shared(self) -> bool:
         """Whether a process may start on it while another one is there."""
+        # what is not known is taken as shared: a mode that nobody reads must not raise an alarm
         return self.compute_mode in {"", "Default", "[N/A]"}
 
 

@@ -38,6 +38,7 @@ class CostSettings(Document):
         """
         if self.budget_percent is None or low is None or not measured:
             return False
+        # the lower bound: a pull request is not stopped by what noise could have made
         return (low - 1) * 100 > self.budget_percent
 
 

@@ -117,6 +117,7 @@ class RunIsolation(Document):
     @field_validator("mode")
     @classmethod
     def _chosen(cls, value: IsolationMode) -> IsolationMode:
+        # a record says what was used: what was asked for is in the settings
         if value is IsolationMode.AUTO:
             message = "must be the mode that was chosen"
             raise ValueError(message)

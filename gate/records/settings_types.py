@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+# The gate's own words to its harness, and the runner's: its tokens and inputs carry such names.
 RESERVED_PREFIXES = ("REPRO_GATE_", "GITHUB_", "ACTIONS_", "INPUT_", "RUNNER_")
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -15,12 +16,15 @@ VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 def _split_command(value: object) -> object:
     """Accept `python train.py --lr 0.1` beside a list of words; no shell is ever involved."""
     if isinstance(value, str):
+        # split and never handed to a shell: no variable,
+        # pipe or substitution of the text takes effect
         return tuple(shlex.split(value))
     return tuple(value) if isinstance(value, list) else value
 
 
 def path_inside_project(value: str) -> str:
     """Refuse a path that leaves the project: it would be read on the gate's side."""
+    # a backslash separates on other systems, where the same repository may be checked out
     parts = value.replace("\\", "/").split("/")
     if value.startswith("/") or ".." in parts or "\0" in value or not value:
         message = "must be a relative path inside the project, without '..'"

@@ -147,6 +147,7 @@ def _central_entries(opened: UntrustedFile, directory: _Directory) -> Iterator[E
         yield from _entries(opened, found[:same])
         number += same
         position += same * row.size
+    # rows that the count leaves out would be seen by a reader that goes to the end
     if position != len(data):
         raise opened.fault("zip directory holds bytes behind its last entry")
 

@@ -90,6 +90,7 @@ def array_value(
         pairs: list[tuple[object, object]] = [("shape", sizes), ("by_column", by_column)]
         return OpaqueNode("numpy.ndarray", (dtype,), items=items, pairs=pairs)
     width = ELEMENT_BYTES[known]
+    # before anything is read by shape: the two come from different places in the pickle
     if len(data) != math.prod(sizes) * width:
         raise fault(
             f"holds a NumPy array of {len(data):,} bytes, which do not fit its shape and dtype"
