@@ -18,7 +18,10 @@ VALUE = "…"
 CODE_SPAN = re.compile(r"(?<!`)`([^`\n]+(?:\n[^`\n]+)?)`(?!`)")
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
-PAGES = ("*.md", "docs/*.md", "docs/results/*.md", "examples/**/*.md", "tests/hostile/*.md")
+PAGES = (
+    *("*.md", "docs/*.md", "docs/results/*.md", "examples/**/*.md"),
+    *("tests/*.md", "tests/hostile/*.md"),
+)
 YAML_FILES = ("action.yml", "*/action.yml", "examples/**/*.yml", ".github/**/*.yml")
 
 
