@@ -41,7 +41,7 @@ def next_text(verdict: Verdict, links: ReportLinks) -> str:
     report = assemble(verdict, links, TERMINAL_LIMITS)
     lines: list[str] = []
     for step in report.next_steps:
-        # the sentence is wrapped and the command below it is not: a copied line must run
+        # only the sentence: a command breaks where a backslash joins it again (`_command_lines`)
         lines += textwrap.wrap(
             clean(step.text), COMMAND_WIDTH, initial_indent="- ", subsequent_indent="  "
         )
