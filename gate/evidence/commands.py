@@ -1,4 +1,4 @@
-"""Which Python the words of a command name, and what in them keeps the harness out."""
+"""Which Python the words of a command name, and what in them keeps the harness out.
 
 A command line is anybody's text. A shell's line is taken apart at its separators and no further, so
 Python behind any word counts (`nice python`, `then python`) but those of `NAMING`.

@@ -132,7 +132,7 @@ def test_an_attestation_tells_before_device_and_versions(harness: HarnessFolder)
     [
         (
             "python -I train.py",
-            "python -I train.py runs isolated and ignores PYTHONPATH, so the harness stays out: drop",
+            "python -I train.py runs isolated and ignores PYTHONPATH, so the harness stays out",
         ),
         ("/usr/bin/python3.11 -uE train.py", "python3.11 -uE train.py ignores PYTHONPATH and"),
         ("env A=1 python -W error -S -m train", "python -S -m train does not run sitecustomize"),

@@ -49,7 +49,7 @@ def test_strict_mode_that_refuses_names_operator_line_remedy_and_entry(bench: Be
 def test_the_entry_admits_it_at_a_weaker_level_and_the_operator_audit_counts_it(
     bench: Bench,
 ) -> None:
-    entry = "determinism: {allow_operators: ['put_']}\ncensus: true\n"
+    entry = "determinism: {allow_operators: ['put_']}\noperator_audit: true\n"
     bench.project.write("repro-gate.yml", SETTINGS + entry)
     bench.project.commit()
     found = bench.gate()
