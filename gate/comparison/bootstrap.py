@@ -11,6 +11,7 @@ About the Bootstrap, The American Statistician 69, 2015, section 3.2).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +64,14 @@ def paired_ratio(rounds: tuple[RoundOfRuns, ...], seed: int = 0) -> Ratio:
         low=math.exp(estimate + min(0.0, float(low) - estimate) * widening),
         high=math.exp(estimate + max(0.0, float(high) - estimate) * widening),
     )
+
+
+def noise_band(controls: Iterable[Ratio]) -> float:
+    """How far equal work lies apart here, as a factor of at least one.
+
+    It holds in both directions: which of two equal runs came first means nothing.
+    """
+    return max(max(control.high, 1 / control.low) for control in controls)
 
 
 def _log_of(runs: tuple[Seconds, ...]) -> float:

@@ -1,34 +1,29 @@
 """What determinism costs here: strict over default, with an interval and a noise control.
 
 Method: each run gives the durations of its steady steps (warm-up left out, twice that of the first
-run of a call, which starts on a cold machine; observers outside the durations). The estimate is the
-ratio of the pooled medians. The interval is a two-level bootstrap: runs are drawn with replacement,
-then steps within them, so that differences between whole processes count (B. Efron and
-R. Tibshirani, An Introduction to the Bootstrap, 1993, chapter 8.3: data with structure are
-resampled by their structure). Where each run has enough steps in which the gate's own observing
-took next to nothing, only those count: a GPU works beside the host, and what observing delayed it
-by there cannot be told exactly. The control is one run over another of its own kind, default over
-default and strict over strict, either way round: where machines are noisy, that is not one either,
-and a cost inside that band is no finding. Runs go strict, default, default, strict, so that a speed
-that drifts favours no side, and a cost counts as measured only when each strict run with the
-default run beside it lies outside the band, on one side.
+run of a call, which starts on a cold machine; observers outside the durations). A strict run and
+the default run beside it are a round; `gate.comparison.bootstrap` makes the ratio and its interval.
+Where each run has enough steps in which the gate's own observing took next to nothing, only those
+count: a GPU works beside the host, and what observing delayed it by there cannot be told exactly.
+The control is one run over another of its own kind, default over default and strict over strict,
+either way round: where machines are noisy, that is not one either, and a cost inside that band is
+no finding. Runs go strict, default, default, strict, so that a speed that drifts favours no side,
+and a cost counts as measured only when each strict run with the default run beside it lies outside
+the band, on one side.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gate.comparison.bootstrap import Ratio, RoundOfRuns, Seconds, noise_band, paired_ratio
 from gate.records.comparison import CostState, DeterminismCost
 from gate.records.evidence import RunEvidence
 from gate.records.measure_settings import CostSettings
 from gate.records.runs import RunMode
 
-DRAWS = 2000
-INTERVAL = (2.5, 97.5)
 # of a step's time, the most that the harness may take in one that counts as undisturbed
 UNDISTURBED = 0.02
-Seconds = NDArray[np.float64]
 
 
 def determinism_cost(
@@ -55,21 +50,21 @@ def determinism_cost(
     strict_seconds, default_seconds = (float(np.median(np.concatenate(arm))) for arm in arms)
     if any(np.min(run) <= 0 for arm in arms for run in arm):
         return _not_measurable("steps too fast for this clock", memory, shortest)
-    # a fixed seed: the interval of the same evidence is the same in every report
-    generator = np.random.default_rng(0)
-    low, high = _interval(arms[0], arms[1], generator)
-    band = _noise(arms, generator)
-    apart = _apart(arms, band, generator) and (low > band[1] or high < band[0])
+    rounds = tuple(
+        RoundOfRuns(over=(one,), under=(other,)) for one, other in zip(*arms, strict=False)
+    )
+    ratio, band = paired_ratio(rounds), noise_band(_controls(arms))
+    apart = _on_one_side((ratio, *(paired_ratio((one,)) for one in rounds)), band)
     return DeterminismCost(
         state=CostState.MEASURED if apart else CostState.INCONCLUSIVE,
         reason="" if apart else "not outside the noise of this machine",
         strict_step_seconds=strict_seconds,
         default_step_seconds=default_seconds,
-        time_ratio=strict_seconds / default_seconds,
-        low=low,
-        high=high,
-        control_low=band[0],
-        control_high=band[1],
+        time_ratio=ratio.value,
+        low=ratio.low,
+        high=ratio.high,
+        control_low=1 / band,
+        control_high=band,
         memory_ratio=memory,
         steps_used=shortest,
     )
@@ -87,25 +82,17 @@ def _steady_runs(
     return found
 
 
-def _noise(arms: list[list[Seconds]], generator: np.random.Generator) -> tuple[float, float]:
-    """The band in which a run lies over another of its own kind, symmetric about one."""
-    ratios: list[float] = []
-    for arm in arms:
-        half = len(arm) // 2
-        if half:
-            ratios += _interval(arm[:half], arm[half:], generator)
-    # which of two equal runs stands above the line is chance, so the band has no direction
-    widest = max(max(ratio, 1 / ratio) for ratio in ratios)
-    return 1 / widest, widest
+def _controls(arms: list[list[Seconds]]) -> list[Ratio]:
+    """One half of the runs of an arm over the other half, for each arm that has two."""
+    halves = [(arm[: len(arm) // 2], arm[len(arm) // 2 :]) for arm in arms if len(arm) > 1]
+    return [paired_ratio((RoundOfRuns(over=tuple(a), under=tuple(b)),)) for a, b in halves]
 
 
-def _apart(
-    arms: list[list[Seconds]], band: tuple[float, float], generator: np.random.Generator
-) -> bool:
-    """Whether each strict run, with the default run beside it, lies outside, all on one side."""
-    pairs = [_interval([one], [other], generator) for one, other in zip(*arms, strict=False)]
-    # on one side: a machine that slows down halfway makes one pair dearer and the other cheaper
-    return all(low > band[1] for low, _ in pairs) or all(high < band[0] for _, high in pairs)
+def _on_one_side(ratios: tuple[Ratio, ...], band: float) -> bool:
+    """Whether all intervals lie outside the band, above it or below it."""
+    return all(ratio.low > band for ratio in ratios) or all(
+        ratio.high < 1 / band for ratio in ratios
+    )
 
 
 def _not_measurable(reason: str, memory: float | None, steps: int) -> DeterminismCost:
@@ -124,27 +111,6 @@ def steady(run: RunEvidence, warmup_steps: int, harness_share: float | None = No
     if harness_share is not None:
         later = [one for one in later if one.harness_seconds <= harness_share * one.seconds]
     return np.array([timing.seconds for timing in later])
-
-
-def _interval(
-    numerator: list[Seconds], denominator: list[Seconds], generator: np.random.Generator
-) -> tuple[float, float]:
-    """The 95 % bootstrap interval of a ratio of medians."""
-    ratios = _resampled(numerator, generator) / _resampled(denominator, generator)
-    low, high = np.percentile(ratios, INTERVAL)
-    return float(low), float(high)
-
-
-def _resampled(runs: list[Seconds], generator: np.random.Generator) -> Seconds:
-    """Medians of `DRAWS` samples, shape (DRAWS,): runs with replacement, then their steps."""
-    medians = np.empty(DRAWS)
-    for draw in range(DRAWS):
-        # runs first: steps of one process share its memory layout and clock, and are no independent
-        # draws
-        chosen = generator.integers(len(runs), size=len(runs))
-        steps = [generator.choice(runs[index], size=len(runs[index])) for index in chosen]
-        medians[draw] = np.median(np.concatenate(steps))
-    return medians
 
 
 def memory_ratio(strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...]) -> float | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 
-from gate.comparison.bootstrap import RoundOfRuns, paired_ratio
+from gate.comparison.bootstrap import Ratio, RoundOfRuns, noise_band, paired_ratio
 from gate.comparison.cost import memory_ratio, steady
 from gate.comparison.equality import distinct_results
 from gate.records.comparison import CostState
@@ -64,7 +63,7 @@ def _price(
         for index in range(len(arms[arm]))
     )
     ratio = paired_ratio(rounds)
-    why_not = _why_inconclusive(len(rounds), (ratio.low, ratio.high), control)
+    why_not = _why_inconclusive(len(rounds), ratio, control)
     return Price(
         arm=arm,
         over=shown,
@@ -77,16 +76,15 @@ def _price(
     )
 
 
-def _why_inconclusive(rounds: int, bounds: tuple[float, float], control: Price | None) -> str:
+def _why_inconclusive(rounds: int, ratio: Ratio, control: Price | None) -> str:
     if rounds < MIN_ROUNDS:
         return f"fewer than {MIN_ROUNDS} rounds"
     if control is None:
         return ""
-    if control.low is None or control.high is None:
+    if control.ratio is None or control.low is None or control.high is None:
         return "without a control"
-    # in logarithms a ratio and its inverse are equally far from one
-    band = max(abs(math.log(control.low)), abs(math.log(control.high)))
-    if math.log(bounds[0]) > band or math.log(bounds[1]) < -band:
+    band = noise_band((Ratio(value=control.ratio, low=control.low, high=control.high),))
+    if ratio.low > band or ratio.high < 1 / band:
         return ""
     return "not outside the noise of this machine"
 

@@ -262,9 +262,10 @@ class CostState(StrEnum):
 class DeterminismCost(Document):
     """What strict mode costs on this workload, strict over default.
 
-    `time_ratio` is a ratio of median steady-state step times; `low` and `high` bound it (95 %
-    bootstrap). `control_low` and `control_high` bound default over default, the noise of this
-    machine. All are None when not measurable; `reason` then says why.
+    `time_ratio` is the geometric mean, over each strict run and the default run beside it, of the
+    ratios of their median steady steps; `low` and `high` bound it (95 % bootstrap). `control_low`
+    and `control_high` bound one run over another of its own kind, the noise of this machine. All
+    are None when not measurable; `reason` then says why.
     """
 
     state: CostState

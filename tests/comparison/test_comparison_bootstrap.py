@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.bootstrap import RoundOfRuns, paired_ratio
+from gate.comparison.bootstrap import Ratio, RoundOfRuns, noise_band, paired_ratio
 
 STEPS = st.lists(st.floats(0.01, 10), min_size=2, max_size=8).map(np.array)
 ROUNDS = st.lists(st.tuples(STEPS, STEPS), min_size=1, max_size=4)
@@ -54,3 +54,9 @@ def test_few_rounds_are_widened() -> None:
 def test_both_default_runs_of_a_round_count_by_their_geometric_mean() -> None:
     one = RoundOfRuns(over=(np.full(3, 2.0),), under=(np.full(3, 1.0), np.full(3, 4.0)))
     assert paired_ratio((one,)).value == pytest.approx(1.0)
+
+
+def test_the_noise_counts_in_both_directions() -> None:
+    slower, faster = Ratio(value=1.0, low=0.9, high=1.2), Ratio(value=0.8, low=0.5, high=1.0)
+    assert noise_band((slower,)) == 1.2
+    assert noise_band((slower, faster)) == 2.0

@@ -93,6 +93,13 @@ def test_pairs_that_point_both_ways_measure_nothing() -> None:
     assert cost.control_high == pytest.approx(1 / cost.control_low)
 
 
+def test_a_machine_that_slows_down_does_not_move_the_ratio_of_neighbours() -> None:
+    cost = _cost(_runs("strict", 1.2, 2.4), _runs("default", 1.0, 2.0))
+    assert cost.time_ratio == pytest.approx(1.2, rel=0.02)
+    assert cost.high == pytest.approx(1.2, rel=0.03)
+    assert cost.reason == "not outside the noise of this machine"
+
+
 def test_the_first_run_warms_up_twice_as_long() -> None:
     (run,) = _runs("strict", 1.0)
     slow = tuple(
