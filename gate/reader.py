@@ -104,16 +104,8 @@ def _found(request: ReadingRequest) -> ReadingAnswer:
         return ReadingAnswer(
             refused=read_operator_audit(FILES, out, find_processes(FILES, out)).refused
         )
-    if request.task is ReadingTask.STATE:
-        state = captured_state(FILES, out, rank=0)
-        return ReadingAnswer(
-            leaves=tuple(
-                ReadLeaf(name=leaf.path, sha256=leaf.digest.hex()) for leaf in state.leaves
-            ),
-            not_finite=tuple(leaf.path for leaf in state.not_finite[:MAX_NOT_FINITE]),
-        )
-    if request.task is ReadingTask.DISTANCE:
-        return ReadingAnswer(distance=_distance(out, Path(request.against)))
+    if request.task in KEPT_TASKS:
+        return KEPT_TASKS[request.task](out, Path(request.against))
     if request.task in HEAD_TASKS:
         return _of_head(request)
     if request.run is None or request.train is None:
@@ -143,17 +135,51 @@ def _of_head(request: ReadingRequest) -> ReadingAnswer:
     return ReadingAnswer(changes=HEAD_TASKS[request.task](request.shown, before, after))
 
 
-def _distance(first: Path, second: Path) -> StateDistance:
+def _state(path: Path, _: Path) -> ReadingAnswer:
+    state = captured_state(FILES, path, rank=0)
+    return ReadingAnswer(
+        leaves=tuple(ReadLeaf(name=leaf.path, sha256=leaf.digest.hex()) for leaf in state.leaves),
+        not_finite=tuple(leaf.path for leaf in state.not_finite[:MAX_NOT_FINITE]),
+    )
+
+
+def _distance(first: Path, second: Path) -> ReadingAnswer:
     with open_captured(FILES, first) as one, open_captured(FILES, second) as other:
         found = compare_states(
-            one,
-            other,
-            exclusions=(),
-            threads=min(COMPARING_THREADS, available_threads()),
-            max_bytes=MAX_STATE_BYTES,
+            one, other, exclusions=(), threads=_threads(), max_bytes=MAX_STATE_BYTES
         )
     tensors = tuple(_tensor_distances(found))
-    return StateDistance(total=len(tensors), tensors=tensors[:MAX_DISTANCES])
+    distance = StateDistance(total=len(tensors), tensors=tensors[:MAX_DISTANCES])
+    return ReadingAnswer(distance=distance)
+
+
+def _weights(first: Path, second: Path) -> ReadingAnswer:
+    # NumPy is slow to import, and no other task needs this
+    from gate.comparison.weights import weight_distance  # noqa: PLC0415
+
+    with open_captured(FILES, first) as one, open_captured(FILES, second) as other:
+        found = weight_distance(one, other, threads=_threads(), max_bytes=MAX_STATE_BYTES)
+    return ReadingAnswer(weights=found)
+
+
+def _reduction(path: Path, _: Path) -> ReadingAnswer:
+    # as above
+    from gate.comparison.reduction import gradient_tensors, reduction_spread  # noqa: PLC0415
+
+    with open_captured(FILES, path) as gradients:
+        return ReadingAnswer(reduction=reduction_spread(gradient_tensors(gradients)))
+
+
+KEPT_TASKS = {
+    ReadingTask.STATE: _state,
+    ReadingTask.DISTANCE: _distance,
+    ReadingTask.WEIGHTS: _weights,
+    ReadingTask.REDUCTION: _reduction,
+}
+
+
+def _threads() -> int:
+    return min(COMPARING_THREADS, available_threads())
 
 
 def _tensor_distances(found: StateDifference) -> Iterator[TensorDistance]:

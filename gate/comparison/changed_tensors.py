@@ -150,19 +150,28 @@ def number_differences(pairs: Sequence[TensorPair], threads: int) -> list[Number
 
     def work(index: int, pair: TensorPair) -> None:
         numbers = TensorNumbers(pair.left.dtype, pair.left.shape)
-        for stretch in stretches(pair.left.source, pair.right.source):
-            numbers.add(*stretch)
+        run_all(adding(pair, numbers), threads if pair.splits else 1)
         found[index] = numbers.result()
 
     # small ones beside each other, each on a thread; large ones one by one, each on all of them
     run_all([partial(work, *item) for item in known if not item[1].splits], threads)
     for index, pair in known:
         if pair.splits:
-            numbers = TensorNumbers(pair.left.dtype, pair.left.shape)
-            starts = range(0, pair.left.source.size_bytes, STRETCH_BYTES)
-            run_all([partial(_add_stretch, pair, start, numbers) for start in starts], threads)
-            found[index] = numbers.result()
+            work(index, pair)
     return found
+
+
+def adding(pair: TensorPair, numbers: TensorNumbers) -> list[Callable[[], object]]:
+    """The tasks that add all of a pair, in any order: one for each stretch where that can be."""
+    if not pair.splits:
+        return [partial(_add_all, pair, numbers)]
+    starts = range(0, pair.left.source.size_bytes, STRETCH_BYTES)
+    return [partial(_add_stretch, pair, start, numbers) for start in starts]
+
+
+def _add_all(pair: TensorPair, numbers: TensorNumbers) -> None:
+    for stretch in stretches(pair.left.source, pair.right.source):
+        numbers.add(*stretch)
 
 
 def _add_stretch(pair: TensorPair, first: int, numbers: TensorNumbers) -> None:

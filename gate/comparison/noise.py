@@ -14,7 +14,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from gate.comparison.floats import ulp_size
+from gate.comparison.ulp import ulp_size
 from gate.records.evidence import MetricSeries, RunEvidence
 from gate.records.measurement import MetricNoise
 

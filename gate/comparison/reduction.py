@@ -14,15 +14,27 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gate.comparison.floats import numbers
+from gate.checkpoint.dtypes import ELEMENT_BYTES
+from gate.checkpoint.leaves import StateContent, TensorLeaf
+from gate.comparison.element_types import ELEMENT_TYPES
 from gate.records.measurement import ReductionSpread
-from gate.records.values import FloatTensor
 
+FLOATS = frozenset(("F64", "F32", "F16", "BF16"))
+MAX_TENSOR_ELEMENTS = 1024 * 1024
+MAX_ELEMENTS = 4 * 1024 * 1024
 PERMUTATIONS = 8
 PARTS = (2, 3, 4, 8, 16, 64, 256)
 # forwards, backwards, by pairs, in parts, and shuffled
 ORDERS = 3 + len(PARTS) + PERMUTATIONS
 Values = NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FloatTensor:
+    """The first elements of a tensor in row-major order, shape (elements,)."""
+
+    name: str
+    values: NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +46,28 @@ class TensorSpread:
     of_magnitude: float
     of_sum: float | None
     distinct: int
+
+
+def gradient_tensors(
+    content: StateContent,
+    *,
+    max_tensor_elements: int = MAX_TENSOR_ELEMENTS,
+    max_elements: int = MAX_ELEMENTS,
+) -> Iterator[FloatTensor]:
+    """The gradients that the harness saved: the first elements of each, so many in all."""
+    left = max_elements
+    for leaf in content.leaves:
+        if not isinstance(leaf, TensorLeaf) or leaf.dtype not in FLOATS:
+            continue
+        width, kind = ELEMENT_BYTES[leaf.dtype], ELEMENT_TYPES[leaf.dtype]
+        count = min(leaf.source.size_bytes // width, max_tensor_elements, left)
+        if count:
+            left -= count
+            data = next(leaf.source.pieces(count * width))
+            # a signaling NaN is a bit pattern like any other; the processor reports its widening
+            with np.errstate(invalid="ignore"):
+                values = kind.numbers(np.frombuffer(data, kind.bits)).astype(np.float64)
+            yield FloatTensor(name=leaf.path.removeprefix("/"), values=values)
 
 
 def sums_in_many_orders(values: Values, seed: int = 0) -> Values:
@@ -60,11 +94,8 @@ def _one_by_one(values: Values) -> np.float32:
 
 def tensor_spread(tensor: FloatTensor) -> TensorSpread | None:
     """The spread of one tensor; None when nothing finite can be summed."""
-    exact = numbers(tensor.dtype, tensor.data)
     with np.errstate(over="ignore"):
-        values = exact[np.isfinite(exact)].astype(np.float32)
-        # over the magnitudes: the sum itself may cancel to nearly nothing, and any spread would be
-        # huge
+        values = tensor.values[np.isfinite(tensor.values)].astype(np.float32)
         magnitude = float(np.sum(np.abs(values), dtype=np.float64))
         sums = sums_in_many_orders(values).astype(np.float64)
     if magnitude == 0 or not (np.isfinite(magnitude) and np.isfinite(sums).all()):

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from gate.comparison.block_numbers import BLOCK, CLASSES, BlockSums, add_block, class_end
+from gate.comparison.block_numbers import BLOCK, CLASSES, BlockSums, Counts, add_block, class_end
 from gate.comparison.element_types import ELEMENT_TYPES
 from gate.records.state_difference import NumberDifference, UlpShare
 
@@ -21,9 +23,48 @@ SHARES: Final = (0.5, 0.9, 0.99, 1.0)
 SMALLEST_SQUARES: Final = 1e-290
 
 
+Squares = tuple[float, float, float]
+
+
 def has_numbers(dtype: str) -> bool:
     """Whether elements of this type can be subtracted."""
     return dtype in ELEMENT_TYPES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NumberTotals:
+    """What a norm and quantiles are made of; those of several types of tensors add up.
+
+    `squares` are rows of sums of squares of left, right and difference, `largest` is the largest
+    difference, `counts` the distances in units in the last place, shape (CLASSES,).
+    """
+
+    differing: int
+    finite: int
+    squares: tuple[Squares, ...]
+    largest: float
+    largest_distance: int
+    counts: Counts
+
+    @property
+    def relative_l2(self) -> float | None:
+        """Norm of the difference over the larger norm; None where float64 cannot hold a square."""
+        left, right, difference = _exact_sums(self.squares)
+        larger = max(left, right)
+        underflown = larger < SMALLEST_SQUARES and self.largest > 0
+        if underflown or not math.isfinite(larger + difference):
+            return None
+        return math.sqrt(difference / larger) if larger else 0.0
+
+
+def quantiles(counts: Counts, largest_distance: int) -> tuple[UlpShare, ...]:
+    """The distances that the shares of `SHARES` do not exceed; 0 where nothing was counted."""
+    below = np.cumsum(counts)
+    found = []
+    for share in SHARES:
+        place = int(np.searchsorted(below, math.ceil(share * int(below[-1]))))
+        found.append(UlpShare(share=share, distance=min(class_end(place), largest_distance)))
+    return tuple(found)
 
 
 class TensorNumbers:
@@ -34,7 +75,7 @@ class TensorNumbers:
         self._shape = shape
         self._lock = threading.Lock()
         self._sums = BlockSums()
-        self._squares: list[tuple[float, float, float]] = []
+        self._squares: list[Squares] = []
         self._counts = np.zeros(CLASSES, dtype=np.int64)
 
     def add(self, start: int, left: memoryview, right: memoryview) -> None:
@@ -61,45 +102,38 @@ class TensorNumbers:
             self._counts += counts
             self._squares.append(_exact_sums(squares))
 
+    def totals(self) -> NumberTotals:
+        """What was added up, for a figure over several tensors."""
+        return NumberTotals(
+            differing=self._sums.differing,
+            finite=self._sums.finite,
+            squares=tuple(self._squares),
+            largest=self._sums.largest,
+            largest_distance=self._sums.largest_distance,
+            counts=self._counts,
+        )
+
     def result(self) -> NumberDifference:
         """The figures over everything that was added."""
         sums = self._sums
         known = sums.finite > 0
         largest: float = sums.largest if self._type.is_float else sums.largest_distance
+        ulp = quantiles(self._counts, sums.largest_distance) if self._type.is_float else ()
         return NumberDifference(
             elements=math.prod(self._shape),
             differing=sums.differing,
             first_index=_index((sums.first or 0) // self._type.parts, self._shape),
             max_absolute=largest if known and math.isfinite(largest) else None,
             max_relative=sums.largest_relative if known else None,
-            relative_l2=self._relative_l2() if known else None,
-            ulp=self._quantiles() if known and self._type.is_float else (),
+            relative_l2=self.totals().relative_l2 if known else None,
+            ulp=ulp if known else (),
             not_numbers=sums.not_numbers,
             infinities=sums.infinities,
         )
 
-    def _relative_l2(self) -> float | None:
-        left, right, difference = _exact_sums(self._squares)
-        larger = max(left, right)
-        underflown = larger < SMALLEST_SQUARES and self._sums.largest > 0
-        if underflown or not math.isfinite(larger + difference):
-            return None
-        return math.sqrt(difference / larger) if larger else 0.0
 
-    def _quantiles(self) -> tuple[UlpShare, ...]:
-        below = np.cumsum(self._counts)
-        largest = self._sums.largest_distance
-        found = []
-        for share in SHARES:
-            # the first class at which so many elements are reached: at most that distance holds the
-            # share
-            place = int(np.searchsorted(below, math.ceil(share * int(below[-1]))))
-            found.append(UlpShare(share=share, distance=min(class_end(place), largest)))
-        return tuple(found)
-
-
-def _exact_sums(rows: list[tuple[float, float, float]]) -> tuple[float, float, float]:
-    left, right, difference = zip(*rows, strict=True)
+def _exact_sums(rows: Sequence[Squares]) -> Squares:
+    left, right, difference = zip(*rows, strict=True) if rows else ((), (), ())
     return _exact_sum(left), _exact_sum(right), _exact_sum(difference)
 
 

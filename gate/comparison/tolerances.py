@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from gate.comparison.floats import FRACTION_BITS
 from gate.comparison.metrics import tolerance_for
+from gate.comparison.ulp import FRACTION_BITS
 from gate.records.comparison import ToleranceUse
 from gate.records.evidence import MetricSeries, RunEvidence
 from gate.records.settings import Tolerance

@@ -1,4 +1,4 @@
-"""The final weights of reruns against each other, in one pass and with constant memory.
+"""The final weights of reruns against the first run's, by the numbers of `repro-gate diff`.
 
 The largest distance in units in the last place misleads, since near zero any difference is huge
 there; so the quantiles are given, and the relative L2 norm of the difference beside them.
@@ -7,104 +7,108 @@ there; so the quantiles are given, and the relative L2 norm of the difference be
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gate.comparison.floats import numbers, ulp_distances
-from gate.records.measurement import UlpQuantile, WeightNoise
-from gate.records.values import FloatPair
+from gate.checkpoint.digest import check_leaves
+from gate.checkpoint.hashing.tensors import run_all
+from gate.checkpoint.leaves import StateContent, TensorLeaf
+from gate.comparison.block_numbers import CLASSES
+from gate.comparison.changed_tensors import TensorPair, adding
+from gate.comparison.element_types import ELEMENT_TYPES
+from gate.comparison.tensor_numbers import NumberTotals, TensorNumbers, quantiles
+from gate.records.measurement import UlpQuantile, WeightDistance, WeightNoise
 
-SHARES = (0.5, 0.9, 0.99, 1.0)
-# Distances below are counted one by one, those above in classes that double.
-EXACT = 4096
-CLASSES = EXACT + 64
-# Beyond, a square leaves float64.
-LARGEST = 1e150
+# Optimizer state is no weight.
+WEIGHTS: Final = ("/model/", "/parameter/")
+Weights = dict[str, TensorLeaf]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PairSums:
-    """One rerun against the first run: sums over all elements that are finite in both.
+def weight_distance(
+    left: StateContent, right: StateContent, *, threads: int, max_bytes: int
+) -> WeightDistance:
+    """The weights that two captured states have in common, paired by name, in one pass.
 
-    `distances` counts units in the last place, shape (CLASSES,).
+    What is no float has no distance. Raises `EvidenceError` for a state of more than `max_bytes`,
+    for a name that occurs twice and for whatever is wrong with the bytes.
     """
-
-    difference_squares: float
-    squares: float
-    elements: int
-    differing: int
-    not_finite: int
-    distances: NDArray[np.int64]
-
-    @property
-    def relative_l2(self) -> float:
-        """Norm of the difference over the larger of the two norms; 0 for equal weights."""
-        if self.difference_squares == 0:
-            return 0.0
-        return math.sqrt(self.difference_squares / self.squares)
-
-
-def pair_sums(pairs: Iterable[FloatPair]) -> PairSums:
-    """Sum up all stretches of two states."""
-    difference, left_squares, right_squares = 0.0, 0.0, 0.0
-    elements, differing, not_finite = 0, 0, 0
-    distances = np.zeros(CLASSES, dtype=np.int64)
-    for pair in pairs:
-        left, right = numbers(pair.dtype, pair.left), numbers(pair.dtype, pair.right)
-        fit = (np.abs(left) <= LARGEST) & (np.abs(right) <= LARGEST)
-        apart = ulp_distances(pair.dtype, pair.left, pair.right)[fit]
-        left, right = left[fit], right[fit]
-        difference += float(np.sum((left - right) ** 2))
-        left_squares += float(np.sum(left**2))
-        right_squares += float(np.sum(right**2))
-        elements += len(left)
-        not_finite += len(fit) - len(left)
-        differing += int(np.count_nonzero(apart))
-        distances += np.bincount(_classes(apart), minlength=CLASSES)
-    return PairSums(
-        difference_squares=difference,
-        squares=max(left_squares, right_squares),
+    ours, theirs = (_weights(content, max_bytes) for content in (left, right))
+    pairs = list(_pairs(ours, theirs))
+    compared = {pair.left.path for pair in pairs}
+    elements = sum(math.prod(pair.left.shape) for pair in pairs)
+    totals = _added_up(pairs, threads)
+    counts = totals.counts.tolist()
+    return WeightDistance(
         elements=elements,
-        differing=differing,
-        not_finite=not_finite,
-        distances=distances,
+        differing=totals.differing,
+        not_finite=elements - totals.finite,
+        not_compared=tuple(sorted(name[1:] for name in (ours.keys() | theirs.keys()) - compared)),
+        relative_l2=totals.relative_l2,
+        largest_distance=totals.largest_distance,
+        distances=tuple(np.trim_zeros(counts, "b")),
     )
 
 
-def _classes(apart: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The distance itself while small, else a class for each power of two that it stays below."""
-    # the exponent is the number of bits: the class of a power of two without a logarithm
-    _, exponents = np.frexp(apart.astype(np.float64))
-    bits = exponents.astype(np.int64)
-    first = EXACT.bit_length()
-    small = np.minimum(apart, EXACT).astype(np.int64)
-    return np.where(apart < EXACT, small, EXACT + np.clip(bits - first, 0, CLASSES - EXACT - 1))
+def _weights(content: StateContent, max_bytes: int) -> Weights:
+    leaves = sorted(content.leaves, key=lambda leaf: leaf.path)
+    check_leaves(content.shown, leaves, max_bytes)
+    return {
+        leaf.path: leaf
+        for leaf in leaves
+        if isinstance(leaf, TensorLeaf) and leaf.path.startswith(WEIGHTS)
+    }
 
 
-def weight_noise(pairs: tuple[PairSums, ...], not_compared: tuple[str, ...]) -> WeightNoise:
-    """All reruns together; quantiles above 4095 are rounded up to a power of two."""
-    counts = np.sum([pair.distances for pair in pairs], axis=0)
-    norms = tuple(pair.relative_l2 for pair in pairs)
+def _pairs(ours: Weights, theirs: Weights) -> Iterator[TensorPair]:
+    for path, one in ours.items():
+        other, kind = theirs.get(path), ELEMENT_TYPES.get(one.dtype)
+        if other is None or kind is None or not kind.is_float or kind.parts > 1:
+            continue
+        if (one.dtype, one.shape) == (other.dtype, other.shape):
+            yield TensorPair(one, other)
+
+
+def _added_up(pairs: Sequence[TensorPair], threads: int) -> NumberTotals:
+    """All pairs together. A type has one sum: one for each tensor would take 64 KiB each."""
+    elements = defaultdict[str, int](int)
+    for pair in pairs:
+        elements[pair.left.dtype] += math.prod(pair.left.shape)
+    by_type = {dtype: TensorNumbers(dtype, (size,)) for dtype, size in elements.items()}
+    tasks = list[Callable[[], object]]()
+    for pair in pairs:
+        tasks += adding(pair, by_type[pair.left.dtype])
+    run_all(tasks, threads)
+    totals = [numbers.totals() for numbers in by_type.values()]
+    return NumberTotals(
+        differing=sum(one.differing for one in totals),
+        finite=sum(one.finite for one in totals),
+        squares=tuple(row for one in totals for row in one.squares),
+        largest=max((one.largest for one in totals), default=0.0),
+        largest_distance=max((one.largest_distance for one in totals), default=0),
+        counts=sum((one.counts for one in totals), start=np.zeros(CLASSES, dtype=np.int64)),
+    )
+
+
+def weight_noise(reruns: tuple[WeightDistance, ...]) -> WeightNoise:
+    """All reruns together; a quantile is the end of its class (`block_numbers`)."""
+    counts = np.zeros(CLASSES, dtype=np.int64)
+    for rerun in reruns:
+        counts[: len(rerun.distances)] += np.array(rerun.distances, dtype=np.int64)
+    norms = tuple(rerun.relative_l2 for rerun in reruns)
+    known = [norm for norm in norms if norm is not None]
+    largest = max(rerun.largest_distance for rerun in reruns)
     return WeightNoise(
-        elements=max(pair.elements for pair in pairs),
-        elements_that_differ=max(pair.differing for pair in pairs),
-        not_finite=max(pair.not_finite for pair in pairs),
-        not_compared=not_compared,
+        elements=max(rerun.elements for rerun in reruns),
+        elements_that_differ=max(rerun.differing for rerun in reruns),
+        not_finite=max(rerun.not_finite for rerun in reruns),
+        not_compared=tuple(sorted({name for rerun in reruns for name in rerun.not_compared})),
         relative_l2=norms,
-        largest_relative_l2=max(norms),
-        ulp=tuple(UlpQuantile(share=share, distance=_quantile(counts, share)) for share in SHARES),
+        largest_relative_l2=max(known, default=None),
+        ulp=tuple(
+            UlpQuantile(share=one.share, distance=one.distance)
+            for one in quantiles(counts, largest)
+        ),
     )
-
-
-def _quantile(counts: NDArray[np.int64], share: float) -> int:
-    """The distance that this share of the elements does not exceed."""
-    total = int(counts.sum())
-    if total == 0:
-        return 0
-    reached = int(np.searchsorted(np.cumsum(counts), math.ceil(share * total)))
-    if reached < EXACT:
-        return reached
-    return EXACT << (reached - EXACT + 1)

@@ -54,6 +54,7 @@ FAULTS: dict[str, type[GateError]] = {
     fault.__name__: fault for fault in (DocumentError, EvidenceError, SettingsError, StorageError)
 }
 ANY_FAULT: tuple[type[GateError], ...] = (RunError, *FAULTS.values())
+CHANGED_HINT = "Something else writes to the evidence folder: give --out a folder of its own."
 CRASH_HINT = (
     "What the run left may be built to break its reader: look at the training's output and at what "
     "it writes. If the code is harmless, please report this as a fault of repro-gate."
@@ -102,23 +103,35 @@ class FreshReader:
     def distance(self, first: tuple[Path, str], second: Path, folder: Path) -> StateDistance | None:
         """How far a second state is from the first; None, said aloud, when that cannot be told.
 
-        Nothing is decided by it: the digests have said already that the two differ. The first is
-        named with its SHA-256 and lies where the process cannot read; `folder` gets a copy of it.
+        Nothing is decided by it: the digests have said already that the two differ. The states are
+        those of `ask_of_kept`.
         """
-        copy = folder / FIRST_NAME
-        path, sha256 = first
-        request = ReadingRequest(
-            task=ReadingTask.DISTANCE, out=str(copy.absolute()), against=str(second.absolute())
-        )
         try:
-            if self._files.copy_file(path, copy, max_bytes=MAX_STATE_BYTES) == sha256:
-                return self.ask(request, folder).distance
-            why = f"{path.name} is not the file that was kept"
-        # a figure of the page: a state that breaks its reader must not cost the verdict
+            return self.ask_of_kept(ReadingTask.DISTANCE, first, folder, second).distance
         except ANY_FAULT as fault:
             why = fault.message
         self._progress.step(f"how far the two states are apart is not known: {why}")
         return None
+
+    def ask_of_kept(
+        self, task: ReadingTask, kept: tuple[Path, str], folder: Path, against: Path | None = None
+    ) -> ReadingAnswer:
+        """The answer to a question about a kept file, or about it and a second one in `folder`.
+
+        The kept file is named with its SHA-256 and lies where the process cannot read; `folder`
+        gets a copy of it. Raises what `ask` raises, and `EvidenceError` when the file has changed.
+        """
+        copy = folder / FIRST_NAME
+        path, sha256 = kept
+        request = ReadingRequest(
+            task=task, out=str(copy.absolute()), against=str(against.absolute()) if against else ""
+        )
+        try:
+            if self._files.copy_file(path, copy, max_bytes=MAX_STATE_BYTES) != sha256:
+                raise EvidenceError(f"{path.name} is not the file that was kept", hint=CHANGED_HINT)
+            return self.ask(request, folder)
+        finally:
+            self._files.remove_tree(copy)
 
     def _started(self, path: Path) -> ProcessResult:
         """Run it; an account that cannot even start our own program is given up, and said so."""

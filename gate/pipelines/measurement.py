@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 
 from gate.comparison.attribution import Search, knob_fate, minimal_set, removal_order
 from gate.comparison.compare import compare_results
 from gate.comparison.cost_arms import Arms, arm_figures, arm_price, control_price, shortest_run
 from gate.comparison.equality import distinct_results, equal_results
 from gate.comparison.noise import metric_noise, tolerance_factor, undetected_share
-from gate.comparison.reduction import reduction_spread
 from gate.comparison.tolerance_snippet import tolerance_snippet
-from gate.comparison.weights import PairSums, pair_sums, weight_noise
-from gate.evidence.capture import GRADIENTS_FILE, STATE_FILE
-from gate.evidence.tensor_values import gradient_tensors, paired_weights, weights_not_compared
+from gate.comparison.weights import weight_noise
 from gate.execution.cost_plan import (
     DEFAULT_A,
     DEFAULT_B,
@@ -43,6 +39,7 @@ from gate.records.measurement import (
     Price,
     Provenance,
     ReductionSpread,
+    WeightDistance,
 )
 from gate.records.priced_knobs import (
     NO_KNOBS,
@@ -207,19 +204,17 @@ def _minimal(priced: Priced, whole: KnobSet, search: Search) -> MinimalSet:
 def measure_noise(request: GateRequest, adapters: Adapters, *, runs: int | None) -> NoiseDocument:
     """Rerun the default mode and say how far its results lie apart."""
     wanted = request.settings.noise.runs if runs is None else runs
-    found, pairs, missing = list[RunEvidence](), list[PairSums](), set[str]()
+    found, reruns = list[RunEvidence](), list[WeightDistance]()
     with Session(request, adapters) as session:
         for planned in plan_noise(wanted):
             found.append(session.run(planned))
             if len(found) > 1:
-                sums, left_out = _against_first(request, adapters, found)
-                pairs.append(sums)
-                missing |= left_out
+                reruns.append(session.weight_distance(found[0].run.label, planned.label))
+        reduction, no_gradients = _reduction(session, found[0].run.label)
         evidence = session.evidence(tuple(found))
         isolation = session.isolation.described
     provenance = _provenance(evidence, isolation)
     metrics, notes = metric_noise(evidence.runs)
-    reduction, no_gradients = _reduction(request, adapters, found[0])
     factor, distinct = tolerance_factor(wanted), distinct_results(evidence.runs)
     return NoiseDocument(
         provenance=provenance,
@@ -229,27 +224,11 @@ def measure_noise(request: GateRequest, adapters: Adapters, *, runs: int | None)
         first_diverging_step=_first_diverging_step(request, evidence.runs),
         tolerance_factor=factor,
         metrics=metrics,
-        weights=weight_noise(tuple(pairs), tuple(sorted(missing))),
+        weights=weight_noise(tuple(reruns)),
         reduction=reduction,
         snippet=tolerance_snippet(metrics, wanted, factor, provenance),
         notes=(*notes, *no_gradients),
     )
-
-
-def _against_first(
-    request: GateRequest, adapters: Adapters, runs: list[RunEvidence]
-) -> tuple[PairSums, set[str]]:
-    """The newest run's weights against the first's, and the names of those left out.
-
-    The newest state is removed then, so that no more than two lie on the disk.
-    """
-    first, newest = (_kept(request, run, STATE_FILE) for run in (runs[0], runs[-1]))
-    sums = pair_sums(paired_weights(adapters.files, first, newest))
-    left_out = set(weights_not_compared(adapters.files, first, newest))
-    # a state may take much of a disk, and all that is needed of it stands in the sums now
-    for name in (STATE_FILE, GRADIENTS_FILE):
-        adapters.files.remove_tree(_kept(request, runs[-1], name)[0])
-    return sums, left_out
 
 
 def _first_diverging_step(request: GateRequest, runs: tuple[RunEvidence, ...]) -> int | None:
@@ -260,19 +239,11 @@ def _first_diverging_step(request: GateRequest, runs: tuple[RunEvidence, ...]) -
     return min((step for step in steps if step is not None), default=None)
 
 
-def _reduction(
-    request: GateRequest, adapters: Adapters, run: RunEvidence
-) -> tuple[ReductionSpread | None, tuple[str, ...]]:
-    """The spread of the first run's gradients, or a sentence why there is none."""
-    path, shown = _kept(request, run, GRADIENTS_FILE)
-    if not adapters.files.exists(path):
+def _reduction(session: Session, label: str) -> tuple[ReductionSpread | None, tuple[str, ...]]:
+    """The spread of a run's gradients, or a sentence why there is none."""
+    if not session.keeps_gradients(label):
         return None, ("the harness saved no gradients",)
-    return reduction_spread(gradient_tensors(adapters.files, path, shown)), ()
-
-
-def _kept(request: GateRequest, run: RunEvidence, name: str) -> tuple[Path, str]:
-    label = run.run.label
-    return request.out / "evidence" / label / name, f"{label}/{name}"
+    return session.reduction_spread(label), ()
 
 
 def _provenance(evidence: EvidenceSet, isolation: str) -> Provenance:

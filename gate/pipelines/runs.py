@@ -25,6 +25,7 @@ from gate.ports import Clock, Files, Git, Processes, Progress
 from gate.records.doctor import TrainingSeen
 from gate.records.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
 from gate.records.gpu import GpuMissed, GpusSeen
+from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.operator_audit import Refusal
 from gate.records.reading import ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
@@ -33,6 +34,7 @@ from gate.records.settings import Device, GateSettings
 from gate.settings.load import settings_digest, training_digest
 
 OUTPUT_FILE = "output.txt"
+NO_ANSWER_HINT = "This is a fault of repro-gate; please report it."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,8 +194,7 @@ class Session:
         self.isolation = replace(self.isolation, reading=self._reader.parser_unsandboxed_reason)
         if found is None:
             raise EvidenceError(
-                "the process that reads what the run left gave no evidence",
-                hint="This is a fault of repro-gate; please report it.",
+                "the process that reads what the run left gave no evidence", hint=NO_ANSWER_HINT
             )
         return found
 
@@ -255,11 +256,42 @@ class Session:
         if self._first is None or not capture.ends_diverged(self._first, second):
             return
         evidence = self.request.out / "evidence"
-        first = next(kept for kept in self._kept if kept.name == capture.FIRST_STATE)
-        distance = self._reader.distance((evidence / first.name, first.sha256), taken.path, folder)
+        first = self._kept_file(capture.FIRST_STATE)
+        distance = self._reader.distance(first, taken.path, folder)
         self.adapters.files.move_file(taken.path, evidence / capture.SECOND_STATE)
         state = KeptFile(name=capture.SECOND_STATE, sha256=taken.sha256)
         self._apart = DivergedStates(state=state, distance=distance)
+
+    def weight_distance(self, first: str, newest: str) -> WeightDistance:
+        """How far the newest run's weights are from the first's, as the reading process finds.
+
+        The newest run's values are gone then: the disk need not hold those of every run.
+        """
+        files, taken = self.adapters.files, run_folders(self._work / "run").taken
+        second = taken / capture.STATE_FILE
+        folder = self.request.out / "evidence" / newest
+        files.move_file(folder / capture.STATE_FILE, second)
+        files.remove_tree(folder / capture.GRADIENTS_FILE)
+        kept = self._kept_file(f"{first}/{capture.STATE_FILE}")
+        answer = self._reader.ask_of_kept(ReadingTask.WEIGHTS, kept, taken, second)
+        if answer.weights is None:
+            raise EvidenceError("the process that reads weights gave none", hint=NO_ANSWER_HINT)
+        return answer.weights
+
+    def keeps_gradients(self, label: str) -> bool:
+        """Whether the harness saved gradients in this run."""
+        return any(kept.name == f"{label}/{capture.GRADIENTS_FILE}" for kept in self._kept)
+
+    def reduction_spread(self, label: str) -> ReductionSpread | None:
+        """What the order of summation does to a run's gradients; None where none can be summed."""
+        kept = self._kept_file(f"{label}/{capture.GRADIENTS_FILE}")
+        taken = run_folders(self._work / "run").taken
+        return self._reader.ask_of_kept(ReadingTask.REDUCTION, kept, taken).reduction
+
+    def _kept_file(self, name: str) -> tuple[Path, str]:
+        """A file of the evidence and the SHA-256 that it had when it was kept."""
+        kept = next(kept for kept in self._kept if kept.name == name)
+        return self.request.out / "evidence" / name, kept.sha256
 
     def evidence(self, runs: tuple[RunEvidence, ...]) -> EvidenceSet:
         """All runs as one document, written to the evidence folder; call it after the last run."""

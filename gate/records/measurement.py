@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,9 @@ from gate.records.evidence import SHA256_PATTERN, Environment, FloatType
 
 COST_SCHEMA: Final = "repro-gate.cost/1"
 NOISE_SCHEMA: Final = "repro-gate.noise/1"
+MAX_DISTANCE_CLASSES: Final = 8195
+# the counts of all reruns together stay below 2**63
+Count = Annotated[int, Field(ge=0, le=2**48)]
 
 
 class Provenance(Document):
@@ -137,15 +140,35 @@ class UlpQuantile(Document):
     distance: int
 
 
+class WeightDistance(Document):
+    """The final weights of one rerun against the first, as the reading process hands them on.
+
+    `differing` of the `elements` have other bits. `relative_l2` is None where float64 cannot hold
+    it. `distances` counts elements by their distance in units in the last place, in the classes of
+    `gate.comparison.block_numbers`, up to the last class that is not empty.
+    """
+
+    elements: Count
+    differing: Count
+    not_finite: Count
+    not_compared: tuple[str, ...] = ()
+    relative_l2: float | None = Field(ge=0, allow_inf_nan=False)
+    largest_distance: int = Field(ge=0, lt=2**64)
+    distances: Annotated[tuple[Count, ...], Field(max_length=MAX_DISTANCE_CLASSES)]
+
+
 class WeightNoise(Document):
-    """The final weights of every rerun against the first."""
+    """The final weights of every rerun against the first.
+
+    A norm is None where float64 cannot hold it.
+    """
 
     elements: int
     elements_that_differ: int
     not_finite: int
     not_compared: tuple[str, ...] = ()
-    relative_l2: tuple[float, ...]
-    largest_relative_l2: float
+    relative_l2: tuple[float | None, ...]
+    largest_relative_l2: float | None
     ulp: tuple[UlpQuantile, ...]
 
 

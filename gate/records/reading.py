@@ -10,6 +10,7 @@ from pydantic import Field
 from gate.records.baseline import Baseline
 from gate.records.document import Document
 from gate.records.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence
+from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.operator_audit import Refusal
 from gate.records.policy_files import PolicyChange
 from gate.records.runs import RunRecord
@@ -25,7 +26,8 @@ Text = Annotated[str, Field(max_length=MAX_TEXT)]
 class ReadingTask(StrEnum):
     """What is to be read.
 
-    A run, why a failed one failed, a kept state, or two, how far apart; of a pull request's head
+    A run, why a failed one failed, a kept state, or two, how far apart, tensor by tensor or all
+    weights together; kept gradients, how far their sums move; of a pull request's head
     its settings, its baseline, and what it changes in the files that decide.
     """
 
@@ -33,6 +35,8 @@ class ReadingTask(StrEnum):
     REFUSALS = "refusals"
     STATE = "state"
     DISTANCE = "distance"
+    WEIGHTS = "weights"
+    REDUCTION = "reduction"
     SETTINGS = "settings"
     BASELINE = "baseline"
     SETTINGS_CHANGES = "settings-changes"
@@ -43,11 +47,11 @@ class ReadingTask(StrEnum):
 class ReadingRequest(Document):
     """The file that the reading process is started with; all paths are absolute.
 
-    `out` is the harness's folder, or the kept state's own path for the tasks `state` and
-    `distance`; `against` is the other state of the latter. `tree` is the training's working
-    directory, `output` the file with what it printed, `taken` the copies that are read in the place
-    of the harness's files of those names. For files of a head, `out` is the head's and `against`
-    the base's, empty where there is none, and `shown` the name for messages.
+    `out` is the harness's folder, or the kept file's own path for the tasks `state`, `distance`,
+    `weights` and `reduction`; `against` is the other state, where there are two. `tree` is the
+    training's working directory, `output` the file with what it printed, `taken` the copies that
+    are read in the place of the harness's files of those names. For files of a head, `out` is the
+    head's and `against` the base's, empty where there is none, and `shown` the name for messages.
     """
 
     schema_version: Literal["repro-gate.reading-request/1"] = REQUEST_SCHEMA
@@ -88,6 +92,8 @@ class ReadingAnswer(Document):
     leaves: tuple[ReadLeaf, ...] = ()
     not_finite: Annotated[tuple[str, ...], Field(max_length=MAX_NOT_FINITE)] = ()
     distance: StateDistance | None = None
+    weights: WeightDistance | None = None
+    reduction: ReductionSpread | None = None
     settings: GateSettings | None = None
     baseline: Baseline | None = None
     changes: Annotated[tuple[PolicyChange, ...], Field(max_length=1000)] = ()

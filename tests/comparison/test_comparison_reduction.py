@@ -1,21 +1,30 @@
 from __future__ import annotations
 
 import math
-import struct
+from pathlib import Path
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from saved_tensors import floats, raw, write_state
 
-from gate.comparison.reduction import ORDERS, reduction_spread, sums_in_many_orders, tensor_spread
-from gate.records.values import FloatTensor
+from gate.adapters.files.files import LocalFiles
+from gate.comparison.reduction import (
+    ORDERS,
+    FloatTensor,
+    gradient_tensors,
+    reduction_spread,
+    sums_in_many_orders,
+    tensor_spread,
+)
+from gate.evidence.saved_state import open_captured
 
 SMALL = st.lists(st.integers(-1000, 1000), min_size=1, max_size=300)
 FLOATS = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=300)
 
 
 def _tensor(values: list[float], name: str = "gradient/0") -> FloatTensor:
-    return FloatTensor(name=name, dtype="F32", data=struct.pack(f"<{len(values)}f", *values))
+    return FloatTensor(name=name, values=np.array(values, dtype=np.float64))
 
 
 @given(SMALL)
@@ -56,3 +65,28 @@ def test_zeros_and_infinities_have_nothing_to_sum() -> None:
 
 def test_a_sum_beyond_float32_is_left_out() -> None:
     assert tensor_spread(_tensor([3e38] * 4)) is None
+
+
+def test_gradients_are_read_up_to_the_limits(tmp_path: Path) -> None:
+    path = write_state(
+        tmp_path / "gradients",
+        **{
+            "gradient/0": floats(1, 2, 3),
+            "gradient/1": raw("I64", 8),
+            "gradient/2": floats(4, 5, 6, dtype="F16"),
+            "gradient/3": floats(7),
+        },
+    )
+    with open_captured(LocalFiles(), path) as content:
+        found = list(gradient_tensors(content, max_tensor_elements=2, max_elements=3))
+    assert [(one.name, one.values.tolist()) for one in found] == [
+        ("gradient/0", [1, 2]),
+        ("gradient/2", [4]),
+    ]
+
+
+def test_bfloat16_is_the_upper_half_of_a_float32(tmp_path: Path) -> None:
+    path = write_state(tmp_path / "gradients", **{"gradient/0": raw("BF16", 0x3F80, 0x3F81)})
+    with open_captured(LocalFiles(), path) as content:
+        (found,) = gradient_tensors(content)
+    assert found.values.tolist() == [1.0, 1.0078125]

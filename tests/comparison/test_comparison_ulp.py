@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.ulp import ulp_distance
+from gate.comparison.ulp import ulp_distance, ulp_size
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 SINGLES = st.floats(allow_nan=False, allow_infinity=False, width=32)
@@ -44,3 +44,9 @@ def test_neighbours_are_one_apart(value: float) -> None:
 )
 def test_known_distances(a: float, b: float, dtype: str, distance: int | None) -> None:
     assert ulp_distance(a, b, dtype) == distance  # type: ignore[arg-type] # parametrised literal
+
+
+@given(st.floats(2.0**-90, 2.0**90, width=32))
+def test_the_size_of_a_unit_is_the_distance_to_the_neighbour(value: float) -> None:
+    assert ulp_size(value, "float32") == float(np.spacing(np.float32(value)))
+    assert ulp_size(-value, "bfloat16") == ulp_size(value, "float32") * 2**16

@@ -13,7 +13,9 @@ from harness_folder import safetensors_bytes
 from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.process.processes import LocalProcesses
+from gate.errors import EvidenceError
 from gate.evidence.fresh_process import FreshReader
+from gate.records.reading import ReadingTask
 from gate.records.state_distance import StateDistance, TensorDistance
 
 
@@ -82,3 +84,20 @@ def test_a_first_state_that_changed_since_is_not_measured(tmp_path: Path, told: 
     assert told.steps == [
         "how far the two states are apart is not known: one is not the file that was kept"
     ]
+
+
+def test_the_weights_of_two_states_are_read_together(tmp_path: Path, told: Told) -> None:
+    first, second = state(tmp_path / "one", 3.0, 4.0), state(tmp_path / "two", 0.0, 4.0)
+    digest = hashlib.sha256(first.read_bytes()).hexdigest()
+    reader = FreshReader(LocalFiles(), LocalProcesses(), told, None)
+    weights = reader.ask_of_kept(ReadingTask.WEIGHTS, (first, digest), tmp_path, second).weights
+    assert weights is not None
+    assert (weights.elements, weights.differing, weights.relative_l2) == (2, 1, 3 / 5)
+    assert not (tmp_path / "first.safetensors").exists()
+
+
+def test_a_kept_file_that_changed_since_is_not_read(tmp_path: Path, told: Told) -> None:
+    reader = FreshReader(LocalFiles(), LocalProcesses(), told, None)
+    kept = state(tmp_path / "one", 3.0), "0" * 64
+    with pytest.raises(EvidenceError, match="one is not the file that was kept"):
+        reader.ask_of_kept(ReadingTask.REDUCTION, kept, tmp_path)

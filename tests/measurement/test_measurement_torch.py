@@ -73,6 +73,7 @@ def test_the_noise_of_a_training_whose_threads_race(tmp_path: Path) -> None:
     noise = measure_noise(bench.request(), bench.adapters(), runs=None)
     assert noise.distinct_results > 1
     assert noise.first_diverging_step in {1, 2, 3, 4}
+    assert noise.weights.largest_relative_l2 is not None
     assert 0 < noise.weights.largest_relative_l2 < 1e-3
     assert noise.weights.elements == 8
     assert noise.reduction is not None
