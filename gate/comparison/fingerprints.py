@@ -5,8 +5,6 @@ from __future__ import annotations
 from gate.records.comparison import FingerprintDifference
 from gate.records.evidence import StepDigest
 
-PARAMETERS = "parameters"
-
 
 def compare_fingerprints(
     expected: tuple[StepDigest, ...], observed: tuple[StepDigest, ...]
@@ -29,8 +27,6 @@ def _by_fingerprint(digests: tuple[StepDigest, ...]) -> dict[str, dict[int, str]
     for digest in digests:
         for fingerprint, text in digest.fingerprints.items():
             found.setdefault(fingerprint, {})[digest.step] = text
-        if digest.parameters:
-            found.setdefault(PARAMETERS, {})[digest.step] = digest.parameters
     return found
 
 

@@ -21,21 +21,11 @@ from gate.records.comparison import (
     TensorDelta,
 )
 from gate.records.evidence import MetricSeries, MetricSource
+from gate.records.fingerprints import FAMILIES, family_of
 
 # The members stand in the order in which one causes the next: at one step the cause comes first.
 ORDER = tuple(EventKind)
-FINGERPRINTS = {
-    kind.value: kind
-    for kind in (
-        EventKind.STRUCTURE,
-        EventKind.INITIAL,
-        EventKind.RANDOM,
-        EventKind.BATCH,
-        EventKind.GRADIENTS,
-        EventKind.PARAMETERS,
-        EventKind.OPTIMIZER,
-    )
-}
+FINGERPRINTS = {family: EventKind(family) for family in FAMILIES}
 LOSS = "loss"
 SERIES_KINDS = {
     SeriesFaultKind.MISSING: EventKind.METRIC_MISSING,
@@ -116,7 +106,7 @@ def _fingerprint_event(fingerprint: FingerprintDifference) -> Event:
     # the name is the training's word: one that the harness never makes is told, and no fault of
     # ours
     return Event(
-        kind=FINGERPRINTS.get(fingerprint.fingerprint.partition(".")[0], EventKind.METRIC),
+        kind=FINGERPRINTS.get(family_of(fingerprint.fingerprint), EventKind.METRIC),
         name=fingerprint.fingerprint,
         step=fingerprint.first_step,
         equal_until=fingerprint.equal_until,

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from gate.records.document import Document
 from gate.records.evidence import MAX_PACKAGES, Devices, FloatType, MeasuredSeconds
+from gate.records.fingerprints import SamplingGroup
 
 MAX_STEP = 2**53
 Text = Annotated[str, Field(max_length=4000)]
@@ -23,7 +24,6 @@ PackageText = Annotated[str, Field(max_length=200)]
 MAX_SAMPLING_INTERVAL = 2**20
 Digest = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9._/+-]{1,40}:[0-9a-f]{1,80}$")]
 FingerprintName = Annotated[str, Field(pattern=r"^[a-z0-9]{1,20}(\.[a-z0-9]{1,20})?$")]
-SamplingGroup = Literal["random", "batch", "tensors"]
 
 
 def _power_of_two(number: int) -> int:

@@ -6,11 +6,9 @@ from gate.codec.digests import field, sha256_hex
 from gate.evidence.harness_documents import StepLine
 from gate.evidence.ranks import TrainedRank
 from gate.records.evidence import RecorderCost, StepDigest, StepMemory, StepTiming
+from gate.records.fingerprints import SAMPLING, family_of
 
 Parts = list[tuple[str, str]]
-# The group whose sampling interval a fingerprint follows; the others are observed whenever they
-# change.
-GROUPS = {"batch": "batch", "gradients": "tensors", "optimizer": "tensors"}
 
 
 def step_digests(ranks: tuple[TrainedRank, ...]) -> tuple[StepDigest, ...]:
@@ -33,7 +31,7 @@ def _digest(step: int, lines: list[tuple[str, StepLine]]) -> StepDigest:
     left_out = {group for _, line in lines for group in line.unobserved}
     for place, line in lines:
         for fingerprint, digest in line.fingerprints.items():
-            if _group(fingerprint) not in left_out:
+            if SAMPLING.get(family_of(fingerprint)) not in left_out:
                 fingerprints.setdefault(fingerprint, []).append((place, digest))
     parameters = [(place, line.parameters) for place, line in lines if line.parameters is not None]
     return StepDigest(
@@ -43,10 +41,6 @@ def _digest(step: int, lines: list[tuple[str, StepLine]]) -> StepDigest:
             fingerprint: _combined(parts) for fingerprint, parts in sorted(fingerprints.items())
         },
     )
-
-
-def _group(fingerprint: str) -> str:
-    return "random" if fingerprint.startswith("random.") else GROUPS.get(fingerprint, "")
 
 
 def _combined(parts: Parts) -> str:

@@ -17,6 +17,7 @@ from pydantic import (
 
 from gate.records.children import UnattestedChild, WeakerChild
 from gate.records.document import Document, Timestamp
+from gate.records.fingerprints import PARAMETERS
 from gate.records.gpu import GpuMissed
 from gate.records.operator_audit import MAX_STEP, OperatorAudit
 from gate.records.overrides import Override
@@ -107,6 +108,15 @@ class StepDigest(Document):
     step: int = Field(ge=1, le=MAX_STEP)
     parameters: str = Field(default="", max_length=128)
     fingerprints: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """All that was observed at the step, by name, the parameters among them."""
+        return (
+            {**self.fingerprints, PARAMETERS: self.parameters}
+            if self.parameters
+            else self.fingerprints
+        )
 
     @model_serializer(mode="wrap")
     def _without_empty_fingerprints(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -21,18 +21,12 @@ from ..tensors.values import value_digest
 
 def random_states(problems: Problems) -> dict[str, str]:
     """`random.<generator>` to `algorithm:hex`."""
-    readers: dict[str, Callable[[], str]] = {"torch": _torch}
-    if "random" in sys.modules:
-        readers["python"] = _python
-    if "numpy.random" in sys.modules:
-        readers["numpy"] = _numpy
-    if cuda.in_use():
-        readers["cuda"] = _cuda
-    digests = {}
-    for name, read in readers.items():
-        with problems.noting(f"reading the random state of {name}"):
-            digests[f"random.{name}"] = read()
-    return digests
+    found = {}
+    for name, (in_use, read) in GENERATORS.items():
+        if in_use():
+            with problems.noting(f"reading the random state of {name}"):
+                found[f"random.{name}"] = read()
+    return found
 
 
 def _python() -> str:
@@ -65,3 +59,12 @@ def _of_states(states: list[torch.Tensor]) -> str:
     for state in states:
         use_bytes(state, hasher.update)
     return f"sha256:{hasher.hexdigest()}"
+
+
+# Whether a generator could have been drawn from, and its state.
+GENERATORS: Final[dict[str, tuple[Callable[[], bool], Callable[[], str]]]] = {
+    "python": (lambda: "random" in sys.modules, _python),
+    "numpy": (lambda: "numpy.random" in sys.modules, _numpy),
+    "torch": (lambda: True, _torch),
+    "cuda": (cuda.in_use, _cuda),
+}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
 from gate.records.comparison import Comparison
 from gate.records.evidence import StepDigest
+from gate.records.fingerprints import place_of
 from gate.records.verdict import Verdict
 from gate.report.page.curves import RIGHT, WIDTH
 from gate.report.page.page_sources import PageSources, differing
@@ -18,12 +18,6 @@ COLUMNS = 96
 LEFT = 150
 ROW_HEIGHT, TOP, BOTTOM = 22, 6, 30
 MAX_FINGERPRINTS = 30
-PARAMETERS = "parameters"
-# in which one causes the next; the harness writes no other fingerprints
-ORDER = (
-    "structure", "initial", "random.python", "random.numpy", "random.torch", "random.cuda",
-    "batch", "gradients", PARAMETERS, "optimizer",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,19 +63,14 @@ def equalities(
     left: tuple[StepDigest, ...], right: tuple[StepDigest, ...]
 ) -> dict[str, dict[int, bool]]:
     """For each fingerprint that both sides observed, whether it was equal at each common step."""
-    theirs = {digest.step: _fingerprints(digest) for digest in right}
+    theirs = {digest.step: digest.fingerprints for digest in right}
     found: dict[str, dict[int, bool]] = {}
     for digest in left:
         other = theirs.get(digest.step, {})
-        for name, text in _fingerprints(digest).items():
+        for name, text in digest.fingerprints.items():
             if name in other:
                 found.setdefault(name, {})[digest.step] = text == other[name]
     return found
-
-
-def _fingerprints(digest: StepDigest) -> Mapping[str, str]:
-    kept = {PARAMETERS: digest.parameters} if digest.parameters else {}
-    return {**digest.fingerprints, **kept}
 
 
 def _map(comparison: Comparison, found: dict[str, dict[int, bool]]) -> FingerprintMap | None:
@@ -92,9 +81,7 @@ def _map(comparison: Comparison, found: dict[str, dict[int, bool]]) -> Fingerpri
     columns = min(COLUMNS, last - first + 1)
     # each step has a width of its own: one step alone would otherwise be a line without any
     x = Scale(low=first, high=last + 1, start=LEFT, end=WIDTH - RIGHT)
-    names = sorted(
-        found, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name)
-    )
+    names = sorted(found, key=place_of)
     rows = tuple(
         _row(name, found[name], TOP + place * ROW_HEIGHT, (x, columns))
         for place, name in enumerate(names[:MAX_FINGERPRINTS])

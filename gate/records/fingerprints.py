@@ -1,0 +1,41 @@
+"""The fingerprints of an optimizer step, in the order in which one causes the next.
+
+This is the one place that has their names; the harness, which imports nothing of the gate, is held
+to it by tests. The loss stands between `batch` and `gradients`, see `EventKind`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+# what is observed together: a group has one sampling interval
+SamplingGroup = Literal["random", "batch", "tensors"]
+RANDOM: Final = "random"
+PARAMETERS: Final = "parameters"
+GENERATORS: Final = ("python", "numpy", "torch", "cuda")
+# By family; None is observed at each step at which it changes.
+SAMPLING: Final[dict[str, SamplingGroup | None]] = {
+    "structure": None,
+    "initial": None,
+    RANDOM: "random",
+    "batch": "batch",
+    "gradients": "tensors",
+    PARAMETERS: "tensors",
+    "optimizer": "tensors",
+}
+FAMILIES: Final = tuple(SAMPLING)
+
+
+def family_of(name: str) -> str:
+    """What comes before the dot: `random` of `random.torch`, else the name itself."""
+    return name.partition(".")[0]
+
+
+def place_of(name: str) -> tuple[int, int, str]:
+    """Sorts names in the order of causes; one that the harness does not write comes last."""
+    family, _, generator = name.partition(".")
+    return _index(FAMILIES, family), _index(GENERATORS, generator), name
+
+
+def _index(order: tuple[str, ...], name: str) -> int:
+    return order.index(name) if name in order else len(order)
