@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
+from gate.adapters.process.followed_output import FollowedOutput, Take
 from gate.adapters.process.process_table import (
     descendants,
     end_all,
@@ -22,8 +21,6 @@ from gate.adapters.process.process_table import (
 from gate.errors import RunError
 from gate.records.runs import Credentials
 
-CHUNK_BYTES = 256 * 1024
-POLL_SECONDS = 0.05
 # together below the 7.5 s that a runner waits between its first and its second signal
 GRACE_SECONDS = 3.0
 KILL_SECONDS = 2.0
@@ -31,7 +28,6 @@ KILL_SECONDS = 2.0
 GPU_KILL_SECONDS = 10.0
 GPU_FILES = "/dev/nvidia"
 KILL_ATTEMPTS = 3
-DRAIN_SECONDS = 0.5
 
 
 class RunningProcess:
@@ -48,9 +44,7 @@ class RunningProcess:
         self._account = account
         self._family_before = family_before
         self._pipe = process.stdout
-        self._poller = select.poll()
-        self._poller.register(self._pipe, select.POLLIN)
-        self._pipe_open = True
+        self._output = FollowedOutput(self._pipe.fileno(), ended=self._ended, wait=self._wait)
         self._started_at = time.monotonic()
         self.wall_seconds = 0.0
 
@@ -59,18 +53,11 @@ class RunningProcess:
         """Negative for a signal; only after the end."""
         return int(self._process.returncode)
 
-    def follow(self, take: Callable[[bytes], None], seconds: float) -> bool:
+    def follow(self, take: Take, seconds: float) -> bool:
         """Hand on output until the process ends; False when that takes more than `seconds`."""
-        deadline = time.monotonic() + seconds
-        while not self._ended():
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                return False
-            self._pump(take, min(remaining, POLL_SECONDS))
-        self._drain(take)
-        return True
+        return self._output.follow(take, seconds)
 
-    def end(self, take: Callable[[bytes], None]) -> None:
+    def end(self, take: Take) -> None:
         """End what still lives: asked first if it is the process itself, then by force.
 
         Takes 8 s at most, 16 s with a GPU, and that only against resistance. Raises `RunError` when
@@ -87,7 +74,7 @@ class RunningProcess:
         seconds = GPU_KILL_SECONDS if on_gpu else KILL_SECONDS
         left = end_all(self._living, lambda _: self.kill(), seconds=seconds)
         self._ended()
-        self._drain(take)
+        self._output.drain(take)
         self._pipe.close()
         # adopted orphans have nobody else to wait for them, and would fill the table of processes
         reap(but=self._family_before)
@@ -128,18 +115,6 @@ class RunningProcess:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
-    def _pump(self, take: Callable[[bytes], None], seconds: float) -> None:
-        if not self._pipe_open:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(seconds)
-        elif self._poller.poll(seconds * 1000):
-            # whatever is there, and no more: a full read would wait for a training that is silent
-            data = os.read(self._pipe.fileno(), CHUNK_BYTES)
-            self._pipe_open = bool(data)
-            take(data)
-
-    def _drain(self, take: Callable[[bytes], None]) -> None:
-        """What is still in the pipe; never wait for its end, which a stranger might hold open."""
-        deadline = time.monotonic() + DRAIN_SECONDS
-        while self._pipe_open and self._poller.poll(0) and time.monotonic() < deadline:
-            self._pump(take, 0)
+    def _wait(self, seconds: float) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
