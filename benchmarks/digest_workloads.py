@@ -60,7 +60,7 @@ OURS = (
     + """
 begun = time.perf_counter()
 with open_state(LocalFiles(), Path(sys.argv[1]), "state", max_bytes=2**40) as content:
-    digest_state(content, hash_name=sys.argv[2])
+    digest_state(content)
 print(time.perf_counter() - begun)
 memory = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
 print(memory["RssAnon"].split()[0], memory["VmHWM"].split()[0])

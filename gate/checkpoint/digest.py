@@ -16,7 +16,6 @@ from gate.checkpoint.exclusions import (
 )
 from gate.checkpoint.hashing.canonical import ALGORITHM, part_root, state_root
 from gate.checkpoint.hashing.collector import collector_at_rest
-from gate.checkpoint.hashing.hashes import DEFAULT_HASH, named_hash
 from gate.checkpoint.hashing.tensors import available_threads, digest_leaves
 from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf
 from gate.checkpoint.parts import PARTS, part_of
@@ -50,7 +49,6 @@ class StateDigest:
     """What `repro-gate digest` prints; leaves are sorted by path."""
 
     algorithm: str
-    hash_name: str
     format: str
     roots: Roots
     leaves: tuple[LeafDigest, ...]
@@ -61,7 +59,6 @@ class StateDigest:
 def digest_state(
     content: StateContent,
     *,
-    hash_name: str = DEFAULT_HASH,
     exclusions: Sequence[Exclusion] = DEFAULT_EXCLUSIONS,
     threads: int | None = None,
     max_bytes: int | None = None,
@@ -70,19 +67,17 @@ def digest_state(
 
     `max_bytes` bounds the logical bytes of all tensors together, since a small file can describe
     huge views. Raises `EvidenceError` for that, for a path that occurs twice, and for whatever is
-    wrong with the bytes; `SettingsError` for an unknown hash.
+    wrong with the bytes.
     """
-    new = named_hash(hash_name)
     with collector_at_rest():
         kept, excluded = without_excluded(content.leaves, exclusions)
         kept.sort(key=attrgetter("path"))
         check_leaves(content.shown, kept, max_bytes)
-        digests = digest_leaves(kept, new, threads or available_threads())
+        digests = digest_leaves(kept, threads or available_threads())
         leaves = tuple(map(_digested, kept, digests))
-        roots = roots_of(leaves, hash_name)
+        roots = roots_of(leaves)
     return StateDigest(
         algorithm=ALGORITHM,
-        hash_name=hash_name,
         format=content.format,
         roots=roots,
         leaves=leaves,
@@ -91,16 +86,14 @@ def digest_state(
     )
 
 
-def roots_of(leaves: Iterable[LeafDigest], hash_name: str) -> Roots:
+def roots_of(leaves: Iterable[LeafDigest]) -> Roots:
     """The roots over any leaves with distinct paths."""
-    new = named_hash(hash_name)
-    # every part has a root, also one without leaves: the root over all always has four
     by_part: dict[str, list[tuple[str, bytes]]] = {part: [] for part in PARTS}
     for path, part, _, _, _, digest in leaves:
         by_part[part].append((path, digest))
-    parts = {part: part_root(new, hash_name, part, rows) for part, rows in by_part.items()}
+    parts = {part: part_root(part, rows) for part, rows in by_part.items()}
     return Roots(
-        whole=state_root(new, hash_name, parts).hex(),
+        whole=state_root(parts).hex(),
         parts={part: root.hex() for part, root in parts.items()},
     )
 

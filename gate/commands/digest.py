@@ -9,7 +9,6 @@ from pathlib import Path
 
 from gate.checkpoint.digest import digest_state
 from gate.checkpoint.formats.file_formats import UnknownContent
-from gate.checkpoint.hashing.hashes import DEFAULT_HASH, HASH_NAMES
 from gate.codec.json_text import reviewable_json
 from gate.commands.program import FILES
 from gate.commands.state_options import STATE_HELP, chosen_exclusions, safe_text, state_parser
@@ -27,9 +26,7 @@ def run(words: Sequence[str]) -> None:
     asked = _parser().parse_args(words)
     exclusions = chosen_exclusions(asked.exclude, defaults=not asked.no_default_exclusions)
     with open_saved_state(FILES, asked.path, UnknownContent(asked.unknown)) as content:
-        found = digest_state(
-            content, hash_name=asked.hash, exclusions=exclusions, max_bytes=MAX_BYTES
-        )
+        found = digest_state(content, exclusions=exclusions, max_bytes=MAX_BYTES)
     if asked.json:
         sys.stdout.write(reviewable_json(digest_document(found, leaves=asked.leaves)))
         return
@@ -40,10 +37,4 @@ def _parser() -> ArgumentParser:
     parser = state_parser("digest", run.__doc__)
     parser.add_argument("path", type=Path, help=STATE_HELP)
     parser.add_argument("--leaves", action="store_true", help="list every leaf as well")
-    parser.add_argument(
-        "--hash",
-        default=DEFAULT_HASH,
-        choices=HASH_NAMES,
-        help=f"default: {DEFAULT_HASH}; digests by two hashes are never equal",
-    )
     return parser

@@ -16,7 +16,6 @@ from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
 from gate.checkpoint.formats.safetensors_reader import read_safetensors
 from gate.checkpoint.hashing.canonical import ALGORITHM
-from gate.checkpoint.hashing.hashes import DEFAULT_HASH
 from gate.checkpoint.hashing.tensors import available_threads
 from gate.checkpoint.leaves import StateContent
 from gate.checkpoint.parts import part_of
@@ -113,7 +112,7 @@ def saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> 
 def manifest(leaves: Iterable[LeafDigest]) -> CheckpointManifest:
     """The leaves, sorted by name, and the roots over all of them."""
     ordered = sorted(leaves, key=lambda leaf: leaf.path)
-    roots = roots_of(ordered, DEFAULT_HASH)
+    roots = roots_of(ordered)
     return CheckpointManifest(
         algorithm=ALGORITHM,
         tensors=tuple(
@@ -144,7 +143,7 @@ def roots_fit(told: CheckpointManifest) -> bool:
         )
         for tensor in told.tensors
     ]
-    roots = roots_of(leaves, told.hash)
+    roots = roots_of(leaves)
     return (told.algorithm, told.root, told.parts) == (ALGORITHM, roots.whole, roots.parts)
 
 

@@ -81,12 +81,6 @@ def test_an_exclusion_without_a_reason_is_wrong_usage(state: Path, run: Run) -> 
     assert "--exclude '/wei*' needs a pattern and a reason\nhint: For example:" in ended.err
 
 
-def test_a_hash_that_is_not_known_is_wrong_usage(state: Path, run: Run) -> None:
-    ended = run("digest", state, "--hash", "md5")
-    assert ended.code == 2
-    assert "invalid choice: 'md5'" in ended.err
-
-
 @pytest.mark.parametrize("verb", ["digest", "diff"])
 def test_a_broken_file_is_an_error_with_a_hint(verb: str, state: Path, run: Run) -> None:
     state.write_bytes(state.read_bytes()[:-1])

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
+from hashlib import sha256
 
 from gate.checkpoint.hashing.canonical import (
     CHUNK_BYTES,
@@ -19,7 +20,6 @@ from gate.checkpoint.hashing.canonical import (
     tensor_head,
     value_digest,
 )
-from gate.checkpoint.hashing.hashes import NewHasher
 from gate.checkpoint.leaves import PIECE_BYTES, FileSpan, Leaf, TensorLeaf, ValueLeaf
 from gate.checkpoint.sources.neighbours import grouped
 from gate.checkpoint.sources.untrusted_file import UntrustedFile
@@ -34,7 +34,7 @@ def available_threads() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def digest_leaves(leaves: Sequence[Leaf], new: NewHasher, threads: int) -> list[bytes]:
+def digest_leaves(leaves: Sequence[Leaf], threads: int) -> list[bytes]:
     """The digest of each leaf, in the order given; equal sources are hashed once.
 
     Raises whatever reading the sources raises.
@@ -46,7 +46,7 @@ def digest_leaves(leaves: Sequence[Leaf], new: NewHasher, threads: int) -> list[
     tensors: list[tuple[int, TensorLeaf]] = []
     for index, leaf in enumerate(leaves):
         if isinstance(leaf, ValueLeaf):
-            found[index] = value_digest(new, leaf.kind, leaf.data)
+            found[index] = value_digest(leaf.kind, leaf.data)
             continue
         _, dtype, shape, source = leaf
         if isinstance(source, FileSpan) and source.size_bytes <= SMALL_BYTES:
@@ -59,7 +59,7 @@ def digest_leaves(leaves: Sequence[Leaf], new: NewHasher, threads: int) -> list[
             tensors.append((index, leaf))
         else:
             copies.append((index, first))
-    _digest_tensors(small, tensors, new, threads, found)
+    _digest_tensors(small, tensors, threads, found)
     for index, first in copies:
         found[index] = found[first]
     return found
@@ -72,7 +72,6 @@ SmallTensor = tuple[int, int, int, str, tuple[int, ...], int, UntrustedFile]
 def _digest_tensors(
     small: list[SmallTensor],
     tensors: list[tuple[int, TensorLeaf]],
-    new: NewHasher,
     threads: int,
     found: list[bytes],
 ) -> None:
@@ -82,23 +81,20 @@ def _digest_tensors(
     for index, leaf in tensors:
         span = leaf.source
         if not isinstance(span, FileSpan) or span.size_bytes <= CHUNK_BYTES:
-            tasks.append(partial(_one_odd, index, leaf, new, found))
+            tasks.append(partial(_one_odd, index, leaf, found))
             continue
         starts = range(0, span.size_bytes, CHUNK_BYTES)
         digests = [b""] * len(starts)
         chunked.append((index, leaf, digests))
         tasks += [
-            partial(_one_chunk, span, start, number, digests, new)
-            for number, start in enumerate(starts)
+            partial(_one_chunk, span, start, number, digests) for number, start in enumerate(starts)
         ]
     # the position in the answer is unique and stands before the file, so files are never compared
     small.sort()
-    tasks += [
-        partial(_one_window, window, new, buffers, found) for window in grouped(small, _are_near)
-    ]
+    tasks += [partial(_one_window, window, buffers, found) for window in grouped(small, _are_near)]
     run_all(tasks, threads)
     for index, leaf, digests in chunked:
-        found[index] = chunked_digest(new, leaf.dtype, leaf.shape, digests)
+        found[index] = chunked_digest(leaf.dtype, leaf.shape, digests)
 
 
 class _Buffers(threading.local):
@@ -108,26 +104,22 @@ class _Buffers(threading.local):
         self.view = memoryview(bytearray(PIECE_BYTES))
 
 
-def _one_chunk(
-    span: FileSpan, start: int, number: int, digests: list[bytes], new: NewHasher
-) -> None:
+def _one_chunk(span: FileSpan, start: int, number: int, digests: list[bytes]) -> None:
     length = min(CHUNK_BYTES, span.size_bytes - start)
     with span.opened.mapped(span.start + start, length) as data:
-        # hashlib lets go of the interpreter lock above 2,047 bytes, so chunks are hashed on all
-        # cores; each task has a place of its own to write to, so no lock is needed
-        digests[number] = new(data).digest()
+        digests[number] = sha256(data).digest()
 
 
-def _one_odd(index: int, leaf: TensorLeaf, new: NewHasher, found: list[bytes]) -> None:
+def _one_odd(index: int, leaf: TensorLeaf, found: list[bytes]) -> None:
     """A tensor whose bytes come in order from wherever they are."""
     if leaf.source.size_bytes <= CHUNK_BYTES:
-        hasher = new(tensor_head(WHOLE, leaf.dtype, leaf.shape))
+        hasher = sha256(tensor_head(WHOLE, leaf.dtype, leaf.shape))
         for piece in leaf.source.pieces(PIECE_BYTES):
             hasher.update(piece)
         found[index] = hasher.digest()
         return
-    chunks = (new(piece).digest() for piece in _whole_chunks(leaf))
-    found[index] = chunked_digest(new, leaf.dtype, leaf.shape, chunks)
+    chunks = (sha256(piece).digest() for piece in _whole_chunks(leaf))
+    found[index] = chunked_digest(leaf.dtype, leaf.shape, chunks)
 
 
 def _whole_chunks(leaf: TensorLeaf) -> Iterator[bytes]:
@@ -152,9 +144,7 @@ def _are_near(first: SmallTensor, before: SmallTensor, item: SmallTensor) -> boo
     )
 
 
-def _one_window(
-    window: list[SmallTensor], new: NewHasher, buffers: _Buffers, found: list[bytes]
-) -> None:
+def _one_window(window: list[SmallTensor], buffers: _Buffers, found: list[bytes]) -> None:
     first, opened = window[0][1], window[0][-1]
     end = max(start + size_bytes for _, start, size_bytes, *_ in window)
     view = buffers.view[: end - first]
@@ -169,7 +159,7 @@ def _one_window(
             if head is None:
                 head = heads[dtype, shape] = tensor_head(WHOLE, dtype, shape)
             # head and bytes at once: copying a little costs less than a second call
-            digest = new(head + view[start - first : start - first + size_bytes]).digest()
+            digest = sha256(head + view[start - first : start - first + size_bytes]).digest()
             before = same
         found[index] = digest
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gate.checkpoint.digest import LeafDigest, StateDigest
+from gate.checkpoint.hashing.canonical import HASH
 
 DIGEST_SCHEMA: Final = "repro-gate.digest/1"
 
@@ -13,7 +14,7 @@ def digest_lines(found: StateDigest, *, leaves: bool) -> list[str]:
     """Lines for a terminal; what the state says is in them as it is, the caller makes it safe."""
     lines = [
         f"algorithm    {found.algorithm}",
-        f"hash         {found.hash_name}",
+        f"hash         {HASH}",
         f"format       {found.format}",
         f"root         {found.roots.whole}",
     ]
@@ -41,7 +42,7 @@ def digest_document(found: StateDigest, *, leaves: bool) -> dict[str, object]:
     document: dict[str, object] = {
         "schema_version": DIGEST_SCHEMA,
         "algorithm": found.algorithm,
-        "hash": found.hash_name,
+        "hash": HASH,
         "format": found.format,
         "root": found.roots.whole,
         "parts": found.roots.parts,
