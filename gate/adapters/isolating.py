@@ -50,8 +50,7 @@ class Isolating:
         was asked for cannot be had.
         """
         found = self._found(settings, folders)
-        if found.credentials is not None:
-            self._accounts.append(found.credentials.uid)
+        self._accounts += [account.uid for account in found.own_accounts]
         self.device_groups = found.device_groups
         return found
 
@@ -71,9 +70,9 @@ class Isolating:
 
     def clean_up(self, isolation: Isolation) -> None:
         """End all that a training may have left running: its containers, or its account's."""
-        if isolation.container is not None:
-            self._engine.remove_run(isolation.container.run)
-        else:
+        for mark in isolation.marked_containers:
+            self._engine.remove_run(mark)
+        if not isolation.in_container:
             end_account(isolation)
 
     def release(self) -> None:
@@ -87,6 +86,6 @@ def end_account(isolation: Isolation) -> None:
 
     Without an account of its own there is neither to tell from the gate's.
     """
-    if isolation.credentials is not None:
-        kill_account(isolation.credentials)
-        remove_leftovers(isolation.credentials)
+    for account in isolation.own_accounts:
+        kill_account(account)
+        remove_leftovers(account)

@@ -109,7 +109,7 @@ def examined_shared_memory(training: TrainingSeen, isolation: Isolation | None) 
     # exactly what an engine gives by default is nearly always too little for data workers
     if size > DEFAULT_CONTAINER_SHM_BYTES:
         return Examined(name="shared memory", health=CheckResult.OK, found=found)
-    container = isolation is not None and isolation.container is not None
+    container = isolation is not None and isolation.in_container
     return Examined(
         name="shared memory",
         health=CheckResult.WARN,

@@ -19,7 +19,7 @@ from gate.execution.knob_environment import (
     knob_words,
     threads_of,
 )
-from gate.records.runs import Isolation, PlannedRun, RunFolders
+from gate.records.runs import PlannedRun, RunFolders
 from gate.records.settings import Device, GateSettings
 from gate.records.unflagged_table import watch_list
 
@@ -29,19 +29,6 @@ PASSED_FROM_HOST = (
     *("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES"),
     *("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
 )
-
-
-def host_variables(
-    host: Mapping[str, str], pass_env: tuple[str, ...], isolation: Isolation
-) -> Mapping[str, str]:
-    """The gate's own variables as far as they mean anything where the training runs.
-
-    A container of its own has its own programs, libraries and devices: there, only what the user
-    passes by name is handed on.
-    """
-    if isolation.container is None:
-        return host
-    return {name: host[name] for name in pass_env if name in host}
 
 
 def child_environment(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gate.codec.untrusted_text import masked, without_sequences
 from gate.errors import RunError
-from gate.execution.child_environment import child_environment, host_variables
+from gate.execution.child_environment import child_environment
 from gate.ports import Files, Processes, Progress
 from gate.records.runs import (
     Isolation,
@@ -133,7 +133,7 @@ class Launcher:
         folders: RunFolders,
     ) -> ProcessRequest:
         train = self.settings.train
-        host = host_variables(self.host, train.pass_env, self.isolation)
+        host = self.isolation.host_variables(self.host, train.pass_env)
         return ProcessRequest(
             argv=train.command,
             env=child_environment(planned, self.settings, folders, host),
@@ -171,10 +171,9 @@ def prepare_folders(
     files.copy_tree(snapshot.tree, folders.tree)
     # afresh for every run: even if one could write there, the next would not start with it
     install_harness(files, folders.harness)
-    if isolation.credentials is not None:
-        uid, gid = isolation.credentials.uid, isolation.credentials.gid
+    for account in isolation.own_accounts:
         for folder in (folders.tree, folders.home, folders.tmp, folders.out):
-            files.give_to(folder, uid, gid)
+            files.give_to(folder, account.uid, account.gid)
 
 
 def install_harness(files: Files, target: Path) -> None:
@@ -238,13 +237,13 @@ def _failure_hint(result: ProcessResult, request: ProcessRequest) -> str:
     """The commonest causes, told where the exit code or the output points at one."""
     if result.out_of_memory:
         return "It wanted more memory than isolation.memory_bytes or the machine has: raise that."
-    if request.credentials is not None and not request.network:
+    if request.under_own_account and not request.network:
         cut_off = _hint_without_network(result, request)
         if cut_off:
             return cut_off
     if result.exit_code in SIGNAL_HINTS:
         return SIGNAL_HINTS[result.exit_code]
-    if request.credentials is not None and any(sign in result.output for sign in WRITING_SIGNS):
+    if request.under_own_account and any(sign in result.output for sign in WRITING_SIGNS):
         return (
             "The training's account writes only in the checkout that it trains in, in its home and "
             "in $TMPDIR (tempfile.gettempdir() names it): use one of these for what it writes, and "
@@ -257,7 +256,7 @@ def _hint_without_network(result: ProcessResult, request: ProcessRequest) -> str
     """Ranks need loopback and downloads the network; both fail with words that name neither."""
     launcher = {Path(word).name for word in request.argv[:1]} & RANK_LAUNCHERS
     ranks = launcher or any(sign in result.output for sign in RANK_SIGNS)
-    if ranks and request.container is None:
+    if ranks and not request.in_container:
         return (
             "Ranks talk over loopback sockets, and the training may make none. Set "
             "isolation.network: true; the verdict then says so."

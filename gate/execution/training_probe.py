@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gate.codec.strict_json import parse_json
 from gate.errors import DocumentError, RunError
-from gate.execution.child_environment import child_environment, host_variables
+from gate.execution.child_environment import child_environment
 from gate.execution.launch import install_harness, last_lines, run_folders
 from gate.ports import Files, Processes
 from gate.records.doctor import TrainingSeen
@@ -100,14 +100,14 @@ def probe_training(
     folders = run_folders(folder)
     for place in (folders.tree, folders.home, folders.tmp, folders.out):
         files.fresh_folder(place, mode=0o700)
-        if isolation.credentials is not None:
-            files.give_to(place, isolation.credentials.uid, isolation.credentials.gid)
+        for account in isolation.own_accounts:
+            files.give_to(place, account.uid, account.gid)
     install_harness(files, folders.harness)
     variables = child_environment(
         PlannedRun(label="doctor", mode=RunMode.STRICT),
         settings,
         folders,
-        host_variables(host, settings.train.pass_env, isolation),
+        isolation.host_variables(host, settings.train.pass_env),
     )
     # its answer is asked for here, the harness would only watch
     env = {name: text for name, text in variables.items() if not name.startswith("REPRO_GATE_")}

@@ -252,8 +252,7 @@ def _training(
     adapters.files.fresh_folder(run)
     try:
         with ExitStack() as ends:
-            # a training container has nothing mounted but its run
-            if isolation.credentials is not None and isolation.container is None:
+            if isolation.needs_restricted_paths:
                 ends.enter_context(adapters.closed((out,), run))
             ends.callback(adapters.clean_up, isolation)
             return probe_training(

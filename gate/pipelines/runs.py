@@ -102,8 +102,7 @@ class Session:
         self._left_out = LeftOut(ignored=adapters.git.ignored(), untracked=adapters.git.untracked())
         self.isolation = adapters.isolate(settings, (self._work,))
         adapters.progress.step(self.isolation.announced)
-        # a training container has nothing mounted but its run
-        if self.isolation.credentials is not None and self.isolation.container is None:
+        if self.isolation.needs_restricted_paths:
             ends.enter_context(adapters.closed((self.request.out,), self._work / "run"))
         ends.callback(adapters.clean_up, self.isolation)
         # what an earlier call under this account left would be there for the first run to find

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -158,6 +159,41 @@ class Isolation:
     gpu_refusal: str = ""
 
     @property
+    def own_accounts(self) -> tuple[Credentials, ...]:
+        """The account that trains and owns a run's folders, where it is not the gate's own."""
+        return () if self.credentials is None else (self.credentials,)
+
+    @property
+    def in_container(self) -> bool:
+        """Whether the training has a container of its own."""
+        return self.container is not None
+
+    @property
+    def marked_containers(self) -> tuple[str, ...]:
+        """The mark of all containers that were made for this call."""
+        return () if self.container is None else (self.container.run,)
+
+    @property
+    def needs_restricted_paths(self) -> bool:
+        """Whether folders must be closed to the training; a container holds no others than its own.
+
+        Under the gate's own account nothing could be closed to it.
+        """
+        return bool(self.own_accounts) and not self.in_container
+
+    def host_variables(
+        self, host: Mapping[str, str], pass_env: tuple[str, ...]
+    ) -> Mapping[str, str]:
+        """The gate's own variables as far as they mean anything where the training runs.
+
+        A container has programs, libraries and devices of its own: there, only what the user
+        passes by name is handed on.
+        """
+        if not self.in_container:
+            return host
+        return {name: host[name] for name in pass_env if name in host}
+
+    @property
     def of_a_run(self) -> RunIsolation:
         """As the record of each run keeps it."""
         return RunIsolation(
@@ -199,6 +235,16 @@ class ProcessRequest:
     container: TrainingContainer | None = None
     writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
+
+    @property
+    def under_own_account(self) -> bool:
+        """Whether it runs under another account than the gate's."""
+        return self.credentials is not None
+
+    @property
+    def in_container(self) -> bool:
+        """Whether it runs in a container."""
+        return self.container is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -86,7 +86,7 @@ class RoutedProcesses:
 
     def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
         """Run where the request wants to run."""
-        chosen = self._here if request.container is None else self._beside
+        chosen = self._beside if request.in_container else self._here
         return chosen.run(request, on_line)
 
 
