@@ -17,13 +17,12 @@ from gate.evidence.ranks import MAX_SHOWN_PIDS, ONE_A_RANK
 from gate.evidence.saved_state import CAPTURED, MAX_STATE_BYTES
 from gate.ports import Files
 from gate.records.evidence import RunEvidence
-from gate.records.runs import PlannedRun
+from gate.records.runs import FIRST_STRICT, SECOND_STRICT, PlannedRun
 
 STATE_FILE = "state.safetensors"
 GRADIENTS_FILE = "gradients.safetensors"
 # the first's is packed; the second's stays where it is another, to be compared number by number
-FIRST, SECOND = "strict-1", "strict-2"
-FIRST_STATE, SECOND_STATE = f"{FIRST}/{STATE_FILE}", f"{SECOND}/{STATE_FILE}"
+FIRST_STATE, SECOND_STATE = f"{FIRST_STRICT}/{STATE_FILE}", f"{SECOND_STRICT}/{STATE_FILE}"
 KEPT = {"state": STATE_FILE, "gradients": GRADIENTS_FILE}
 
 
@@ -44,7 +43,7 @@ def kinds_of(planned: PlannedRun) -> tuple[str, ...]:
     """Which of rank 0's files are taken (keys of `KEPT`)."""
     if planned.keep_values:
         return ("state", "gradients")
-    return ("state",) if planned.label in {FIRST, SECOND} else ()
+    return ("state",) if planned.label in {FIRST_STRICT, SECOND_STRICT} else ()
 
 
 def ends_diverged(first: RunEvidence, second: RunEvidence) -> bool:

@@ -17,7 +17,7 @@ from gate.records.priced_knobs import (
     PricedKnob,
     strict_knobs,
 )
-from gate.records.runs import PlannedRun, RunMode
+from gate.records.runs import PlannedRun, RunMode, label_of
 
 DEFAULT_A = "default-a"
 DEFAULT_B = "default-b"
@@ -88,7 +88,7 @@ def plan_rounds(arms: tuple[Arm, ...], rounds: int) -> tuple[tuple[str, PlannedR
 def plan_noise(runs: int) -> tuple[PlannedRun, ...]:
     """Reruns of the default mode that keep their values."""
     return tuple(
-        PlannedRun(label=f"default-{number}", mode=RunMode.DEFAULT, keep_values=True)
+        PlannedRun(label=label_of(RunMode.DEFAULT, number), mode=RunMode.DEFAULT, keep_values=True)
         for number in range(1, runs + 1)
     )
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from gate.records.runs import Commit, PlannedRun, RunMode
-
-STRICT_PREFIX = "strict"
-DEFAULT_PREFIX = "default"
-BASE_PREFIX = "base"
-AUDIT_LABEL = "audit-1"
+from gate.records.runs import Commit, PlannedRun, RunMode, label_of
 
 
 def plan_gate() -> tuple[PlannedRun, ...]:
     """The runs of a gate call: strict, default, default, strict; a drift of speed cancels out."""
     return (
-        PlannedRun(label=f"{STRICT_PREFIX}-1", mode=RunMode.STRICT),
-        PlannedRun(label=f"{DEFAULT_PREFIX}-1", mode=RunMode.DEFAULT),
-        PlannedRun(label=f"{DEFAULT_PREFIX}-2", mode=RunMode.DEFAULT),
-        PlannedRun(label=f"{STRICT_PREFIX}-2", mode=RunMode.STRICT),
+        _run(RunMode.STRICT, 1),
+        _run(RunMode.DEFAULT, 1),
+        _run(RunMode.DEFAULT, 2),
+        _run(RunMode.STRICT, 2),
     )
 
 
@@ -27,12 +22,13 @@ def plan_record() -> tuple[PlannedRun, ...]:
 
 def plan_base() -> tuple[PlannedRun, ...]:
     """The base commit twice on this machine: their difference is the machine's own."""
-    return (
-        PlannedRun(label=f"{BASE_PREFIX}-1", mode=RunMode.STRICT, commit=Commit.BASE),
-        PlannedRun(label=f"{BASE_PREFIX}-2", mode=RunMode.STRICT, commit=Commit.BASE),
-    )
+    return _run(RunMode.STRICT, 1, Commit.BASE), _run(RunMode.STRICT, 2, Commit.BASE)
 
 
 def plan_operator_audit() -> PlannedRun:
     """One more run that counts operators and is never judged."""
-    return PlannedRun(label=AUDIT_LABEL, mode=RunMode.AUDIT)
+    return _run(RunMode.AUDIT, 1)
+
+
+def _run(mode: RunMode, number: int, commit: Commit = Commit.HEAD) -> PlannedRun:
+    return PlannedRun(label=label_of(mode, number, commit), mode=mode, commit=commit)

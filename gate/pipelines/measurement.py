@@ -234,7 +234,7 @@ def measure_noise(request: GateRequest, adapters: Adapters, *, runs: int | None)
 def _first_diverging_step(request: GateRequest, runs: tuple[RunEvidence, ...]) -> int | None:
     """The earliest step at which any run leaves the first one."""
     compare = request.settings.compare
-    names = ("default-1", "another run")
+    names = (runs[0].run.label, "another run")
     steps = (compare_results(runs[0], run, compare, names).first_step for run in runs[1:])
     return min((step for step in steps if step is not None), default=None)
 

@@ -29,7 +29,16 @@ from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.operator_audit import Refusal
 from gate.records.reading import ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
-from gate.records.runs import Commit, Isolation, PlannedRun, RunFolders, RunRecord, Snapshot
+from gate.records.runs import (
+    FIRST_STRICT,
+    SECOND_STRICT,
+    Commit,
+    Isolation,
+    PlannedRun,
+    RunFolders,
+    RunRecord,
+    Snapshot,
+)
 from gate.records.settings import Device, GateSettings
 from gate.settings.load import settings_digest, training_digest
 
@@ -163,11 +172,11 @@ class Session:
         found = self._read(record, result.output, folders, tree, taken)
         self._look_for_gpu(found)
         refuse_unusable(found, self.request.settings, self._gpu_missed)
-        second = planned.label == capture.SECOND
+        second = planned.label == SECOND_STRICT
         self._keep(planned.label, result.output, () if second else taken)
         if second and taken:
             self._keep_apart(found, taken[0], folders.taken)
-        self._first = found if planned.label == capture.FIRST else self._first
+        self._first = found if planned.label == FIRST_STRICT else self._first
         return found
 
     def _read(

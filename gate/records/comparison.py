@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from gate.records.document import Document
 
@@ -117,6 +118,10 @@ class ToleranceUse(Document):
     metrics: tuple[str, ...]
     shadowed: bool
     least_share: float | None
+
+
+# the side of a comparison that is an entry of the committed baseline, not a run
+BASELINE_SIDE: Final = "baseline"
 
 
 class EventKind(StrEnum):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, field_validator
 
@@ -29,6 +29,19 @@ class Commit(StrEnum):
 
     HEAD = "head"
     BASE = "base"
+
+
+def label_of(mode: RunMode, number: int, commit: Commit = Commit.HEAD) -> str:
+    """The name of a run, of its folder and of its curve; `number` counts from 1.
+
+    Labels are made here alone and read nowhere: mode and commit are fields of the run.
+    """
+    return f"{mode.value if commit is Commit.HEAD else commit.value}-{number}"
+
+
+# these two are compared, packed and shown by name
+FIRST_STRICT: Final = label_of(RunMode.STRICT, 1)
+SECOND_STRICT: Final = label_of(RunMode.STRICT, 2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.comparison import Comparison
+from gate.records.comparison import BASELINE_SIDE, Comparison
 from gate.records.evidence import EvidenceSet, MetricSeries, RunEvidence
+from gate.records.runs import FIRST_STRICT, Commit, RunMode, label_of
 from gate.records.state_distance import StateDistance
 from gate.records.verdict import Verdict
 
-BASELINE = "baseline"
-REFERENCE = "strict-1"
-LOOKS = (REFERENCE, "strict-2", "default-1", "default-2", BASELINE, "base-1", "base-2")
+LOOKS = (
+    *(label_of(mode, number) for mode in (RunMode.STRICT, RunMode.DEFAULT) for number in (1, 2)),
+    BASELINE_SIDE,
+    *(label_of(RunMode.STRICT, number, Commit.BASE) for number in (1, 2)),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,21 +28,21 @@ class PageSources:
 
     def side(self, name: str) -> RunEvidence | BaselineEntry | None:
         """A run by its label, or the baseline's entry."""
-        if name == BASELINE:
+        if name == BASELINE_SIDE:
             return self.entry
         return next((run for run in self.runs if run.run.label == name), None)
 
     @property
     def reference(self) -> RunEvidence | None:
         """The run that the others are held against."""
-        return next((run for run in self.runs if run.run.label == REFERENCE), None)
+        return next((run for run in self.runs if run.run.label == FIRST_STRICT), None)
 
     def series(self, metric: str) -> tuple[tuple[str, MetricSeries], ...]:
         """Every series of that name: the reference's, the baseline's, then the others'."""
-        order = sorted(self.runs, key=lambda run: run.run.label != REFERENCE)
+        order = sorted(self.runs, key=lambda run: run.run.label != FIRST_STRICT)
         sides = [(run.run.label, run.metrics) for run in order]
         if self.entry is not None:
-            sides.insert(1, (BASELINE, self.entry.metrics))
+            sides.insert(1, (BASELINE_SIDE, self.entry.metrics))
         return tuple(
             (label, series)
             for label, metrics in sides

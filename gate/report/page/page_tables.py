@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from gate.records.comparison import BASELINE_SIDE
 from gate.records.evidence import HarnessProcess, MetricSeries, RunEvidence
 from gate.records.overrides import Override
+from gate.records.runs import FIRST_STRICT, SECOND_STRICT
 from gate.records.verdict import Verdict
 from gate.report.escape import NOTHING
 from gate.report.layout import Cell, Limits, Row, Section, table_of
-from gate.report.page.page_sources import BASELINE, PageSources
+from gate.report.page.page_sources import PageSources
 from gate.report.page.step_times import quantile
 from gate.report.wording import SHA256, count, duration, magnitude, short
 
@@ -71,7 +73,7 @@ def _metrics(sources: PageSources, limits: Limits) -> Section:
     headings = ("Metric", "Run", "Source", "Type", "Points", "First", "Last", "Lowest", "Highest")
     sides = [(run.run.label, run.metrics) for run in sources.runs]
     if sources.entry is not None:
-        sides.append((BASELINE, sources.entry.metrics))
+        sides.append((BASELINE_SIDE, sources.entry.metrics))
     found = [(series.name, label, series) for label, metrics in sides for series in metrics]
     rows = (_metric_row(label, series) for _, label, series in sorted(found, key=_by_name))
     return _section("Metrics", headings, rows, limits.rows, 4, 5, 6, 7, 8)
@@ -102,7 +104,7 @@ def _metric_row(label: str, series: MetricSeries) -> Row:
 
 
 def _tensors(verdict: Verdict, sources: PageSources, limits: Limits) -> Section:
-    """Every leaf of strict-1's state, and whether the other sides have the same."""
+    """Every leaf of the first strict run's state, and whether the other sides have the same."""
     comparisons = [
         one for one in (verdict.repeat, verdict.base_run, verdict.baseline) if one is not None
     ]
@@ -120,7 +122,7 @@ def _tensors(verdict: Verdict, sources: PageSources, limits: Limits) -> Section:
         for tensor in (run.checkpoint.tensors if run else ())
     )
     headings = ("Tensor or value", "Type", "Shape", "SHA-256", *others)
-    return _section("Training state of strict-1", headings, rows, limits.deltas)
+    return _section(f"Training state of {FIRST_STRICT}", headings, rows, limits.deltas)
 
 
 def _distances(sources: PageSources, limits: Limits) -> Section:
@@ -141,7 +143,7 @@ def _distances(sources: PageSources, limits: Limits) -> Section:
         "Tensor", "Relative L2", "Largest difference", "Elements that differ", "Elements",
         "More NaN or ∞ on one side",
     )  # fmt: skip
-    title = "How far strict-2 is from strict-1, by tensor"
+    title = f"How far {SECOND_STRICT} is from {FIRST_STRICT}, by tensor"
     return _section(title, headings, rows, limits.deltas, 1, 2, 3, 4)
 
 
@@ -149,7 +151,7 @@ def _environment(sources: PageSources, limits: Limits) -> Section:
     """Every part of the environment on every side; a part that is not the same says so."""
     sides = [(run.run.label, run.environment.parts) for run in sources.runs]
     if sources.entry is not None:
-        sides.insert(0, (BASELINE, sources.entry.environment.parts))
+        sides.insert(0, (BASELINE_SIDE, sources.entry.environment.parts))
     names = sorted({name for _, parts in sides for name in parts})
     rows = [_side_by_side(name, [parts.get(name, NOTHING) for _, parts in sides]) for name in names]
     headings = ("Part", "Same", *(label for label, _ in sides))

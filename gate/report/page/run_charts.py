@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 
 from gate.records.evidence import MetricSeries, Point, RunEvidence
+from gate.records.runs import FIRST_STRICT
 from gate.records.verdict import SeriesSummary, Verdict
 from gate.report.escape import NOTHING
 from gate.report.layout import Cell, Table
 from gate.report.page.curves import Chart, Line, Mark, chart
-from gate.report.page.page_sources import REFERENCE, PageSources, differing, style_of
+from gate.report.page.page_sources import PageSources, differing, style_of
 from gate.report.page.scales import evenly
 from gate.report.wording import count
 
@@ -57,7 +58,9 @@ def metric_picture(
         source=summary.source,
         last=summary.last_decimal,
         curves=chart(summary.name, lines, marks),
-        distances=chart(f"{summary.name}: distance from {REFERENCE}", apart, marks, distances=True)
+        distances=chart(
+            f"{summary.name}: distance from {FIRST_STRICT}", apart, marks, distances=True
+        )
         if apart
         else None,
         values=_values(found) if found else None,
@@ -67,7 +70,7 @@ def metric_picture(
 def _summary_line(summary: SeriesSummary) -> Line:
     values = tuple(math.nan if value is None else value for value in summary.values)
     return Line(
-        name=REFERENCE,
+        name=FIRST_STRICT,
         style=0,
         steps=summary.steps,
         values=values,
@@ -84,9 +87,9 @@ def _line(label: str, series: MetricSeries, reference: MetricSeries) -> Line:
     if series is not reference:
         step = _first_apart(series, reference)
         words += (
-            f"; equal to {REFERENCE}, bit for bit"
+            f"; equal to {FIRST_STRICT}, bit for bit"
             if step is None
-            else f"; differs from {REFERENCE} from step {step} on"
+            else f"; differs from {FIRST_STRICT} from step {step} on"
         )
     return Line(
         name=label,
