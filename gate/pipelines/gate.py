@@ -23,7 +23,7 @@ from gate.records.baseline import (
     Baseline,
     BaselineEntry,
 )
-from gate.records.comparison import Comparison
+from gate.records.comparison import BASELINE_SIDE, Comparison
 from gate.records.evidence import EvidenceSet, RunEvidence
 from gate.records.operator_audit import OperatorReport
 from gate.records.request import GateRequest
@@ -122,56 +122,59 @@ def judge(
     operator_audit_failure: str = "",
 ) -> Gated:
     """Compare what was run with itself, with the baseline and with the base; decide."""
-    settings = request.settings
-    compare = settings.compare
-    first, second = evidence.runs_of(RunMode.STRICT)[:2]
-    default, base = evidence.runs_of(RunMode.DEFAULT), evidence.runs_of(RunMode.STRICT, Commit.BASE)
-    trusted = baselines.trusted
-    selection = _select(request, first, trusted)
-    entry = selection.entry
-    repeat = _repeat((first, second), request)
-    # in the base's runs too: a machine on which the base diverges cannot judge the head
-    not_finite = first_not_finite((first, second, *base), compare.allow_not_finite)
-    facts = Facts(
-        settings=settings,
-        repeat=repeat,
-        # a NaN has no neighbour to move to, and the outcome is an error already
-        self_test=() if not_finite else run_self_test(first, compare),
-        not_finite=not_finite,
-        like_strict=runs_of_the_same_work(first, default, compare),
-        baseline=_against_entry(entry, first, request),
-        same_training=selection.same_training,
-        other_settings=selection.other_settings,
-        proposed=_proposed(request, first, baselines.brought),
-        base_run=compare_results(base[0], first, compare, ("base-1", "strict-1")) if base else None,
-        base_repeat=_repeat(base, request) if base else None,
-        cost=determinism_cost((first, second), default, settings.cost),
-    )
+    first = evidence.runs_of(RunMode.STRICT)[0]
+    selection = _select(request, first, baselines.trusted)
+    facts = _facts(request, baselines, evidence, selection)
     decision = decide(facts)
-    # nobody is offered a baseline of such a result, whatever they would do with it
-    unfit = not_finite or evidence.changed_files or decision.outcome is Outcome.NONDETERMINISTIC
-    proposed = (
-        # into the base commit's file: what the pull request wrote into its own is not carried along
-        with_entry(trusted, _entry(request, evidence, repeat, request.baseline_reason))
-        if repeat.numerically_equal and not unfit
-        else None
+    unfit = (
+        facts.not_finite
+        or evidence.changed_files
+        or decision.outcome is Outcome.NONDETERMINISTIC
+        or not facts.repeat.numerically_equal
     )
+    entry = None if unfit else _entry(request, evidence, facts.repeat, request.baseline_reason)
+    proposed = with_entry(baselines.trusted, entry) if entry is not None else None
+    default = evidence.runs_of(RunMode.DEFAULT)
     assessment = Assessment(
         evidence=evidence,
         facts=facts,
         decision=decision,
-        entry=entry,
+        entry=selection.entry,
         diagnosis=_diagnosis(decision, evidence),
         default_repeat=_repeat(default, request) if default else None,
         isolation=isolation,
-        settings_digest=settings_digest(settings),
+        settings_digest=settings_digest(request.settings),
         proposed=proposed is not None,
-        tolerances=tolerance_uses(first, compare.tolerances),
+        tolerances=tolerance_uses(first, request.settings.compare.tolerances),
         rare_faults=_rare_faults(facts),
         operator_audit=operator_report(evidence, operator_audit_failure),
     )
     verdict = assemble(assessment, request)
-    return Gated(verdict=verdict, evidence=evidence, baseline=trusted, proposed=proposed)
+    return Gated(verdict=verdict, evidence=evidence, baseline=baselines.trusted, proposed=proposed)
+
+
+def _facts(
+    request: GateRequest, baselines: Baselines, evidence: EvidenceSet, selection: Selection
+) -> Facts:
+    """Every comparison that the outcome depends on."""
+    settings, compare = request.settings, request.settings.compare
+    first, second = evidence.runs_of(RunMode.STRICT)[:2]
+    default, base = evidence.runs_of(RunMode.DEFAULT), evidence.runs_of(RunMode.STRICT, Commit.BASE)
+    not_finite = first_not_finite((first, second, *base), compare.allow_not_finite)
+    return Facts(
+        settings=settings,
+        repeat=_repeat((first, second), request),
+        self_test=() if not_finite else run_self_test(first, compare),
+        not_finite=not_finite,
+        like_strict=runs_of_the_same_work(first, default, compare),
+        baseline=_against_entry(selection.entry, first, request),
+        same_training=selection.same_training,
+        other_settings=selection.other_settings,
+        proposed=_proposed(request, first, baselines.brought),
+        base_run=_against_base(base, first, request),
+        base_repeat=_repeat(base, request) if base else None,
+        cost=determinism_cost((first, second), default, settings.cost),
+    )
 
 
 def _rare_faults(facts: Facts) -> tuple[str, ...]:
@@ -286,7 +289,7 @@ def _proposed(
     selection = _select(request, run, brought)
     if selection.entry is None or not selection.same_training:
         return None
-    names = ("the pull request's baseline", "strict-1")
+    names = ("the pull request's baseline", run.run.label)
     return compare_results(selection.entry, run, request.settings.compare, names)
 
 
@@ -295,7 +298,16 @@ def _against_entry(
 ) -> Comparison | None:
     if entry is None:
         return None
-    return compare_results(entry, run, request.settings.compare, ("baseline", "strict-1"))
+    return compare_results(entry, run, request.settings.compare, (BASELINE_SIDE, run.run.label))
+
+
+def _against_base(
+    base: tuple[RunEvidence, ...], run: RunEvidence, request: GateRequest
+) -> Comparison | None:
+    if not base:
+        return None
+    names = (base[0].run.label, run.run.label)
+    return compare_results(base[0], run, request.settings.compare, names)
 
 
 def _needs_base_run(request: GateRequest, run: RunEvidence, trusted: Baseline | None) -> bool:

@@ -154,16 +154,14 @@ def _against_baseline(facts: Facts, baseline: Comparison) -> Decision:
     # equal bits answer by themselves: no change of the environment can make them less equal
     if baseline.numerically_equal:
         return _pass(Outcome.REPRODUCED, "equal to the baseline, bit for bit", baseline)
-    # before the tolerances: of what only one side has there is no difference to judge
+    if needs_base_run(baseline, facts.settings):
+        return _environment_moved(facts, baseline)
     if baseline.comparable_environment and not baseline.comparable:
         return _fail(Outcome.NOT_COMPARABLE, causes.not_common(baseline), baseline)
     if baseline.comparable_environment and _inside(baseline, facts.settings):
         return _within(facts, f"inside the tolerance of the baseline{causes.worst(baseline)}")
-    # nothing moved that could excuse it, so it is the code
-    if baseline.same_environment:
-        cause = causes.drift(baseline, "the baseline of this environment")
-        return _fail(Outcome.CODE_DRIFT, cause, baseline)
-    return _environment_moved(facts, baseline)
+    cause = causes.drift(baseline, "the baseline of this environment")
+    return _fail(Outcome.CODE_DRIFT, cause, baseline)
 
 
 def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
