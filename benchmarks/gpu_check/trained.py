@@ -36,7 +36,7 @@ def verdict_row(what: str, call: GateCall, accepted: Iterable[Outcome] = REPEATE
     verdict = Verdict.model_validate_json(call.document)
     holds = verdict.outcome in tuple(accepted) and verdict.answers.repeat is Equality.EQUAL
     codes = ", ".join(dict.fromkeys(finding.code for finding in verdict.findings))
-    seen = f"{verdict.outcome}: {verdict.cause}; isolation {verdict.isolation}"
+    seen = f"{verdict.outcome}: {verdict.cause}; isolation {verdict.isolation.described}"
     return held(what, f"{seen}; findings: {codes or 'none'}", holds=holds)
 
 
@@ -44,7 +44,7 @@ def isolation_of(call: GateCall) -> str:
     """How the trainings of a gate call were kept apart; empty where it gave no verdict."""
     if not call.document.startswith("{"):
         return ""
-    return Verdict.model_validate_json(call.document).isolation
+    return Verdict.model_validate_json(call.document).isolation.described
 
 
 def strict_pair(bench: Bench, *arguments: str, sections: Sections | None = None) -> Comparison:

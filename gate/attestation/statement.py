@@ -14,9 +14,11 @@ from gate.attestation.reading import printable, read_object, read_record
 from gate.codec.documents import fault_lines
 from gate.codec.json_text import canonical_json
 from gate.errors import AttestationError
+from gate.records.runs import RunIsolation
 from gate.records.statement import (
     STATEMENT_TYPE,
     VERDICT_PREDICATE,
+    ClaimedIsolation,
     CommitDescriptor,
     CommitDigest,
     FileDescriptor,
@@ -81,7 +83,7 @@ def _claims(facts: StatementFacts) -> GateClaims:
         checkpoint_algorithm=facts.checkpoint_algorithm,
         checkpoint_root=facts.checkpoint_root,
         snapshot_digest=facts.snapshot_digest,
-        isolation=facts.isolation,
+        isolation=ClaimedIsolation(**dict(facts.isolation)),
         repository=facts.repository,
         run_id=facts.run_id,
         gate_version=facts.gate_version,
@@ -140,7 +142,7 @@ def _facts(statement: Statement) -> StatementFacts:
         settings_digest=settings.digest.sha256,
         baseline_digest=baseline[0].digest.sha256 if baseline else "",
         snapshot_digest=claims.snapshot_digest,
-        isolation=claims.isolation,
+        isolation=RunIsolation(**dict(claims.isolation)),
         created_at=predicate.time_created,
         repository=claims.repository,
         run_id=claims.run_id,

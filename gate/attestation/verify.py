@@ -28,6 +28,8 @@ from gate.records.attestation import (
     TrustedKeys,
     VerifiedPackage,
 )
+from gate.records.runs import RunIsolation
+from gate.records.settings import IsolationMode
 from gate.records.statement import StatementFacts
 from gate.records.verdict import Verdict
 
@@ -158,10 +160,14 @@ def _check_verdict(archive: Archive, facts: StatementFacts) -> None:
     for name, (found, sealed) in claims.items():
         if found != sealed:
             raise AttestationError(
-                f"{VERDICT_MEMBER} says {name} {printable(str(found))!r}, "
-                f"the seal says {printable(str(sealed))!r}",
+                f"{VERDICT_MEMBER} says {name} {_shown(found)}, the seal says {_shown(sealed)}",
                 hint=CLAIM_HINT,
             )
+
+
+def _shown(value: object) -> str:
+    text = value.described if isinstance(value, RunIsolation) else str(value)
+    return repr(printable(text))
 
 
 def _check_expected(facts: StatementFacts, expected: Expected) -> None:
@@ -210,8 +216,7 @@ def _notes(key: TrustedKey, facts: StatementFacts) -> tuple[str, ...]:
             f"The seal is older than the trust file's entry for its key, which was added at "
             f"{printable(key.added_at)}."
         )
-    # said also of a valid seal: the training could have read what the gate could
-    if facts.isolation == "none":
+    if facts.isolation.mode is IsolationMode.NONE:
         notes.append("The training ran under the gate's own account (isolation none).")
     return tuple(notes)
 

@@ -112,13 +112,14 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
     found = verify_package(package, find_seals(package, FILES, seal), trusted, expected, FILES)
     if as_json:
         facts = {name: getattr(found, name) for name in found.__slots__}
+        facts["isolation"] = found.isolation.model_dump(mode="json")
         sys.stdout.write(json.dumps(facts, indent=2, sort_keys=True) + "\n")
         return
     lines = [
         f"verified: {found.outcome}, commit {found.commit}",
         f"  key        {found.key_id}",
         f"  made       {found.created_at} (the signer's claim)",
-        f"  isolation  {found.isolation}",
+        f"  isolation  {found.isolation.described}",
         f"  checkpoint {found.checkpoint_root}",
         f"  members    {found.members}",
         *(f"  note: {note}" for note in found.notes),

@@ -11,6 +11,7 @@ from typing import Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from gate.records.document import Document, Timestamp
+from gate.records.runs import RunIsolation
 
 TRUST_SCHEMA: Final = "repro-gate.trusted-keys/1"
 
@@ -169,7 +170,7 @@ class VerifiedPackage:
     checkpoint_root: str
     members: int
     package_sha256: str
-    isolation: str
+    isolation: RunIsolation
     repository: str
     properties: tuple[str, ...]
     notes: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from gate.records.document import Document, Timestamp
 from gate.records.evidence import SHA256_PATTERN
+from gate.records.runs import RunIsolation
 from gate.records.verdict import Outcome
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
@@ -51,7 +52,7 @@ class StatementFacts:
     settings_digest: str
     baseline_digest: str
     snapshot_digest: str
-    isolation: str
+    isolation: RunIsolation
     created_at: str
     repository: str
     run_id: str
@@ -107,6 +108,10 @@ class Verifier(CamelDocument):
         return value
 
 
+class ClaimedIsolation(CamelDocument, RunIsolation):
+    """How the training was kept apart, in the keys of a statement."""
+
+
 class GateClaims(CamelDocument):
     """What repro-gate adds to a Simple Verification Result."""
 
@@ -116,7 +121,7 @@ class GateClaims(CamelDocument):
     checkpoint_algorithm: ShortText
     checkpoint_root: Sha256
     snapshot_digest: Sha256
-    isolation: ShortText
+    isolation: ClaimedIsolation
     repository: ShortText
     run_id: ShortText
     gate_version: ShortText

@@ -12,7 +12,8 @@ from gate.records.document import Document, Timestamp
 from gate.records.evidence import Environment, RecorderCost
 from gate.records.operator_audit import OperatorReport
 from gate.records.policy_files import PolicyChange
-from gate.records.runs import RunRecord
+from gate.records.runs import RunIsolation, RunRecord
+from gate.records.settings import IsolationMode
 
 VERDICT_SCHEMA: Final = "repro-gate.verdict/1"
 
@@ -180,7 +181,7 @@ class Verdict(Document):
     created_at: Timestamp
     changed_files: tuple[str, ...] = ()
     settings_from: str = "head"
-    isolation: str = "none"
+    isolation: RunIsolation = RunIsolation(mode=IsolationMode.NONE)
     answers: Answers = Answers()
     findings: tuple[Finding, ...] = ()
     repeat: Comparison | None = None

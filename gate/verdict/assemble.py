@@ -72,7 +72,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         created_at=evidence.created_at,
         changed_files=evidence.changed_files,
         settings_from=request.settings_from,
-        isolation=assessment.isolation.described,
+        isolation=assessment.isolation.of_a_run,
         answers=decision.answers,
         findings=_findings(assessment, request, decision, about_baseline),
         repeat=facts.repeat,

@@ -54,7 +54,12 @@ def test_seal_says_where_it_was_made(tmp_path: Path) -> None:
     claims = json.loads(read_envelope(sealed_in(tmp_path).seals[0]).payload)["predicate"]
     assert claims["reproGate"]["repository"] == "org/repo"
     assert claims["reproGate"]["runId"] == "42"
-    assert claims["reproGate"]["isolation"] == "none"
+    assert claims["reproGate"]["isolation"] == {
+        "mode": "none",
+        "guard": None,
+        "network": False,
+        "deviceGroups": [],
+    }
 
 
 @pytest.mark.parametrize("outcome", [Outcome.CODE_DRIFT, Outcome.NONDETERMINISTIC, Outcome.ERROR])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from gate.attestation.statement import read_statement, utc_time, write_statement
 from gate.errors import AttestationError
+from gate.records.runs import RunIsolation, WriteGuard
+from gate.records.settings import IsolationMode
 from gate.records.statement import Property, StatementFacts
 from gate.records.verdict import Outcome
 
@@ -33,7 +35,13 @@ FACTS = st.builds(
     settings_digest=SHA256,
     baseline_digest=SHA256 | st.just(""),
     snapshot_digest=SHA256,
-    isolation=TEXT,
+    isolation=st.builds(
+        RunIsolation,
+        mode=st.sampled_from([mode for mode in IsolationMode if mode is not IsolationMode.AUTO]),
+        guard=st.none() | st.sampled_from(WriteGuard),
+        network=st.booleans(),
+        device_groups=st.lists(st.integers(0, 2**32 - 1), max_size=3).map(tuple),
+    ),
     created_at=st.sampled_from(["2026-01-31T12:00:00Z", "1999-12-31T23:59:59Z"]),
     repository=TEXT,
     run_id=TEXT,
@@ -150,7 +158,7 @@ def test_other_statement_is_refused(facts: StatementFacts, name: str) -> None:
 
 
 def test_duplicate_key_is_refused(facts: StatementFacts) -> None:
-    payload = write_statement(replace(facts, isolation="none"))
-    doubled = payload.replace(b'"isolation":', b'"isolation":"uid","isolation":')
+    payload = write_statement(facts)
+    doubled = payload.replace(b'"isolation":', b'"isolation":null,"isolation":')
     with pytest.raises(AttestationError, match="key 'isolation' is given twice"):
         read_statement(doubled)

@@ -34,6 +34,8 @@ from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import AttestationError, StorageError
 from gate.records.attestation import Expected, KeyStatus, PackageMember, SealFile, TrustedKeys
+from gate.records.runs import RunIsolation
+from gate.records.settings import IsolationMode
 from gate.records.verdict import Outcome
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -91,7 +93,12 @@ def test_reader_is_told_what_weakens_the_seal(sealed: Sealed) -> None:
 
 
 def test_isolated_training_with_an_active_key_needs_no_note(tmp_path: Path) -> None:
-    assert sealed_in(tmp_path, verdict_of(isolation="uid")).verified().notes == ()
+    assert (
+        sealed_in(tmp_path, verdict_of(isolation=RunIsolation(mode=IsolationMode.UID)))
+        .verified()
+        .notes
+        == ()
+    )
 
 
 def test_no_seal_is_refused(sealed: Sealed) -> None:
@@ -215,7 +222,10 @@ def test_verdict_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ({"checkpoint_root": "1" * 64}, f"the seal says '{'c' * 64}'"),
         ({"settings_digest": "1" * 64}, f"the seal says '{'e' * 64}'"),
         ({"snapshot_digest": "1" * 64}, f"the seal says '{'d' * 64}'"),
-        ({"isolation": "\x1b[2J"}, "says isolation '?[2J', the seal says 'none'"),
+        (
+            {"isolation": RunIsolation(mode=IsolationMode.NONE, network=True)},
+            "says isolation 'none, network open', the seal says 'none'",
+        ),
         ({"created_at": "2026-01-31T12:00:01+00:00"}, "the seal says '2026-01-31T12:00:00Z'"),
     ],
     ids=lambda value: str(next(iter(value))) if isinstance(value, dict) else "",

@@ -79,7 +79,7 @@ def test_the_recipe_works_as_printed_where_the_command_was_called(
 def test_the_facts_come_as_json(project: Project, run: Run, sealed: Path) -> None:
     code, text = _verify(run, sealed, project.git("rev-parse", "HEAD"), "--json")
     assert code == 0
-    assert json.loads(text)["isolation"] == "none"
+    assert json.loads(text)["isolation"]["mode"] == "none"
 
 
 def test_one_flipped_byte_is_refused(project: Project, run: Run, sealed: Path) -> None:

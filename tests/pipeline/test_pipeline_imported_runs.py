@@ -117,7 +117,7 @@ def test_the_weakest_isolation_that_a_run_names_counts(told: Told) -> None:
     }
     for label, isolation in named.items():
         told.document(f"{label}/evidence.json", _record(isolation=isolation))
-    assert told.judge().verdict.isolation == "uid (permissions only), network open"
+    assert told.judge().verdict.isolation.described == "uid (permissions only), network open"
 
 
 def _uid(guard: str, **more: object) -> dict[str, object]:
@@ -131,7 +131,7 @@ def test_groups_of_any_run_are_told_of_all(told: Told) -> None:
     ):
         told.document(f"{label}/evidence.json", _record(isolation=_uid("landlock", **more)))
     verdict = told.judge().verdict
-    assert verdict.isolation == "none, network open, device groups 44 107"
+    assert verdict.isolation.described == "none, network open, device groups 44 107"
     assert "device-groups" in {finding.code for finding in verdict.findings}
 
 

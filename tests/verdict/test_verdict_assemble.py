@@ -21,7 +21,7 @@ from gate.records.comparison import CostState, DeterminismCost
 from gate.records.evidence import Environment, MetricSource, RunEvidence
 from gate.records.policy_files import PolicyChange
 from gate.records.request import GateRequest
-from gate.records.runs import Isolation, WriteGuard
+from gate.records.runs import Isolation, RunIsolation, WriteGuard
 from gate.records.settings import IsolationMode
 from gate.records.verdict import Outcome, SelfTestProbe, Verdict
 from gate.verdict.assemble import Assessment, assemble, error_verdict
@@ -89,7 +89,7 @@ def test_places_that_a_run_could_write_are_told_with_their_number() -> None:
         open_places=places,
     )
     told = assemble(replace(_assessment(), isolation=used), REQUEST)
-    assert told.isolation == "uid (permissions only)"
+    assert told.isolation.described == "uid (permissions only)"
     assert _messages(told)["open-places"] == (
         "7 files and folders outside the run's own could be written by the training, and read by "
         "the next run: '/srv/open-0', '/srv/open-1', '/srv/open-2', '/srv/open-3', '/srv/open-4', "
@@ -107,10 +107,10 @@ def _messages(verdict: Verdict) -> dict[str, str]:
 def test_an_isolated_training_is_worth_no_word_but_an_open_network_is() -> None:
     apart = Isolation(mode=IsolationMode.UID, credentials=None, reason="a test")
     quiet = assemble(replace(_assessment(), isolation=apart), REQUEST)
-    assert quiet.isolation == "uid"
+    assert quiet.isolation == RunIsolation(mode=IsolationMode.UID)
     assert not {"not-isolated", "network-open"} & _messages(quiet).keys()
     told = assemble(replace(_assessment(), isolation=replace(apart, network=True)), REQUEST)
-    assert told.isolation == "uid, network open"
+    assert told.isolation.described == "uid, network open"
     assert _messages(told)["network-open"] == (
         "the training could reach the network: isolation.network is true"
     )
