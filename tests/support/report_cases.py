@@ -228,7 +228,7 @@ def verdict(outcome: Outcome, *, passes: bool, **fields: object) -> Verdict:
         "base_commit": BASE,
         "created_at": "2026-08-22T12:00:00+00:00",
         "settings_from": "base",
-        "isolation": "uid",
+        "isolation": RunIsolation(mode=IsolationMode.UID),
         "repeat": comparison(),
         "baseline": against_baseline(),
         "baseline_facts": FACTS,
