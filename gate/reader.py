@@ -16,12 +16,12 @@ from gate.adapters.process.parser_limits import limit_this_process
 from gate.baseline.record import read_baseline
 from gate.checkpoint.hashing.tensors import available_threads
 from gate.codec.documents import read_document
-from gate.comparison.states import compare_states
+from gate.comparison.tensors.states import compare_states
 from gate.errors import EvidenceError, GateError
 from gate.evidence.collect import collect_run
 from gate.evidence.fresh_process import READY
-from gate.evidence.harness_files import find_processes
-from gate.evidence.operator_audit import read_operator_audit
+from gate.evidence.processes.harness_files import find_processes
+from gate.evidence.processes.operator_audit import read_operator_audit
 from gate.evidence.saved_state import (
     CAPTURED,
     MAX_STATE_BYTES,
@@ -155,7 +155,7 @@ def _distance(first: Path, second: Path) -> ReadingAnswer:
 
 def _weights(first: Path, second: Path) -> ReadingAnswer:
     # NumPy is slow to import, and no other task needs this
-    from gate.comparison.weights import weight_distance  # noqa: PLC0415
+    from gate.comparison.measuring.weights import weight_distance  # noqa: PLC0415
 
     with open_captured(FILES, first) as one, open_captured(FILES, second) as other:
         found = weight_distance(one, other, threads=_threads(), max_bytes=MAX_STATE_BYTES)
@@ -164,7 +164,7 @@ def _weights(first: Path, second: Path) -> ReadingAnswer:
 
 def _reduction(path: Path, _: Path) -> ReadingAnswer:
     # as above
-    from gate.comparison.reduction import gradient_tensors, reduction_spread  # noqa: PLC0415
+    from gate.comparison.measuring.reduction import gradient_tensors, reduction_spread  # noqa: PLC0415
 
     with open_captured(FILES, path) as gradients:
         return ReadingAnswer(reduction=reduction_spread(gradient_tensors(gradients)))

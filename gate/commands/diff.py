@@ -11,7 +11,7 @@ from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.codec.json_text import reviewable_json
 from gate.commands.program import FILES
 from gate.commands.state_options import STATE_HELP, chosen_exclusions, state_parser
-from gate.comparison.states import compare_states
+from gate.comparison.tensors.states import compare_states
 from gate.errors import ExitCode, SettingsError
 from gate.pipelines.saved_states import MAX_BYTES, open_saved_state
 from gate.records.state_difference import StateDifference

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError, StorageError
-from gate.evidence.harness_files import MAX_NAMES
-from gate.evidence.ranks import MAX_SHOWN_PIDS, ONE_A_RANK
+from gate.evidence.processes.harness_files import MAX_NAMES
+from gate.evidence.processes.ranks import MAX_SHOWN_PIDS, ONE_A_RANK
 from gate.evidence.saved_state import CAPTURED, MAX_STATE_BYTES
 from gate.ports import Files
 from gate.records.evidence import RunEvidence

@@ -8,23 +8,23 @@ from types import MappingProxyType
 
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError
-from gate.evidence.children import read_children
-from gate.evidence.harness_documents import MetricLine
-from gate.evidence.harness_files import HarnessFile, find_processes, read_harness_lines
-from gate.evidence.metrics import file_series, harness_series, output_series
-from gate.evidence.operator_audit import read_operator_audit
-from gate.evidence.overrides import read_overrides
-from gate.evidence.ranks import (
+from gate.evidence.logged.metrics import file_series, harness_series, output_series
+from gate.evidence.logged.step_series import step_series
+from gate.evidence.logged.tensorboard import tensorboard_series
+from gate.evidence.processes.children import read_children, read_weaker_children
+from gate.evidence.processes.harness_documents import MetricLine
+from gate.evidence.processes.harness_files import HarnessFile, find_processes, read_harness_lines
+from gate.evidence.processes.operator_audit import read_operator_audit
+from gate.evidence.processes.overrides import read_overrides
+from gate.evidence.processes.ranks import (
     TrainedRank,
     read_attestations,
     read_ranks,
     refuse_idle_ranks,
     refuse_problems,
 )
+from gate.evidence.processes.steps import recorder_cost, step_digests, step_memory, step_timings
 from gate.evidence.saved_state import ReadState, captured_state, manifest, saved_checkpoint
-from gate.evidence.step_series import step_series
-from gate.evidence.steps import recorder_cost, step_digests, step_memory, step_timings
-from gate.evidence.tensorboard import tensorboard_series
 from gate.ports import Files
 from gate.records.evidence import (
     BETWEEN_RANKS,

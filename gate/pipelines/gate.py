@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from gate.baseline.record import propose_entry, read_baseline, with_entry
 from gate.baseline.select import Selection, select_entry
 from gate.comparison.compare import compare_results
-from gate.comparison.cost import determinism_cost
 from gate.comparison.finiteness import first_not_finite
+from gate.comparison.measuring.cost import determinism_cost
 from gate.comparison.same_work import missed_share, on_one_cpu_thread, runs_of_the_same_work
 from gate.comparison.self_test import run_self_test
 from gate.comparison.tolerances import tolerance_uses

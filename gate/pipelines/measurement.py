@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import count
 
-from gate.comparison.attribution import Search, knob_fate, minimal_set, removal_order
 from gate.comparison.compare import compare_results
-from gate.comparison.cost_arms import Arms, arm_figures, arm_price, control_price, shortest_run
 from gate.comparison.equality import distinct_results, equal_results
-from gate.comparison.noise import metric_noise, tolerance_factor, undetected_share
-from gate.comparison.tolerance_snippet import tolerance_snippet
-from gate.comparison.weights import weight_noise
+from gate.comparison.measuring.attribution import Search, knob_fate, minimal_set, removal_order
+from gate.comparison.measuring.cost_arms import (
+    Arms,
+    arm_figures,
+    arm_price,
+    control_price,
+    shortest_run,
+)
+from gate.comparison.measuring.noise import metric_noise, tolerance_factor, undetected_share
+from gate.comparison.measuring.tolerance_snippet import tolerance_snippet
+from gate.comparison.measuring.weights import weight_noise
 from gate.execution.cost_plan import (
     DEFAULT_A,
     DEFAULT_B,

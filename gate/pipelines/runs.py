@@ -16,8 +16,8 @@ from gate.evidence import capture
 from gate.evidence.capture import CapturedFile
 from gate.evidence.folder import evidence_documents
 from gate.evidence.fresh_process import FreshReader
-from gate.evidence.operator_audit import explained
-from gate.evidence.overrides import refuse_overrides
+from gate.evidence.processes.operator_audit import explained
+from gate.evidence.processes.overrides import refuse_overrides
 from gate.execution.launch import Launcher, run_folders
 from gate.execution.missing_file import LeftOut, with_missing_file
 from gate.execution.training_probe import probe_training

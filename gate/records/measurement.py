@@ -118,7 +118,7 @@ class MetricNoise(Document):
     """How far a metric moves between reruns of one and the same default training.
 
     `largest_gap` is the widest range over the runs at any step, at `gap_step`. `tolerance` is the
-    smallest difference that means anything: see `gate.comparison.noise`.
+    smallest difference that means anything: see `gate.comparison.measuring.noise`.
     """
 
     name: str
@@ -145,7 +145,7 @@ class WeightDistance(Document):
 
     `differing` of the `elements` have other bits. `relative_l2` is None where float64 cannot hold
     it. `distances` counts elements by their distance in units in the last place, in the classes of
-    `gate.comparison.block_numbers`, up to the last class that is not empty.
+    `gate.comparison.tensors.block_numbers`, up to the last class that is not empty.
     """
 
     elements: Count

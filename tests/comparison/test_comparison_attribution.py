@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.attribution import Search, knob_fate, minimal_set, removal_order
+from gate.comparison.measuring.attribution import Search, knob_fate, minimal_set, removal_order
 from gate.records.comparison import CostState
 from gate.records.measurement import KnobState, Price
 from gate.records.priced_knobs import ALL_KNOBS, KnobSet, PricedKnob

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from evidence_cases import evidence_of, settings_of
 
-from gate.comparison.cost import determinism_cost
+from gate.comparison.measuring.cost import determinism_cost
 from gate.records.comparison import CostState, DeterminismCost
 from gate.records.evidence import RunEvidence
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from evidence_cases import evidence_of, settings_of
 
-from gate.comparison.cost_arms import Arms, arm_figures, arm_price, control_price
+from gate.comparison.measuring.cost_arms import Arms, arm_figures, arm_price, control_price
 from gate.records.comparison import CostState
 from gate.records.evidence import RunEvidence
 from gate.records.measurement import Price

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from saved_tensors import floats, raw, write_state
 
 from gate.adapters.files.files import LocalFiles
-from gate.comparison.reduction import (
+from gate.comparison.measuring.reduction import (
     ORDERS,
     FloatTensor,
     gradient_tensors,

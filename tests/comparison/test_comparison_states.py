@@ -15,8 +15,8 @@ from saved_tensors import (
 )
 
 from gate.checkpoint.leaves import HeldBytes, StateContent, TensorLeaf, ValueLeaf
-from gate.comparison.states import compare_states
-from gate.comparison.values import shown_value
+from gate.comparison.tensors.states import compare_states
+from gate.comparison.tensors.values import shown_value
 from gate.errors import EvidenceError
 from gate.records.state_difference import LeafChange
 

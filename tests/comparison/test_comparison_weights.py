@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from saved_tensors import Stored, array, difference_of, floats, raw, write_state
 
 from gate.adapters.files.files import LocalFiles
-from gate.comparison.block_numbers import CLASSES
-from gate.comparison.weights import weight_distance, weight_noise
+from gate.comparison.measuring.weights import weight_distance, weight_noise
+from gate.comparison.tensors.block_numbers import CLASSES
 from gate.errors import EvidenceError
 from gate.evidence.saved_state import open_captured
 from gate.records.measurement import MAX_DISTANCE_CLASSES, WeightDistance

@@ -12,15 +12,15 @@ from gate.adapters.files.files import LocalFiles
 from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.codec.untrusted_text import plain_text, short_text
 from gate.errors import EvidenceError
-from gate.evidence import harness_files
-from gate.evidence.harness_documents import (
+from gate.evidence.processes import harness_files
+from gate.evidence.processes.harness_documents import (
     Attestation,
     ExactNumber,
     StepLine,
     Summary,
     representable,
 )
-from gate.evidence.harness_files import HarnessFile, find_processes, read_harness_document
+from gate.evidence.processes.harness_files import HarnessFile, find_processes, read_harness_document
 from gate.records.evidence import FloatType
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
-from gate.evidence import metrics, series
-from gate.evidence.harness_documents import MetricLine, StepLine
-from gate.evidence.metrics import file_series, harness_series, output_series
+from gate.evidence.logged import metrics, series
+from gate.evidence.logged.metrics import file_series, harness_series, output_series
+from gate.evidence.processes.harness_documents import MetricLine, StepLine
 from gate.records.evidence import MetricSeries, MetricSource
 
 

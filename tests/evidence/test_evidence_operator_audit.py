@@ -5,8 +5,8 @@ from harness_folder import HarnessFolder
 
 from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError, RunError
-from gate.evidence.harness_files import find_processes
-from gate.evidence.operator_audit import explained, read_operator_audit
+from gate.evidence.processes.harness_files import find_processes
+from gate.evidence.processes.operator_audit import explained, read_operator_audit
 from gate.records.operator_audit import OperatorAudit
 
 USE = {

@@ -7,8 +7,8 @@ from harness_folder import HarnessFolder, override_line
 from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
-from gate.evidence.overrides import refuse_overrides
-from gate.evidence.shut_out import GENERAL, shut_out_by
+from gate.evidence.processes.overrides import refuse_overrides
+from gate.evidence.processes.shut_out import GENERAL, shut_out_by
 from gate.records.determinism_settings import OnOverride
 from gate.records.evidence import RunEvidence
 from gate.records.settings import TrainSettings

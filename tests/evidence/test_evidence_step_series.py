@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from harness_folder import exact, step_line
 
-from gate.evidence.harness_documents import StepLine
-from gate.evidence.step_series import MAX_PASS_SERIES, step_series
+from gate.evidence.logged.step_series import MAX_PASS_SERIES, step_series
+from gate.evidence.processes.harness_documents import StepLine
 from gate.records.evidence import MetricSeries
 
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
-from gate.evidence import event_records, tensorboard
 from gate.evidence.collect import collect_run
-from gate.evidence.event_records import crc32c, masked_crc
-from gate.evidence.event_scalars import MalformedEventError, scalars
-from gate.evidence.tensorboard import tensorboard_series
+from gate.evidence.logged import event_records, tensorboard
+from gate.evidence.logged.event_records import crc32c, masked_crc
+from gate.evidence.logged.event_scalars import MalformedEventError, scalars
+from gate.evidence.logged.tensorboard import tensorboard_series
 from gate.records.evidence import MetricSeries, MetricSource
 from gate.records.metrics_settings import MetricsSettings
 from gate.records.settings import TrainSettings

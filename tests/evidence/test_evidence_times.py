@@ -10,7 +10,7 @@ from harness_folder import HarnessFolder, step_line
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.cost import determinism_cost
+from gate.comparison.measuring.cost import determinism_cost
 from gate.reader import answered
 from gate.records.evidence import RunEvidence
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask

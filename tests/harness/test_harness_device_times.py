@@ -12,8 +12,8 @@ import torch
 from played_device import DEVICE, PlayedDevice
 from torch import nn
 
-from gate.comparison.cost import UNDISTURBED
-from gate.harness import cuda
+from gate.comparison.measuring.cost import UNDISTURBED
+from gate.harness import cuda, digests, observer
 from gate.harness.output import Output, Problems
 from gate.harness.recording import observer
 from gate.harness.recording.recorder import Recorder

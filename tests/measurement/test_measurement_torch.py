@@ -9,7 +9,7 @@ import pytest
 from gate_bench import Bench
 from git_workshop import Repository
 
-from gate.comparison.attribution import minimal_set
+from gate.comparison.measuring.attribution import minimal_set
 from gate.pipelines.measurement import Priced, measure_cost, measure_noise
 from gate.pipelines.runs import Session
 from gate.records.comparison import CostState

@@ -9,7 +9,7 @@ from hypothesis import given
 from report_hostile import HOSTILE
 from rich.console import Console, RenderableType
 
-from gate.comparison.tolerance_snippet import tolerance_snippet
+from gate.comparison.measuring.tolerance_snippet import tolerance_snippet
 from gate.records.comparison import CostState
 from gate.records.evidence import Environment
 from gate.records.measurement import (

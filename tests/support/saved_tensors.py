@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gate.adapters.files.files import LocalFiles
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.formats.formats import open_state
-from gate.comparison.states import compare_states
+from gate.comparison.tensors.states import compare_states
 from gate.records.state_difference import LeafDifference, NumberDifference, StateDifference
 
 MAX_BYTES = 1024**3

@@ -10,8 +10,8 @@ from pydantic import Field, field_validator
 
 from gate.codec.untrusted_text import plain_text
 from gate.errors import RunError
-from gate.evidence.harness_documents import Count, OwnedDocument
-from gate.evidence.harness_files import (
+from gate.evidence.processes.harness_documents import Count, OwnedDocument
+from gate.evidence.processes.harness_files import (
     HarnessFile,
     ProcessFiles,
     read_own_document,

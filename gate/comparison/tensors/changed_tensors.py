@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gate.checkpoint.hashing.tensors import SMALL_BYTES, WINDOW_BYTES, run_all
 from gate.checkpoint.leaves import FileSpan, TensorLeaf
 from gate.checkpoint.sources.neighbours import grouped
-from gate.comparison.equal_bytes import (
+from gate.comparison.tensors.equal_bytes import (
     STRETCH_BYTES,
     Stretch,
     equal_sources,
@@ -20,7 +20,7 @@ from gate.comparison.equal_bytes import (
 from gate.records.state_difference import NumberDifference
 
 if TYPE_CHECKING:
-    from gate.comparison.tensor_numbers import TensorNumbers
+    from gate.comparison.tensors.tensor_numbers import TensorNumbers
 
 
 class TensorPair(NamedTuple):
@@ -143,7 +143,7 @@ def number_differences(pairs: Sequence[TensorPair], threads: int) -> list[Number
     if not pairs:
         return []
     # slow to import, and most comparisons find nothing that differs
-    from gate.comparison.tensor_numbers import TensorNumbers, has_numbers  # noqa: PLC0415
+    from gate.comparison.tensors.tensor_numbers import TensorNumbers, has_numbers  # noqa: PLC0415
 
     found: list[NumberDifference | None] = [None] * len(pairs)
     known = [(index, pair) for index, pair in enumerate(pairs) if has_numbers(pair.left.dtype)]

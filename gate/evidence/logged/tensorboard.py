@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError, StorageError
-from gate.evidence.event_records import small_records
-from gate.evidence.event_scalars import MalformedEventError, Scalar, scalars
-from gate.evidence.series import SeriesCollector
+from gate.evidence.logged.event_records import small_records
+from gate.evidence.logged.event_scalars import MalformedEventError, Scalar, scalars
+from gate.evidence.logged.series import SeriesCollector
 from gate.ports import Files
 from gate.records.evidence import MetricSeries, MetricSource
 

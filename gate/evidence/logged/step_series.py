@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gate.evidence.harness_documents import ExactNumber, StepLine
-from gate.evidence.series import SeriesCollector
+from gate.evidence.logged.series import SeriesCollector
+from gate.evidence.processes.harness_documents import ExactNumber, StepLine
 from gate.records.evidence import FloatType, MetricSeries, MetricSource
 
 # of all optimizers together; what further passes do shows in the loss, the last one, and after it

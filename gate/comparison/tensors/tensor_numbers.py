@@ -14,8 +14,15 @@ from typing import Final
 
 import numpy as np
 
-from gate.comparison.block_numbers import BLOCK, CLASSES, BlockSums, Counts, add_block, class_end
-from gate.comparison.element_types import ELEMENT_TYPES
+from gate.comparison.tensors.block_numbers import (
+    BLOCK,
+    CLASSES,
+    BlockSums,
+    Counts,
+    add_block,
+    class_end,
+)
+from gate.comparison.tensors.element_types import ELEMENT_TYPES
 from gate.records.state_difference import NumberDifference, UlpShare
 
 SHARES: Final = (0.5, 0.9, 0.99, 1.0)

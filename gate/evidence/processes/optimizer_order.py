@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gate.errors import EvidenceError
-from gate.evidence.harness_documents import StepLine
+from gate.evidence.processes.harness_documents import StepLine
 
 # What belongs to all optimizers that step after one backward pass, and stands on the first line.
 OF_ALL = ("loss", "losses", "backwards", "seconds")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError
-from gate.evidence.harness_files import HarnessFile, ProcessFiles, told_lines
+from gate.evidence.processes.harness_files import HarnessFile, ProcessFiles, told_lines
 from gate.ports import Files
 from gate.records.determinism_settings import OnOverride
 from gate.records.evidence import RunEvidence

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gate.comparison.bootstrap import Ratio, RoundOfRuns, noise_band, paired_ratio
-from gate.comparison.cost import memory_ratio, steady
 from gate.comparison.equality import distinct_results
+from gate.comparison.measuring.bootstrap import Ratio, RoundOfRuns, noise_band, paired_ratio
+from gate.comparison.measuring.cost import memory_ratio, steady
 from gate.records.comparison import CostState
 from gate.records.evidence import RunEvidence
 from gate.records.measure_settings import CostSettings

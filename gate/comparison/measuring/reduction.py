@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.leaves import StateContent, TensorLeaf
-from gate.comparison.element_types import ELEMENT_TYPES
+from gate.comparison.tensors.element_types import ELEMENT_TYPES
 from gate.records.measurement import ReductionSpread
 
 FLOATS = frozenset(("F64", "F32", "F16", "BF16"))

@@ -12,7 +12,7 @@ from typing import TypeVar
 from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.codec.documents import read_document
 from gate.errors import EvidenceError, StorageError
-from gate.evidence.harness_documents import OwnedDocument
+from gate.evidence.processes.harness_documents import OwnedDocument
 from gate.ports import Files
 from gate.records.document import Document
 

@@ -2,9 +2,9 @@
 
 Method: each run gives the durations of its steady steps (warm-up left out, twice that of the first
 run of a call, which starts on a cold machine; observers outside the durations). A strict run and
-the default run beside it are a round; `gate.comparison.bootstrap` makes the ratio and its interval.
-Where each run has enough steps in which the gate's own observing took next to nothing, only those
-count: a GPU works beside the host, and what observing delayed it by there cannot be told exactly.
+the default run beside it are a round; `bootstrap.py` makes the ratio and its interval. Where each
+run has enough steps in which the gate's own observing took next to nothing, only those count: a GPU
+works beside the host, and what observing delayed it by there cannot be told exactly.
 The control is one run over another of its own kind, default over default and strict over strict,
 either way round: where machines are noisy, that is not one either, and a cost inside that band is
 no finding. Runs go strict, default, default, strict, so that a speed that drifts favours no side,
@@ -16,7 +16,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gate.comparison.bootstrap import Ratio, RoundOfRuns, Seconds, noise_band, paired_ratio
+from gate.comparison.measuring.bootstrap import (
+    Ratio,
+    RoundOfRuns,
+    Seconds,
+    noise_band,
+    paired_ratio,
+)
 from gate.records.comparison import CostState, DeterminismCost
 from gate.records.evidence import RunEvidence
 from gate.records.measure_settings import CostSettings

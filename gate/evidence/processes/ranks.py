@@ -8,16 +8,16 @@ from pathlib import Path
 
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError
-from gate.evidence.harness_documents import Attestation, StepLine, Summary
-from gate.evidence.harness_files import (
+from gate.evidence.processes.harness_documents import Attestation, StepLine, Summary
+from gate.evidence.processes.harness_files import (
     HarnessFile,
     ProcessFiles,
     read_harness_document,
     read_harness_lines,
     read_own_document,
 )
-from gate.evidence.optimizer_order import in_order
-from gate.evidence.shut_out import GENERAL, shut_out_by
+from gate.evidence.processes.optimizer_order import in_order
+from gate.evidence.processes.shut_out import GENERAL, shut_out_by
 from gate.ports import Files
 from gate.records.children import UnattestedChild, started_without
 from gate.records.evidence import HarnessProcess

@@ -10,9 +10,9 @@ from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.codec.strict_json import parse_json
 from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError
-from gate.evidence.harness_documents import MetricLine, StepLine
-from gate.evidence.harness_files import MAX_LINE_BYTES, MAX_LINES_BYTES, numbered_lines
-from gate.evidence.series import SeriesCollector
+from gate.evidence.logged.series import SeriesCollector
+from gate.evidence.processes.harness_documents import MetricLine, StepLine
+from gate.evidence.processes.harness_files import MAX_LINE_BYTES, MAX_LINES_BYTES, numbered_lines
 from gate.ports import Files
 from gate.records.evidence import MetricSeries, MetricSource
 

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gate.comparison.element_types import ElementType, Numbers, Raw
+from gate.comparison.tensors.element_types import ElementType, Numbers, Raw
 
 # Parts at once. Fewer would stay nearer to the processor, but then its threads mostly wait for each
 # other's interpreter lock: on two cores a quarter as many take half as long again.

@@ -15,8 +15,8 @@ from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Excluded, Exclusion, 
 from gate.checkpoint.hashing.tensors import available_threads
 from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf, ValueLeaf, is_tensor, kind_of
 from gate.checkpoint.parts import part_of
-from gate.comparison.changed_tensors import TensorPair, changed_tensors, number_differences
-from gate.comparison.values import relative_gap, shown_value
+from gate.comparison.tensors.changed_tensors import TensorPair, changed_tensors, number_differences
+from gate.comparison.tensors.values import relative_gap, shown_value
 from gate.errors import EvidenceError
 from gate.records.state_difference import (
     ComparedState,

@@ -16,10 +16,10 @@ import numpy as np
 from gate.checkpoint.digest import check_leaves
 from gate.checkpoint.hashing.tensors import run_all
 from gate.checkpoint.leaves import StateContent, TensorLeaf
-from gate.comparison.block_numbers import CLASSES
-from gate.comparison.changed_tensors import TensorPair, adding
-from gate.comparison.element_types import ELEMENT_TYPES
-from gate.comparison.tensor_numbers import NumberTotals, TensorNumbers, quantiles
+from gate.comparison.tensors.block_numbers import CLASSES
+from gate.comparison.tensors.changed_tensors import TensorPair, adding
+from gate.comparison.tensors.element_types import ELEMENT_TYPES
+from gate.comparison.tensors.tensor_numbers import NumberTotals, TensorNumbers, quantiles
 from gate.records.measurement import UlpQuantile, WeightDistance, WeightNoise
 
 # Optimizer state is no weight.

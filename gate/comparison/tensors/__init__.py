@@ -1,0 +1,1 @@
+"""Saved tensors against each other, by their bytes and by their numbers."""
