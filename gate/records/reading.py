@@ -47,11 +47,11 @@ class ReadingTask(StrEnum):
 class ReadingRequest(Document):
     """The file that the reading process is started with; all paths are absolute.
 
-    `out` is the harness's folder, or the kept file's own path for the tasks `state`, `distance`,
-    `weights` and `reduction`; `against` is the other state, where there are two. `tree` is the
-    training's working directory, `output` the file with what it printed, `taken` the copies that
-    are read in the place of the harness's files of those names. For files of a head, `out` is the
-    head's and `against` the base's, empty where there is none, and `shown` the name for messages.
+    `out` is the harness's folder, or the kept file's own path for the tasks that are about one;
+    `against` is the other state, where there are two. `tree` is the training's working directory,
+    `output` the file with what it printed, `taken` the copies that are read in the place of the
+    harness's files of those names. For files of a head, `out` is the head's and `against` the
+    base's, empty where there is none, and `shown` the name for messages.
     """
 
     schema_version: Literal["repro-gate.reading-request/1"] = REQUEST_SCHEMA
