@@ -57,7 +57,7 @@ def test_a_pass_gives_every_output() -> None:
         "verdict": "reproduced",
         "exit_reason": "pass",
         "exit_code": "0",
-        "determinism_cost_pct": "4.19",
+        "determinism_cost_pct": "4.18",
         "cost_low": f"{(cost.low - 1) * 100:.2f}",
         "cost_high": f"{(cost.high - 1) * 100:.2f}",
         "checkpoint_digest": digest("root False"),
