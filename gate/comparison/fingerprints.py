@@ -25,7 +25,7 @@ def compare_fingerprints(
 def _by_fingerprint(digests: tuple[StepDigest, ...]) -> dict[str, dict[int, str]]:
     found: dict[str, dict[int, str]] = {}
     for digest in digests:
-        for fingerprint, text in digest.fingerprints.items():
+        for fingerprint, text in digest.with_parameters.items():
             found.setdefault(fingerprint, {})[digest.step] = text
     return found
 

@@ -11,7 +11,7 @@ from gate.errors import EvidenceError
 from gate.evidence.logged.metrics import file_series, harness_series, output_series
 from gate.evidence.logged.step_series import step_series
 from gate.evidence.logged.tensorboard import tensorboard_series
-from gate.evidence.processes.children import read_children, read_weaker_children
+from gate.evidence.processes.children import read_children
 from gate.evidence.processes.harness_documents import MetricLine
 from gate.evidence.processes.harness_files import HarnessFile, find_processes, read_harness_lines
 from gate.evidence.processes.operator_audit import read_operator_audit

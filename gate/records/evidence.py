@@ -110,8 +110,8 @@ class StepDigest(Document):
     fingerprints: dict[str, str] = Field(default_factory=dict)
 
     @property
-    def fingerprints(self) -> dict[str, str]:
-        """All that was observed at the step, by name, the parameters among them."""
+    def with_parameters(self) -> dict[str, str]:
+        """All fingerprints of the step by name, that of the parameters among them."""
         return (
             {**self.fingerprints, PARAMETERS: self.parameters}
             if self.parameters

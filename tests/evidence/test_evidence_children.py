@@ -7,8 +7,6 @@ from harness_folder import HarnessFolder, child_line
 from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
-from gate.evidence.processes import commands
-from gate.harness import children
 from gate.records.evidence import RunEvidence
 from gate.records.settings import TrainSettings
 

@@ -13,11 +13,11 @@ from gate.records.settings import IsolationMode
 
 GATE = Path(__file__).parents[2] / "gate"
 ACCOUNT = Credentials(uid=61000, gid=61000)
-CONTAINER = TrainingContainer(image_id="sha256:1", run="mark", limits=ContainerSettings())
+BESIDE = TrainingContainer(image_id="sha256:1", run="mark", limits=ContainerSettings())
 NONE = Isolation(mode=IsolationMode.NONE, credentials=None, reason="")
 UID = Isolation(mode=IsolationMode.UID, credentials=ACCOUNT, reason="")
 CONTAINER = Isolation(
-    mode=IsolationMode.CONTAINER, credentials=ACCOUNT, reason="", container=CONTAINER
+    mode=IsolationMode.CONTAINER, credentials=ACCOUNT, reason="", container=BESIDE
 )
 
 
@@ -45,4 +45,6 @@ def test_a_container_gets_only_the_variables_that_are_passed_by_name() -> None:
 def test_nobody_asks_what_an_isolation_is_made_of() -> None:
     asked = re.compile(r"isolation\.(credentials|container) is|(?<!self)\.container is (not )?None")
     found = [path for path in GATE.rglob("*.py") if asked.search(path.read_text("utf-8"))]
-    assert {path.relative_to(GATE).as_posix() for path in found} <= {"adapters/engine/container.py"}
+    assert {path.relative_to(GATE).as_posix() for path in found} <= {
+        "adapters/engine/training_container.py"
+    }

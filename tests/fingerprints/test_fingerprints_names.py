@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from gate.comparison.first import FINGERPRINTS
-from gate.harness import schedule
+from gate.harness.recording import schedule
 from gate.records.comparison import EventKind
 from gate.records.fingerprints import (
     GENERATORS,
@@ -38,7 +38,7 @@ def test_the_harness_has_the_same_sampling_groups() -> None:
 
 @pytest.mark.torch
 def test_the_harness_reads_the_same_generators() -> None:
-    from gate.harness import random_states  # noqa: PLC0415 - it imports torch
+    from gate.harness.recording import random_states  # noqa: PLC0415 - it imports torch
 
     assert tuple(random_states.GENERATORS) == GENERATORS
 

@@ -13,7 +13,7 @@ from played_device import DEVICE, PlayedDevice
 from torch import nn
 
 from gate.comparison.measuring.cost import UNDISTURBED
-from gate.harness import cuda, digests, observer
+from gate.harness import cuda
 from gate.harness.output import Output, Problems
 from gate.harness.recording import observer
 from gate.harness.recording.recorder import Recorder

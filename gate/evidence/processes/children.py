@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from gate.codec.untrusted_text import plain_text
-from gate.evidence.processes.commands import PythonCommand, python_commands
+from gate.evidence.processes.commands import python_commands
 from gate.evidence.processes.harness_files import HarnessFile, ProcessFiles, told_lines
-from gate.evidence.processes.shut_out import REASONS
+from gate.evidence.processes.shut_out import reason_of
 from gate.ports import Files
 from gate.records.children import ChildLine, UnattestedChild, WeakerChild
 

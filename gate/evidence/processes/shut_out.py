@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.evidence.processes.commands import EMPTYING, PYTHON, python_commands, shutting_option
+from gate.evidence.processes.commands import PythonCommand, python_commands
 from gate.records.children import UnattestedChild, started_without
 
 REASONS = {

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 MAX_LINES = 200
 MAX_TEXT = 4000  # of one command, in characters
 MAX_SHEBANG_BYTES = 200
-# What runs the program that its own arguments name; the gate has the same list in
-# gate/evidence/processes/commands.py.
+# What runs the program that its own arguments name. The gate reads the words of what starts with
+# one of these or is a line of a shell, and has no list of its own.
 STARTERS = frozenset(
     (
         *("sh", "bash", "dash", "zsh", "env", "exec", "nice", "nohup", "setsid", "stdbuf"),

@@ -63,11 +63,11 @@ def equalities(
     left: tuple[StepDigest, ...], right: tuple[StepDigest, ...]
 ) -> dict[str, dict[int, bool]]:
     """For each fingerprint that both sides observed, whether it was equal at each common step."""
-    theirs = {digest.step: digest.fingerprints for digest in right}
+    theirs = {digest.step: digest.with_parameters for digest in right}
     found: dict[str, dict[int, bool]] = {}
     for digest in left:
         other = theirs.get(digest.step, {})
-        for name, text in digest.fingerprints.items():
+        for name, text in digest.with_parameters.items():
             if name in other:
                 found.setdefault(name, {})[digest.step] = text == other[name]
     return found
