@@ -105,7 +105,7 @@ def measured(root: Path, account: Credentials) -> tuple[dict[str, list[float]], 
 def page(parts: dict[str, list[float]], once: list[float], guard: WriteGuard) -> str:
     """The results as Markdown, in milliseconds."""
     words = {
-        "process": "fence, start and end of a process under `uid`, beyond `none`",
+        "process": "sandbox launcher, start and end of a process under `uid`, beyond `none`",
         "folders": "giving the run's folders to the account",
         "clean up": "ending the account, wiping what it left in shared folders",
         "close": "closing the private places and giving access back",

@@ -95,7 +95,7 @@ def test_groups_of_device_files_are_given_and_told(system_python: str) -> None:
 
 
 class Greedy(LocalProcesses):
-    """A fence that hands out a group which nobody asked for."""
+    """A sandbox that hands out a group which nobody asked for."""
 
     def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
         assert request.credentials is not None
@@ -197,7 +197,7 @@ class Refusing(LocalProcesses):
 
     def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
         if request.credentials is not None and request.credentials.guard in self._missing:
-            raise RunError("the training cannot be fenced in: Operation not permitted")
+            raise RunError("the training cannot be sandboxed: Operation not permitted")
         return super().run(request, on_line)
 
 

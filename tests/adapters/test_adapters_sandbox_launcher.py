@@ -29,11 +29,11 @@ def called(*arguments):
     return "ok" if libc.syscall(*arguments) >= 0 else name(ctypes.get_errno())
 """
 
-Fenced = Callable[..., ProcessResult]
+Sandboxed = Callable[..., ProcessResult]
 
 
 @pytest.fixture
-def fenced(system_python: str, account: Credentials) -> Fenced:
+def sandboxed(system_python: str, account: Credentials) -> Sandboxed:
     """Run a Python program behind the sandbox launcher; what it prints is the answer."""
 
     def run(
@@ -53,46 +53,46 @@ def fenced(system_python: str, account: Credentials) -> Fenced:
     return run
 
 
-def test_no_connection_can_be_made(fenced: Fenced) -> None:
+def test_no_connection_can_be_made(sandboxed: Sandboxed) -> None:
     program = (
         "print(made(socket.AF_INET), made(socket.AF_INET, socket.SOCK_DGRAM),"
         " made(socket.AF_INET6), made(socket.AF_NETLINK, socket.SOCK_RAW), made(socket.AF_UNIX))\n"
         "[one.close() for one in socket.socketpair()]\n"
     )
-    result = fenced(program)
+    result = sandboxed(program)
     assert result.output == b"EACCES EACCES EACCES EACCES made\n"
     assert result.exit_code == 0
 
 
-def test_a_training_of_ranks_can_be_given_the_network(fenced: Fenced) -> None:
+def test_a_training_of_ranks_can_be_given_the_network(sandboxed: Sandboxed) -> None:
     program = (
         "server = socket.create_server(('127.0.0.1', 0))\n"
         "socket.create_connection(server.getsockname()).close()\n"
         "print(made(socket.AF_INET))\n"
     )
-    assert fenced(program, network=True).output == b"made\n"
+    assert sandboxed(program, network=True).output == b"made\n"
 
 
-def test_io_uring_and_ways_into_other_processes_are_refused(fenced: Fenced) -> None:
+def test_io_uring_and_ways_into_other_processes_are_refused(sandboxed: Sandboxed) -> None:
     program = (
         "n = {'x86_64': (101, 310, 250), 'aarch64': (117, 270, 219)}[os.uname().machine]\n"
         "parent = os.getppid()\n"
         "print(called(425, 1, ctypes.create_string_buffer(120)), called(n[0], 16, parent),"
         " called(n[1], parent, 0, 0, 0, 0, 0), called(n[2], 0, -3, 0), called(438, 0, 0, 0))\n"
     )
-    assert fenced(program).output == b"ENOSYS EPERM EPERM EPERM EPERM\n"
+    assert sandboxed(program).output == b"ENOSYS EPERM EPERM EPERM EPERM\n"
 
 
-def test_what_it_starts_stays_behind_the_fence(fenced: Fenced) -> None:
+def test_what_it_starts_stays_in_the_sandbox(sandboxed: Sandboxed) -> None:
     program = (
         "import subprocess, sys\n"
         "print(subprocess.run([sys.executable, '-c', 'import socket; socket.socket()'],"
         " capture_output=True, text=True).stderr.splitlines()[-1])\n"
     )
-    assert fenced(program).output == b"PermissionError: [Errno 13] Permission denied\n"
+    assert sandboxed(program).output == b"PermissionError: [Errno 13] Permission denied\n"
 
 
-def test_limits_hold_and_cannot_be_raised(fenced: Fenced) -> None:
+def test_limits_hold_and_cannot_be_raised(sandboxed: Sandboxed) -> None:
     program = (
         "for name in ('RLIMIT_CORE', 'RLIMIT_NPROC', 'RLIMIT_FSIZE', 'RLIMIT_NOFILE'):\n"
         "    kind = getattr(resource, name)\n"
@@ -101,7 +101,7 @@ def test_limits_hold_and_cannot_be_raised(fenced: Fenced) -> None:
         "    except (ValueError, OSError): print(name, hard)\n"
         "print(resource.getrlimit(resource.RLIMIT_AS)[1] == resource.RLIM_INFINITY)\n"
     )
-    *rows, unlimited_memory = fenced(program).output.decode().splitlines()
+    *rows, unlimited_memory = sandboxed(program).output.decode().splitlines()
     limits = dict(row.split() for row in rows)
     assert limits.keys() == LIMITS.keys()
     assert all(int(limits[name]) <= most for name, most in LIMITS.items())
@@ -109,7 +109,7 @@ def test_limits_hold_and_cannot_be_raised(fenced: Fenced) -> None:
 
 
 def test_a_fork_bomb_ends_at_the_limit_and_leaves_nothing(
-    fenced: Fenced, account: Credentials, monkeypatch: pytest.MonkeyPatch
+    sandboxed: Sandboxed, account: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(LIMITS, "RLIMIT_NPROC", 30)
     program = (
@@ -121,22 +121,24 @@ def test_a_fork_bomb_ends_at_the_limit_and_leaves_nothing(
         "        made += 1\n"
         "except BlockingIOError: print(made)\n"
     )
-    assert fenced(program).output == b"29\n"
+    assert sandboxed(program).output == b"29\n"
     assert owned_by(account.uid) == frozenset()
 
 
 def test_a_file_that_grows_beyond_the_limit_ends_its_writer(
-    fenced: Fenced, monkeypatch: pytest.MonkeyPatch, open_folder_for_all: Path
+    sandboxed: Sandboxed, monkeypatch: pytest.MonkeyPatch, open_folder_for_all: Path
 ) -> None:
     monkeypatch.setitem(LIMITS, "RLIMIT_FSIZE", 4096)
     open_folder_for_all.chmod(0o777)
-    result = fenced("exec head -c 9999 /dev/zero >big", by_shell=True, workdir=open_folder_for_all)
+    result = sandboxed(
+        "exec head -c 9999 /dev/zero >big", by_shell=True, workdir=open_folder_for_all
+    )
     assert result.exit_code == -signal.SIGXFSZ
     assert (open_folder_for_all / "big").stat().st_size == 4096
 
 
-def test_signals_that_the_interpreter_ignores_work_again(fenced: Fenced) -> None:
-    result = fenced("kill -PIPE $$; echo ignored", by_shell=True)
+def test_signals_that_the_interpreter_ignores_work_again(sandboxed: Sandboxed) -> None:
+    result = sandboxed("kill -PIPE $$; echo ignored", by_shell=True)
     assert (result.exit_code, result.output) == (-signal.SIGPIPE, b"")
 
 
@@ -161,29 +163,29 @@ def test_the_gates_own_group_is_never_given(account: Credentials) -> None:
         require_other_account(replace(account, groups=(os.getgid(),)))
 
 
-def test_nothing_is_inherited(fenced: Fenced) -> None:
+def test_nothing_is_inherited(sandboxed: Sandboxed) -> None:
     program = (
         "print(os.listdir('/proc/self/fd'), os.readlink('/proc/self/fd/0'),"
         " os.getsid(0) == os.getpid())\n"
     )
     # the fourth is the listing itself
-    assert fenced(program).output == b"['0', '1', '2', '3'] /dev/null True\n"
+    assert sandboxed(program).output == b"['0', '1', '2', '3'] /dev/null True\n"
 
 
 @pytest.mark.usefixtures("root")
-def test_a_command_that_cannot_be_one_is_named(fenced: Fenced) -> None:
+def test_a_command_that_cannot_be_one_is_named(sandboxed: Sandboxed) -> None:
     with pytest.raises(RunError) as caught:
-        fenced("nul\0byte", by_shell=True)
+        sandboxed("nul\0byte", by_shell=True)
     assert caught.value.message == "cannot start sh: embedded null byte"
 
 
 @pytest.mark.usefixtures("root")
 def test_a_folder_that_the_account_may_not_enter_is_explained(
-    fenced: Fenced, open_folder_for_all: Path
+    sandboxed: Sandboxed, open_folder_for_all: Path
 ) -> None:
     open_folder_for_all.chmod(0o700)
     with pytest.raises(RunError) as caught:
-        fenced("", workdir=open_folder_for_all)
+        sandboxed("", workdir=open_folder_for_all)
     assert caught.value.message == (
         f"cannot start /usr/bin/python3: {open_folder_for_all} is closed to other accounts "
         "(mode 0700)"
@@ -192,21 +194,21 @@ def test_a_folder_that_the_account_may_not_enter_is_explained(
 
 
 def test_a_fence_that_cannot_be_put_up_is_an_error(
-    fenced: Fenced, monkeypatch: pytest.MonkeyPatch
+    sandboxed: Sandboxed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sandboxed_start, "seccomp_filter", lambda *_, **__: b"no program")
     with pytest.raises(RunError) as caught:
-        fenced("print('ran')")
+        sandboxed("print('ran')")
     assert caught.value.message == (
-        "the training cannot be fenced in: refuse calls: Invalid argument"
+        "the training cannot be sandboxed: refuse calls: Invalid argument"
     )
     assert caught.value.hint.startswith("Give the container Docker's default capabilities")
 
 
 def test_a_gate_whose_own_file_is_missing_is_an_error(
-    fenced: Fenced, monkeypatch: pytest.MonkeyPatch
+    sandboxed: Sandboxed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sandboxed_start, "PACKAGE_ROOT", Path("/no/such/folder"))
     with pytest.raises(RunError, match="ended before its time") as caught:
-        fenced("print('ran')")
+        sandboxed("print('ran')")
     assert caught.value.details[-1] == "ModuleNotFoundError: No module named 'gate'"

@@ -21,16 +21,16 @@ from gate.records.runs import Credentials, WriteGuard
 WATCHED = """
 import os, sys
 sys.path.append(sys.argv[1])
-from gate.adapters.process import fence
+from gate.adapters.process import sandbox_launcher
 def watch(event, words):
     if event == "import": os.write(1, b"imports " + words[0].encode() + b"\\n")
 def arm(plan): sys.addaudithook(watch)
-fence.STEPS = tuple(
+sandbox_launcher.STEPS = tuple(
     one
-    for step in fence.STEPS
-    for one in ((step, arm) if step is fence.change_account else (step,))
+    for step in sandbox_launcher.STEPS
+    for one in ((step, arm) if step is sandbox_launcher.change_account else (step,))
 )
-fence.main(int(sys.argv[2]))
+sandbox_launcher.main(int(sys.argv[2]))
 """
 
 

@@ -112,7 +112,7 @@ def guarded(system_python: str, account: Credentials, own: Path) -> Guarded:
         try:
             return LocalProcesses().run(request, lambda _: None).output
         except RunError as error:
-            if "cannot be fenced in" not in error.message:
+            if "cannot be sandboxed" not in error.message:
                 raise
             pytest.skip(f"this machine has no {guard.value}: {error.message}")
 

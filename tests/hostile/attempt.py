@@ -98,9 +98,9 @@ class Attempt:
     `script` runs before the played training writes its evidence, `after` behind that. In each run
     `tells` lines must say that the attempt was refused. `cause` must stand in the verdict. `train`
     goes into the settings, `play` into what the training plays, `limits` lowers those of the
-    fence: a limit is tried without using the machine up. `together` attempts have no effect, so
+    sandbox: a limit is tried without using the machine up. `together` attempts have no effect, so
     many of them can be made in one training. A `control` one gets what it wants, and harms
-    nothing, where the training has root's account and no fence: that shows that it really tries.
+    nothing, where the training has root's account and no sandbox: that shows that it really tries.
     `by_view` is held under `uid` only where a mount namespace can be had.
     """
 
@@ -147,7 +147,7 @@ def probe(
     )
 
 
-def fence_probe(
+def sandbox_probe(
     name: str, threat: Threat, tries: str, stopped_by: str, script: str, *, control: bool = False
 ) -> Attempt:
     """A look around that a container of its own need not refuse, since it leads nowhere there."""

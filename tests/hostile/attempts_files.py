@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attempt import EVERYWHERE, Attempt, Threat, fence_probe, probe
+from attempt import EVERYWHERE, Attempt, Threat, sandbox_probe, probe
 from attempts_secrets import CLOSED, FILTER, OWNER
 
 from gate.records.verdict import Outcome
@@ -205,7 +205,7 @@ path.write_text(json.dumps({**json.loads(path.read_text()), "sampling_intervals"
         outcome=Outcome.NONDETERMINISTIC,
         tells=1,
     ),
-    fence_probe(
+    sandbox_probe(
         "queues-and-keys",
         Threat.RUNS,
         "leaves a POSIX message queue, and a key in a keyring",

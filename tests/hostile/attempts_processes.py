@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attempt import EVERYWHERE, Attempt, Threat, fence_probe, probe
+from attempt import EVERYWHERE, Attempt, Threat, sandbox_probe, probe
 from attempts_secrets import ACCOUNT, FILTER
 
 from gate.records.verdict import Outcome
@@ -177,7 +177,7 @@ def ask(place): return socket.getaddrinfo("secret.example.invalid", 80)
 any_of(lambda one: one(("192.0.2.1", 53)), (send, ask))
 """,
     ),
-    fence_probe(
+    sandbox_probe(
         "raw-and-packet-sockets",
         Threat.NETWORK,
         "makes raw, packet, netlink and vsock sockets",
@@ -188,28 +188,28 @@ any_of(lambda kind: call(by_machine(41, 198), *kind), kinds)
 """,
         control=True,
     ),
-    fence_probe(
+    sandbox_probe(
         "family-in-the-upper-half",
         Threat.NETWORK,
         "hides the family behind bits that the filter might not look at",
         FILTER,
         "any_of(lambda family: call(by_machine(41, 198), family, 1, 0), (2 + 2**32, 10 + 2**40))",
     ),
-    fence_probe(
+    sandbox_probe(
         "x32-numbers",
         Threat.NETWORK,
         "makes a socket with the numbers of x32 calls",
         FILTER,
         "any_of(lambda number: call(by_machine(number, -1), 2, 1, 0), (0x40000000 + 41,))",
     ),
-    fence_probe(
+    sandbox_probe(
         "io-uring",
         Threat.NETWORK,
         "makes a ring, which makes sockets that no filter sees",
         FILTER,
         "trying(call, 425, 1, ctypes.create_string_buffer(120))",
     ),
-    fence_probe(
+    sandbox_probe(
         "listen",
         Threat.NETWORK,
         "opens a port, for whoever may reach this machine",

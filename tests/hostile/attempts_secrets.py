@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attempt import Attempt, Threat, fence_probe, probe
+from attempt import Attempt, Threat, sandbox_probe, probe
 
 ACCOUNT = "an account of its own; the gate lets nobody read its memory"
 CLOSED = "access for others is taken off while a training runs"
@@ -230,7 +230,7 @@ any_of(lambda words: call(*words), (
     (by_machine(304, 265), -100, empty, 0), (by_machine(250, 219), 0, -3, 1)))
 """,
     ),
-    fence_probe(
+    sandbox_probe(
         "another-architecture",
         Threat.HOST,
         "makes a socket with numbers of 32-bit calls, past the filter",

@@ -46,7 +46,7 @@ def test_looking_around_finds_nothing(mode: IsolationMode) -> None:
 
 @pytest.mark.slow
 def test_the_attempts_and_the_checks_are_real() -> None:
-    """With root's account and no fence the same scripts get what they want, and it is noticed."""
+    """With root's account and no sandbox the same scripts get what they want, and it is noticed."""
     if os.geteuid() != 0:
         pytest.skip("needs root, which has nothing in its way")
     got, faults = try_controls()

@@ -37,10 +37,10 @@ uid = int(sys.argv[1].split(",")[0])
 groups = {int(group) for group in sys.argv[1].split(",")[1:]}
 ids = {*os.getresuid(), *os.getresgid()}
 status = open("/proc/self/status").read()
-fenced = "NoNewPrivs:\\t1" in status and "Seccomp:\\t2" in status
+sandboxed = "NoNewPrivs:\\t1" in status and "Seccomp:\\t2" in status
 itself = ids == {uid} and {*os.getgroups()} - {uid} == groups
 ids |= {*os.getgroups()}
-print("isolated" if itself and fenced else f"ids are {sorted(ids)}, fenced in: {fenced}")
+print("isolated" if itself and sandboxed else f"ids are {sorted(ids)}, sandboxed: {sandboxed}")
 """
 APART = "the training runs under an account of its own"
 NO_NETWORK = "and makes no connection"

@@ -1,4 +1,4 @@
-"""System calls that Python has no function for; of the standard library alone, see `fence.py`."""
+"""System calls that Python has no function for, by the standard library alone."""
 
 from __future__ import annotations
 

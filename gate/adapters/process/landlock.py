@@ -1,7 +1,7 @@
 """Landlock: the kernel refuses each change of a file outside named folders.
 
-For the launcher of trainings (`fence.py`): of the standard library alone, and nothing is imported
-once an account is changed. What the kernel does not refuse by it: new times, permissions and locks
+For `sandbox_launcher.py`: of the standard library alone, and nothing is imported once an account
+is changed. What the kernel does not refuse by it: new times, permissions and locks
 of a file or folder whose own permissions allow that.
 """
 

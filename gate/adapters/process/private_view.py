@@ -1,7 +1,7 @@
 """A view of the machine for one run: read-only but for its folders, with temporary ones of its own.
 
-A mount namespace, made by the launcher of trainings (`fence.py`) as root with CAP_SYS_ADMIN: of the
-standard library alone. It goes with the last process of the run, and with it what that left in
+A mount namespace, made by `sandbox_launcher.py` as root with CAP_SYS_ADMIN: of the standard
+library alone. It goes with the last process of the run, and with it what that left in
 temporary folders, in shared memory and in System V objects.
 """
 

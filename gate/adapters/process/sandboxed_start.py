@@ -99,7 +99,7 @@ def _fault(report: bytes, output: bytes) -> OSError | ValueError | RunError:
     """What the program said went wrong; it is ours, and the training has not run yet."""
     if not report:
         return RunError(
-            "the program that fences the training in ended before its time",
+            "the sandbox launcher ended before its time",
             hint="Install the gate again: its own interpreter could not run its own file.",
             details=tuple(safe_line(line) for line in output.splitlines()[-5:]),
         )
@@ -109,7 +109,7 @@ def _fault(report: bytes, output: bytes) -> OSError | ValueError | RunError:
             return ValueError(told["reason"])
         return OSError(told["errno"], told["reason"])
     return RunError(
-        f"the training cannot be fenced in: {told['step'].replace('_', ' ')}: {told['reason']}",
+        f"the training cannot be sandboxed: {told['step'].replace('_', ' ')}: {told['reason']}",
         hint="Give the container Docker's default capabilities and a kernel with seccomp filters, "
         "or set isolation.mode to none where you trust the code.",
     )
