@@ -127,7 +127,7 @@ def test_the_summary_counts_all_overrides_and_holds_no_problem(overrides: Outcom
     assert summary["problems"] == []
 
 
-def test_a_override_tells_both_values_and_its_kind(overrides: Outcome) -> None:
+def test_an_override_tells_both_values_and_its_kind(overrides: Outcome) -> None:
     lines = by_name(overrides)
     found = {
         name: (line["kind"], line["before"], line["after"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attempt import EVERYWHERE, Attempt, Threat, sandbox_probe, probe
+from attempt import EVERYWHERE, Attempt, Threat, probe, sandbox_probe
 from attempts_secrets import CLOSED, FILTER, OWNER
 
 from gate.records.verdict import Outcome

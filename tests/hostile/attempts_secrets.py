@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attempt import Attempt, Threat, sandbox_probe, probe
+from attempt import Attempt, Threat, probe, sandbox_probe
 
 ACCOUNT = "an account of its own; the gate lets nobody read its memory"
 CLOSED = "access for others is taken off while a training runs"

@@ -54,7 +54,7 @@ def test_what_the_harness_put_back_is_said() -> None:
     )
 
 
-def test_a_override_that_nobody_saw_has_an_unseen_place() -> None:
+def test_an_override_that_nobody_saw_has_an_unseen_place() -> None:
     (finding,) = found(override(file="", line=0))
     assert finding.message.startswith("an unseen place turned cudnn_benchmark")
 

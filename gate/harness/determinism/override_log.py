@@ -70,7 +70,7 @@ class OverrideLog:
             self._written += 1
             self._private += event.private
         self._output.append_line(
-            "on_override",
+            "overrides",
             {
                 "step": event.step,
                 "kind": event.kind,
