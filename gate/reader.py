@@ -28,7 +28,8 @@ from gate.evidence.saved_state import (
     captured_state,
     open_captured,
 )
-from gate.records.evidence import MAX_NOT_FINITE
+from gate.records.observed.evidence import MAX_NOT_FINITE
+from gate.records.observed.state_distance import MAX_DISTANCES, StateDistance, TensorDistance
 from gate.records.reading import (
     MAX_TEXT,
     ReadingAnswer,
@@ -38,7 +39,6 @@ from gate.records.reading import (
     ReadLeaf,
 )
 from gate.records.state_difference import StateDifference
-from gate.records.state_distance import MAX_DISTANCES, StateDistance, TensorDistance
 from gate.settings.changes import baseline_changes, key_changes, settings_changes
 from gate.settings.load import parse_settings
 

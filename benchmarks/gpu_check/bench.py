@@ -19,7 +19,7 @@ from gate.adapters.process.processes import LocalProcesses
 from gate.evidence.collect import collect_run
 from gate.execution.child_environment import path_with_interpreter
 from gate.execution.launch import Launcher, run_folders
-from gate.records.evidence import RunEvidence
+from gate.records.observed.evidence import RunEvidence
 from gate.records.runs import Isolation, PlannedRun, RunMode, Snapshot
 from gate.records.settings import IsolationMode
 from gate.settings.load import parse_settings

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from gate.records.evidence import RunEvidence
 from gate.records.measurement import CostDocument, Price
+from gate.records.observed.evidence import RunEvidence
 from gate.records.verdict import Outcome, Verdict
 from gpu_check.bench import PROJECT, Bench, GateCall, Sections, output_of
 from gpu_check.rows import Row, held, left_out, told

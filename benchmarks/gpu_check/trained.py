@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from gate.comparison.compare import compare_results
 from gate.errors import GateError
 from gate.records.comparison import Comparison
-from gate.records.evidence import RunEvidence
+from gate.records.observed.evidence import RunEvidence
 from gate.records.settings import ComparisonSettings
 from gate.records.verdict import Answer as Equality
 from gate.records.verdict import Outcome, Verdict

@@ -18,7 +18,7 @@ from gate.attestation.ustar import (
     parse_header,
 )
 from gate.errors import AttestationError
-from gate.records.attestation import Archive, ArchiveMember
+from gate.records.sealed.attestation import Archive, ArchiveMember
 
 CHUNK_BYTES = 1024 * 1024
 MAX_KEPT_BYTES = 64 * 1024 * 1024

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from gate.attestation.keys import PrivateKey, PublicKey, key_id, trusted_public_key
 from gate.attestation.reading import printable
 from gate.errors import AttestationError
-from gate.records.attestation import Envelope, KeyStatus, Signature, TrustedKey, TrustedKeys
+from gate.records.sealed.attestation import Envelope, KeyStatus, Signature, TrustedKey, TrustedKeys
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 

@@ -14,8 +14,8 @@ from pydantic import Field
 from gate.attestation.reading import decode_base64, read_object, read_record
 from gate.codec.json_text import canonical_json
 from gate.errors import AttestationError
-from gate.records.attestation import Envelope, SealFile, Signature
-from gate.records.statement import CamelDocument
+from gate.records.sealed.attestation import Envelope, SealFile, Signature
+from gate.records.sealed.statement import CamelDocument
 
 BUNDLE_TYPE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
 MAX_ENVELOPE_BYTES = 8 * 1024 * 1024

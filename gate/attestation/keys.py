@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from gate.attestation.reading import decode_base64, read_record
 from gate.errors import AttestationError
-from gate.records.attestation import TrustedKey, TrustedKeys
+from gate.records.sealed.attestation import TrustedKey, TrustedKeys
 
 PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey

@@ -25,7 +25,7 @@ from gate.attestation.ustar import (
 )
 from gate.errors import AttestationError, StorageError
 from gate.ports import Files
-from gate.records.attestation import Package, PackageMember
+from gate.records.sealed.attestation import Package, PackageMember
 
 CHUNK_BYTES = 1024 * 1024
 

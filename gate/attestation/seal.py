@@ -13,8 +13,8 @@ from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import AttestationError
 from gate.ports import Files
-from gate.records.attestation import Package, SealContext, SealFile
-from gate.records.statement import Property, StatementFacts
+from gate.records.sealed.attestation import Package, SealContext, SealFile
+from gate.records.sealed.statement import Property, StatementFacts
 from gate.records.verdict import Outcome, Verdict
 
 VERDICT_MEMBER = "verdict.json"

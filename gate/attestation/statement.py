@@ -15,7 +15,7 @@ from gate.codec.documents import fault_lines
 from gate.codec.json_text import canonical_json
 from gate.errors import AttestationError
 from gate.records.runs import RunIsolation
-from gate.records.statement import (
+from gate.records.sealed.statement import (
     STATEMENT_TYPE,
     VERDICT_PREDICATE,
     ClaimedIsolation,

@@ -19,7 +19,8 @@ from gate.attestation.statement import read_statement, utc_time
 from gate.attestation.ustar import SUMS_NAME, sums_text
 from gate.errors import AttestationError
 from gate.ports import Files
-from gate.records.attestation import (
+from gate.records.runs import RunIsolation
+from gate.records.sealed.attestation import (
     Archive,
     Expected,
     KeyStatus,
@@ -28,9 +29,8 @@ from gate.records.attestation import (
     TrustedKeys,
     VerifiedPackage,
 )
-from gate.records.runs import RunIsolation
+from gate.records.sealed.statement import StatementFacts
 from gate.records.settings import IsolationMode
-from gate.records.statement import StatementFacts
 from gate.records.verdict import Verdict
 
 MAX_PACKAGE_BYTES = 64 * 1024**3

@@ -16,8 +16,8 @@ from gate.records.baseline import (
     KnobCosts,
 )
 from gate.records.comparison import Comparison, CostState
-from gate.records.evidence import EvidenceSet, StepDigest
 from gate.records.measurement import CostDocument, KnobState
+from gate.records.observed.evidence import EvidenceSet, StepDigest
 from gate.records.verdict import NotFinite
 
 FINGERPRINTED_STEPS = 20

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.evidence import Environment
+from gate.records.observed.evidence import Environment
 
 
 class Relation(IntEnum):

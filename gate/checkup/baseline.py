@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.doctor import CheckResult, Examined
-from gate.records.evidence import Environment
+from gate.records.observed.evidence import Environment
 
 RECORD = "Run `repro-gate baseline record` on this kind of machine, and commit the file."
 SHOWN_PARTS = 4

@@ -29,7 +29,7 @@ from gate.codec.documents import write_document
 from gate.commands.options import AsJson
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
 from gate.errors import SettingsError
-from gate.records.attestation import Expected, TrustedKeys
+from gate.records.sealed.attestation import Expected, TrustedKeys
 
 AGE = re.compile(r"(?P<number>[0-9]{1,5})(?P<unit>[dh])")
 AGE_UNITS = {"d": "days", "h": "hours"}

@@ -16,7 +16,7 @@ from gate.records.comparison import (
     TensorChange,
     TensorDelta,
 )
-from gate.records.evidence import (
+from gate.records.observed.evidence import (
     CheckpointManifest,
     Environment,
     MetricSeries,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.comparison.compare import compare_steps
-from gate.records.evidence import RunEvidence
+from gate.records.observed.evidence import RunEvidence
 
 
 def equal_results(one: RunEvidence, other: RunEvidence) -> bool:

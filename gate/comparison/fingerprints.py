@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.records.comparison import FingerprintDifference
-from gate.records.evidence import StepDigest
+from gate.records.observed.evidence import StepDigest
 
 
 def compare_fingerprints(

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from gate.checkpoint.exclusions import compiled
 from gate.comparison.first import Numbering, kind_of_metric
 from gate.records.comparison import EventKind
-from gate.records.evidence import NotFiniteTensor, RunEvidence
+from gate.records.observed.evidence import NotFiniteTensor, RunEvidence
 from gate.records.settings import NotFiniteAllowed
 from gate.records.verdict import NotFinite
 

@@ -20,8 +20,8 @@ from gate.records.comparison import (
     SeriesFaultKind,
     TensorDelta,
 )
-from gate.records.evidence import MetricSeries, MetricSource
-from gate.records.fingerprints import FAMILIES, family_of
+from gate.records.observed.evidence import MetricSeries, MetricSource
+from gate.records.observed.fingerprints import FAMILIES, family_of
 
 # The members stand in the order in which one causes the next: at one step the cause comes first.
 ORDER = tuple(EventKind)

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from gate.comparison.ulp import ulp_distance
 from gate.records.comparison import MetricDelta, SeriesFault, SeriesFaultKind
-from gate.records.evidence import FloatType, MetricSeries, Point
+from gate.records.observed.evidence import FloatType, MetricSeries, Point
 from gate.records.settings import Tolerance
 
 

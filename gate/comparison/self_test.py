@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from gate.comparison.compare import compare_results
-from gate.records.evidence import Environment, Point, RunEvidence
+from gate.records.observed.evidence import Environment, Point, RunEvidence
 from gate.records.settings import ComparisonSettings
 from gate.records.verdict import SelfTestProbe
 

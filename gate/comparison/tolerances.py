@@ -8,7 +8,7 @@ from itertools import chain
 from gate.comparison.metrics import tolerance_for
 from gate.comparison.ulp import FRACTION_BITS
 from gate.records.comparison import ToleranceUse
-from gate.records.evidence import MetricSeries, RunEvidence
+from gate.records.observed.evidence import MetricSeries, RunEvidence
 from gate.records.settings import Tolerance
 
 

@@ -12,7 +12,7 @@ import re
 
 from gate.diagnosis.causes import Cause, Question, cause_of
 from gate.records.comparison import Comparison, EnvironmentChange, EventKind
-from gate.records.overrides import Override
+from gate.records.observed.overrides import Override
 from gate.records.verdict import Diagnosis, Suspect, SuspectKind
 
 KEEP_STILL = "Keep the machine to itself while the gate runs, and check what the script sets."

@@ -16,7 +16,7 @@ from gate.evidence.processes.harness_files import MAX_NAMES
 from gate.evidence.processes.ranks import MAX_SHOWN_PIDS, ONE_A_RANK
 from gate.evidence.saved_state import CAPTURED, MAX_STATE_BYTES
 from gate.ports import Files
-from gate.records.evidence import RunEvidence
+from gate.records.observed.evidence import RunEvidence
 from gate.records.runs import FIRST_STRICT, SECOND_STRICT, PlannedRun
 
 STATE_FILE = "state.safetensors"

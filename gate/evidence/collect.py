@@ -26,7 +26,7 @@ from gate.evidence.processes.ranks import (
 from gate.evidence.processes.steps import recorder_cost, step_digests, step_memory, step_timings
 from gate.evidence.saved_state import ReadState, captured_state, manifest, saved_checkpoint
 from gate.ports import Files
-from gate.records.evidence import (
+from gate.records.observed.evidence import (
     BETWEEN_RANKS,
     MAX_NOT_FINITE,
     NOT_APPLICABLE,

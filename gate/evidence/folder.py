@@ -17,7 +17,7 @@ from gate.codec.documents import read_document, write_document
 from gate.errors import DocumentError, EvidenceError
 from gate.ports import Files
 from gate.records.document import Document
-from gate.records.evidence import SHA256_PATTERN, EvidenceSet, RunEvidence
+from gate.records.observed.evidence import SHA256_PATTERN, EvidenceSet, RunEvidence
 
 MANIFEST_SCHEMA: Final = "repro-gate.evidence-manifest/1"
 MANIFEST_NAME = "manifest.json"

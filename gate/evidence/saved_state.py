@@ -22,7 +22,7 @@ from gate.checkpoint.parts import part_of
 from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.errors import EvidenceError
 from gate.ports import Files
-from gate.records.evidence import CheckpointManifest, TensorDigest
+from gate.records.observed.evidence import CheckpointManifest, TensorDigest
 from gate.records.settings import TrainSettings
 
 MAX_STATE_BYTES = 64 * 1024**3

@@ -19,9 +19,9 @@ from gate.execution.knob_environment import (
     knob_words,
     threads_of,
 )
+from gate.records.determinism.uncovered_operators import watch_list
 from gate.records.runs import PlannedRun, RunFolders
 from gate.records.settings import Device, GateSettings
-from gate.records.unflagged_table import watch_list
 
 PASSED_FROM_HOST = (
     *("PATH", "LD_LIBRARY_PATH", "CUDA_HOME"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gate.records.priced_knobs import (
+from gate.records.determinism.priced_knobs import (
     ALL_KNOBS,
     GPU_KNOBS,
     NO_KNOBS,

@@ -6,10 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gate.errors import SettingsError
-from gate.records.determinism_settings import DeterminismSettings
-from gate.records.knobs import BY_NAME, KEEP, KNOBS, OFF, ON, Acts, Knob, effective_knobs
-from gate.records.priced_knobs import priced_words
+from gate.records.determinism.knobs import (
+    BY_NAME,
+    KEEP,
+    KNOBS,
+    OFF,
+    ON,
+    Acts,
+    Knob,
+    effective_knobs,
+)
+from gate.records.determinism.priced_knobs import priced_words
 from gate.records.runs import PlannedRun, RunMode
+from gate.records.sections.determinism import DeterminismSettings
 
 WARN = "warn"
 THREADS_VARIABLE = "OMP_NUM_THREADS"

@@ -14,11 +14,11 @@ from gate.codec.documents import write_document
 from gate.evidence.capture import FIRST_STATE
 from gate.evidence.folder import evidence_documents
 from gate.ports import Files, Secrets
-from gate.records.attestation import Package, PackageMember, SealContext
 from gate.records.baseline import PROPOSED_BASELINE, Baseline
-from gate.records.evidence import EvidenceSet
+from gate.records.observed.evidence import EvidenceSet
 from gate.records.report import ReportLinks
 from gate.records.request import GateRequest
+from gate.records.sealed.attestation import Package, PackageMember, SealContext
 from gate.records.verdict import Verdict
 from gate.records.version import VERSION
 from gate.report.comment.comment import comment_text

@@ -44,7 +44,7 @@ from gate.records.doctor import (
     TokenSeen,
     TrainingSeen,
 )
-from gate.records.evidence import Environment
+from gate.records.observed.evidence import Environment
 from gate.records.runs import Isolation
 from gate.records.settings import GateSettings, IsolationMode
 from gate.records.version import VERSION

@@ -24,8 +24,8 @@ from gate.records.baseline import (
     BaselineEntry,
 )
 from gate.records.comparison import BASELINE_SIDE, Comparison
-from gate.records.evidence import EvidenceSet, RunEvidence
-from gate.records.operator_audit import OperatorReport
+from gate.records.observed.evidence import EvidenceSet, RunEvidence
+from gate.records.observed.operator_audit import OperatorReport
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, RunMode
 from gate.records.verdict import Diagnosis, Outcome, Verdict

@@ -18,7 +18,7 @@ from gate.evidence.fresh_process import FreshReader
 from gate.evidence.saved_state import MAX_STATE_BYTES, roots_fit
 from gate.execution.plan import plan_base, plan_gate, plan_operator_audit
 from gate.pipelines.runs import Adapters, prepare_out, refuse_unusable
-from gate.records.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
+from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, PlannedRun, RunMode, WriteGuard

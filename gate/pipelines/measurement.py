@@ -34,8 +34,13 @@ from gate.execution.cost_plan import (
 )
 from gate.pipelines.runs import Adapters, Session
 from gate.records.comparison import CostState
-from gate.records.evidence import EvidenceSet, RunEvidence
-from gate.records.measure_settings import CostSettings
+from gate.records.determinism.priced_knobs import (
+    NO_KNOBS,
+    KnobSet,
+    PricedKnob,
+    knob_names,
+    strict_knobs,
+)
 from gate.records.measurement import (
     ArmFigures,
     CostDocument,
@@ -47,14 +52,9 @@ from gate.records.measurement import (
     ReductionSpread,
     WeightDistance,
 )
-from gate.records.priced_knobs import (
-    NO_KNOBS,
-    KnobSet,
-    PricedKnob,
-    knob_names,
-    strict_knobs,
-)
+from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.request import GateRequest
+from gate.records.sections.measuring import CostSettings
 
 PAIR = 2
 DEFAULTS = (DEFAULT_A, DEFAULT_B)

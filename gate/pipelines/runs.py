@@ -23,10 +23,10 @@ from gate.execution.missing_file import LeftOut, with_missing_file
 from gate.execution.training_probe import probe_training
 from gate.ports import Clock, Files, Git, Processes, Progress
 from gate.records.doctor import TrainingSeen
-from gate.records.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
 from gate.records.gpu import GpuMissed, GpusSeen
 from gate.records.measurement import ReductionSpread, WeightDistance
-from gate.records.operator_audit import Refusal
+from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
+from gate.records.observed.operator_audit import Refusal
 from gate.records.reading import ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import (

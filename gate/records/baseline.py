@@ -7,7 +7,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from gate.records.document import Document, Timestamp
-from gate.records.evidence import (
+from gate.records.observed.evidence import (
     CheckpointManifest,
     Environment,
     MetricSeries,

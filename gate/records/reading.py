@@ -9,13 +9,13 @@ from pydantic import Field
 
 from gate.records.baseline import Baseline
 from gate.records.document import Document
-from gate.records.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence
 from gate.records.measurement import ReductionSpread, WeightDistance
-from gate.records.operator_audit import Refusal
+from gate.records.observed.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence
+from gate.records.observed.operator_audit import Refusal
+from gate.records.observed.state_distance import StateDistance
 from gate.records.policy_files import PolicyChange
 from gate.records.runs import RunRecord
 from gate.records.settings import GateSettings, TrainSettings
-from gate.records.state_distance import StateDistance
 
 REQUEST_SCHEMA: Final = "repro-gate.reading-request/1"
 ANSWER_SCHEMA: Final = "repro-gate.reading-answer/1"

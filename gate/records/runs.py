@@ -10,9 +10,9 @@ from typing import Annotated, Final
 
 from pydantic import Field, field_validator
 
-from gate.records.container_settings import ContainerSettings
+from gate.records.determinism.priced_knobs import KnobSet
 from gate.records.document import Document
-from gate.records.priced_knobs import KnobSet
+from gate.records.sections.container import ContainerSettings
 from gate.records.settings import IsolationMode
 
 

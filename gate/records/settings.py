@@ -7,13 +7,13 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from gate.records.container_settings import ContainerSettings
-from gate.records.determinism_settings import DeterminismSettings
 from gate.records.document import Document
-from gate.records.measure_settings import CostSettings, NoiseSettings
-from gate.records.metrics_settings import MetricsSettings
-from gate.records.record_settings import RecordSettings
-from gate.records.settings_types import (
+from gate.records.sections.container import ContainerSettings
+from gate.records.sections.determinism import DeterminismSettings
+from gate.records.sections.measuring import CostSettings, NoiseSettings
+from gate.records.sections.metrics import MetricsSettings
+from gate.records.sections.recording import RecordSettings
+from gate.records.sections.types import (
     Argv,
     RelativePath,
     check_variable_name,

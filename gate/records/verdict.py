@@ -9,8 +9,8 @@ from gate.errors import ExitCode
 from gate.records.baseline import KnobCosts
 from gate.records.comparison import Comparison, DeterminismCost, EventKind
 from gate.records.document import Document, Timestamp
-from gate.records.evidence import Environment, RecorderCost
-from gate.records.operator_audit import OperatorReport
+from gate.records.observed.evidence import Environment, RecorderCost
+from gate.records.observed.operator_audit import OperatorReport
 from gate.records.policy_files import PolicyChange
 from gate.records.runs import RunIsolation, RunRecord
 from gate.records.settings import IsolationMode

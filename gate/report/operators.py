@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.records.operator_audit import OperatorReport, OperatorRow
+from gate.records.observed.operator_audit import OperatorReport, OperatorRow
 from gate.report.layout import Cell, Limits, Row, Section, table_of
 from gate.report.wording import sentences
 

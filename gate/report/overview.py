@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.records.comparison import Comparison, EventKind
-from gate.records.evidence import MetricSource
+from gate.records.observed.evidence import MetricSource
 from gate.records.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
 from gate.report.context import cost_words
 from gate.report.differences import worst_first

@@ -13,10 +13,10 @@ from gate.codec.digests import sha256_hex
 from gate.codec.documents import read_document
 from gate.codec.json_text import canonical_json
 from gate.errors import GateError
-from gate.records.attestation import TrustedKeys
 from gate.records.baseline import MAX_BASELINE_BYTES, Baseline, BaselineEntry
 from gate.records.document import Document
 from gate.records.policy_files import MAX_SHOWN, PolicyChange
+from gate.records.sealed.attestation import TrustedKeys
 from gate.settings.load import parse_settings
 
 MAX_CHANGES = 200

@@ -10,7 +10,7 @@ from pathlib import Path
 from gate.codec.strict_json import parse_json
 from gate.errors import SettingsError
 from gate.records.report import Mode, PullRequest, RunOrigin
-from gate.records.settings_types import path_inside_project
+from gate.records.sections.types import path_inside_project
 
 # `\Z` and not `$`, behind which a line end may still follow.
 REPOSITORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}\Z")

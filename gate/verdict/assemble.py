@@ -9,8 +9,8 @@ from datetime import datetime
 from gate.errors import GateError
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison, ToleranceUse
-from gate.records.evidence import EvidenceSet, MetricSeries
-from gate.records.operator_audit import OperatorReport
+from gate.records.observed.evidence import EvidenceSet, MetricSeries
+from gate.records.observed.operator_audit import OperatorReport
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunMode
 from gate.records.verdict import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.records.comparison import ToleranceUse
-from gate.records.evidence import RunEvidence
+from gate.records.observed.evidence import RunEvidence
 from gate.records.settings import GateSettings, NotFiniteAllowed
 from gate.records.verdict import Finding, Severity
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gate.records.baseline import BaselineEntry
-from gate.records.children import started_without
 from gate.records.comparison import Comparison, EnvironmentChange
-from gate.records.evidence import EvidenceSet, MetricSource, RunEvidence
+from gate.records.observed.children import started_without
+from gate.records.observed.evidence import EvidenceSet, MetricSource, RunEvidence
 from gate.records.runs import Isolation
 from gate.records.settings import IsolationMode
 from gate.records.verdict import BaselineFacts, Finding, Severity

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from gate.records.evidence import EvidenceSet, RunEvidence
-from gate.records.operator_audit import (
-    FlagReach,
-    OperatorAudit,
-    OperatorReport,
-    OperatorRow,
-    OperatorUse,
-    Span,
-)
-from gate.records.remedies import admitting_entry, remedy_for
-from gate.records.runs import RunMode
-from gate.records.settings import GateSettings
-from gate.records.unflagged_table import (
+from gate.records.determinism.remedies import admitting_entry, remedy_for
+from gate.records.determinism.uncovered_operators import (
     AUTOTUNER_REMEDY,
     AUTOTUNER_WHY,
     OWN_REMEDY,
@@ -23,6 +12,17 @@ from gate.records.unflagged_table import (
     module_row,
     operator_row,
 )
+from gate.records.observed.evidence import EvidenceSet, RunEvidence
+from gate.records.observed.operator_audit import (
+    FlagReach,
+    OperatorAudit,
+    OperatorReport,
+    OperatorRow,
+    OperatorUse,
+    Span,
+)
+from gate.records.runs import RunMode
+from gate.records.settings import GateSettings
 from gate.records.verdict import Finding, Severity
 
 SHOWN_NAMES = 8

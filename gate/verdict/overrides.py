@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gate.records.evidence import RunEvidence
-from gate.records.knobs import BY_NAME, KEEP
-from gate.records.overrides import MAY_BE_OPENED, Override, OverrideKind, SeedScope
+from gate.records.determinism.knobs import BY_NAME, KEEP
+from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.overrides import MAY_BE_OPENED, Override, OverrideKind, SeedScope
 from gate.records.verdict import Finding, Severity
 
 SHOWN = 5

@@ -19,8 +19,8 @@ from gate.adapters.engine.training_container import ContainerProcesses, RoutedPr
 from gate.adapters.process.interrupts import Interrupts
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import CancelledError, RunError
-from gate.records.container_settings import ContainerSettings
 from gate.records.runs import Credentials, ProcessRequest, ProcessResult, TrainingContainer
+from gate.records.sections.container import ContainerSettings
 
 ACCOUNT = Credentials(uid=61042, gid=61042)
 CONTAINER = TrainingContainer(image_id=IMAGE, run="0123456789abcdef", limits=ContainerSettings())

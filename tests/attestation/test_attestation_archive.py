@@ -16,7 +16,7 @@ from gate.attestation.package import pack
 from gate.attestation.ustar import RECORD_BYTES, header, padding, sums_text
 from gate.codec.digests import sha256_hex
 from gate.errors import AttestationError
-from gate.records.attestation import Archive, PackageMember
+from gate.records.sealed.attestation import Archive, PackageMember
 
 NOT_OURS = "the package is not an archive as repro-gate writes it"
 KEEP = frozenset({"SHA256SUMS", "kept"})

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gate.attestation.dsse import PAYLOAD_TYPE, pae, sign, verify
 from gate.attestation.keys import trusted_key, with_key
 from gate.errors import AttestationError
-from gate.records.attestation import Envelope, KeyStatus, Signature, TrustedKeys
+from gate.records.sealed.attestation import Envelope, KeyStatus, Signature, TrustedKeys
 
 
 def _envelope(payload: bytes = b"{}") -> Envelope:

@@ -19,7 +19,7 @@ from gate.attestation.envelope import (
     write_envelope,
 )
 from gate.errors import AttestationError
-from gate.records.attestation import Envelope, SealFile, Signature
+from gate.records.sealed.attestation import Envelope, SealFile, Signature
 
 
 def _read(content: bytes) -> Envelope:

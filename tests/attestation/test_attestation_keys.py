@@ -27,7 +27,7 @@ from gate.attestation.keys import (
 )
 from gate.codec.documents import write_document
 from gate.errors import AttestationError
-from gate.records.attestation import KeyStatus, TrustedKeys
+from gate.records.sealed.attestation import KeyStatus, TrustedKeys
 
 PASSPHRASE = b"correct horse battery"
 P384 = ec.generate_private_key(ec.SECP384R1())

@@ -21,7 +21,7 @@ from gate.adapters.files.files import LocalFiles
 from gate.attestation.package import pack
 from gate.attestation.ustar import MAX_MEMBER_BYTES, header, parse_header
 from gate.errors import AttestationError, StorageError
-from gate.records.attestation import PackageMember
+from gate.records.sealed.attestation import PackageMember
 
 SAFE_NAME = st.from_regex(r"[a-z]{1,60}(/[a-z]{1,60}){0,3}", fullmatch=True)
 

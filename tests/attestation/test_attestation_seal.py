@@ -23,7 +23,7 @@ from gate.attestation.envelope import read_envelope
 from gate.attestation.seal import find_seals, seal, seal_paths, statement_facts, write_seals
 from gate.errors import AttestationError
 from gate.records.comparison import Comparison
-from gate.records.statement import Property
+from gate.records.sealed.statement import Property
 from gate.records.verdict import Outcome, Verdict
 
 ALL = tuple(Property)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from gate.attestation.statement import read_statement, utc_time, write_statement
 from gate.errors import AttestationError
 from gate.records.runs import RunIsolation, WriteGuard
+from gate.records.sealed.statement import Property, StatementFacts
 from gate.records.settings import IsolationMode
-from gate.records.statement import Property, StatementFacts
 from gate.records.verdict import Outcome
 
 SHA256 = st.text("0123456789abcdef", min_size=64, max_size=64)

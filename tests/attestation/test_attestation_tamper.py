@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gate.attestation.envelope import read_envelope
 from gate.errors import AttestationError
-from gate.records.attestation import SealFile
+from gate.records.sealed.attestation import SealFile
 
 FIRST_HEADER = range(512)
 SOME_OF_THE_REST = range(512, 10240, 23)

@@ -33,8 +33,14 @@ from gate.attestation.ustar import header, padding, sums_text
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import AttestationError, StorageError
-from gate.records.attestation import Expected, KeyStatus, PackageMember, SealFile, TrustedKeys
 from gate.records.runs import RunIsolation
+from gate.records.sealed.attestation import (
+    Expected,
+    KeyStatus,
+    PackageMember,
+    SealFile,
+    TrustedKeys,
+)
 from gate.records.settings import IsolationMode
 from gate.records.verdict import Outcome
 

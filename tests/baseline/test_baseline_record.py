@@ -13,8 +13,8 @@ from gate.comparison.finiteness import first_not_finite
 from gate.errors import BaselineError, DocumentError
 from gate.records.baseline import Baseline, BaselineEntry, KnobCost, KnobCosts
 from gate.records.comparison import CostState
-from gate.records.evidence import Environment, RunEvidence
 from gate.records.measurement import CostDocument, KnobPrice, KnobState, Price, Provenance
+from gate.records.observed.evidence import Environment, RunEvidence
 
 COMPARE = settings_of().compare
 TRAINING = {"train.max_steps": "3", "train.seed": "1"}

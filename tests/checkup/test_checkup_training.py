@@ -17,8 +17,8 @@ from gate.checkup.training import (
 )
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.doctor import CheckResult, DoctorReport, TrainingSeen
-from gate.records.evidence import Environment
 from gate.records.gpu import Gpu, GpusSeen
+from gate.records.observed.evidence import Environment
 from gate.records.runs import Isolation
 from gate.records.settings import GateSettings, IsolationMode
 from gate.report.terminal.doctor_view import doctor_view

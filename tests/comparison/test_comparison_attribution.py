@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from gate.comparison.measuring.attribution import Search, knob_fate, minimal_set, removal_order
 from gate.records.comparison import CostState
+from gate.records.determinism.priced_knobs import ALL_KNOBS, KnobSet, PricedKnob
 from gate.records.measurement import KnobState, Price
-from gate.records.priced_knobs import ALL_KNOBS, KnobSet, PricedKnob
 
 KNOBS = st.frozensets(st.sampled_from(list(PricedKnob)))
 ORDER = st.permutations(list(PricedKnob)).map(tuple)

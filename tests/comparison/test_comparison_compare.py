@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gate.comparison.compare import compare_results, compare_steps
 from gate.comparison.self_test import run_self_test
 from gate.records.comparison import Comparison, StepFaultKind, TensorChange
-from gate.records.evidence import CheckpointManifest, Environment, RunEvidence, StepDigest
+from gate.records.observed.evidence import CheckpointManifest, Environment, RunEvidence, StepDigest
 
 COMPARE = settings_of().compare
 VALUES = st.lists(st.floats(allow_nan=False), min_size=1, max_size=5).map(tuple)

@@ -5,7 +5,7 @@ from evidence_cases import evidence_of, settings_of
 
 from gate.comparison.measuring.cost import determinism_cost
 from gate.records.comparison import CostState, DeterminismCost
-from gate.records.evidence import RunEvidence
+from gate.records.observed.evidence import RunEvidence
 
 COST = settings_of().cost
 

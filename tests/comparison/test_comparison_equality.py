@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gate.comparison.compare import compare_steps
 from gate.comparison.equality import distinct_results, equal_results
-from gate.records.evidence import RunEvidence
+from gate.records.observed.evidence import RunEvidence
 
 observed_steps = st.sets(st.integers(1, 3))
 

@@ -12,7 +12,13 @@ from gate.comparison.finiteness import first_not_finite
 from gate.comparison.same_work import missed_share, runs_of_the_same_work
 from gate.comparison.tolerances import tolerance_uses
 from gate.records.comparison import EventKind
-from gate.records.evidence import MetricSeries, MetricSource, NotFiniteTensor, Point, RunEvidence
+from gate.records.observed.evidence import (
+    MetricSeries,
+    MetricSource,
+    NotFiniteTensor,
+    Point,
+    RunEvidence,
+)
 from gate.records.settings import NotFiniteAllowed, Tolerance
 
 COMPARE = settings_of().compare

@@ -17,7 +17,6 @@ from gate.adapters.files.files import LocalFiles
 from gate.adapters.process.interrupts import Interrupts
 from gate.errors import CancelledError, RunError
 from gate.execution.launch import install_harness
-from gate.records.container_settings import ContainerSettings
 from gate.records.runs import (
     Credentials,
     Isolation,
@@ -25,6 +24,7 @@ from gate.records.runs import (
     ProcessResult,
     TrainingContainer,
 )
+from gate.records.sections.container import ContainerSettings
 from gate.records.settings import IsolationMode
 from gate.settings.load import parse_settings
 

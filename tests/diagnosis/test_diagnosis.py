@@ -7,8 +7,8 @@ from gate.comparison.compare import compare_results
 from gate.diagnosis.causes import DRIFT
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.records.comparison import EventKind
-from gate.records.evidence import RunEvidence, StepDigest
-from gate.records.overrides import Override, OverrideKind
+from gate.records.observed.evidence import RunEvidence, StepDigest
+from gate.records.observed.overrides import Override, OverrideKind
 from gate.records.verdict import Diagnosis
 from gate.report.wording import why_words
 

@@ -25,7 +25,7 @@ from written_texts import (
     yaml_texts,
 )
 
-from gate.records.knobs import BY_NAME
+from gate.records.determinism.knobs import BY_NAME
 from gate.records.settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings
 

@@ -7,7 +7,7 @@ from harness_folder import HarnessFolder, child_line
 from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
-from gate.records.evidence import RunEvidence
+from gate.records.observed.evidence import RunEvidence
 from gate.records.settings import TrainSettings
 
 

@@ -10,8 +10,8 @@ from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
 from gate.evidence.saved_state import roots_fit
-from gate.records.evidence import RunEvidence
-from gate.records.metrics_settings import MetricsSettings
+from gate.records.observed.evidence import RunEvidence
+from gate.records.sections.metrics import MetricsSettings
 from gate.records.settings import CheckpointExclusion, TrainSettings
 
 

@@ -15,8 +15,8 @@ from gate.adapters.files.files import LocalFiles
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import EvidenceError
 from gate.evidence.fresh_process import FreshReader
+from gate.records.observed.state_distance import StateDistance, TensorDistance
 from gate.records.reading import ReadingTask
-from gate.records.state_distance import StateDistance, TensorDistance
 
 
 @dataclass

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gate.errors import RunError
 from gate.pipelines.runs import refuse_unusable
-from gate.records.evidence import Environment
+from gate.records.observed.evidence import Environment
 from gate.records.settings import Device
 
 names = st.sampled_from(("device", "driver", "nccl", "torch"))

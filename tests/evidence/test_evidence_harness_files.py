@@ -21,7 +21,7 @@ from gate.evidence.processes.harness_documents import (
     representable,
 )
 from gate.evidence.processes.harness_files import HarnessFile, find_processes, read_harness_document
-from gate.records.evidence import FloatType
+from gate.records.observed.evidence import FloatType
 
 
 def read_steps(files: LocalFiles, harness: HarnessFolder) -> tuple[StepLine, ...]:

@@ -13,7 +13,7 @@ from gate.errors import EvidenceError
 from gate.evidence.logged import metrics, series
 from gate.evidence.logged.metrics import file_series, harness_series, output_series
 from gate.evidence.processes.harness_documents import MetricLine, StepLine
-from gate.records.evidence import MetricSeries, MetricSource
+from gate.records.observed.evidence import MetricSeries, MetricSource
 
 
 def steps_of(*lines: dict[str, object]) -> list[StepLine]:

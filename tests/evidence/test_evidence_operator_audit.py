@@ -7,7 +7,7 @@ from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError, RunError
 from gate.evidence.processes.harness_files import find_processes
 from gate.evidence.processes.operator_audit import explained, read_operator_audit
-from gate.records.operator_audit import OperatorAudit
+from gate.records.observed.operator_audit import OperatorAudit
 
 USE = {
     "source": "alert",

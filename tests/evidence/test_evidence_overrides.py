@@ -9,8 +9,8 @@ from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
 from gate.evidence.processes.overrides import refuse_overrides
 from gate.evidence.processes.shut_out import GENERAL, shut_out_by
-from gate.records.determinism_settings import OnOverride
-from gate.records.evidence import RunEvidence
+from gate.records.observed.evidence import RunEvidence
+from gate.records.sections.determinism import OnOverride
 from gate.records.settings import TrainSettings
 
 

@@ -4,7 +4,7 @@ from harness_folder import exact, step_line
 
 from gate.evidence.logged.step_series import MAX_PASS_SERIES, step_series
 from gate.evidence.processes.harness_documents import StepLine
-from gate.records.evidence import MetricSeries
+from gate.records.observed.evidence import MetricSeries
 
 
 def series_of(*lines: dict[str, object]) -> dict[str, MetricSeries]:

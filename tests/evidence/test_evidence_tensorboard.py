@@ -20,8 +20,8 @@ from gate.evidence.logged import event_records, tensorboard
 from gate.evidence.logged.event_records import crc32c, masked_crc
 from gate.evidence.logged.event_scalars import MalformedEventError, scalars
 from gate.evidence.logged.tensorboard import tensorboard_series
-from gate.records.evidence import MetricSeries, MetricSource
-from gate.records.metrics_settings import MetricsSettings
+from gate.records.observed.evidence import MetricSeries, MetricSource
+from gate.records.sections.metrics import MetricsSettings
 from gate.records.settings import TrainSettings
 
 

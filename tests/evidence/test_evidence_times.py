@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gate.comparison.measuring.cost import determinism_cost
 from gate.reader import answered
-from gate.records.evidence import RunEvidence
+from gate.records.observed.evidence import RunEvidence
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 
 # what a clock tells, the ends of what is allowed, and anything else that JSON holds

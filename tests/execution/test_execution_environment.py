@@ -7,7 +7,7 @@ from evidence_cases import settings_of
 
 from gate.execution.child_environment import child_environment, path_with_interpreter
 from gate.execution.launch import run_folders
-from gate.records.priced_knobs import ALL_KNOBS, STRICT_KNOBS, KnobSet, PricedKnob
+from gate.records.determinism.priced_knobs import ALL_KNOBS, STRICT_KNOBS, KnobSet, PricedKnob
 from gate.records.runs import PlannedRun, RunMode
 from gate.records.settings import Device, GateSettings
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gate.records.container_settings import ContainerSettings
 from gate.records.runs import Credentials, Isolation, TrainingContainer
+from gate.records.sections.container import ContainerSettings
 from gate.records.settings import IsolationMode
 
 GATE = Path(__file__).parents[2] / "gate"

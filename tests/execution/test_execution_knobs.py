@@ -10,9 +10,9 @@ from evidence_cases import settings_of
 from gate.errors import ExitCode, SettingsError
 from gate.execution.child_environment import child_environment
 from gate.execution.launch import run_folders
-from gate.records.determinism_settings import OnOverride
-from gate.records.knobs import BY_NAME, KNOBS, OFF, Acts, Profile
+from gate.records.determinism.knobs import BY_NAME, KNOBS, OFF, Acts, Profile
 from gate.records.runs import PlannedRun, RunMode
+from gate.records.sections.determinism import OnOverride
 
 FOLDERS = run_folders(Path("/run"))
 VARIABLES = [knob for knob in KNOBS if knob.acts is Acts.ENVIRONMENT]

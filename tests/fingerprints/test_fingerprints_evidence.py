@@ -17,7 +17,7 @@ from gate.evidence.collect import collect_run
 from gate.execution.child_environment import child_environment
 from gate.execution.launch import run_folders
 from gate.records.comparison import Comparison
-from gate.records.evidence import RecorderCost, RunEvidence, StepDigest
+from gate.records.observed.evidence import RecorderCost, RunEvidence, StepDigest
 from gate.records.runs import PlannedRun, RunMode
 from gate.verdict.findings import hidden_state
 

@@ -9,8 +9,8 @@ from harness_runs import HarnessRuns
 from gate.comparison.compare import compare_results
 from gate.diagnosis.first_divergence import diagnose_repeat
 from gate.records.comparison import Comparison
-from gate.records.evidence import RunEvidence
-from gate.records.fingerprints import FAMILIES, GENERATORS, RANDOM
+from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.fingerprints import FAMILIES, GENERATORS, RANDOM
 from gate.records.runs import RunMode
 from gate.records.verdict import Diagnosis
 

@@ -11,7 +11,7 @@ import pytest
 from gate.comparison.first import FINGERPRINTS
 from gate.harness.recording import schedule
 from gate.records.comparison import EventKind
-from gate.records.fingerprints import (
+from gate.records.observed.fingerprints import (
     GENERATORS,
     RANDOM,
     SAMPLING,

@@ -13,7 +13,7 @@ from gate.comparison.measuring.attribution import minimal_set
 from gate.pipelines.measurement import Priced, measure_cost, measure_noise
 from gate.pipelines.runs import Session
 from gate.records.comparison import CostState
-from gate.records.priced_knobs import PricedKnob, strict_knobs
+from gate.records.determinism.priced_knobs import PricedKnob, strict_knobs
 
 pytestmark = [
     pytest.mark.slow,

@@ -11,7 +11,7 @@ from report_cases import LINKS
 from report_outcomes import REQUEST, TOLERANT, entry, judged
 
 from gate.codec.documents import read_document, write_document
-from gate.records.evidence import RunEvidence
+from gate.records.observed.evidence import RunEvidence
 from gate.records.verdict import Outcome, Verdict
 from gate.report.comment.comment import comment_text
 from gate.report.page.page import page_html

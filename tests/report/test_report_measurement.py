@@ -11,7 +11,6 @@ from rich.console import Console, RenderableType
 
 from gate.comparison.measuring.tolerance_snippet import tolerance_snippet
 from gate.records.comparison import CostState
-from gate.records.evidence import Environment
 from gate.records.measurement import (
     ArmFigures,
     CostDocument,
@@ -26,6 +25,7 @@ from gate.records.measurement import (
     UlpQuantile,
     WeightNoise,
 )
+from gate.records.observed.evidence import Environment
 from gate.report.measurement_words import cost_headline, noise_headline
 from gate.report.terminal.measurement_view import (
     cost_markdown,

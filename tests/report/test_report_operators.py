@@ -5,7 +5,7 @@ import io
 from report_cases import LINKS, verdict
 from rich.console import Console
 
-from gate.records.operator_audit import FlagReach, OperatorReport, OperatorRow
+from gate.records.observed.operator_audit import FlagReach, OperatorReport, OperatorRow
 from gate.records.verdict import Outcome
 from gate.report.comment.comment import comment_text
 from gate.report.comment.summary import summary_text

@@ -7,7 +7,7 @@ import math
 from page_cases import METRIC, baseline_entry, repeat_apart, run_evidence, sources
 from report_outcomes import CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 
-from gate.records.evidence import StepMemory, StepTiming
+from gate.records.observed.evidence import StepMemory, StepTiming
 from gate.records.verdict import SeriesSummary
 from gate.report.page.page_sources import PageSources, style_of
 from gate.report.page.run_charts import first_differences, memory_charts, metric_picture

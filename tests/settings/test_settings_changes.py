@@ -6,9 +6,9 @@ import pytest
 from evidence_cases import COMMIT, CREATED_AT, manifest_of, series_of
 
 from gate.codec.documents import write_document
-from gate.records.attestation import KeyStatus, TrustedKey, TrustedKeys
 from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.evidence import Environment
+from gate.records.observed.evidence import Environment
+from gate.records.sealed.attestation import KeyStatus, TrustedKey, TrustedKeys
 from gate.settings.changes import baseline_changes, key_changes, settings_changes
 
 MINIMAL = b"version: 1\ntrain: {command: python t.py, max_steps: 3}\n"

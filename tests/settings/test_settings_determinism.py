@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from gate.errors import SettingsError
-from gate.records.determinism_settings import OnOverride
-from gate.records.knobs import BY_NAME, KNOBS, Profile
+from gate.records.determinism.knobs import BY_NAME, KNOBS, Profile
+from gate.records.sections.determinism import OnOverride
 from gate.records.settings import GateSettings
 from gate.settings.load import parse_settings, training_digest
 

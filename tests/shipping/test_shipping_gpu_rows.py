@@ -14,8 +14,8 @@ from gpu_check.repeating import BENCHMARKED, compiled, graphs, repeats, stabilit
 from gpu_check.rows import Answer, Row
 
 from gate.errors import GateError, RunError
-from gate.records.evidence import RunEvidence
-from gate.records.overrides import Override, OverrideKind
+from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.overrides import Override, OverrideKind
 from gate.records.runs import RunMode
 
 GPU = {**PARTS, "device": "GPU, compute capability 9.0, 132 multiprocessors"}

@@ -16,7 +16,8 @@ from gate.attestation.seal import seal, statement_facts
 from gate.attestation.statement import write_statement
 from gate.attestation.verify import verify_package
 from gate.codec.documents import write_document
-from gate.records.attestation import (
+from gate.records.comparison import Comparison, TensorChange, TensorDelta
+from gate.records.sealed.attestation import (
     Expected,
     KeyStatus,
     Package,
@@ -26,8 +27,7 @@ from gate.records.attestation import (
     TrustedKeys,
     VerifiedPackage,
 )
-from gate.records.comparison import Comparison, TensorChange, TensorDelta
-from gate.records.statement import StatementFacts
+from gate.records.sealed.statement import StatementFacts
 from gate.records.verdict import Answer, Answers, Outcome, Verdict
 
 FILES = LocalFiles()

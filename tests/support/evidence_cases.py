@@ -7,7 +7,7 @@ import hashlib
 from gate.checkpoint.digest import LeafDigest
 from gate.checkpoint.hashing.canonical import WHOLE, tensor_head
 from gate.evidence.saved_state import manifest
-from gate.records.evidence import (
+from gate.records.observed.evidence import (
     CheckpointManifest,
     Environment,
     EvidenceSet,

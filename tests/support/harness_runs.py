@@ -14,7 +14,7 @@ from evidence_cases import record_of, settings_of
 from gate.adapters.files.files import LocalFiles
 from gate.evidence.collect import collect_run
 from gate.execution.launch import install_harness
-from gate.records.evidence import RunEvidence
+from gate.records.observed.evidence import RunEvidence
 from gate.records.runs import RunMode
 
 FILES = LocalFiles()

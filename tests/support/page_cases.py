@@ -8,9 +8,9 @@ from evidence_cases import PARTS, manifest_of, record_of, series_of
 from report_cases import FACTS, comparison, digest, tensor
 
 from gate.records.baseline import BaselineEntry
-from gate.records.children import UnattestedChild
 from gate.records.comparison import Comparison, Event, EventKind
-from gate.records.evidence import (
+from gate.records.observed.children import UnattestedChild
+from gate.records.observed.evidence import (
     Environment,
     HarnessProcess,
     RunEvidence,
@@ -18,8 +18,8 @@ from gate.records.evidence import (
     StepMemory,
     StepTiming,
 )
-from gate.records.overrides import Override, OverrideKind
-from gate.records.state_distance import StateDistance, TensorDistance
+from gate.records.observed.overrides import Override, OverrideKind
+from gate.records.observed.state_distance import StateDistance, TensorDistance
 from gate.report.page.page_sources import PageSources
 
 METRIC = "loss"

@@ -15,7 +15,7 @@ from gate.adapters.process.processes import LocalProcesses
 from gate.evidence.collect import collect_run
 from gate.execution.child_environment import path_with_interpreter
 from gate.execution.launch import Launcher, run_folders
-from gate.records.evidence import MetricSeries, RunEvidence
+from gate.records.observed.evidence import MetricSeries, RunEvidence
 from gate.records.runs import Isolation, PlannedRun, ProcessResult, RunMode, Snapshot
 from gate.records.settings import Device, GateSettings, IsolationMode
 

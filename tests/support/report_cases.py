@@ -15,7 +15,7 @@ from gate.records.comparison import (
     TensorChange,
     TensorDelta,
 )
-from gate.records.evidence import Environment
+from gate.records.observed.evidence import Environment
 from gate.records.report import ReportLinks
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.settings import IsolationMode

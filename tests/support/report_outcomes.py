@@ -18,7 +18,7 @@ from gate.baseline.record import with_entry
 from gate.errors import RunError
 from gate.pipelines.gate import Baselines, judge
 from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.evidence import (
+from gate.records.observed.evidence import (
     CheckpointManifest,
     Environment,
     EvidenceSet,
@@ -31,7 +31,7 @@ from gate.records.evidence import (
     StepTiming,
     TensorDigest,
 )
-from gate.records.overrides import Override, OverrideKind
+from gate.records.observed.overrides import Override, OverrideKind
 from gate.records.policy_files import PolicyChange
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, RunIsolation

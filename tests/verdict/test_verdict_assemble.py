@@ -16,9 +16,9 @@ from evidence_cases import (
 from gate.comparison.compare import compare_results
 from gate.errors import ExitCode, RunError
 from gate.records.baseline import BaselineEntry
-from gate.records.children import UnattestedChild
 from gate.records.comparison import CostState, DeterminismCost
-from gate.records.evidence import Environment, MetricSource, RunEvidence
+from gate.records.observed.children import UnattestedChild
+from gate.records.observed.evidence import Environment, MetricSource, RunEvidence
 from gate.records.policy_files import PolicyChange
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunIsolation, WriteGuard

@@ -4,7 +4,7 @@ import pytest
 from evidence_cases import evidence_of, series_of, settings_of
 
 from gate.comparison.tolerances import tolerance_uses
-from gate.records.evidence import NotFiniteTensor, RunEvidence, UnusedSetting
+from gate.records.observed.evidence import NotFiniteTensor, RunEvidence, UnusedSetting
 from gate.records.settings import NotFiniteAllowed, Tolerance
 from gate.records.verdict import Finding, Severity
 from gate.verdict.blind_spots import (

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from evidence_cases import evidence_of
 
-from gate.records.children import UnattestedChild, WeakerChild
+from gate.records.observed.children import UnattestedChild, WeakerChild
 from gate.records.verdict import Finding, Severity
 from gate.verdict.findings import uninstrumented_subprocesses, weaker_children
 

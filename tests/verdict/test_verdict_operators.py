@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from evidence_cases import evidence_of, evidence_set_of, settings_of
 
-from gate.records.evidence import RunEvidence
-from gate.records.operator_audit import (
+from gate.records.determinism.uncovered_operators import UNCOVERED, watch_list
+from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.operator_audit import (
     Autotuner,
     OperatorAudit,
     OperatorReport,
@@ -11,7 +12,6 @@ from gate.records.operator_audit import (
     Refusal,
     Span,
 )
-from gate.records.unflagged_table import UNFLAGGED, watch_list
 from gate.verdict.operators import (
     beyond_the_flag,
     operator_audit_failed,
@@ -88,8 +88,8 @@ def test_packages_autotuners_and_extensions_are_told_and_unknown_modules_passed_
 
 def test_every_row_of_the_table_is_watched_for_and_names_its_source() -> None:
     words = watch_list().split(";")
-    assert len(words) == len(set(words)) == len(UNFLAGGED)
-    assert all(row.source and row.why and row.remedy for row in UNFLAGGED)
+    assert len(words) == len(set(words)) == len(UNCOVERED)
+    assert all(row.source and row.why and row.remedy for row in UNCOVERED)
 
 
 def test_the_operator_audit_run_is_the_one_that_is_told() -> None:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from evidence_cases import PARTS, evidence_of
 
-from gate.records import knobs
-from gate.records.evidence import RunEvidence
-from gate.records.overrides import Override, OverrideKind, SeedScope
+from gate.records.determinism import knobs
+from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.overrides import Override, OverrideKind, SeedScope
 from gate.records.verdict import Finding, Severity
 from gate.verdict.overrides import override_findings, suspected_settings
 

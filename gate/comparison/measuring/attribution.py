@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gate.records.comparison import CostState
+from gate.records.determinism.priced_knobs import KnobSet, PricedKnob
 from gate.records.measurement import KnobPrice, KnobState, Price
-from gate.records.priced_knobs import KnobSet, PricedKnob
 
 Test = Callable[[KnobSet], bool]
 

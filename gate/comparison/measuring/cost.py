@@ -24,9 +24,9 @@ from gate.comparison.measuring.bootstrap import (
     paired_ratio,
 )
 from gate.records.comparison import CostState, DeterminismCost
-from gate.records.evidence import RunEvidence
-from gate.records.measure_settings import CostSettings
+from gate.records.observed.evidence import RunEvidence
 from gate.records.runs import RunMode
+from gate.records.sections.measuring import CostSettings
 
 # of a step's time, the most that the harness may take in one that counts as undisturbed
 UNDISTURBED = 0.02

@@ -10,9 +10,9 @@ from gate.comparison.equality import distinct_results
 from gate.comparison.measuring.bootstrap import Ratio, RoundOfRuns, noise_band, paired_ratio
 from gate.comparison.measuring.cost import memory_ratio, steady
 from gate.records.comparison import CostState
-from gate.records.evidence import RunEvidence
-from gate.records.measure_settings import CostSettings
 from gate.records.measurement import ArmFigures, Price
+from gate.records.observed.evidence import RunEvidence
+from gate.records.sections.measuring import CostSettings
 
 MIN_ROUNDS = 3
 Arms = Mapping[str, tuple[RunEvidence, ...]]

@@ -15,8 +15,8 @@ from statistics import NormalDist
 import numpy as np
 
 from gate.comparison.ulp import ulp_size
-from gate.records.evidence import MetricSeries, RunEvidence
 from gate.records.measurement import MetricNoise
+from gate.records.observed.evidence import MetricSeries, RunEvidence
 
 COVERAGE = 0.95
 CONFIDENCE = 0.95

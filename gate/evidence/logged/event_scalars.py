@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gate.errors import EvidenceError
-from gate.records.evidence import FloatType
+from gate.records.observed.evidence import FloatType
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 # Ten groups of seven bits are the fewest that hold 64.

@@ -14,7 +14,7 @@ from gate.evidence.logged.series import SeriesCollector
 from gate.evidence.processes.harness_documents import MetricLine, StepLine
 from gate.evidence.processes.harness_files import MAX_LINE_BYTES, MAX_LINES_BYTES, numbered_lines
 from gate.ports import Files
-from gate.records.evidence import MetricSeries, MetricSource
+from gate.records.observed.evidence import MetricSeries, MetricSource
 
 MAX_OUTPUT_LINES = 100_000
 MAX_OUTPUT_LINE_BYTES = 1000

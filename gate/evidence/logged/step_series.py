@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gate.evidence.logged.series import SeriesCollector
 from gate.evidence.processes.harness_documents import ExactNumber, StepLine
-from gate.records.evidence import FloatType, MetricSeries, MetricSource
+from gate.records.observed.evidence import FloatType, MetricSeries, MetricSource
 
 # of all optimizers together; what further passes do shows in the loss, the last one, and after it
 MAX_PASS_SERIES = 200

@@ -13,7 +13,7 @@ from gate.evidence.logged.event_records import small_records
 from gate.evidence.logged.event_scalars import MalformedEventError, Scalar, scalars
 from gate.evidence.logged.series import SeriesCollector
 from gate.ports import Files
-from gate.records.evidence import MetricSeries, MetricSource
+from gate.records.observed.evidence import MetricSeries, MetricSource
 
 EVENT_FILE = "tfevents"
 MAX_DEPTH = 8

@@ -9,7 +9,7 @@ from gate.evidence.processes.commands import python_commands
 from gate.evidence.processes.harness_files import HarnessFile, ProcessFiles, told_lines
 from gate.evidence.processes.shut_out import reason_of
 from gate.ports import Files
-from gate.records.children import ChildLine, UnattestedChild, WeakerChild
+from gate.records.observed.children import ChildLine, UnattestedChild, WeakerChild
 
 MAX_LINES = 200
 MAX_TEXT = 200

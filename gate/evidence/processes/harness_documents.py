@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from gate.records.document import Document
-from gate.records.evidence import MAX_PACKAGES, Devices, FloatType, MeasuredSeconds
-from gate.records.fingerprints import SamplingGroup
+from gate.records.observed.evidence import MAX_PACKAGES, Devices, FloatType, MeasuredSeconds
+from gate.records.observed.fingerprints import SamplingGroup
 
 MAX_STEP = 2**53
 Text = Annotated[str, Field(max_length=4000)]

@@ -17,8 +17,9 @@ from gate.evidence.processes.harness_files import (
     read_own_document,
 )
 from gate.ports import Files
+from gate.records.determinism.remedies import admitting_entry, remedy_for
 from gate.records.document import Document
-from gate.records.operator_audit import (
+from gate.records.observed.operator_audit import (
     MAX_STEP,
     Autotuner,
     FileName,
@@ -29,7 +30,6 @@ from gate.records.operator_audit import (
     Refusal,
     Span,
 )
-from gate.records.remedies import admitting_entry, remedy_for
 
 MAX_USES = 1000
 MAX_SPANS = 500

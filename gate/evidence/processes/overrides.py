@@ -8,10 +8,10 @@ from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError
 from gate.evidence.processes.harness_files import HarnessFile, ProcessFiles, told_lines
 from gate.ports import Files
-from gate.records.determinism_settings import OnOverride
-from gate.records.evidence import RunEvidence
-from gate.records.overrides import Override, OverrideLine
+from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.overrides import Override, OverrideLine
 from gate.records.runs import RunMode
+from gate.records.sections.determinism import OnOverride
 
 MAX_LINES = 200
 MAX_TEXT = 200

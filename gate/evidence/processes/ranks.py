@@ -19,8 +19,8 @@ from gate.evidence.processes.harness_files import (
 from gate.evidence.processes.optimizer_order import in_order
 from gate.evidence.processes.shut_out import GENERAL, shut_out_by
 from gate.ports import Files
-from gate.records.children import UnattestedChild, started_without
-from gate.records.evidence import HarnessProcess
+from gate.records.observed.children import UnattestedChild, started_without
+from gate.records.observed.evidence import HarnessProcess
 from gate.records.runs import RunMode, RunRecord
 
 MAX_SHOWN_PROBLEMS = 40

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.evidence.processes.commands import PythonCommand, python_commands
-from gate.records.children import UnattestedChild, started_without
+from gate.records.observed.children import UnattestedChild, started_without
 
 REASONS = {
     "I": "runs isolated and ignores PYTHONPATH",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gate.codec.digests import field, sha256_hex
 from gate.evidence.processes.harness_documents import StepLine
 from gate.evidence.processes.ranks import TrainedRank
-from gate.records.evidence import RecorderCost, StepDigest, StepMemory, StepTiming
-from gate.records.fingerprints import SAMPLING, family_of
+from gate.records.observed.evidence import RecorderCost, StepDigest, StepMemory, StepTiming
+from gate.records.observed.fingerprints import SAMPLING, family_of
 
 Parts = list[tuple[str, str]]
 

@@ -1,7 +1,7 @@
 """The knobs that are set inside the process: what each mode asks for, how to set and read them.
 
-The gate has the same table with sources and checks (gate/records/knobs.py); it cannot be imported
-here, and a test ties the two together.
+The gate has the same table with sources and checks (gate/records/determinism/knobs.py); it cannot
+be imported here, and a test ties the two together.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import torch
 from ..output import Output, Problems
 from ..settings import HarnessSettings
 from ..user_code import Place, place_here
-from . import unflagged
+from . import uncovered
 from .dispatch_recorder import DispatchRecorder
 from .operator_audit import OperatorAudit
 from .refusals import RefusalHooks
@@ -84,9 +84,9 @@ class Operators:
         return {
             "refused": self._operator_audit.refusals,
             "uses": self._operator_audit.uses,
-            "modules": unflagged.imported(self._settings.modules),
-            "autotuners": unflagged.autotuned_kernels(),
-            "extensions": unflagged.compiled_extensions(folder) if operator_audit else [],
+            "modules": uncovered.imported(self._settings.modules),
+            "autotuners": uncovered.autotuned_kernels(),
+            "extensions": uncovered.compiled_extensions(folder) if operator_audit else [],
             "dropped": self._operator_audit.dropped,
         }
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gate.records.comparison import Comparison, TensorChange
-from gate.records.evidence import TensorDigest
-from gate.records.state_distance import StateDistance, TensorDistance
+from gate.records.observed.evidence import TensorDigest
+from gate.records.observed.state_distance import StateDistance, TensorDistance
 from gate.records.verdict import Verdict
 from gate.report.page.page_sources import PageSources, differing
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from gate.records.comparison import Comparison
-from gate.records.evidence import StepDigest
-from gate.records.fingerprints import place_of
+from gate.records.observed.evidence import StepDigest
+from gate.records.observed.fingerprints import place_of
 from gate.records.verdict import Verdict
 from gate.report.page.curves import RIGHT, WIDTH
 from gate.report.page.page_sources import PageSources, differing

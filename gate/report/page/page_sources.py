@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.comparison import BASELINE_SIDE, Comparison
-from gate.records.evidence import EvidenceSet, MetricSeries, RunEvidence
+from gate.records.observed.evidence import EvidenceSet, MetricSeries, RunEvidence
+from gate.records.observed.state_distance import StateDistance
 from gate.records.runs import FIRST_STRICT, Commit, RunMode, label_of
-from gate.records.state_distance import StateDistance
 from gate.records.verdict import Verdict
 
 LOOKS = (

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 
 from gate.records.comparison import BASELINE_SIDE
-from gate.records.evidence import HarnessProcess, MetricSeries, RunEvidence
-from gate.records.overrides import Override
+from gate.records.observed.evidence import HarnessProcess, MetricSeries, RunEvidence
+from gate.records.observed.overrides import Override
 from gate.records.runs import FIRST_STRICT, SECOND_STRICT
 from gate.records.verdict import Verdict
 from gate.report.escape import NOTHING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gate.records.evidence import RunEvidence
+from gate.records.observed.evidence import RunEvidence
 from gate.report.page.curves import LEFT, RIGHT, WIDTH
 from gate.report.page.page_sources import PageSources, style_of
 from gate.report.page.scales import Scale, Tick, evenly, ticks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import RenderableType
 
-from gate.records.operator_audit import OperatorReport
+from gate.records.observed.operator_audit import OperatorReport
 from gate.report.layout import Limits
 from gate.report.operators import NOTHING_FOUND, operators_section
 from gate.report.terminal.tables import section_view

@@ -7,7 +7,7 @@ import re
 from pydantic import Field, field_validator
 
 from gate.records.document import Document
-from gate.records.settings_types import RelativePath, path_inside_project
+from gate.records.sections.types import RelativePath, path_inside_project
 
 
 class MetricsSettings(Document):

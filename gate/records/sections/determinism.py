@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from gate.records.determinism.knobs import OFF, ON, Profile, check_override
 from gate.records.document import Document
-from gate.records.knobs import OFF, ON, Profile, check_override
-from gate.records.settings_types import OperatorName
+from gate.records.sections.types import OperatorName
 
 
 class OnOverride(StrEnum):

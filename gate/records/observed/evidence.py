@@ -15,14 +15,14 @@ from pydantic import (
     model_validator,
 )
 
-from gate.records.children import UnattestedChild, WeakerChild
 from gate.records.document import Document, Timestamp
-from gate.records.fingerprints import PARAMETERS
 from gate.records.gpu import GpuMissed
-from gate.records.operator_audit import MAX_STEP, OperatorAudit
-from gate.records.overrides import Override
+from gate.records.observed.children import UnattestedChild, WeakerChild
+from gate.records.observed.fingerprints import PARAMETERS
+from gate.records.observed.operator_audit import MAX_STEP, OperatorAudit
+from gate.records.observed.overrides import Override
+from gate.records.observed.state_distance import StateDistance
 from gate.records.runs import Commit, RunMode, RunRecord
-from gate.records.state_distance import StateDistance
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
 # numbers that a float can hold: evidence may come from another job

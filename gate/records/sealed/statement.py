@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
 from gate.records.document import Document, Timestamp
-from gate.records.evidence import SHA256_PATTERN
+from gate.records.observed.evidence import SHA256_PATTERN
 from gate.records.runs import RunIsolation
 from gate.records.verdict import Outcome
 

@@ -20,7 +20,7 @@ class RowKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UnflaggedRow:
+class UncoveredOperator:
     """`name` is a module or `namespace::operator`; `device` and `direction` may be `any`."""
 
     kind: RowKind
@@ -32,9 +32,9 @@ class UnflaggedRow:
     source: str
 
 
-def _module(name: str, why: str, remedy: str, source: str) -> UnflaggedRow:
+def _module(name: str, why: str, remedy: str, source: str) -> UncoveredOperator:
     """A package whose kernels run on the GPU; most of the trouble is in its backward pass."""
-    return UnflaggedRow(
+    return UncoveredOperator(
         kind=RowKind.MODULE,
         name=name,
         device=ANY,
@@ -45,9 +45,9 @@ def _module(name: str, why: str, remedy: str, source: str) -> UnflaggedRow:
     )
 
 
-def _operator(name: str, why: str, remedy: str, source: str, *where: str) -> UnflaggedRow:
+def _operator(name: str, why: str, remedy: str, source: str, *where: str) -> UncoveredOperator:
     device, direction = where or (ANY, ANY)
-    return UnflaggedRow(
+    return UncoveredOperator(
         kind=RowKind.OPERATOR,
         name=name,
         device=device,
@@ -58,7 +58,7 @@ def _operator(name: str, why: str, remedy: str, source: str, *where: str) -> Unf
     )
 
 
-UNFLAGGED = (
+UNCOVERED = (
     _module(
         "flash_attn",
         "its backward pass adds in no fixed order unless told otherwise",
@@ -145,10 +145,10 @@ OWN_REMEDY = "Only equal runs speak for it; make its sums run in a fixed order."
 
 def watch_list() -> str:
     """All rows as the harness takes them: `module:name` and `operator:name` between semicolons."""
-    return ";".join(f"{row.kind.value}:{row.name}" for row in UNFLAGGED)
+    return ";".join(f"{row.kind.value}:{row.name}" for row in UNCOVERED)
 
 
-def module_row(name: str) -> UnflaggedRow | None:
+def module_row(name: str) -> UncoveredOperator | None:
     """The row of an imported module."""
     return next((row for row in _rows(RowKind.MODULE, name)), None)
 
@@ -158,7 +158,7 @@ def is_watched_operator(name: str) -> bool:
     return any(_rows(RowKind.OPERATOR, name))
 
 
-def operator_row(name: str, device: str, direction: str) -> UnflaggedRow | None:
+def operator_row(name: str, device: str, direction: str) -> UncoveredOperator | None:
     """The row of an operator, where it applies on that device in that direction."""
     for row in _rows(RowKind.OPERATOR, name):
         if row.device in (ANY, device) and row.direction in (ANY, direction):
@@ -166,5 +166,5 @@ def operator_row(name: str, device: str, direction: str) -> UnflaggedRow | None:
     return None
 
 
-def _rows(kind: RowKind, name: str) -> tuple[UnflaggedRow, ...]:
-    return tuple(row for row in UNFLAGGED if row.kind is kind and row.name == name)
+def _rows(kind: RowKind, name: str) -> tuple[UncoveredOperator, ...]:
+    return tuple(row for row in UNCOVERED if row.kind is kind and row.name == name)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from gate.records.knobs import KEEP, OFF, ON
+from gate.records.determinism.knobs import KEEP, OFF, ON
 
 
 class PricedKnob(StrEnum):
-    """A knob of `gate.records.knobs` that strict mode sets; the value is the name shown."""
+    """A knob that strict mode sets; the value is the name shown."""
 
     DETERMINISTIC_ALGORITHMS = "deterministic_algorithms"
     CUDNN_DETERMINISTIC = "cudnn_deterministic"

@@ -1,0 +1,1 @@
+"""What was seen of a run: evidence, fingerprints, overrides, operators, subprocesses."""

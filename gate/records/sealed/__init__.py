@@ -1,0 +1,1 @@
+"""What is signed: keys, statements, seals."""
