@@ -22,12 +22,8 @@ from gate.evidence.collect import collect_run
 from gate.evidence.fresh_process import READY
 from gate.evidence.processes.harness_files import find_processes
 from gate.evidence.processes.operator_audit import read_operator_audit
-from gate.evidence.saved_state import (
-    CAPTURED,
-    MAX_STATE_BYTES,
-    captured_state,
-    open_captured,
-)
+from gate.evidence.saved_state import captured_state, open_captured
+from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
 from gate.records.observed.evidence import MAX_NOT_FINITE
 from gate.records.observed.state_distance import MAX_DISTANCES, StateDistance, TensorDistance
 from gate.records.reading import (

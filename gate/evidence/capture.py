@@ -14,7 +14,7 @@ from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.processes.harness_files import MAX_NAMES
 from gate.evidence.processes.ranks import MAX_SHOWN_PIDS, ONE_A_RANK
-from gate.evidence.saved_state import CAPTURED, MAX_STATE_BYTES
+from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
 from gate.ports import Files
 from gate.records.observed.evidence import RunEvidence
 from gate.records.runs import FIRST_STRICT, SECOND_STRICT, PlannedRun

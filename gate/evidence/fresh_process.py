@@ -25,7 +25,7 @@ from gate.errors import (
     SettingsError,
     StorageError,
 )
-from gate.evidence.saved_state import MAX_STATE_BYTES
+from gate.evidence.state_manifest import MAX_STATE_BYTES
 from gate.ports import Files, Processes, Progress
 from gate.records.observed.state_distance import StateDistance
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask

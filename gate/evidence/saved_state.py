@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gate.checkpoint.digest import LeafDigest, StateDigest, digest_state, roots_of
-from gate.checkpoint.dtypes import RAW_DTYPE
 from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Exclusion, without_excluded
 from gate.checkpoint.finiteness import NotFiniteLeaf, not_finite_leaves
 from gate.checkpoint.formats.file_formats import UnknownContent
@@ -18,17 +16,13 @@ from gate.checkpoint.formats.safetensors_reader import read_safetensors
 from gate.checkpoint.hashing.canonical import ALGORITHM
 from gate.checkpoint.hashing.tensors import available_threads
 from gate.checkpoint.leaves import StateContent
-from gate.checkpoint.parts import part_of
 from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.errors import EvidenceError
+from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
 from gate.ports import Files
 from gate.records.observed.evidence import CheckpointManifest, TensorDigest
 from gate.records.settings import TrainSettings
 
-MAX_STATE_BYTES = 64 * 1024**3
-# what stands before a leaf's own path, by which its part is told
-PREFIX = re.compile(r"^(?:state(?:\.rank\d+)?|checkpoint)(?=[^A-Za-z0-9_.-]|\Z)")
-CAPTURED = "state"
 NUMBERS = frozenset(("int", "float", "bool", "bytes"))
 
 
@@ -124,27 +118,6 @@ def manifest(leaves: Iterable[LeafDigest]) -> CheckpointManifest:
         parts=roots.parts,
         root=roots.whole,
     )
-
-
-def roots_fit(told: CheckpointManifest) -> bool:
-    """Whether a manifest from elsewhere has the roots of its own leaves."""
-    leaves = [
-        LeafDigest(
-            path=tensor.name,
-            part=part_of(
-                PREFIX.sub("", tensor.name),
-                tensor.dtype,
-                tensor=tensor.dtype[:1].isupper() and tensor.dtype != RAW_DTYPE,
-            ),
-            kind=tensor.dtype,
-            shape=tensor.shape,
-            size_bytes=0,
-            digest=bytes.fromhex(tensor.sha256),
-        )
-        for tensor in told.tensors
-    ]
-    roots = roots_of(leaves)
-    return (told.algorithm, told.root, told.parts) == (ALGORITHM, roots.whole, roots.parts)
 
 
 def _own_exclusions(train: TrainSettings) -> tuple[Exclusion, ...]:

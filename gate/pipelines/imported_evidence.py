@@ -15,7 +15,7 @@ from gate.errors import EvidenceError, StorageError
 from gate.evidence.capture import FIRST_STATE, SECOND_STATE, captured_digests, ends_diverged
 from gate.evidence.folder import MANIFEST_NAME, evidence_documents, read_evidence_set
 from gate.evidence.fresh_process import FreshReader
-from gate.evidence.saved_state import MAX_STATE_BYTES, roots_fit
+from gate.evidence.state_manifest import MAX_STATE_BYTES, roots_fit
 from gate.execution.plan import plan_base, plan_gate, plan_operator_audit
 from gate.pipelines.runs import Adapters, prepare_out, refuse_unusable
 from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence

@@ -108,6 +108,13 @@ def test_module_imports_only_from_layers_below(path: Path) -> None:
     assert not upward, f"{path.name} on layer {LAYERS[package]} imports {sorted(upward)}"
 
 
+def test_reading_saved_states_is_a_library_of_its_own() -> None:
+    imported = {
+        other for path in (GATE / "checkpoint").rglob("*.py") for other in _imported_packages(path)
+    }
+    assert imported <= {"checkpoint", "codec", "errors"}
+
+
 def _place(name: str, layers: tuple[tuple[str, ...], ...]) -> tuple[int, str]:
     """Layer and package of a module, by the longest name that fits it."""
     rows = [(number, package) for number, layer in enumerate(layers) for package in layer]

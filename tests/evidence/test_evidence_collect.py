@@ -9,7 +9,7 @@ from harness_folder import HarnessFolder, exact, safetensors_bytes, step_line
 from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
-from gate.evidence.saved_state import roots_fit
+from gate.evidence.state_manifest import roots_fit
 from gate.records.observed.evidence import RunEvidence
 from gate.records.sections.metrics import MetricsSettings
 from gate.records.settings import CheckpointExclusion, TrainSettings

@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gate.checkpoint.formats.file_formats import UnknownContent, read_file
 from gate.checkpoint.formats.folder_reader import read_folder
 from gate.checkpoint.formats.sharded_reader import read_index, read_shards
 from gate.checkpoint.hashing.collector import collector_at_rest
 from gate.checkpoint.leaves import StateContent
-from gate.checkpoint.sources.untrusted_file import HINT
+from gate.checkpoint.sources.untrusted_file import HINT, ReadableFiles
 from gate.checkpoint.sources.untrusted_folder import UntrustedFolder, open_folder
 from gate.codec.untrusted_text import plain_text
 from gate.errors import DocumentError, EvidenceError
 
-if TYPE_CHECKING:
-    from gate.ports import Files
-
 
 @contextmanager
 def open_state(
-    files: Files,
+    files: ReadableFiles,
     path: Path,
     shown: str,
     *,

@@ -12,20 +12,33 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO, Protocol
 
 from gate.codec.untrusted_text import plain_text
 from gate.errors import DocumentError, EvidenceError, StorageError
 
-if TYPE_CHECKING:
-    from gate.ports import Files
-
 CHUNK_BYTES = 1024 * 1024
 SHORTER = "became shorter while it was read"
 HINT = "The training process wrote or damaged this file; look at its output, then run again."
+
+
+class ReadableFiles(Protocol):
+    """What reading a saved state needs of a file system; none of it follows a link."""
+
+    def open_binary(self, path: Path, *, max_bytes: int) -> AbstractContextManager[BinaryIO]:
+        """Open a regular file of at most `max_bytes`; else `StorageError`."""
+        ...
+
+    def is_folder(self, path: Path) -> bool:
+        """Whether a real folder lies there."""
+        ...
+
+    def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:
+        """The names in a folder, sorted; `StorageError` above `max_names`."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +127,7 @@ class UntrustedFile:
 
 @contextmanager
 def open_untrusted(
-    files: Files, path: Path, shown: str, *, max_bytes: int
+    files: ReadableFiles, path: Path, shown: str, *, max_bytes: int
 ) -> Iterator[UntrustedFile]:
     """Open a file of the run's; every fault of reading or parsing becomes an `EvidenceError`.
 

@@ -6,14 +6,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
+from gate.checkpoint.sources.untrusted_file import ReadableFiles, UntrustedFile, open_untrusted
 from gate.codec.untrusted_text import plain_text, short_text
 from gate.errors import EvidenceError, StorageError
-
-if TYPE_CHECKING:
-    from gate.ports import Files
 
 MAX_NAMES = 10_000
 MAX_NAME = 200
@@ -34,7 +30,7 @@ class _Opened:
 class UntrustedFolder:
     """A folder at `path`; `shown` names it in every error. Its files close with `stack`."""
 
-    files: Files
+    files: ReadableFiles
     path: Path
     shown: str
     stack: ExitStack
@@ -89,7 +85,7 @@ class UntrustedFolder:
 
 @contextmanager
 def open_folder(
-    files: Files, path: Path, shown: str, *, max_bytes: int
+    files: ReadableFiles, path: Path, shown: str, *, max_bytes: int
 ) -> Iterator[UntrustedFolder]:
     """A folder whose files may have `max_bytes` together; all are closed after the body."""
     with ExitStack() as stack:
