@@ -15,8 +15,8 @@ from gate.records.comparison import Comparison, EnvironmentChange, EventKind
 from gate.records.overrides import Override
 from gate.records.verdict import Diagnosis, Suspect, SuspectKind
 
-KEEP_STILL = "Keep the machine to itself while the gate runs, and check what the script sets."
-GO_BACK = "Go back to what the baseline was made with, or bring a new baseline with the update."
+KEEP_STILL = "Change nothing on the machine while the gate runs, and check what the script sets."
+GO_BACK = "Go back to the environment of the baseline, or commit a new baseline with the update."
 SHOWN_EVENTS = 6
 DIGEST = re.compile(r"[0-9a-f]{64}")
 SHOWN_SUSPECTS = 3
@@ -30,8 +30,9 @@ ARITHMETIC = (
     EventKind.STATE,
 )
 WHY_SETTINGS = {
-    "cudnn_benchmark": "cuDNN then takes the algorithm that it found fastest, in each run anew",
-    "attention_cudnn": "the backward pass of cuDNN's attention adds in an order that is left open",
+    "cudnn_benchmark": "cuDNN then picks the algorithm that it measured as fastest, anew in each "
+    "run",
+    "attention_cudnn": "the backward pass of cuDNN's attention adds in no fixed order",
 }
 OPTIMIZER_SETTING = "/group/"
 SHOWN_SETTINGS = 4
@@ -133,7 +134,7 @@ def _other_optimizer_settings(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _told_settings(settings: tuple[str, ...]) -> str:
-    return f". The optimizer's settings are others: {', '.join(settings)}" if settings else ""
+    return f". The optimizer's settings differ: {', '.join(settings)}" if settings else ""
 
 
 def _afterwards(comparison: Comparison) -> str:
@@ -155,8 +156,8 @@ def _gap(comparison: Comparison) -> str:
     if not seen:
         return ""
     return (
-        f". Some fingerprints were last taken at step {min(seen)}; a higher record.overhead_budget "
-        "takes more"
+        f". Some fingerprints were last recorded at step {min(seen)}; a higher "
+        "record.overhead_budget records more"
     )
 
 

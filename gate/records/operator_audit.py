@@ -66,7 +66,7 @@ class Autotuner(Document):
 
 
 class OperatorAudit(Document):
-    """All of it for one run, every process together; `dropped` calls found no room."""
+    """All of it for one run, every process together; `dropped` more calls not recorded."""
 
     refused: tuple[Refusal, ...] = ()
     uses: tuple[OperatorUse, ...] = ()

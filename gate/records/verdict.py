@@ -52,7 +52,7 @@ class Finding(Document):
 class Answer(StrEnum):
     """What a comparison came to, by the rules that decide.
 
-    `refused` lies inside the tolerance where the policy wants equal bits.
+    `refused` lies inside the tolerance where the policy requires equal bits.
     """
 
     EQUAL = "equal"

@@ -48,7 +48,7 @@ def policy_section(verdict: Verdict, limits: Limits) -> Section | None:
     )
     headings = ("File", "What", "Base commit", "This pull request")
     return Section(
-        title=f"This pull request changes what decides ({len(changes):,})",
+        title=f"This pull request changes policy files ({len(changes):,})",
         table=table_of(headings, rows, limits.rows),
         leading=True,
     )
@@ -62,7 +62,7 @@ def diagnosis_section(verdict: Verdict, limits: Limits) -> Section | None:
     facts = (
         ("First step", Cell("" if found.first_step is None else str(found.first_step))),
         ("What differs first", Cell(CAUSE_TITLES[found.kind])),
-        ("Its name", Cell(found.subject, code=True)),
+        ("Name", Cell(found.subject, code=True)),
         ("Cause", Cell(found.cause)),
         ("Suspects", Cell("; ".join(map(suspect_words, found.suspects)))),
         ("Remedy", Cell(found.remedy)),
@@ -109,10 +109,12 @@ def _knob_words(cost: DeterminismCost, facts: BaselineFacts | None) -> str:
         return ""
     costs = facts.knob_costs if facts is not None else None
     if costs is None:
-        return "not noted in the baseline; repro-gate baseline record --attribute prices each one"
-    when = f"measured {costs.measured_at[:10]}, noted in the baseline"
+        return (
+            "not recorded in the baseline; repro-gate baseline record --attribute measures each one"
+        )
+    when = f"measured {costs.measured_at[:10]}, recorded in the baseline"
     if not costs.knobs:
-        return f"none by itself more than this machine's noise ({when})"
+        return f"none alone exceeds this machine's noise ({when})"
     most_expensive = sorted(costs.knobs, key=lambda one: one.ratio, reverse=True)[:SHOWN_KNOBS]
     words = (
         f"{one.knob} {percent(one.ratio)} {interval(one.low, one.high)}" for one in most_expensive
@@ -134,11 +136,11 @@ def cost_section(verdict: Verdict, limits: Limits) -> Section | None:
         ("95 % interval", Cell(interval(cost.low, cost.high))),
         ("Noise: default against default", Cell(interval(cost.control_low, cost.control_high))),
         ("Peak memory", Cell(memory)),
-        ("Which knob costs it", Cell(_knob_words(cost, verdict.baseline_facts))),
+        ("Cost by knob", Cell(_knob_words(cost, verdict.baseline_facts))),
         ("Steady steps used", Cell(f"{cost.steps_used:,}")),
-        ("Observing, outside these times", Cell(observing_words(verdict))),
+        ("Recording, not included in these times", Cell(observing_words(verdict))),
     )
-    return Section(title="Price of determinism", table=facts_table(facts, limits.rows))
+    return Section(title="Cost of determinism", table=facts_table(facts, limits.rows))
 
 
 def baseline_section(verdict: Verdict, limits: Limits) -> Section | None:

@@ -22,15 +22,15 @@ def cost_headline(cost: CostDocument) -> str:
     """The price of strict mode in one sentence."""
     charged = next(price for price in cost.prices if price.arm == cost.judged_arm)
     if charged.ratio is None:
-        return f"Determinism cannot be priced here: {charged.reason}."
+        return f"The cost of determinism cannot be measured here: {charged.reason}."
     figure = f"{percent(charged.ratio)} step time, 95 % {interval(charged.low, charged.high)}"
     if charged.state is CostState.INCONCLUSIVE:
-        return f"What determinism costs is inconclusive: {figure}, {charged.reason}."
+        return f"The cost of determinism is inconclusive: {figure}, {charged.reason}."
     if charged.ratio < 1:
         return f"Determinism costs no time here: {figure}."
     budget = cost.budget_percent
     verdict = "" if budget is None else f" (budget {budget:g} %)"
-    over = "; the budget is broken" if cost.over_budget else ""
+    over = "; over budget" if cost.over_budget else ""
     return f"Determinism costs {figure}{verdict}{over}."
 
 
@@ -112,17 +112,17 @@ def _minimal(cost: CostDocument) -> Section:
     """What the search for the minimal sufficient set came to."""
     found = cost.minimal
     if found is None:
-        facts = [("Found", Cell("none: strict mode itself does not repeat here"))]
+        facts = [("Found", Cell("none: strict mode itself is not repeatable here"))]
     else:
         verified = "yes" if found.verified else "no: another run differed"
-        strict = "the same bits as strict mode" if found.same_bits_as_strict else "other bits"
+        strict = "the same bits as strict mode" if found.same_bits_as_strict else "different bits"
         facts = [
             ("Turned on", Cell(", ".join(found.knobs) or "none: the default mode")),
-            ("Taken out", Cell(", ".join(found.dropped) or "none")),
+            ("Removed", Cell(", ".join(found.dropped) or "none")),
             ("Verified by another run", Cell(verified)),
             ("Runs that agreed", Cell(f"{found.equal_runs}" if found.verified else "")),
-            ("Its result", Cell(strict)),
-            ("Caution", Cell("equal runs do not prove that rare differences never come")),
+            ("Result", Cell(strict)),
+            ("Caution", Cell("equal runs do not rule out rare differences")),
         ]
     title = "Minimal sufficient set that still reproduces bit for bit"
     return Section(title=title, table=facts_table(facts, MAX_ROWS), leading=True)
@@ -133,8 +133,8 @@ def noise_headline(noise: NoiseDocument) -> str:
     runs = count(noise.runs, "run")
     if noise.distinct_results == 1:
         return (
-            f"The default mode repeated itself in {runs}; up to "
-            f"{share(noise.undetected_share)} of all runs could still differ (95 %)."
+            f"All {runs} in default mode were equal; up to {share(noise.undetected_share)} of "
+            "all runs could still differ (95 %)."
         )
     since = noise.first_diverging_step
     where = "at the end only" if since is None else f"from step {since} on"
@@ -144,7 +144,7 @@ def noise_headline(noise: NoiseDocument) -> str:
 def noise_sections(noise: NoiseDocument) -> tuple[Section, ...]:
     """Metrics, weights, the order of sums, and what could not be looked at."""
     metrics = table_of(
-        ("Metric", "Widest gap", "At step", "Relative", "Last step", "Means something from"),
+        ("Metric", "Largest difference", "At step", "Relative", "Last step", "Significant from"),
         map(_metric_row, noise.metrics),
         MAX_ROWS,
         *range(1, 6),
@@ -156,7 +156,7 @@ def noise_sections(noise: NoiseDocument) -> tuple[Section, ...]:
     ]
     notes = table_of(("Note",), ((Cell(note),) for note in noise.notes), MAX_ROWS)
     if notes.rows:
-        sections.append(Section(title="Not looked at", table=notes))
+        sections.append(Section(title="Not examined", table=notes))
     return tuple(sections)
 
 
@@ -200,5 +200,5 @@ def _reduction(noise: NoiseDocument) -> Section:
         if found
         else (("Summed", Cell("nothing")),)
     )
-    title = "Own gradients in many orders (float32)"
+    title = "Gradients summed in many orders (float32)"
     return Section(title=title, table=facts_table(facts, MAX_ROWS))

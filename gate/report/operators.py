@@ -7,7 +7,9 @@ from gate.report.layout import Cell, Limits, Row, Section, table_of
 from gate.report.wording import sentences
 
 HEADINGS = ("Operator", "Calls a step", "Where", "Determinism, and what to do")
-NOTHING_FOUND = "none found: torch raised no alert, and nothing of the project's own table was seen"
+NOTHING_FOUND = (
+    "none found: torch raised no alert, and nothing listed in the project's table was used"
+)
 
 
 def operators_section(operator_audit: OperatorReport | None, limits: Limits) -> Section | None:
@@ -19,11 +21,11 @@ def operators_section(operator_audit: OperatorReport | None, limits: Limits) -> 
     else:
         table = table_of(("Operators",), [(Cell(NOTHING_FOUND),)], limits.rows)
     extent = (
-        "counted in a run of its own"
-        if operator_audit.complete
-        else "not counted: no operator audit"
+        "counted in a separate run" if operator_audit.complete else "not counted: no operator audit"
     )
-    dropped = f"; {operator_audit.dropped:,} calls found no room" if operator_audit.dropped else ""
+    dropped = (
+        f"; {operator_audit.dropped:,} more calls not recorded" if operator_audit.dropped else ""
+    )
     return Section(
         title=f"Operators ({len(operator_audit.rows):,}; {extent}{dropped})", table=table
     )

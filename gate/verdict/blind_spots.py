@@ -33,7 +33,7 @@ def _tolerance(use: ToleranceUse, metrics: tuple[str, ...], *, sharp: bool) -> t
     if not use.metrics:
         rest = ", ..." if len(metrics) > SHOWN else ""
         why = (
-            "another pattern before it takes them all"
+            "an earlier pattern matches them all"
             if use.shadowed
             else f"the metrics are {', '.join(metrics[:SHOWN])}{rest}"
         )
@@ -41,9 +41,9 @@ def _tolerance(use: ToleranceUse, metrics: tuple[str, ...], *, sharp: bool) -> t
             Finding(
                 code="tolerance-unused",
                 severity=Severity.WARNING,
-                message=f"compare.tolerances: {use.pattern} decides no metric: {why}",
-                remedy="A metric without a tolerance of its own must be equal to the last bit. "
-                "Correct the pattern, or take it out.",
+                message=f"compare.tolerances: {use.pattern} applies to no metric: {why}",
+                remedy="A metric without a tolerance must be equal bit for bit. Correct the "
+                "pattern, or remove it.",
             ),
         )
     # none: all values are zero, and a share of zero means nothing
@@ -56,10 +56,10 @@ def _tolerance(use: ToleranceUse, metrics: tuple[str, ...], *, sharp: bool) -> t
         Finding(
             code="tolerance-wide",
             severity=Severity.NOTICE if minor else Severity.WARNING,
-            message=f"compare.tolerances: {use.pattern} lets {names} "
-            f"move by {_percent(use.least_share)} at every step that it judges: a regression of "
-            "1 % passes unseen",
-            remedy="Let `repro-gate noise` measure how far results lie apart here, and take the "
+            message=f"compare.tolerances: {use.pattern} lets {names} move by "
+            f"{_percent(use.least_share)} at every step it applies to: a regression of 1 % goes "
+            "unnoticed",
+            remedy="Run `repro-gate noise` to measure how much results vary here, and use the "
             "tolerance that it suggests.",
         ),
     )
@@ -78,10 +78,11 @@ def unused_settings(run: RunEvidence, allowed: tuple[NotFiniteAllowed, ...]) -> 
         Finding(
             code="setting-unused",
             severity=Severity.WARNING,
-            message=f"{key} is {value}, and {EMPTY.get(key, 'it fits nothing of this training')}",
-            remedy="Nothing of it was compared. Correct the setting, or take it out."
+            message=f"{key} is {value}, but "
+            f"{EMPTY.get(key, 'it matches nothing in this training')}",
+            remedy="Nothing was compared for it. Correct the setting, or remove it."
             if key in EMPTY
-            else "Correct the setting, or take it out.",
+            else "Correct the setting, or remove it.",
         )
         for key, value in keys
     )
@@ -105,7 +106,7 @@ def admitted_by_settings(run: RunEvidence, settings: GateSettings) -> tuple[Find
             code="admitted-by-settings",
             severity=Severity.NOTICE,
             message=message,
-            remedy="Nothing to do while that is meant.",
+            remedy="No action needed if this is intended.",
         )
         for message in told
     )
@@ -122,9 +123,9 @@ def left_out(run: RunEvidence) -> tuple[Finding, ...]:
             code="left-out",
             severity=Severity.WARNING,
             message=f"not everything could be compared: {'; '.join(run.left_out[:SHOWN])}{rest}",
-            remedy="A change of it shows in the loss and the other tensors alone. Give a tensor's "
-            "wrapper class __tensor_flatten__, or let the script save its values in "
-            "train.checkpoint as plain tensors.",
+            remedy="A change there shows only in the loss and the other tensors. Give the tensor "
+            "subclass a __tensor_flatten__ method, or let the script save its values as plain "
+            "tensors in train.checkpoint.",
         ),
     )
 
@@ -132,10 +133,7 @@ def left_out(run: RunEvidence) -> tuple[Finding, ...]:
 def rare_faults(runs: int, missed_by_two: float, missed_by_all: float | None) -> tuple[str, ...]:
     """What equal runs do not show: a fault that strikes seldom; `runs` were found equal."""
     # the share is of faults that strike one run in ten, a rate at which nobody notices by hand
-    told = (
-        f"faults that strike seldom: of those that strike one run in ten, two runs miss "
-        f"{missed_by_two:.0%}"
-    )
+    told = f"rare faults: of those that affect one run in ten, two runs miss {missed_by_two:.0%}"
     if missed_by_all is not None:
         told += f", and the {runs} equal runs of this call {missed_by_all:.0%}"
     return (told,)

@@ -19,10 +19,10 @@ def not_finite(found: NotFinite) -> str:
     """A number that can never pass."""
     if found.step is not None:
         return (
-            f"metric {found.name} is {found.value} at step {found.step}: such a number can never "
-            "pass"
+            f"metric {found.name} is {found.value} at step {found.step}: a non-finite number "
+            "never passes"
         )
-    return f"{found.name} holds {found.value} in {found.run}: such a state can never pass"
+    return f"{found.name} holds {found.value} in {found.run}: a non-finite state never passes"
 
 
 def runs_differ(repeat: Comparison) -> str:
@@ -33,8 +33,9 @@ def runs_differ(repeat: Comparison) -> str:
 def one_run_differs(unlike: Comparison) -> str:
     """Where a run differs that does the same work as the strict runs, which are equal."""
     return (
-        f"{unlike.observed} differs from {unlike.expected}, though strict and default mode do the "
-        f"same work here: the runs {_how(unlike)}, which two strict runs alone did not show"
+        f"{unlike.observed} differs from {unlike.expected}, although strict and default mode "
+        f"compute the same here: the runs {_how(unlike)}, which the two strict runs alone did "
+        "not show"
     )
 
 
@@ -44,11 +45,11 @@ def _how(comparison: Comparison) -> str:
         return "end in different states"
     if first.kind is EventKind.STEPS:
         return (
-            f"take another number of optimizer steps: {comparison.steps_expected} and "
+            f"take different numbers of optimizer steps: {comparison.steps_expected} and "
             f"{comparison.steps_observed}"
         )
     if first.kind is EventKind.METRIC_MISSING:
-        return f"do not give the same metrics: {first.name} {_one_sided(comparison, first)}"
+        return f"do not report the same metrics: {first.name} {_one_sided(comparison, first)}"
     if first.step is None:
         return f"differ: {first.name} {first.where}"
     return f"differ from step {first.step} on: {first.name} first"
@@ -62,12 +63,12 @@ def _one_sided(comparison: Comparison, first: Event) -> str:
 
 
 def other_settings(names: tuple[str, ...]) -> str:
-    """The settings that the baseline was recorded with another value of."""
+    """The settings that the baseline was recorded with a different value of."""
     if not names:
-        return "the baseline was recorded under other settings"
+        return "the baseline was recorded under different settings"
     rest = len(names) - SHOWN_SETTINGS
     more = f" and {rest} more" if rest > 0 else ""
-    return f"the baseline was recorded with another {', '.join(names[:SHOWN_SETTINGS])}{more}"
+    return f"the baseline was recorded with a different {', '.join(names[:SHOWN_SETTINGS])}{more}"
 
 
 def not_common(comparison: Comparison) -> str:
@@ -144,7 +145,7 @@ def moved_parts(baseline: Comparison) -> str:
 def software_moved(baseline: Comparison, moved: str) -> str:
     """Why a base run in the same new packages does not excuse what they moved."""
     return (
-        f"the environment moved ({moved}) and the result with it: the base commit gives this "
-        f"result here too, so it is not this change's code but what it runs with; "
+        f"the environment moved ({moved}) and the result with it: the base commit gives the same "
+        "result here, so the cause is the software it runs with, not this change's code; "
         f"{drift(baseline, 'the baseline')}"
     )

@@ -14,10 +14,10 @@ SHOWN_FILES = 5
 SHOWN_PACKAGES = 6
 
 MAX_WEAKER = 5
-WITHOUT_ANY = "what it keeps deterministic is not kept so there"
-THREADS = "sums there may be split among threads in another way"
+WITHOUT_ANY = "what it makes deterministic is not deterministic there"
+THREADS = "sums may be split differently among threads there"
 WITHOUT = {
-    "PYTHONHASHSEED": "set and hash order there differ from run to run",
+    "PYTHONHASHSEED": "set and hash order differ from run to run there",
     "OMP_NUM_THREADS": THREADS,
     "OMP_DYNAMIC": THREADS,
     "MKL_NUM_THREADS": THREADS,
@@ -35,8 +35,8 @@ def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
         Finding(
             code="dirty-tree",
             severity=Severity.WARNING,
-            message=f"{len(files)} file(s) differ from the commit: {names}",
-            remedy="Commit them: this result belongs to no commit and is not sealed.",
+            message=f"{len(files)} uncommitted change(s): {names}",
+            remedy="Commit them: until then the result belongs to no commit and is not sealed.",
         ),
     )
 
@@ -50,7 +50,7 @@ def gpu_missed(evidence: EvidenceSet) -> tuple[Finding, ...]:
         Finding(
             code="gpu-unused",
             severity=Severity.WARNING,
-            message=f"the training ran on the CPU, and the machine has a GPU: {missed.found}",
+            message=f"the training ran on the CPU, although the machine has a GPU: {missed.found}",
             remedy=missed.fix,
         ),
     )
@@ -66,8 +66,8 @@ def device_groups(used: Isolation) -> tuple[Finding, ...]:
             code="device-groups",
             severity=Severity.NOTICE,
             message=f"the training's account was given the groups {groups}: they own the device "
-            "files of the GPUs, which are closed to others",
-            remedy="Nothing to do, if these groups open nothing else on this machine.",
+            "files of the GPUs, which are not world-accessible",
+            remedy="No action needed if these groups give access to nothing else on this machine.",
         ),
     )
 
@@ -83,11 +83,11 @@ def changed_by_pull_request(paths: tuple[str, ...], brought: str) -> tuple[Findi
 
 def _changed(path: str, *, decided: bool) -> Finding:
     if decided:
-        message = f"this pull request brings a new {path}, and that decided"
+        message = f"this pull request brings a new {path}, and it decided the outcome"
         remedy = "Merge only if the new result is what you want."
     else:
-        message = f"this pull request changes {path}; the base commit's version decided"
-        remedy = "Review that change by itself."
+        message = f"this pull request changes {path}; the base commit's version was used"
+        remedy = "Review that change separately."
     return Finding(code="policy-changed", severity=Severity.WARNING, message=message, remedy=remedy)
 
 
@@ -99,7 +99,8 @@ def settings_origin(settings_from: str, *, pull_request: bool) -> tuple[Finding,
         Finding(
             code="settings-from-head",
             severity=Severity.WARNING,
-            message="the base commit has no settings file, so this pull request's own decided",
+            message="the base commit has no settings file, so this pull request's settings were "
+            "used",
             remedy="After the merge the gate reads them from the base commit.",
         ),
     )
@@ -151,7 +152,7 @@ def ended_early(run: RunEvidence, max_steps: int) -> tuple[Finding, ...]:
             severity=Severity.NOTICE,
             message=f"the script ended by itself after {len(run.steps):,} of {max_steps:,} "
             "optimizer steps (train.max_steps)",
-            remedy="Nothing to do if that is its whole training.",
+            remedy="No action needed if that is the whole training.",
         ),
     )
 
@@ -165,7 +166,8 @@ def weaker_source(run: RunEvidence) -> tuple[Finding, ...]:
         Finding(
             code="rounded-metric",
             severity=Severity.NOTICE,
-            message=f"read from printed text, as exact as it was printed: {', '.join(names[:5])}",
+            message="read from printed text, only as exact as it was printed: "
+            f"{', '.join(names[:5])}",
             remedy="Write them to a JSON Lines file and name it in train.metrics.file.",
         ),
     )
@@ -179,7 +181,8 @@ def default_mode(comparison: Comparison | None) -> tuple[Finding, ...]:
         Finding(
             code="default-mode-differs",
             severity=Severity.NOTICE,
-            message="in default mode two runs differ: seeds alone do not repeat this training",
+            message="two runs in default mode differ: seeds alone do not make this training "
+            "repeatable",
         ),
     )
 
@@ -197,8 +200,9 @@ def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
         Finding(
             code="fingerprints-differ",
             severity=Severity.NOTICE,
-            message=f"every number is equal, and yet these differ: {', '.join(told)}",
-            remedy="A longer run may part there; look for draws and seeds that depend on time.",
+            message=f"every number is equal, but these fingerprints differ: {', '.join(told)}",
+            remedy="A longer run may diverge there; look for random draws and seeds that depend "
+            "on time.",
         ),
     )
 
@@ -212,9 +216,9 @@ def imported_runs(*, told: bool, from_fork: bool) -> tuple[Finding, ...]:
         Finding(
             code="unverified-evidence",
             severity=Severity.WARNING if from_fork else Severity.NOTICE,
-            message=f"another job made these runs{whose}: their numbers are that job's word",
-            remedy="Read the change before you rely on this. Commit, settings, baseline and the "
-            "kept state were checked here.",
+            message=f"another job made these runs{whose}: this gate cannot verify their numbers",
+            remedy="Review the change before you rely on this. Commit, settings, baseline and "
+            "the kept state were checked here.",
         ),
     )
 
@@ -227,8 +231,8 @@ def reading(used: Isolation) -> tuple[Finding, ...]:
         Finding(
             code="parser-unsandboxed",
             severity=Severity.NOTICE,
-            message=f"what the runs left was read under the gate's own account: {used.reading}",
-            remedy="Install the gate where every account may read it and its interpreter.",
+            message=f"the runs' files were read under the gate's own account: {used.reading}",
+            remedy="Install the gate and its Python interpreter where every account can read them.",
         ),
     )
 
@@ -242,8 +246,9 @@ def uninstrumented_subprocesses(run: RunEvidence) -> tuple[Finding, ...]:
             code="uninstrumented-subprocess",
             severity=Severity.WARNING,
             message=f"Python was started without the harness: {started_without(run.children)}",
-            remedy="Whatever it computes is neither held to strict mode nor seen. A helper that "
-            "does not train may stay; else drop the option, or hand it this process's environment.",
+            remedy="It runs without strict mode, and nothing of it is recorded. That is fine for "
+            "a helper that does not train; otherwise drop the option, or pass it this process's "
+            "environment.",
         ),
     )
 
@@ -261,7 +266,7 @@ def weaker_children(run: RunEvidence) -> tuple[Finding, ...]:
             code="subprocess-without-variable",
             severity=Severity.WARNING,
             message=message,
-            remedy="Hand the child this process's whole environment, os.environ, and add to it.",
+            remedy="Pass the child this process's whole environment, os.environ, and add to it.",
         )
         for message in list(told)[:MAX_WEAKER]
     )
@@ -275,8 +280,8 @@ def isolation(used: Isolation) -> tuple[Finding, ...]:
                 code="not-isolated",
                 severity=Severity.NOTICE,
                 message=f"the training ran under the gate's own account: {used.reason}",
-                remedy="Fine for your own code; on a shared runner the gate must be root, and the "
-                "interpreter that trains readable by every account.",
+                remedy="Fine for your own code; on a shared runner, run the gate as root and "
+                "train with an interpreter that every account can read.",
             ),
         )
     if not used.network:
@@ -286,8 +291,8 @@ def isolation(used: Isolation) -> tuple[Finding, ...]:
             code="network-open",
             severity=Severity.NOTICE,
             message="the training could reach the network: isolation.network is true",
-            remedy="Data that it fetches may change between two runs, and what it reads may leave "
-            "the machine. Take the setting out if no rank needs it.",
+            remedy="Data that it fetches may change between two runs, and what it reads may "
+            "leave the machine. Remove the setting if no rank needs it.",
         ),
     )
 
@@ -309,8 +314,8 @@ def open_places(used: Isolation) -> tuple[Finding, ...]:
             severity=Severity.WARNING,
             message=f"{count} files and folders outside the run's own could be written by the "
             f"training, and read by the next run: {names}",
-            remedy="Take write access for everybody off them (chmod o-w), or give the gate a "
-            "kernel with Landlock (Linux 5.13) or the capability CAP_SYS_ADMIN.",
+            remedy="Remove write access for others (chmod o-w), or give the gate a kernel with "
+            "Landlock (Linux 5.13) or the capability CAP_SYS_ADMIN.",
         ),
     )
 
@@ -325,8 +330,8 @@ def credentials_left(keys: tuple[str, ...]) -> tuple[Finding, ...]:
             code="credential-left",
             severity=Severity.WARNING,
             message=f"the checkout left its credential in the clone's configuration: {names}",
-            remedy="Give actions/checkout `persist-credentials: false`. This gate kept it from the "
-            "training; later steps do not.",
+            remedy="Set `persist-credentials: false` on actions/checkout. This gate hides it "
+            "from the training; later steps do not.",
         ),
     )
 

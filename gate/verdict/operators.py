@@ -155,9 +155,9 @@ def refused_and_went_on(run: RunEvidence) -> tuple[Finding, ...]:
         Finding(
             code="operator-refused",
             severity=Severity.WARNING,
-            message=f"strict mode refused {one.operator} at {one.place}, step {one.step}, and the "
-            "script went on: default mode trains something else",
-            remedy=f"{remedy_for(one.operator)} To admit it at a weaker level: "
+            message=f"strict mode refused {one.operator} at {one.place}, step {one.step}, and "
+            "the script continued: default mode trains something else",
+            remedy=f"{remedy_for(one.operator)} To allow it at a weaker level: "
             f"{admitting_entry((one.operator,))}",
         )
         for one in run.operator_audit.refused[:SHOWN_NAMES]
@@ -173,7 +173,8 @@ def operator_audit_failed(report: OperatorReport | None) -> tuple[Finding, ...]:
             code="operator-audit-failed",
             severity=Severity.NOTICE,
             message=f"the operators could not be counted: {report.failure}",
-            remedy="The verdict does not rest on the audit; run `repro-gate operators` by itself.",
+            remedy="The verdict does not depend on the audit; run `repro-gate operators` "
+            "separately.",
         ),
     )
 

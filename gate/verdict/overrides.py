@@ -13,7 +13,7 @@ SHOWN = 5
 CPU = "cpu"
 # filling new memory only makes more of a run repeat
 HARMLESS = "memory_fill"
-IN_THE_SCRIPT = "Take that line out, or set determinism.on_override to restore or fail."
+IN_THE_SCRIPT = "Remove that line, or set determinism.on_override to restore or fail."
 AT_IMPORT = (
     "A library does this while it is imported: set the value again after the import, or set "
     "determinism.on_override to restore."
@@ -52,11 +52,11 @@ def _turned_back(overrides: list[Override]) -> tuple[Finding, ...]:
 def _told_of(overrides: list[Override]) -> str:
     first = overrides[0]
     steps = f"step {first.step}" + (" and later" if overrides[-1].step > first.step else "")
-    after = "; the harness put it back" if first.restored else ""
+    after = "; the harness restored it" if first.restored else ""
     if first.kind is OverrideKind.ENTROPY:
-        return f"{first.place} takes a seed from outside at {steps}: {first.name}{after}"
+        return f"{first.place} takes a nondeterministic seed at {steps}: {first.name}{after}"
     return (
-        f"{first.place} turned {first.name} from {first.before or 'unset'} to "
+        f"{first.place} changed {first.name} from {first.before or 'unset'} to "
         f"{first.after or 'unset'} at {steps}{after}"
     )
 
@@ -70,9 +70,10 @@ def _holes(overrides: list[Override]) -> tuple[Finding, ...]:
         Finding(
             code="determinism-suspended",
             severity=Severity.NOTICE,
-            message=f"deterministic algorithms are put aside and taken up again in "
-            f"{len(places)} place(s): {names}",
-            remedy="What lies between is not held to strict mode; equal bits still are.",
+            message=f"deterministic algorithms are switched off and on again in {len(places)} "
+            f"place(s): {names}",
+            remedy="The code in between runs without strict mode; its results must still be "
+            "equal bit for bit.",
         ),
     )
 
@@ -176,19 +177,19 @@ def _seed_finding(override: Override, *, repeats: bool) -> Finding:
     harmless = repeats and override.scope is SeedScope.PRIVATE
     minor = harmless or (override.importing and override.scope is SeedScope.PRIVATE)
     if override.kind is OverrideKind.ENTROPY:
-        does = f"makes a generator with a seed from outside: {override.name}"
+        does = f"creates a generator with a nondeterministic seed: {override.name}"
     else:
         does = f"gives {override.name} another seed in each run"
     remedy = "Seed with a constant, or leave the seed to the gate."
     if override.importing:
         does += ", while a library is imported"
-        remedy = "The library does this: look whether it lets its seed be set after the import."
+        remedy = "A library does this: check whether its seed can be set after the import."
     elif override.scope is SeedScope.PRIVATE:
-        remedy = "Give that generator a constant as its seed."
+        remedy = "Give that generator a constant seed."
     return Finding(
         code="seed-differs",
         severity=Severity.NOTICE if minor else Severity.WARNING,
-        message=f"{override.place} {does}{'; the runs are equal all the same' if harmless else ''}",
+        message=f"{override.place} {does}{'; the runs are equal anyway' if harmless else ''}",
         remedy=remedy,
     )
 

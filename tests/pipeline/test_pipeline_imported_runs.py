@@ -103,7 +103,7 @@ def test_the_job_that_judges_comes_to_the_same_verdict_and_runs_nothing(told: To
     assert ["gate.reader" in line for line in watched.started] == [True]
     codes = {finding.code: finding for finding in found.verdict.findings}
     assert codes["unverified-evidence"].message == (
-        "another job made these runs: their numbers are that job's word"
+        "another job made these runs: this gate cannot verify their numbers"
     )
     assert FILES.exists(told.bench.out / "evidence" / STATE)
 

@@ -17,7 +17,7 @@ def test_a_knob_that_the_training_turns_back_is_a_finding(bench: Bench, project:
     findings = {each.code: each.message for each in bench.gate().verdict.findings}
     assert (
         findings["settings-overridden"]
-        == "train.py:12 turned cudnn_benchmark from off to on at step 3"
+        == "train.py:12 changed cudnn_benchmark from off to on at step 3"
     )
 
 

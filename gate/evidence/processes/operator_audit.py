@@ -114,7 +114,7 @@ def explained(fault: RunError, refused: tuple[Refusal, ...]) -> RunError:
     return RunError(
         f"{fault.message}: strict mode refused {name} at {where}: it has no deterministic "
         "implementation",
-        hint=f"{remedy_for(name)} To admit it at a weaker level, add to repro-gate.yml: "
+        hint=f"{remedy_for(name)} To allow it at a weaker level, add to repro-gate.yml: "
         f"{admitting_entry((name,))}",
         details=fault.details,
     )

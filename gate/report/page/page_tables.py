@@ -206,11 +206,11 @@ def _overrides(sources: PageSources, limits: Limits) -> Section:
     rows = (
         _override_row(run.run.label, override) for run in sources.runs for override in run.overrides
     )
-    return _section("What the script did to the knobs", headings, rows, limits.rows, 1)
+    return _section("Knobs that the script overrode", headings, rows, limits.rows, 1)
 
 
 def _override_row(label: str, override: Override) -> Row:
-    then = "the script took it back" if override.closed else "it stayed"
+    then = "the script reverted it" if override.closed else "kept"
     return (
         Cell(label, code=True),
         Cell(str(override.step)),
@@ -219,7 +219,7 @@ def _override_row(label: str, override: Override) -> Row:
         Cell(override.before, code=True),
         Cell(override.after, code=True),
         Cell(override.place, code=True),
-        Cell("the gate restored it" if override.restored else then),
+        Cell("the harness restored it" if override.restored else then),
     )
 
 
@@ -234,8 +234,8 @@ def _children(sources: PageSources, limits: Limits) -> Section:
         for run in sources.runs
         for child in run.children
     )
-    headings = ("Run", "Started", "Where", "Why nothing is known of it")
-    return _section("Processes without a harness", headings, rows, limits.rows)
+    headings = ("Run", "Started", "Where", "Why it was not instrumented")
+    return _section("Uninstrumented subprocesses", headings, rows, limits.rows)
 
 
 def _notes(sources: PageSources, limits: Limits) -> Section:
@@ -249,4 +249,4 @@ def _notes(sources: PageSources, limits: Limits) -> Section:
         if run.overridden > len(run.overrides):
             more = count(run.overridden, "override")
             rows.append((Cell(run.run.label, code=True), Cell(f"{more} seen, not all listed")))
-    return _section("Notes of the runs", ("Run", "Note"), rows, limits.rows)
+    return _section("Notes on the runs", ("Run", "Note"), rows, limits.rows)

@@ -59,7 +59,7 @@ def step_times(sources: PageSources) -> TimesPicture | None:
     x = Scale(low=low, high=high, start=LEFT, end=WIDTH - RIGHT, logarithmic=wide)
     notes = [HOW_TO_READ]
     if any(len(seconds) > MAX_DOTS for _, seconds in timed):
-        notes.append(f"dots: {MAX_DOTS} steps of each run, evenly chosen by their rank")
+        notes.append(f"dots: {MAX_DOTS} steps of each run, evenly spaced by rank")
     if wide:
         notes.append("the axis is logarithmic")
     return TimesPicture(

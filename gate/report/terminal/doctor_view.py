@@ -17,7 +17,7 @@ LONGEST = 600
 def doctor_view(report: DoctorReport) -> RenderableType:
     """One row for each thing; text from outside is never taken as markup."""
     table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("", "What", "Found, and what to do"):
+    for heading in ("", "What", "Finding, and what to do"):
         table.add_column(heading, overflow="fold")
     for row in report.examined:
         told = Text(clean(row.found, LONGEST))
