@@ -1,4 +1,4 @@
-"""What `repro-gate.yml` may say about measuring: the price of determinism and the noise floor."""
+"""What `repro-gate.yml` may say about measuring: the cost of determinism and the noise floor."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Override(OverrideLine):
 
     @property
     def determinism_suspended(self) -> bool:
-        """Strict mode put aside around a few lines and taken up again: legal, and told."""
+        """Strict mode switched off around a few lines and on again: legal, and reported."""
         return self.closed and self.name == MAY_BE_OPENED
 
     @property

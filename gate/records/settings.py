@@ -77,8 +77,8 @@ class TrainSettings(Document):
         default=42,
         ge=0,
         lt=2**32,
-        description="Seed for Python, NumPy and torch. It is set from outside: the script stays "
-        "as it is.",
+        description="Seed for Python, NumPy and torch. It is set from outside: the script needs "
+        "no change.",
     )
     timeout_seconds: float = Field(
         default=1800.0, gt=0, description="Time limit of one run, in seconds of wall-clock time."
@@ -96,7 +96,7 @@ class TrainSettings(Document):
     pass_env: tuple[str, ...] = Field(
         default=(),
         description="Names of environment variables to pass on from the gate's own environment. "
-        "Of the others only those are passed on that find programs, libraries and GPUs.",
+        "Of the others, only those that locate programs, libraries and GPUs are passed on.",
     )
     metrics: MetricsSettings = Field(
         default_factory=MetricsSettings,
@@ -116,7 +116,7 @@ class TrainSettings(Document):
     device: Device = Field(
         default=Device.AUTO,
         description="Where to train: `cuda` makes a missing GPU an error, `cpu` hides every GPU, "
-        "`auto` uses what is there.",
+        "`auto` uses a GPU if one is available.",
     )
 
     @field_validator("workdir", "checkpoint")
@@ -229,7 +229,8 @@ class PolicySettings(Document):
     """Which outcomes pass. Read from the base commit on a pull request."""
 
     require_bitwise: bool = Field(
-        default=False, description="Let `within-tolerance` fail: only equal bits pass."
+        default=False,
+        description="Let `within-tolerance` fail: only bit-for-bit equal results pass.",
     )
     allow_baseline_change: bool = Field(
         default=True,
@@ -238,18 +239,19 @@ class PolicySettings(Document):
     run_base_on_drift: bool = Field(
         default=True,
         description="When the environment is not the baseline's, run the base commit on this "
-        "machine too, and judge by that.",
+        "machine too, and compare with it.",
     )
 
 
 class IsolationSettings(ContainerSettings):
-    """How the training process is kept apart."""
+    """How the training process is isolated."""
 
     mode: IsolationMode = Field(
         default=IsolationMode.AUTO,
-        description="`container` is a container of the training's own, `uid` another account, "
-        "`none` the gate's own account. `auto` takes `container` when isolation.image is set and a "
-        "container engine answers, else `uid` when the gate is root and that works, else `none`.",
+        description="`container` runs the training in its own container, `uid` under another "
+        "account, `none` under the gate's own account. `auto` takes `container` when "
+        "isolation.image is set and a container engine answers, else `uid` when the gate is root "
+        "and that works, else `none`.",
     )
     minimum: IsolationMode = Field(
         default=IsolationMode.NONE,

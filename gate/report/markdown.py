@@ -58,7 +58,7 @@ def folded(section: Section) -> Part:
 def folded_together(title: str, sections: tuple[Section, ...]) -> Part:
     """Several sections that open on one click; the title lists them."""
     names = ", ".join(prose(section.title) for section in sections)
-    return _fold(f"{prose(title)}: {names}", "\n\n".join(opened(one).text for one in sections))
+    return _fold(f"{prose(title)}: {names}", "\n\n".join(opened(part).text for part in sections))
 
 
 def folded_command(title: str, command: str) -> Part:

@@ -19,7 +19,7 @@ MEBIBYTE = 1024 * 1024
 
 
 def cost_headline(cost: CostDocument) -> str:
-    """The price of strict mode in one sentence."""
+    """The cost of strict mode in one sentence."""
     charged = next(price for price in cost.prices if price.arm == cost.judged_arm)
     if charged.ratio is None:
         return f"The cost of determinism cannot be measured here: {charged.reason}."
@@ -75,7 +75,7 @@ def _price_row(price: Price) -> Row:
 
 
 def _control_row(control: Price) -> Row:
-    """The noise of this machine: no price, so no state of one."""
+    """The noise of this machine: not a price, so it has no state."""
     return (*_price_row(control)[:-1], Cell(control.reason or "the control"))
 
 
@@ -110,17 +110,17 @@ def _knob_row(knob: KnobPrice) -> Row:
 
 def _minimal(cost: CostDocument) -> Section:
     """What the search for the minimal sufficient set came to."""
-    found = cost.minimal
-    if found is None:
+    minimal = cost.minimal
+    if minimal is None:
         facts = [("Found", Cell("none: strict mode itself is not repeatable here"))]
     else:
-        verified = "yes" if found.verified else "no: another run differed"
-        strict = "the same bits as strict mode" if found.same_bits_as_strict else "different bits"
+        verified = "yes" if minimal.verified else "no: another run differed"
+        strict = "the same bits as strict mode" if minimal.same_bits_as_strict else "different bits"
         facts = [
-            ("Turned on", Cell(", ".join(found.knobs) or "none: the default mode")),
-            ("Removed", Cell(", ".join(found.dropped) or "none")),
+            ("Turned on", Cell(", ".join(minimal.knobs) or "none: the default mode")),
+            ("Removed", Cell(", ".join(minimal.dropped) or "none")),
             ("Verified by another run", Cell(verified)),
-            ("Runs that agreed", Cell(f"{found.equal_runs}" if found.verified else "")),
+            ("Runs that agreed", Cell(f"{minimal.equal_runs}" if minimal.verified else "")),
             ("Result", Cell(strict)),
             ("Caution", Cell("equal runs do not rule out rare differences")),
         ]
@@ -173,7 +173,9 @@ def _metric_row(metric: MetricNoise) -> Row:
 
 def _weights(noise: NoiseDocument) -> Section:
     weights = noise.weights
-    quantiles = ", ".join(f"{one.share * 100:g} %: {one.distance:,}" for one in weights.ulp)
+    quantiles = ", ".join(
+        f"{quantile.share * 100:g} %: {quantile.distance:,}" for quantile in weights.ulp
+    )
     facts = (
         ("Weights compared", Cell(count(weights.elements, "element"))),
         ("Weights that differ, most", Cell(f"{weights.elements_that_differ:,}")),
@@ -186,18 +188,18 @@ def _weights(noise: NoiseDocument) -> Section:
 
 
 def _reduction(noise: NoiseDocument) -> Section:
-    found = noise.reduction
+    spread = noise.reduction
     facts = (
         (
-            ("Summed", Cell(f"{count(found.elements, 'element')} in {found.orders} orders")),
-            ("Gradients", Cell(f"{found.tensors:,}")),
-            ("Most distinct sums of one tensor", Cell(f"{found.most_distinct_sums}")),
-            ("Spread over magnitudes, worst", Cell(magnitude(found.worst))),
-            ("Spread over magnitudes, median", Cell(magnitude(found.median))),
-            ("Spread over the sum, there", Cell(magnitude(found.worst_of_sum))),
-            ("Worst tensor", Cell(found.worst_tensor, code=True)),
+            ("Summed", Cell(f"{count(spread.elements, 'element')} in {spread.orders} orders")),
+            ("Gradients", Cell(f"{spread.tensors:,}")),
+            ("Most distinct sums of one tensor", Cell(f"{spread.most_distinct_sums}")),
+            ("Spread over magnitudes, worst", Cell(magnitude(spread.worst))),
+            ("Spread over magnitudes, median", Cell(magnitude(spread.median))),
+            ("Spread over the sum, there", Cell(magnitude(spread.worst_of_sum))),
+            ("Worst tensor", Cell(spread.worst_tensor, code=True)),
         )
-        if found
+        if spread
         else (("Summed", Cell("nothing")),)
     )
     title = "Gradients summed in many orders (float32)"

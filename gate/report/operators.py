@@ -1,4 +1,4 @@
-"""The section about operators: what has no deterministic form, what the flag does not reach."""
+"""The section about operators: what has no deterministic form, what the flag does not cover."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOTHING_FOUND = (
 
 
 def operators_section(operator_audit: OperatorReport | None, limits: Limits) -> Section | None:
-    """Operators with their counts, places and remedies; None where there is nothing to tell."""
+    """Operators with their counts, places and remedies; None where there is nothing to show."""
     if operator_audit is None or not (operator_audit.rows or operator_audit.complete):
         return None
     if operator_audit.rows:
@@ -32,10 +32,10 @@ def operators_section(operator_audit: OperatorReport | None, limits: Limits) -> 
 
 
 def _row(row: OperatorRow) -> Row:
-    told = sentences(row.flag, row.remedy)
+    words = sentences(row.flag, row.remedy)
     return (
         Cell(row.operator, code=True),
         Cell(row.calls_per_step),
         Cell(f"{row.where}, steps {row.steps}" if row.where else "", code=True),
-        Cell(f"{told} (Source: {row.source})" if row.source else told),
+        Cell(f"{words} (Source: {row.source})" if row.source else words),
     )

@@ -129,11 +129,11 @@ def _where(comparison: Comparison) -> str:
         return ""
     if comparison.steps_expected != comparison.steps_observed and first.kind is EventKind.STEPS:
         return f"{comparison.steps_observed:,} steps instead of {comparison.steps_expected:,}"
-    told = [first]
+    events = [first]
     shown = {EventKind.LOSS, EventKind.METRIC, EventKind.METRIC_MISSING}
     if first.kind not in shown:
-        told += [event for event in comparison.events if event.kind in shown][:1]
-    return ", ".join(f"{event.name} {event.where}" for event in told)
+        events += [event for event in comparison.events if event.kind in shown][:1]
+    return ", ".join(f"{event.name} {event.where}" for event in events)
 
 
 def _worst(comparison: Comparison) -> str:

@@ -108,14 +108,14 @@ def why_words(diagnosis: Diagnosis | None) -> str:
     if diagnosis is None:
         return ""
     step = "at the end" if diagnosis.first_step is None else f"at step {diagnosis.first_step}"
-    told = f"{CAUSE_TITLES[diagnosis.kind]}, {step}"
+    cause_words = f"{CAUSE_TITLES[diagnosis.kind]}, {step}"
     if diagnosis.subject != diagnosis.kind:
-        told += f" ({diagnosis.subject})"
+        cause_words += f" ({diagnosis.subject})"
     if diagnosis.optimizer_settings:
-        told += f"; the optimizer's {', '.join(diagnosis.optimizer_settings)} changed"
+        cause_words += f"; the optimizer's {', '.join(diagnosis.optimizer_settings)} changed"
     if diagnosis.suspects:
-        told += f"; {suspect_words(diagnosis.suspects[0])}"
-    return f"{told}: {diagnosis.cause.partition('. ')[0]}"
+        cause_words += f"; {suspect_words(diagnosis.suspects[0])}"
+    return f"{cause_words}: {diagnosis.cause.partition('. ')[0]}"
 
 
 def suspect_words(suspect: Suspect) -> str:

@@ -1,4 +1,4 @@
-"""What a comparison would not have seen: wide tolerances, empty sources, faults that are rare."""
+"""What a comparison cannot see: wide tolerances, empty sources, rare faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EMPTY = {"train.metrics.file": "the script wrote no number there"}
 
 
 def tolerances(uses: tuple[ToleranceUse, ...], run: RunEvidence) -> tuple[Finding, ...]:
-    """Does each tolerance decide something, and would it catch what a gate is for?"""
+    """Does each tolerance apply to a metric, and is it tight enough to catch a regression?"""
     metrics = tuple(series.name for series in run.metrics)
     # a wide tolerance matters less where another metric would show the same regression
     blind = {name for use in uses if _is_blind(use, BLIND_SHARE) for name in use.metrics}
@@ -70,8 +70,8 @@ def _percent(share: float) -> str:
 
 
 def unused_settings(run: RunEvidence, allowed: tuple[NotFiniteAllowed, ...]) -> tuple[Finding, ...]:
-    """Does a setting ask for something that was not there?"""
-    keys = [(one.key, one.value) for one in run.unused_settings]
+    """Does a setting name something that the run does not have?"""
+    keys = [(setting.key, setting.value) for setting in run.unused_settings]
     if not run.not_finite:
         keys += [("compare.allow_not_finite", rule.pattern) for rule in allowed]
     return tuple(
@@ -89,15 +89,15 @@ def unused_settings(run: RunEvidence, allowed: tuple[NotFiniteAllowed, ...]) -> 
 
 
 def admitted_by_settings(run: RunEvidence, settings: GateSettings) -> tuple[Finding, ...]:
-    """What do the settings take out of the comparison, or let pass in it, and why?"""
-    unused = {(one.key, one.value) for one in run.unused_settings}
-    told = [
+    """What do the settings exclude from the comparison, or allow in it, and why?"""
+    unused = {(setting.key, setting.value) for setting in run.unused_settings}
+    messages = [
         f"train.checkpoint_exclude leaves {rule.pattern} out of the comparison: {rule.reason}"
         for rule in settings.train.checkpoint_exclude
         if ("train.checkpoint_exclude", rule.pattern) not in unused
     ]
     if run.not_finite:
-        told += [
+        messages += [
             f"compare.allow_not_finite lets {rule.pattern} hold NaN or infinity: {rule.reason}"
             for rule in settings.compare.allow_not_finite
         ]
@@ -108,7 +108,7 @@ def admitted_by_settings(run: RunEvidence, settings: GateSettings) -> tuple[Find
             message=message,
             remedy="No action needed if this is intended.",
         )
-        for message in told
+        for message in messages
     )
 
 
@@ -131,9 +131,11 @@ def left_out(run: RunEvidence) -> tuple[Finding, ...]:
 
 
 def rare_faults(runs: int, missed_by_two: float, missed_by_all: float | None) -> tuple[str, ...]:
-    """What equal runs do not show: a fault that strikes seldom; `runs` were found equal."""
+    """What equal runs cannot show: a rare fault; `runs` runs were equal."""
     # the share is of faults that strike one run in ten, a rate at which nobody notices by hand
-    told = f"rare faults: of those that affect one run in ten, two runs miss {missed_by_two:.0%}"
+    sentence = (
+        f"rare faults: of those that affect one run in ten, two runs miss {missed_by_two:.0%}"
+    )
     if missed_by_all is not None:
-        told += f", and the {runs} equal runs of this call {missed_by_all:.0%}"
-    return (told,)
+        sentence += f", and the {runs} equal runs of this call {missed_by_all:.0%}"
+    return (sentence,)

@@ -15,14 +15,14 @@ SHOWN_SETTINGS = 3
 ONE_SIDED = (TensorChange.MISSING, TensorChange.EXTRA)
 
 
-def not_finite(found: NotFinite) -> str:
+def not_finite(number: NotFinite) -> str:
     """A number that can never pass."""
-    if found.step is not None:
+    if number.step is not None:
         return (
-            f"metric {found.name} is {found.value} at step {found.step}: a non-finite number "
+            f"metric {number.name} is {number.value} at step {number.step}: a non-finite number "
             "never passes"
         )
-    return f"{found.name} holds {found.value} in {found.run}: a non-finite state never passes"
+    return f"{number.name} holds {number.value} in {number.run}: a non-finite state never passes"
 
 
 def runs_differ(repeat: Comparison) -> str:
@@ -92,17 +92,20 @@ def drift(comparison: Comparison, against: str) -> str:
     """Where a result leaves what it is compared with, and the first number that shows it."""
     before = f"differs from {against}"
     if comparison.retyped:
-        one = comparison.retyped[0]
-        return f"{before}: {one.name} is {_form(one.observed)}, expected {_form(one.expected)}"
+        tensor = comparison.retyped[0]
+        return (
+            f"{before}: {tensor.name} is {_form(tensor.observed)}, expected "
+            f"{_form(tensor.expected)}"
+        )
     first, outside = comparison.first, _first_outside(comparison)
     if first is None:
         return before
     if outside is not None and outside.metric == first.name:
         return f"{before}: {_number(outside)}"
-    told = f"{before} from {first.where.removeprefix('at ')} on: {first.name}"
+    sentence = f"{before} from {first.where.removeprefix('at ')} on: {first.name}"
     if first.kind is EventKind.STATE:
-        told = f"{before} in {len(comparison.tensors):,} tensor(s) at the end: {first.name}"
-    return f"{told}; {_number(outside)}" if outside is not None else told
+        sentence = f"{before} in {len(comparison.tensors):,} tensor(s) at the end: {first.name}"
+    return f"{sentence}; {_number(outside)}" if outside is not None else sentence
 
 
 def _form(described: str) -> str:
@@ -128,8 +131,9 @@ def worst(comparison: Comparison) -> str:
     sized = [delta for delta in comparison.metrics if delta.relative is not None]
     if not sized:
         return ""
-    one = max(sized, key=lambda delta: delta.relative or 0.0)
-    return f": {one.metric} is off by {(one.relative or 0.0) * 100:.3g} % at step {one.step}"
+    farthest = max(sized, key=lambda delta: delta.relative or 0.0)
+    off_by = f"{(farthest.relative or 0.0) * 100:.3g} %"
+    return f": {farthest.metric} is off by {off_by} at step {farthest.step}"
 
 
 def moved_parts(baseline: Comparison) -> str:

@@ -26,7 +26,7 @@ WITHOUT = {
 
 
 def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
-    """Was something trained that no commit holds?"""
+    """Was code with uncommitted changes trained?"""
     files = evidence.changed_files
     if not files:
         return ()
@@ -73,7 +73,7 @@ def device_groups(used: Isolation) -> tuple[Finding, ...]:
 
 
 def changed_by_pull_request(paths: tuple[str, ...], brought: str) -> tuple[Finding, ...]:
-    """Does the pull request touch what decides over it?
+    """Does the pull request change the policy files?
 
     `brought` is the baseline that the pull request brings and its own run reproduces, or empty:
     that one decided, by the base commit's policy.
@@ -120,7 +120,7 @@ def environment_moved(baseline: Comparison | None) -> tuple[Finding, ...]:
 
 
 def _moved(change: EnvironmentChange) -> str:
-    """What moved, by name where that is known: nobody can act on two digests."""
+    """What moved, by name where that is known: two digests help nobody."""
     if not change.details:
         return f"{change.part}: {change.expected} became {change.observed}"
     rest = len(change.details) - SHOWN_PACKAGES
@@ -129,7 +129,7 @@ def _moved(change: EnvironmentChange) -> str:
 
 
 def stale_baseline(facts: BaselineFacts | None) -> tuple[Finding, ...]:
-    """Is the baseline older than the settings like?"""
+    """Is the baseline older than the settings allow?"""
     if facts is None or not facts.stale:
         return ()
     return (
@@ -188,11 +188,11 @@ def default_mode(comparison: Comparison | None) -> tuple[Finding, ...]:
 
 
 def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
-    """Are all numbers equal while something that led to them was not?"""
+    """Are all numbers equal, but not the fingerprints behind them?"""
     # where numbers differ the diagnosis says more: this is for what nothing else would show
     if not repeat.numerically_equal or not repeat.fingerprints:
         return ()
-    told = [
+    differing = [
         f"{fingerprint.fingerprint} from step {fingerprint.first_step} on"
         for fingerprint in repeat.fingerprints
     ]
@@ -200,16 +200,16 @@ def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
         Finding(
             code="fingerprints-differ",
             severity=Severity.NOTICE,
-            message=f"every number is equal, but these fingerprints differ: {', '.join(told)}",
+            message=f"every number is equal, but these fingerprints differ: {', '.join(differing)}",
             remedy="A longer run may diverge there; look for random draws and seeds that depend "
             "on time.",
         ),
     )
 
 
-def imported_runs(*, told: bool, from_fork: bool) -> tuple[Finding, ...]:
-    """Does the verdict rest on what another job says that it ran?"""
-    if not told:
+def imported_runs(*, imported: bool, from_fork: bool) -> tuple[Finding, ...]:
+    """Does the verdict depend on runs that another job made?"""
+    if not imported:
         return ()
     whose = ", in a workflow that the fork's author may have changed" if from_fork else ""
     return (
@@ -224,7 +224,7 @@ def imported_runs(*, told: bool, from_fork: bool) -> tuple[Finding, ...]:
 
 
 def reading(used: Isolation) -> tuple[Finding, ...]:
-    """Was what the runs left read under the gate's own account, where the training's was asked?"""
+    """Were the runs' files read under the gate's own account instead of the training's?"""
     if not used.reading:
         return ()
     return (
@@ -238,7 +238,7 @@ def reading(used: Isolation) -> tuple[Finding, ...]:
 
 
 def uninstrumented_subprocesses(run: RunEvidence) -> tuple[Finding, ...]:
-    """Was a Python started of which nobody can say under which settings it ran?"""
+    """Was a Python process started without the harness?"""
     if not run.children:
         return ()
     return (
@@ -254,8 +254,8 @@ def uninstrumented_subprocesses(run: RunEvidence) -> tuple[Finding, ...]:
 
 
 def weaker_children(run: RunEvidence) -> tuple[Finding, ...]:
-    """Was a Python started without a variable that the gate had set for the whole training?"""
-    told = dict.fromkeys(
+    """Was a Python process started without a variable that the gate had set?"""
+    messages = dict.fromkeys(
         f"{child.place} started Python without the {variable} that the gate set: "
         f"{WITHOUT.get(variable, WITHOUT_ANY)}"
         for child in run.weaker_children
@@ -268,7 +268,7 @@ def weaker_children(run: RunEvidence) -> tuple[Finding, ...]:
             message=message,
             remedy="Pass the child this process's whole environment, os.environ, and add to it.",
         )
-        for message in list(told)[:MAX_WEAKER]
+        for message in list(messages)[:MAX_WEAKER]
     )
 
 
@@ -298,7 +298,7 @@ def isolation(used: Isolation) -> tuple[Finding, ...]:
 
 
 def open_places(used: Isolation) -> tuple[Finding, ...]:
-    """Could a run have left word for the next one where every account can write?"""
+    """Could one run have passed data to the next through a path that it can write?"""
     # a search that was cut off proves nothing
     if not used.open_places and not used.places_uncounted:
         return ()
@@ -321,7 +321,7 @@ def open_places(used: Isolation) -> tuple[Finding, ...]:
 
 
 def credentials_left(keys: tuple[str, ...]) -> tuple[Finding, ...]:
-    """Does the clone still hold the token that it was fetched with?"""
+    """Does the clone still contain the token that it was fetched with?"""
     if not keys:
         return ()
     names = ", ".join(keys[:SHOWN_FILES])
@@ -352,13 +352,13 @@ def baseline_facts(
 
 
 def not_exercised(run: RunEvidence) -> tuple[str, ...]:
-    """What a green check does not speak of."""
+    """What a green check does not cover."""
     # said on every verdict: a green check is about these steps on this machine
-    found = [f"anything after step {len(run.steps)}", "any other machine or driver"]
+    sentences = [f"anything after step {len(run.steps)}", "any other machine or driver"]
     if not run.environment.on_gpu:
-        found.append("GPU kernels: the training ran on the CPU")
+        sentences.append("GPU kernels: the training ran on the CPU")
     if run.environment.parts.get("world_size", "1") == "1":
-        found.append("several ranks: the training ran as one process")
+        sentences.append("several ranks: the training ran as one process")
     else:
-        found.append("losses and metrics of ranks other than 0; their weights were compared")
-    return tuple(found)
+        sentences.append("losses and metrics of ranks other than 0; their weights were compared")
+    return tuple(sentences)

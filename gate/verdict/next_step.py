@@ -71,7 +71,7 @@ def _at(place: Place) -> str:
 
 
 def _accept(place: Place, when: str, reason: str = "") -> NextStep:
-    """How to take the new result over: from the artifact on a pull request, else by command."""
+    """How to accept the new result: from the artifact on a pull request, else by command."""
     if place.on_runner:
         text = (
             f"{when}: download {PROPOSED_BASELINE} from this run's artifacts, and commit it as "
@@ -101,21 +101,21 @@ def _code_drift(place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ..
 
 
 def _environment_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
-    found = []
+    steps = []
     if not place.base_commit:
         how = "check out with fetch-depth: 0" if place.on_runner else "name the base with --base"
-        found.append(
+        steps.append(
             _step(
                 f"To tell code from environment: {how}, so that the base commit can run here too."
             )
         )
-    found.append(
+    steps.append(
         _step(
             "If this is not intended: go back to the packages, driver or image that the baseline "
             "was recorded with."
         )
     )
-    return (*found, _accept(place, "If this is intended"))
+    return (*steps, _accept(place, "If this is intended"))
 
 
 def _not_comparable(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
@@ -128,15 +128,15 @@ def _not_comparable(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
 
 
 def _nondeterministic(place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
-    found = [_step(diagnosis.remedy if diagnosis is not None else LOOK)]
+    steps = [_step(diagnosis.remedy if diagnosis is not None else LOOK)]
     if place.base_commit:
-        found.append(
+        steps.append(
             _step(
                 "To see whether the base commit differs as well, gate it:",
                 f"repro-gate gate {_at(place)} --commit {place.base_commit[:12]}",
             )
         )
-    return tuple(found)
+    return tuple(steps)
 
 
 def _within(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:

@@ -21,9 +21,9 @@ AT_IMPORT = (
 
 
 def override_findings(strict: tuple[RunEvidence, ...], *, repeats: bool) -> tuple[Finding, ...]:
-    """Did the script turn back what strict mode set, or draw seeds that differ from run to run?
+    """Did the script override what strict mode set, or use seeds that differ from run to run?
 
-    `repeats` says that the two strict runs are equal all the same.
+    `repeats` says that the two strict runs are equal anyway.
     """
     overrides = strict[0].overrides if strict else ()
     return (
@@ -84,9 +84,9 @@ def _seeds_that_differ(runs: tuple[RunEvidence, ...], *, repeats: bool) -> tuple
     Where the runs are equal all the same, a private generator is a notice, and none at all when a
     library made it while it was imported: nothing that is compared depends on it.
     """
-    told = [override for override in _differing(runs) if not (repeats and override.importing)]
+    shown = [override for override in _differing(runs) if not (repeats and override.importing)]
     return tuple(
-        _seed_finding(overrides[0], repeats=repeats) for overrides in _by_place(told)[:SHOWN]
+        _seed_finding(overrides[0], repeats=repeats) for overrides in _by_place(shown)[:SHOWN]
     )
 
 
@@ -109,12 +109,12 @@ def suspected_seeds(strict: tuple[RunEvidence, ...]) -> tuple[Override, ...]:
         for override in run.overrides
         if override.kind is OverrideKind.ENTROPY and override.weakens
     ]
-    found = (*outside, *_differing(strict[:2]))
-    return tuple(override for override in found if override.file and not override.importing)
+    overrides = (*outside, *_differing(strict[:2]))
+    return tuple(override for override in overrides if override.file and not override.importing)
 
 
 def suspected_settings(strict: tuple[RunEvidence, ...]) -> tuple[Override, ...]:
-    """What of strict mode the script overridden in either run, so that an order was left open.
+    """Which strict settings the script overrode in either run, so that an order was undefined.
 
     A suspended determinism is legal and is one too. What the harness put back at once changed
     nothing, and neither does a knob of GPUs where every run was on a CPU.
@@ -154,11 +154,11 @@ def _seeds_of(run: RunEvidence) -> dict[SeedKey, list[Override]]:
 
     A common generator that was seeded from outside is not among them: that is a finding by itself.
     """
-    found: dict[SeedKey, list[Override]] = {}
+    seeds: dict[SeedKey, list[Override]] = {}
     for override in run.overrides:
         if override.seeds and not override.weakens:
-            found.setdefault((override.rank, override.place, override.name), []).append(override)
-    return found
+            seeds.setdefault((override.rank, override.place, override.name), []).append(override)
+    return seeds
 
 
 def _differ(first: list[Override], second: list[Override]) -> bool:

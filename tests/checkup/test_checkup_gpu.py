@@ -46,7 +46,7 @@ WAYS = {
         (HOST, seen(hidden_by="CUDA_VISIBLE_DEVICES=-1"), APART),
         GpuObstacle.HIDDEN,
         "CUDA_VISIBLE_DEVICES=-1 hides every GPU from the training",
-        "Take that variable out",
+        "Unset that variable",
     ),
     "a container that was given none": (
         (

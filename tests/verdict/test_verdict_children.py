@@ -13,7 +13,7 @@ def child(line: int = 5, file: str = "train.py") -> UnattestedChild:
         rank=0,
         pid=1,
         command="python -I inner.py",
-        reason="runs isolated and ignores PYTHONPATH",
+        reason="runs in isolated mode and ignores PYTHONPATH",
         file=file,
         line=line,
     )
@@ -32,7 +32,7 @@ def test_a_child_without_the_harness_is_told_once_for_each_place() -> None:
     assert (finding.code, finding.severity) == ("uninstrumented-subprocess", Severity.WARNING)
     assert finding.message == (
         "Python was started without the harness: train.py:5 started `python -I inner.py`, which "
-        "runs isolated and ignores PYTHONPATH"
+        "runs in isolated mode and ignores PYTHONPATH"
     )
     assert "fine for a helper that does not train" in finding.remedy
 

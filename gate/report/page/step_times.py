@@ -48,7 +48,7 @@ class TimesPicture:
 
 def step_times(sources: PageSources) -> TimesPicture | None:
     """Every timed step of every run, the first ones included; None when nothing was timed."""
-    runs = [(run, sorted(one.seconds for one in run.timings)) for run in sources.runs]
+    runs = [(run, sorted(timing.seconds for timing in run.timings)) for run in sources.runs]
     timed = [(run, seconds) for run, seconds in runs if seconds]
     if not timed:
         return None
