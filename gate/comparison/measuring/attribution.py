@@ -37,7 +37,7 @@ def removal_order(prices: dict[PricedKnob, Price]) -> tuple[PricedKnob, ...]:
 
 
 def minimal_set(start: KnobSet, order: tuple[PricedKnob, ...], equal: Test, verify: Test) -> Search:
-    """Take out one knob after the other where what is left still repeats; put back what fails.
+    """Remove one knob after the other where the rest still repeats; restore what fails.
 
     `equal` says whether runs of a set agree, `verify` whether one more run of it does.
     """
@@ -61,7 +61,7 @@ def minimal_set(start: KnobSet, order: tuple[PricedKnob, ...], equal: Test, veri
 def knob_fate(
     knob: PricedKnob, price: Price | None, search: Search | None, *, on: bool
 ) -> KnobPrice:
-    """A knob's row: its price, what became of it and why; `on` tells whether strict mode has it."""
+    """A knob's row: its cost, what became of it and why; `on` says whether strict mode has it."""
     if price is None:
         state, reason = KnobState.NOT_APPLICABLE, "no GPU was used"
     elif not on:
