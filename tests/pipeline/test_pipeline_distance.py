@@ -96,7 +96,7 @@ def test_a_second_state_that_is_not_the_runs_is_refused(bench: Bench, told: Path
     shutil.copyfile(told / "strict-1/state.safetensors", told / STATE)
     digest = sha256_hex((told / STATE).read_bytes())
     rewrite(told, state={"name": STATE, "sha256": digest})
-    with pytest.raises(EvidenceError, match="is not the state that run strict-2 is judged by"):
+    with pytest.raises(EvidenceError, match="is not the state of run strict-2"):
         judged(bench, told)
 
 
