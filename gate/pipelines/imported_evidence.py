@@ -28,8 +28,8 @@ from gate.settings.load import settings_digest, training_digest
 MAX_NAMES = 1000
 ALTERED_HINT = "The folder is not what one `repro-gate run` wrote; run the job again."
 MOVED_HINT = (
-    "Both jobs must read them from one base commit: when the base branch moved in between, run the "
-    "first job again."
+    "Both jobs must read them from the same base commit: if the base branch moved in between, "
+    "run the first job again."
 )
 
 

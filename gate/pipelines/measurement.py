@@ -137,7 +137,7 @@ def measure_cost(request: GateRequest, adapters: Adapters, *, attribute: bool) -
         priced = Priced(session)
         planned = priced.rounds(request, attribute=attribute)
         prices = _prices(priced.by_arm(), judged, settings)
-        # where strict mode itself does not repeat, no smaller set can
+        # where strict mode itself is not repeatable, no smaller set can
         repeats = attribute and priced.equal(whole)
         search = _search(priced, whole, prices.knobs) if repeats else None
         evidence = session.evidence(tuple(priced.runs))

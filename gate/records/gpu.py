@@ -111,8 +111,8 @@ GPU_FIXES = {
     "(nvidia-smi -c DEFAULT), or end MPS, which serves one account at a time.",
     GpuObstacle.OLD_DRIVER: "Update the machine's driver, or train with a torch that is built "
     "for an older CUDA; docs/gpu.md lists the minimum driver for each.",
-    GpuObstacle.NO_LIBRARY: "The driver's library (libcuda.so.1) is not where the training runs: "
-    "set NVIDIA_DRIVER_CAPABILITIES to compute,utility for that container.",
+    GpuObstacle.NO_LIBRARY: "The driver's library (libcuda.so.1) is missing where the training "
+    "runs: set NVIDIA_DRIVER_CAPABILITIES to compute,utility for that container.",
     GpuObstacle.FABRIC: "Start nvidia-fabricmanager of the driver's own version on the machine.",
     GpuObstacle.NO_SLICE: "MIG is on, and the training was given no slice: make one (nvidia-smi "
     "mig -cgi ... -C), and name it by its UUID in isolation.gpus or NVIDIA_VISIBLE_DEVICES.",

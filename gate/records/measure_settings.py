@@ -15,7 +15,7 @@ class CostSettings(Document):
         ge=1,
         le=50,
         description="Rounds of `repro-gate cost`. Each runs every arm once and the default mode "
-        "twice. Fewer than three give no claim.",
+        "twice. Fewer than three are inconclusive.",
     )
     warmup_steps: int = Field(
         default=5, ge=0, description="Steps at the start of a run that are not timed."

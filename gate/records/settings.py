@@ -53,7 +53,9 @@ class CheckpointExclusion(Document):
         "`**` anything at all.",
     )
     reason: str = Field(
-        min_length=1, max_length=200, description="Why they do not count. Every report prints it."
+        min_length=1,
+        max_length=200,
+        description="Why they are not compared. Every report prints it.",
     )
 
 
@@ -110,8 +112,8 @@ class TrainSettings(Document):
     checkpoint_exclude: tuple[CheckpointExclusion, ...] = Field(
         default=(),
         max_length=50,
-        description="Values in the checkpoint that do not count. Each rule is reported with its "
-        "reason.",
+        description="Values in the checkpoint that are not compared. Each rule is reported with "
+        "its reason.",
     )
     device: Device = Field(
         default=Device.AUTO,
@@ -340,7 +342,7 @@ class GateSettings(Document):
     )
     isolation: IsolationSettings = Field(
         default_factory=IsolationSettings,
-        description="How the training is kept apart from the gate.",
+        description="How the training is isolated from the gate.",
     )
     signing: SigningSettings = Field(
         default_factory=SigningSettings, description="Which keys are trusted."

@@ -199,7 +199,7 @@ def self_test_section(verdict: Verdict, limits: Limits) -> Section | None:
         return None
     caught = sum(probe.caught for probe in verdict.self_test)
     rows = (
-        (Cell(probe.name), Cell("as it must be" if probe.caught else "NOT CAUGHT"))
+        (Cell(probe.name), Cell("as expected" if probe.caught else "NOT CAUGHT"))
         for probe in verdict.self_test
     )
     table = table_of(("Planted fault", "Result"), rows, limits.rows)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gate.report.escape import code, code_block, prose
 from gate.report.layout import Alert, Cell, Row, Section, Table
 
-CUT_NOTE = "*Cut here: the rest is in the report of the run.*"
+CUT_NOTE = "*Truncated: the rest is in the report of the run.*"
 FOLD_END = "</details>"
 CELL_LIMIT = 240
 # below this, what would be left of a part is not worth its heading

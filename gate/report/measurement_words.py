@@ -37,7 +37,7 @@ def cost_headline(cost: CostDocument) -> str:
 def cost_sections(cost: CostDocument) -> tuple[Section, ...]:
     """Prices with their control, the arms, and the attribution where it was asked for."""
     prices = table_of(
-        ("Price", "Step time", "95 % interval", "Memory", "State"),
+        ("Arms", "Step time", "95 % interval", "Memory", "State"),
         (*map(_price_row, cost.prices), _control_row(cost.control)),
         MAX_ROWS,
         1,
@@ -50,7 +50,7 @@ def cost_sections(cost: CostDocument) -> tuple[Section, ...]:
         MAX_ROWS,
         *range(1, 7),
     )
-    sections = [Section(title="Prices", table=prices), Section(title="Arms", table=arms)]
+    sections = [Section(title="Overhead", table=prices), Section(title="Arms", table=arms)]
     if cost.attribution:
         knobs = table_of(
             ("Knob", "Costs", "95 % interval", "Fate", "Why"),
@@ -104,7 +104,7 @@ def _knob_row(knob: KnobPrice) -> Row:
         Cell("" if ratio is None else percent(ratio)),
         Cell("" if price is None else interval(price.low, price.high)),
         Cell(knob.state.value),
-        Cell(f"{knob.reason}; price within noise" if noise else knob.reason),
+        Cell(f"{knob.reason}; overhead within noise" if noise else knob.reason),
     )
 
 

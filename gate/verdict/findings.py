@@ -310,10 +310,10 @@ def open_places(used: Isolation) -> tuple[Finding, ...]:
     count = f"{'at least ' if used.places_uncounted else ''}{len(used.open_places)}"
     return (
         Finding(
-            code="open-places",
+            code="writable-paths",
             severity=Severity.WARNING,
-            message=f"{count} files and folders outside the run's own could be written by the "
-            f"training, and read by the next run: {names}",
+            message=f"{count} files and folders outside the run's own folders are writable for "
+            f"the training and readable for the next run: {names}",
             remedy="Remove write access for others (chmod o-w), or give the gate a kernel with "
             "Landlock (Linux 5.13) or the capability CAP_SYS_ADMIN.",
         ),

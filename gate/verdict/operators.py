@@ -142,8 +142,8 @@ def weaker_level(settings: GateSettings, run: RunEvidence) -> tuple[Finding, ...
             code="weaker-level",
             severity=Severity.WARNING,
             message=f"weaker than full determinism: determinism.allow_operators admits {names}. "
-            "The strict runs used torch's warn_only mode for it, in which attention keeps kernels "
-            "that full strict mode would replace; the gate refuses those unless they are listed",
+            "The strict runs used torch's warn_only mode, in which attention keeps kernels that "
+            "full strict mode would replace; the gate refuses those unless they are listed",
             remedy="Replace the operators and empty the list.",
         ),
     )

@@ -216,7 +216,7 @@ def test_a_value_type_is_named_where_it_changes(tmp_path: Path, run: Run) -> Non
     one = write_state(tmp_path / "one", a=floats(1))
     other = write_state(tmp_path / "other", a=Stored("F64", (1,), bytes(8)))
     shown = " ".join(run("diff", one, other).out.split())
-    assert "/a another type F32[1] F64[1]" in shown
+    assert "/a different type F32[1] F64[1]" in shown
 
 
 def test_a_file_that_nobody_understands_is_refused_or_taken_by_its_bytes(

@@ -168,7 +168,7 @@ def test_the_minimal_set_is_told_with_its_caution() -> None:
     assert "Minimal sufficient set that still reproduces bit for bit" in text
     assert "none: the default mode" in text
     assert "different bits" in text
-    assert "price within noise" in cost_markdown(_cost())
+    assert "overhead within noise" in cost_markdown(_cost())
 
 
 def test_a_set_that_was_not_verified_says_so() -> None:

@@ -90,14 +90,14 @@ def test_places_that_a_run_could_write_are_told_with_their_number() -> None:
     )
     told = assemble(replace(_assessment(), isolation=used), REQUEST)
     assert told.isolation.described == "uid (permissions only)"
-    assert _messages(told)["open-places"] == (
-        "7 files and folders outside the run's own could be written by the training, and read by "
-        "the next run: '/srv/open-0', '/srv/open-1', '/srv/open-2', '/srv/open-3', '/srv/open-4', "
-        "..."
+    assert _messages(told)["writable-paths"] == (
+        "7 files and folders outside the run's own folders are writable for the training and "
+        "readable for the next run: '/srv/open-0', '/srv/open-1', '/srv/open-2', '/srv/open-3', "
+        "'/srv/open-4', ..."
     )
     cut = replace(used, open_places=places[:1], places_uncounted=True)
     told = assemble(replace(_assessment(), isolation=cut), REQUEST)
-    assert _messages(told)["open-places"].startswith("at least 1 files and folders")
+    assert _messages(told)["writable-paths"].startswith("at least 1 files and folders")
 
 
 def _messages(verdict: Verdict) -> dict[str, str]:

@@ -67,7 +67,7 @@ def knob_fate(
     elif not on:
         state, reason = KnobState.OFF, "off in strict mode already"
     elif search is None:
-        state, reason = KnobState.KEPT, "strict mode itself does not repeat"
+        state, reason = KnobState.KEPT, "strict mode itself is not repeatable"
     else:
         state, reason = _fate(knob, price, search)
     return KnobPrice(knob=knob.value, price=price, state=state, reason=reason)
@@ -79,5 +79,5 @@ def _fate(knob: PricedKnob, price: Price, search: Search) -> tuple[KnobState, st
     if knob in search.needed:
         return KnobState.NEEDED, "without it the runs differ"
     if price.state is CostState.NOT_MEASURABLE:
-        return KnobState.KEPT, "could not be priced"
+        return KnobState.KEPT, "could not be measured"
     return KnobState.KEPT, "costs nothing"

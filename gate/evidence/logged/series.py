@@ -70,8 +70,8 @@ class SeriesCollector:
             how = "twice" if step == points[-1].step else f"after step {points[-1].step}"
             raise EvidenceError(
                 f"{place}metric {short_text(name)} is given for step {step} {how}",
-                hint="Log each metric once for each step, in order; name the phases apart, for "
-                "example train_loss and eval_loss.",
+                hint="Log each metric once for each step, in order; use a different name for "
+                "each phase, for example train_loss and eval_loss.",
             )
 
     def series(self) -> tuple[MetricSeries, ...]:

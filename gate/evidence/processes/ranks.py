@@ -26,8 +26,8 @@ from gate.records.runs import RunMode, RunRecord
 MAX_SHOWN_PROBLEMS = 40
 MAX_SHOWN_PIDS = 100  # characters; they are digits
 ONE_A_RANK = (
-    "Processes that update shared weights race, and their result cannot repeat. Set RANK in each "
-    "process of a distributed training, or train in one process only."
+    "Processes that update shared weights race, and their result is not reproducible. Set RANK "
+    "in each process of a distributed training, or train in one process only."
 )
 
 
