@@ -18,7 +18,7 @@ def test_cost_shows_prices_writes_documents_and_fails_above_the_budget(
     ended = run("cost", "-q", "--out", "results")
     assert ended.code == 1
     assert "Determinism costs +20.0 % step time" in ended.out
-    assert "the budget is broken" in " ".join(ended.out.split())
+    assert "over budget" in " ".join(ended.out.split())
     document = json.loads((project.path / "results" / "cost.json").read_text())
     assert document["schema_version"] == "repro-gate.cost/1"
     markdown = (project.path / "results" / "cost.md").read_text()

@@ -102,5 +102,5 @@ def test_a_second_state_that_is_not_the_runs_is_refused(bench: Bench, told: Path
 
 def test_a_second_state_of_another_name_is_refused(bench: Bench, told: Path) -> None:
     rewrite(told, state={"name": "strict-1/state.safetensors", "sha256": "0" * 64})
-    with pytest.raises(EvidenceError, match="keeps a state that no gate keeps"):
+    with pytest.raises(EvidenceError, match="keeps a state that the gate never keeps"):
         judged(bench, told)

@@ -37,7 +37,7 @@ def test_runs_that_differ_name_the_knob_that_was_turned_back_where_it_acts(
 def test_the_settings_can_make_it_an_error(bench: Bench, project: Project) -> None:
     project.play(overrides=override_line())
     project.settings("determinism: {on_override: fail}\n")
-    with pytest.raises(EvidenceError, match="run strict-1: the training overridden") as caught:
+    with pytest.raises(EvidenceError, match="run strict-1: the training overrode") as caught:
         bench.gate()
     assert caught.value.details == ("train.py:12, step 3: cudnn_benchmark from off to on",)
 
