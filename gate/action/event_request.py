@@ -43,7 +43,8 @@ def _request(
     text = trusted if trusted is not None else brought
     if text is None:
         raise SettingsError(
-            f"{path}: not in commit {head[:12]}", hint=f"Make one; a minimal file:\n{MINIMAL_FILE}"
+            f"{path}: not in commit {head[:12]}",
+            hint=f"Create one; a minimal file:\n{MINIMAL_FILE}",
         )
     untrusted = trusted is None and trusted_base is not None
     # YAML of a stranger is not parsed in the process that later holds key and token (T5)

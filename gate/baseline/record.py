@@ -48,7 +48,8 @@ def propose_entry(
     """
     if not repeat.numerically_equal:
         raise BaselineError(
-            "not recorded: the two strict runs are not equal, so there is no one result to record",
+            "not recorded: the two strict runs are not equal, so there is no single result to "
+            "record",
             hint="Run `repro-gate gate` and follow its diagnosis first.",
         )
     if not_finite is not None:
@@ -56,11 +57,11 @@ def propose_entry(
         raise BaselineError(
             f"not recorded: {not_finite.name} holds {not_finite.value} {where}",
             hint="A baseline of NaN or infinity would pass every later failure. A tensor that is "
-            "meant to hold it, such as a mask, belongs into compare.allow_not_finite.",
+            "meant to hold it, such as a mask, belongs in compare.allow_not_finite.",
         )
     if evidence.changed_files:
         raise BaselineError(
-            "not recorded: the work tree differs from its commit, so the entry's commit would lie",
+            "not recorded: there are uncommitted changes, so the entry would name the wrong commit",
             hint="Commit the changes, then record.",
             details=evidence.changed_files[:20],
         )
@@ -98,18 +99,20 @@ def with_entry(baseline: Baseline | None, entry: BaselineEntry) -> Baseline:
     compared with them any more.
     """
     same_training = [
-        other
-        for other in (baseline.entries if baseline else ())
-        if other.training == entry.training
+        candidate
+        for candidate in (baseline.entries if baseline else ())
+        if candidate.training == entry.training
     ]
     # an entry of the same environment is replaced: two would leave it open which one judges
-    others = [other for other in same_training if other.environment.moved(entry.environment)]
-    replaced = next((one for one in same_training if one not in others), None)
+    others = [
+        candidate for candidate in same_training if candidate.environment.moved(entry.environment)
+    ]
+    replaced = next((previous for previous in same_training if previous not in others), None)
     if replaced is not None and entry.knob_costs is None:
         # with their own date: nothing that a new result moves
         entry = entry.model_copy(update={"knob_costs": replaced.knob_costs})
     # one order, so that a review shows the changed entry and nothing else
-    ordered = sorted((*others, entry), key=lambda each: sorted(each.environment.parts.items()))
+    ordered = sorted((*others, entry), key=lambda kept: sorted(kept.environment.parts.items()))
     return Baseline(entries=tuple(ordered))
 
 
@@ -141,8 +144,8 @@ def with_knob_costs(baseline: Baseline, cost: CostDocument) -> Baseline:
     ]
     if not priced:
         raise BaselineError(
-            "the knobs were priced in another environment than the entry was recorded in",
-            hint="Record again: something about the machine changed between the runs.",
+            "the knobs were measured in a different environment than the entry",
+            hint="Record again: the machine changed between the runs.",
         )
     return Baseline(
         entries=tuple(

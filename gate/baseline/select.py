@@ -37,8 +37,8 @@ def select_entry(
     """Choose by training first (another experiment is never compared), environment second.
 
     Among equally near entries the one with the fewest moved parts wins, then the newest. Where no
-    entry is of this training, `other_settings` names what the chosen one was recorded with another
-    value of.
+    entry is of this training, `other_settings` names what the chosen one was recorded with a
+    different value of.
     """
     entries = baseline.entries if baseline else ()
     if not entries:

@@ -37,7 +37,7 @@ def read_document(
         return model.model_validate_json(json.dumps(value))
     except ValidationError as error:
         raise DocumentError(
-            f"{source}: {error.error_count()} fault(s)",
+            f"{source}: {error.error_count()} error(s)",
             hint="Make the file again with repro-gate, or restore it from version control.",
             details=fault_lines(error, lambda _path: "", model),
         ) from error

@@ -122,7 +122,7 @@ def compare_steps(
         message = "no optimizer step was observed on both sides"
         faults.append(StepFault(kind=StepFaultKind.NOTHING_COMMON, message=message))
     if common and _algorithm(left[common[0]]) != _algorithm(right[common[0]]):
-        message = "per-step digests were made by two algorithms and cannot be compared"
+        message = "per-step digests were made with two algorithms and cannot be compared"
         return (*faults, StepFault(kind=StepFaultKind.ALGORITHM, message=message)), 0
     differing = [step for step in common if left[step] != right[step]]
     if differing:
@@ -175,7 +175,7 @@ def _tensor_deltas(
 
 
 def _shown(tensor: TensorDigest | None) -> str:
-    """What a reader can tell apart: type, shape and digest; of a plain value its kind and digest.
+    """What a reader can distinguish: type, shape and digest; of a plain value its kind and digest.
 
     A value itself is not in the manifest, since it may be a secret of whoever saved it.
     """
@@ -216,12 +216,12 @@ def moved_packages(expected: tuple[str, ...], observed: tuple[str, ...]) -> tupl
 
 def _moved(name: str, before: dict[str, str], after: dict[str, str]) -> str:
     if name not in after:
-        return f"{name} {before[name]} went"
+        return f"{name} {before[name]} removed"
     if name not in before:
-        return f"{name} {after[name]} came"
+        return f"{name} {after[name]} added"
     return f"{name} {before[name]} became {after[name]}"
 
 
 def _versions(lines: set[str]) -> dict[str, str]:
-    found = (line.partition("==") for line in sorted(lines))
-    return {name: version for name, _, version in found}
+    packages = (line.partition("==") for line in sorted(lines))
+    return {name: version for name, _, version in packages}

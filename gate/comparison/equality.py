@@ -6,19 +6,19 @@ from gate.comparison.compare import compare_steps
 from gate.records.observed.evidence import RunEvidence
 
 
-def equal_results(one: RunEvidence, other: RunEvidence) -> bool:
+def equal_results(left: RunEvidence, right: RunEvidence) -> bool:
     """Whether two runs agree in every number, every tensor, and every step that both observed.
 
     Never true for want of something to compare: both must hold numbers and tensors.
     """
-    if not one.metrics or not one.checkpoint.tensors:
+    if not left.metrics or not left.checkpoint.tensors:
         return False
-    faults, _ = compare_steps(one.steps, other.steps)
-    same_state = (one.checkpoint.algorithm, one.checkpoint.root) == (
-        other.checkpoint.algorithm,
-        other.checkpoint.root,
+    faults, _ = compare_steps(left.steps, right.steps)
+    same_state = (left.checkpoint.algorithm, left.checkpoint.root) == (
+        right.checkpoint.algorithm,
+        right.checkpoint.root,
     )
-    return not faults and same_state and one.metrics == other.metrics
+    return not faults and same_state and left.metrics == right.metrics
 
 
 def distinct_results(runs: tuple[RunEvidence, ...]) -> int:

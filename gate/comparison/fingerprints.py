@@ -18,8 +18,8 @@ def compare_fingerprints(
     # sampling intervals are each run's own, so two runs share only some of their observed steps
     common = {name: left[name].keys() & right[name].keys() for name in left.keys() & right.keys()}
     names = sorted(name for name, steps in common.items() if steps)
-    found = (_difference(name, left[name], right[name]) for name in names)
-    return tuple(difference for difference in found if difference is not None), tuple(names)
+    differences = (_difference(name, left[name], right[name]) for name in names)
+    return tuple(difference for difference in differences if difference is not None), tuple(names)
 
 
 def _by_fingerprint(digests: tuple[StepDigest, ...]) -> dict[str, dict[int, str]]:

@@ -22,23 +22,23 @@ def first_not_finite(
     `allowed` are the tensors that the settings let hold them, such as a mask of minus infinity.
     """
     for run in runs:
-        found = _metric(run) or _tensor(run, allowed)
-        if found is not None:
-            return found
+        number = _metric(run) or _tensor(run, allowed)
+        if number is not None:
+            return number
     return None
 
 
 def _metric(run: RunEvidence) -> NotFinite | None:
     numbering = Numbering(run.metrics, len(run.steps))
-    found = [
+    points = [
         (_place(numbering, series.name, point.step), series.name, point)
         for series in run.metrics
         for point in series.points
         if not math.isfinite(point.value)
     ]
-    if not found:
+    if not points:
         return None
-    _, name, point = min(found, key=lambda row: row[:2])
+    _, name, point = min(points, key=lambda row: row[:2])
     return NotFinite(run=run.run.label, name=name, step=point.step, value=point.decimal)
 
 

@@ -39,7 +39,7 @@ class Numbering:
     """The optimizer step at which a metric's own step stands; `steps` is how many were taken."""
 
     def __init__(self, series: Iterable[MetricSeries], steps: int) -> None:
-        self._offsets = {one.name: _offset(one, steps) for one in series}
+        self._offsets = {metric.name: _offset(metric, steps) for metric in series}
 
     def step(self, metric: str, own: int | None) -> int | None:
         """The optimizer step, or None when the metric counts something else."""
@@ -72,15 +72,15 @@ def first_events(
     `steps` holds how many optimizer steps each side took. That a metric ends where its run ended is
     no event of its own.
     """
-    found = [
+    events = [
         *_step_events(*steps),
         *(_fingerprint_event(fingerprint) for fingerprint in fingerprints),
         *_metric_events(numbering, deltas),
         *_fault_events(numbering, faults, min(steps) if steps[0] != steps[1] else None),
     ]
     names = sorted(delta.name for delta in tensors)
-    found += [Event(kind=EventKind.STATE, name=name, step=None) for name in names[:1]]
-    return tuple(sorted(found, key=_place))
+    events += [Event(kind=EventKind.STATE, name=name, step=None) for name in names[:1]]
+    return tuple(sorted(events, key=_place))
 
 
 def _place(event: Event) -> tuple[float, float, int, str]:

@@ -33,16 +33,22 @@ def compare_metrics(
     faults: list[SeriesFault] = []
     compared = 0
     for name in sorted(left.keys() | right.keys()):
-        one, other = left.get(name), right.get(name)
-        fault = _fault(name, one, other)
+        expected_series, observed_series = left.get(name), right.get(name)
+        fault = _fault(name, expected_series, observed_series)
         if fault is not None:
             faults.append(fault)
         # of two series with other steps the common ones are compared: where they first differ
         # may lie well before the step that one of them lacks
-        if one is None or other is None or one.dtype != other.dtype:
+        if (
+            expected_series is None
+            or observed_series is None
+            or expected_series.dtype != observed_series.dtype
+        ):
             continue
-        found, common = _series_deltas(one, other, tolerance_for(name, tolerances))
-        deltas += found
+        series_deltas, common = _series_deltas(
+            expected_series, observed_series, tolerance_for(name, tolerances)
+        )
+        deltas += series_deltas
         compared += common
     return MetricDifferences(deltas=tuple(deltas), faults=tuple(faults), compared=compared)
 
@@ -100,15 +106,17 @@ def _series_deltas(
     last = expected.points[-1].step if expected.points else 0
     right = {point.step: point for point in observed.points}
     pairs = [(point, right[point.step]) for point in expected.points if point.step in right]
-    found = []
-    for one, other in pairs:
+    deltas = []
+    for expected_point, observed_point in pairs:
         # hexadecimal is exact; the decimal text beside it is for people
-        if one.hex != other.hex:
-            judged = tolerance is None or tolerance.steps == "every" or one.step == last
+        if expected_point.hex != observed_point.hex:
+            judged = tolerance is None or tolerance.steps == "every" or expected_point.step == last
             # also where a tolerance does not judge the point: a difference is always shown
-            delta = metric_delta(expected.name, one, other, expected.dtype, tolerance)
-            found.append(delta if judged else delta.model_copy(update={"within": True}))
-    return found, len(pairs)
+            delta = metric_delta(
+                expected.name, expected_point, observed_point, expected.dtype, tolerance
+            )
+            deltas.append(delta if judged else delta.model_copy(update={"within": True}))
+    return deltas, len(pairs)
 
 
 def metric_delta(

@@ -29,7 +29,7 @@ def runs_of_the_same_work(
     compared = tuple(
         compare_results(strict, run, settings, (strict.run.label, run.run.label)) for run in default
     )
-    return compared if any(one.numerically_equal for one in compared) else ()
+    return compared if any(comparison.numerically_equal for comparison in compared) else ()
 
 
 def on_one_cpu_thread(run: RunEvidence) -> bool:
@@ -39,6 +39,6 @@ def on_one_cpu_thread(run: RunEvidence) -> bool:
 
 
 def missed_share(runs: int, strikes: float) -> float:
-    """How often runs are all alike although each is struck with this probability."""
+    """How often all runs agree although each is affected with this probability."""
     # alike in two ways: every run was struck, or none was
     return float(strikes**runs + (1 - strikes) ** runs)

@@ -1,1 +1,1 @@
-"""Where two runs part first, and what class of cause that is."""
+"""Where two runs first diverge, and what class of cause that is."""

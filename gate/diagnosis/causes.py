@@ -42,29 +42,29 @@ REPEAT = {
         "Look for a stopping rule that depends on time, or on a metric that differs.",
     ),
     EventKind.STRUCTURE: Cause(
-        "the optimizer was given other parameters, or the same ones in another order",
+        "the optimizer was given different parameters, or the same ones in a different order",
         "Sort what parameters are collected from: sets, id(), hash order, directory listings.",
     ),
     EventKind.INITIAL: Cause(
-        "the model is the same and its weights differ before the first step, so they come from a "
-        "random source that the seeds do not reach, or from another file",
+        "the model is the same, but its weights differ before the first step, so they come from "
+        "an unseeded random source or from a different file",
         "Look for a generator seeded from the time, torch.seed(), np.random.default_rng() without "
         "a seed, and for a checkpoint that is loaded.",
     ),
     EventKind.RANDOM: Cause(
-        "a random generator stands elsewhere: one run drew from it, or seeded it, and the other "
-        "did not",
+        "the state of a random generator differs: one run drew from it, or seeded it, and the "
+        "other did not",
         "Look for seeds from the time, and for draws that depend on time, on threads, on files or "
         "on the order of a set.",
     ),
     EventKind.BATCH: Cause(
-        "weights and global random states are equal and the data loader gives another batch: other "
-        "samples, another order, or an augmentation with a generator of its own",
+        "weights and global random states are equal, but the data loader returns a different "
+        "batch: different samples, a different order, or an augmentation with its own generator",
         "Look for np.random.default_rng() without a seed, os.urandom, unsorted directories and "
         "sets in datasets, samplers and transforms.",
     ),
     EventKind.OPTIMIZER: Cause(
-        "the updated parameters are equal and the optimizer's state is not, so the next update "
+        "the updated parameters are equal, but the optimizer's state is not, so the next update "
         "will differ",
         "Look for hooks and callbacks that write into optimizer.state, and for a state that is "
         "loaded.",
@@ -75,8 +75,8 @@ REPEAT = {
         "such a metric out of the file.",
     ),
     EventKind.METRIC_MISSING: Cause(
-        "a metric was written in one run and not in the other, or at other steps",
-        "Look for logging that depends on time or chance. What is compared must be written in "
+        "a metric was written in only one run, or at different steps",
+        "Look for logging that depends on time or chance. A compared metric must be written in "
         "every run.",
     ),
     EventKind.STATE: Cause(
@@ -86,65 +86,68 @@ REPEAT = {
 }
 DRIFT = {
     EventKind.STEPS: Cause(
-        "the training takes another number of optimizer steps than the baseline's",
+        "the training takes a different number of optimizer steps than in the baseline",
         "Look at changes to the number of samples, the batch size, the epochs and stopping rules.",
     ),
     EventKind.STRUCTURE: Cause(
-        "the optimizer is given other parameters than the baseline's, or in another order",
+        "the optimizer is given different parameters than in the baseline, or in a different order",
         "Look at changes to the model's layers, to what is frozen, and to parameter groups.",
     ),
     EventKind.INITIAL: Cause(
-        "the training starts from other weights than the baseline's",
+        "the training starts from different weights than in the baseline",
         "Look at changes to the initialisation, to seeds, to the order in which layers are made "
         "(each draws random numbers), and to a checkpoint that is loaded.",
     ),
     EventKind.RANDOM: Cause(
-        "a random generator stands elsewhere than in the baseline: more or fewer numbers are drawn "
-        "from it, or it is seeded anew",
-        "Look at changes to dropout, augmentation, shuffling and seeds, and at anything new that "
-        "draws.",
+        "the state of a random generator is not that of the baseline: more or fewer numbers are "
+        "drawn from it, or it is seeded differently",
+        "Look at changes to dropout, augmentation, shuffling and seeds, and at any new random "
+        "draw.",
     ),
     EventKind.BATCH: Cause(
-        "weights and random states are the baseline's, and the data loader gives another batch",
+        "weights and random states equal the baseline's, but the data loader returns a different "
+        "batch",
         "Look at changes to data, their order, their preprocessing and the batch size.",
     ),
     EventKind.LOSS: Cause(
-        "the forward pass computes another loss from what was equal to the baseline before it",
+        "the forward pass computes a different loss, although everything before it equals the "
+        "baseline",
         "Look at changes to the model, the loss function, its precision, and to input that does "
         "not come from a data loader.",
     ),
     EventKind.GRADIENTS: Cause(
-        "the loss is the baseline's and the gradients are not",
+        "the loss equals the baseline's, but the gradients do not",
         "Look at changes to the backward pass, to clipping, scaling and accumulation, and to where "
         "gradients are set to zero.",
     ),
     EventKind.PARAMETERS: Cause(
-        "the gradients are the baseline's and the updated parameters are not: the update itself, "
-        "such as another learning rate or weight decay",
+        "the gradients equal the baseline's, but the updated parameters do not: the update "
+        "itself changed, such as a different learning rate or weight decay",
         "Look at changes to the optimizer, its settings and its schedule.",
     ),
     EventKind.OPTIMIZER: Cause(
-        "the updated parameters are the baseline's and the optimizer's state is not",
+        "the updated parameters equal the baseline's, but the optimizer's state does not",
         "Look at changes to the optimizer, its settings and its schedule.",
     ),
     EventKind.METRIC: Cause(
-        "losses and weights are the baseline's so far, but a metric that the script writes is not",
-        "Look at changes to how this metric is computed, and to what an evaluation uses beside the "
-        "weights, such as buffers.",
+        "losses and weights equal the baseline's so far, but a metric that the script writes "
+        "does not",
+        "Look at changes to how this metric is computed, and to what an evaluation uses besides "
+        "the weights, such as buffers.",
     ),
     EventKind.METRIC_MISSING: Cause(
-        "another set of metrics is written than in the baseline, or at other steps",
+        "a different set of metrics is written than in the baseline, or at different steps",
         "Look at changes to logging.",
     ),
     EventKind.STATE: Cause(
-        "every observed step is the baseline's, but the state at the end is not",
+        "every observed step equals the baseline's, but the state at the end does not",
         "Look at changes to buffers, to settings of the optimizer, and to what runs after the last "
         "step.",
     ),
 }
 UPDATE = Cause(
-    "the gradients are equal and the updated parameters are not: the update itself, such as "
-    "another learning rate or weight decay, or code that writes into the weights",
+    "the gradients are equal, but the updated parameters are not: the update itself differs, "
+    "such as a different learning rate or weight decay, or code that writes into the weights",
     "Look at learning-rate schedules that depend on time or on a metric, and at averaging and "
     "clipping of weights.",
 )
@@ -154,9 +157,9 @@ OPERATOR_REMEDY = (
 )
 # strict mode on one CPU thread: torch leaves no order open there, so it is named last
 OWN_SOURCE_REMEDY = (
-    "Look for generators of the script's own, the time, hash order, files, threads and memory that "
-    "is read before it is written. On one CPU thread torch's own operators repeat; custom kernels "
-    "need not."
+    "Look for the script's own generators, the time, hash order, files, threads and memory that "
+    "is read before it is written. On one CPU thread torch's own operators are deterministic; "
+    "custom kernels may not be."
 )
 
 
@@ -181,20 +184,20 @@ def _drift(first: Event, comparison: Comparison) -> Cause:
         buffers = _buffers(comparison)
         if buffers:
             return Cause(
-                f"every observed step is the baseline's; only buffers differ: {buffers}",
+                f"every observed step equals the baseline's; only buffers differ: {buffers}",
                 "Look at changes to what updates them, such as the momentum of a normalisation.",
             )
     # what was not observed on both sides cannot be ruled out, so the sentence has to leave it open
     unseen = {"gradients", "batch"} - set(comparison.compared_fingerprints)
     if first.kind is EventKind.PARAMETERS and "gradients" in unseen:
         return Cause(
-            "the loss is the baseline's and the updated parameters are not: the backward pass, or "
-            "the update itself, such as another learning rate",
+            "the loss equals the baseline's, but the updated parameters do not: the backward "
+            "pass changed, or the update itself, such as a different learning rate",
             DRIFT[EventKind.PARAMETERS].remedy,
         )
     if first.kind is EventKind.LOSS and not comparison.compared_fingerprints:
         return Cause(
-            "the loss is another, and the baseline holds nothing that was recorded before it",
+            "the loss differs, and the baseline records nothing before it",
             DRIFT[EventKind.LOSS].remedy,
         )
     return DRIFT[first.kind]
@@ -215,8 +218,8 @@ def _loss(first: Event, comparison: Comparison, question: Question) -> Cause:
     # nothing was seen before the first loss: it may come from the weights as well as from the data
     if first.step == 1 and "initial" not in compared:
         return Cause(
-            "the very first loss differs: other initial weights or another first batch, so a "
-            "random source that the seeds do not reach",
+            "the very first loss differs: different initial weights or a different first batch, "
+            "so an unseeded random source",
             "Look for np.random.default_rng() without a seed, a generator seeded from the time, "
             "os.urandom, or an order taken from a set or an unsorted directory.",
         )
@@ -226,21 +229,19 @@ def _loss(first: Event, comparison: Comparison, question: Question) -> Cause:
         ", so was the batch, then the loss differs" if batch_seen else ", then the loss differs"
     )
     if question.one_cpu_thread:
-        taken = (
-            "something that the forward pass takes in besides" if batch_seen else "the batch, or"
-        )
-        what = f"{taken} a random draw or input of the script's own"
+        taken = "some other input of the forward pass, such as" if batch_seen else "the batch, or"
+        what = f"{taken} a random draw or input of the script itself"
         return Cause(f"{before}: {what}", OWN_SOURCE_REMEDY)
     later = first.step is not None and first.step > 1
     operator = "a nondeterministic operator in the forward pass"
-    operator += ", or in the backward pass of a step before" if later else ""
+    operator += ", or in the backward pass of an earlier step" if later else ""
     if batch_seen:
         return Cause(
             f"{before}: {operator}",
             "Look for custom kernels and for input that does not come from the data loader.",
         )
     return Cause(
-        f"{before}: another batch, another random draw, or {operator}",
+        f"{before}: a different batch, a different random draw, or {operator}",
         "Look at data loading and augmentation first, then at custom kernels. A torch DataLoader "
         "would let the gate tell batches apart.",
     )
@@ -261,13 +262,13 @@ def _equal_before(first: Event, comparison: Comparison) -> str:
 def _gradients(question: Question) -> Cause:
     if question.one_cpu_thread:
         return Cause(
-            "the loss is equal and the gradients are not: something of the script's own goes into "
-            "them after the loss, such as noise or clipping, or into the backward pass",
+            "the loss is equal, but the gradients are not: the script changes them after the "
+            "loss, such as by noise or clipping, or it changes the backward pass",
             OWN_SOURCE_REMEDY,
         )
     return Cause(
-        "the loss is equal and the gradients are not: a nondeterministic operator in the backward "
-        "pass, or one in the forward pass that the rounded loss hides",
+        "the loss is equal, but the gradients are not: a nondeterministic operator in the "
+        "backward pass, or one in the forward pass that the rounded loss hides",
         OPERATOR_REMEDY,
     )
 
@@ -277,12 +278,12 @@ def _parameters(comparison: Comparison, question: Question) -> Cause:
         return UPDATE
     if question.one_cpu_thread:
         return Cause(
-            "the loss is equal and the updated parameters are not: what is done to gradients or "
-            "weights between the loss and the end of the step",
+            "the loss is equal, but the updated parameters are not: the script changes gradients "
+            "or weights between the loss and the end of the step",
             OWN_SOURCE_REMEDY,
         )
     return Cause(
-        "the loss is equal and the updated parameters are not: a nondeterministic operator in the "
-        "backward pass, or the optimizer",
+        "the loss is equal, but the updated parameters are not: a nondeterministic operator in "
+        "the backward pass, or the optimizer",
         OPERATOR_REMEDY,
     )

@@ -3,7 +3,7 @@
 The comparison has put everything that differs into one order: the earliest optimizer step counts,
 and within it the order in which one thing causes the next. `causes.py` says what each points to,
 for two runs of one commit and for a commit against a baseline. What is known of lines is joined to
-it: one that gave no seed, or that overridden a setting, is a better answer than a class.
+it: one that gave no seed, or that overrode a setting, is a better answer than a class.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from gate.records.comparison import Comparison, EnvironmentChange, EventKind
 from gate.records.observed.overrides import Override
 from gate.records.verdict import Diagnosis, Suspect, SuspectKind
 
-KEEP_STILL = "Keep the machine to itself while the gate runs, and check what the script sets."
-GO_BACK = "Go back to what the baseline was made with, or bring a new baseline with the update."
+KEEP_STILL = "Change nothing on the machine while the gate runs, and check what the script sets."
+GO_BACK = "Go back to the environment of the baseline, or commit a new baseline with the update."
 SHOWN_EVENTS = 6
 DIGEST = re.compile(r"[0-9a-f]{64}")
 SHOWN_SUSPECTS = 3
@@ -30,8 +30,9 @@ ARITHMETIC = (
     EventKind.STATE,
 )
 WHY_SETTINGS = {
-    "cudnn_benchmark": "cuDNN then takes the algorithm that it found fastest, in each run anew",
-    "attention_cudnn": "the backward pass of cuDNN's attention adds in an order that is left open",
+    "cudnn_benchmark": "cuDNN then picks the algorithm that it measured as fastest, anew in each "
+    "run",
+    "attention_cudnn": "the backward pass of cuDNN's attention adds in no fixed order",
 }
 OPTIMIZER_SETTING = "/group/"
 SHOWN_SETTINGS = 4
@@ -77,7 +78,7 @@ def _environment(comparison: Comparison, when: str, remedy: str) -> Diagnosis:
 
 
 def _moved(change: EnvironmentChange) -> str:
-    """A part by what of it moved; two digests tell nobody anything."""
+    """A part by what of it moved; two digests help nobody."""
     if change.details:
         return ", ".join(change.details[:SHOWN_EVENTS])
     # two digests side by side tell a reader only that they differ
@@ -121,7 +122,7 @@ def _remedy(cause: Cause, suspects: tuple[Suspect, ...]) -> str:
 
 
 def _other_optimizer_settings(comparison: Comparison) -> tuple[str, ...]:
-    """Learning rate, weight decay and their like that are others at the end, by name."""
+    """Learning rate, weight decay and the like that differ at the end, by name."""
     names = (
         delta.name.rpartition("/")[2]
         for delta in comparison.tensors
@@ -133,18 +134,18 @@ def _other_optimizer_settings(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _told_settings(settings: tuple[str, ...]) -> str:
-    return f". The optimizer's settings are others: {', '.join(settings)}" if settings else ""
+    return f". The optimizer's settings differ: {', '.join(settings)}" if settings else ""
 
 
 def _afterwards(comparison: Comparison) -> str:
     """What followed, in causal order: a cause explains what comes after it."""
     later = [event for event in comparison.events[1:] if event.kind is not EventKind.STATE]
-    told = [f"{event.name} {event.where}" for event in later[:SHOWN_EVENTS]]
-    return f". After it: {', '.join(told)}" if told else ""
+    events = [f"{event.name} {event.where}" for event in later[:SHOWN_EVENTS]]
+    return f". After it: {', '.join(events)}" if events else ""
 
 
 def _gap(comparison: Comparison) -> str:
-    """Whether thinning leaves room for an earlier divergence of what came before."""
+    """Whether an earlier divergence may lie between sampled steps."""
     first = comparison.first
     step = None if first is None else first.step
     seen = [
@@ -155,8 +156,8 @@ def _gap(comparison: Comparison) -> str:
     if not seen:
         return ""
     return (
-        f". Some fingerprints were last taken at step {min(seen)}; a higher record.overhead_budget "
-        "takes more"
+        f". Some fingerprints were last recorded at step {min(seen)}; a higher "
+        "record.overhead_budget records more"
     )
 
 
@@ -171,10 +172,10 @@ def _suspects(comparison: Comparison, overrides: tuple[Override, ...]) -> tuple[
     ]
     # a switch of arithmetic cannot change a batch or a random state, so it does not explain them
     settings = [override for override in before if not override.seeds and first.kind in ARITHMETIC]
-    told = dict.fromkeys(
+    suspects = dict.fromkeys(
         map(_suspect, (*settings, *(override for override in before if override.seeds)))
     )
-    return tuple(told)[:SHOWN_SUSPECTS]
+    return tuple(suspects)[:SHOWN_SUSPECTS]
 
 
 def _suspect(override: Override) -> Suspect:

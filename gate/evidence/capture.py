@@ -1,4 +1,4 @@
-"""What is kept of a run's files: copied out of the training's reach first, read only after that.
+"""What is kept of a run's files: first copied out of the training's reach, then read.
 
 The bytes that are hashed, compared and packed are those of the copy. Whatever becomes of the
 training's own file later changes nothing.
@@ -54,7 +54,9 @@ def ends_diverged(first: RunEvidence, second: RunEvidence) -> bool:
 def captured_digests(run: RunEvidence) -> dict[str, str]:
     """SHA-256 by name, of what rank 0's capture holds."""
     tensors = run.checkpoint.tensors
-    return {one.name: one.sha256 for one in tensors if one.name.startswith(f"{CAPTURED}/")}
+    return {
+        tensor.name: tensor.sha256 for tensor in tensors if tensor.name.startswith(f"{CAPTURED}/")
+    }
 
 
 def capture_files(
@@ -68,16 +70,18 @@ def capture_files(
     """
     try:
         names = files.list_names(out, max_names=MAX_NAMES) if kinds else ()
-        return tuple(_taken(files, out / name, target, kind) for kind, name in _found(names, kinds))
+        return tuple(
+            _taken(files, out / name, target, kind) for kind, name in _kinds_and_names(names, kinds)
+        )
     except StorageError as error:
         raise EvidenceError(
-            f"what the run left cannot be taken over: {plain_text(error.message)}",
+            f"the run's files cannot be copied: {plain_text(error.message)}",
             hint=error.hint,
         ) from error
 
 
-def _found(names: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    found: list[tuple[str, str]] = []
+def _kinds_and_names(names: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    matched: list[tuple[str, str]] = []
     for kind in kinds:
         # rank 0 has the model as it is saved; other ranks' states are compared by their digests
         pattern = re.compile(rf"{kind}-r0-(0|[1-9][0-9]{{0,9}})\.safetensors\Z")
@@ -88,8 +92,8 @@ def _found(names: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[tuple[str, s
                 f"{len(matching)} processes trained without ranks (pids {pids[:MAX_SHOWN_PIDS]})",
                 hint=ONE_A_RANK,
             )
-        found += [(kind, name) for name in matching]
-    return tuple(found)
+        matched += [(kind, name) for name in matching]
+    return tuple(matched)
 
 
 def _taken(files: Files, source: Path, target: Path, kind: str) -> CapturedFile:

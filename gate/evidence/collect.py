@@ -59,10 +59,10 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     printed, `taken` the copies that are read in the place of the harness's files of those names.
     Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
     """
-    found = find_processes(files, out)
-    children, weaker_children = read_children(files, out, found)
-    processes = read_attestations(files, out, found, run, children)
-    ranks = read_ranks(files, out, found, children)
+    process_files = find_processes(files, out)
+    children, weaker_children = read_children(files, out, process_files)
+    processes = read_attestations(files, out, process_files, run, children)
+    ranks = read_ranks(files, out, process_files, children)
     refuse_idle_ranks(processes, ranks)
     problems = [
         f"rank {rank.files.rank}: {plain_text(problem)}"
@@ -72,7 +72,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     # a default run is priced and not judged: what could not be observed there is only a note
     if run.mode is RunMode.STRICT:
         refuse_problems("the harness could not observe everything", problems)
-    left_out = [plain_text(one) for rank in ranks for one in rank.summary.left_out]
+    left_out = [plain_text(sentence) for rank in ranks for sentence in rank.summary.left_out]
     states = (
         *(_captured(files, out, rank, taken) for rank in ranks),
         saved_checkpoint(files, workdir_tree, train),
@@ -95,8 +95,8 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         first_step_seconds=ranks[0].summary.first_step_seconds,
         left_out=tuple(dict.fromkeys(left_out)),
         notes=(*problems, *(note for state in states for note in state.notes)),
-        operator_audit=read_operator_audit(files, out, found),
-        overrides=read_overrides(files, out, found),
+        operator_audit=read_operator_audit(files, out, process_files),
+        overrides=read_overrides(files, out, process_files),
         children=children,
         unused_settings=tuple(_unused(script, states, train)),
         weaker_children=weaker_children,
@@ -106,10 +106,11 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
 
 def _environment(ranks: tuple[TrainedRank, ...]) -> Environment:
     """Each part as the ranks tell it: once where they agree, so that equal ranks are one place."""
-    told = [rank.summary.environment for rank in ranks]
-    names = dict.fromkeys(name for parts in told for name in parts)
+    environments = [rank.summary.environment for rank in ranks]
+    names = dict.fromkeys(name for parts in environments for name in parts)
     said = {
-        name: dict.fromkeys(parts.get(name, NOT_APPLICABLE) for parts in told) for name in names
+        name: dict.fromkeys(parts.get(name, NOT_APPLICABLE) for parts in environments)
+        for name in names
     }
     return Environment(
         parts={name: BETWEEN_RANKS.join(texts) for name, texts in said.items()},
@@ -124,12 +125,12 @@ def _captured(files: Files, out: Path, rank: TrainedRank, taken: Mapping[str, Pa
 
 def _not_finite(states: tuple[ReadState, ...]) -> tuple[NotFiniteTensor, ...]:
     """The first leaves that hold NaN or infinity: one is enough to refuse, many show where."""
-    found = [
+    tensors = [
         NotFiniteTensor(name=leaf.path, nan=leaf.nan, infinite=leaf.infinite)
         for state in states
         for leaf in state.not_finite
     ]
-    return tuple(found[:MAX_NOT_FINITE])
+    return tuple(tensors[:MAX_NOT_FINITE])
 
 
 def _unused(
@@ -184,7 +185,7 @@ def _metrics(
     series = (*harness, *script)
     if not series:
         raise EvidenceError(
-            "the run gave no metric: no loss was seen and none was logged",
+            "the run has no metric: no loss was recorded and none was logged",
             hint="Call backward() on a scalar loss between the steps, or set train.metrics.file.",
         )
     # by name: sources are read in an order of ours, which must not stand in a document

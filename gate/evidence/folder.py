@@ -56,7 +56,7 @@ def evidence_documents(evidence: EvidenceSet) -> tuple[tuple[str, bytes], ...]:
     """
     labels = [run.run.label for run in evidence.runs]
     if len(set(labels)) != len(labels):
-        raise EvidenceError("two runs of the evidence have the same label")
+        raise EvidenceError("two runs in the evidence have the same label")
     # the runs have files of their own: what stood in two places could disagree
     bare = evidence.model_copy(update={"runs": ()})
     documents = ((SET_NAME, write_document(bare)), *map(run_document, evidence.runs))
@@ -81,7 +81,7 @@ def read_evidence_set(files: Files, folder: Path) -> EvidenceSet:
     if names[:1] != [SET_NAME] or len(set(names)) != len(names):
         raise EvidenceError(
             f"{MANIFEST_NAME}: must list {SET_NAME} first and each document once",
-            hint="The folder was altered; make the evidence again.",
+            hint="The folder was changed; create the evidence again.",
         )
     read = [_checked(files, folder, document) for document in manifest.documents]
     runs = tuple(
@@ -91,7 +91,7 @@ def read_evidence_set(files: Files, folder: Path) -> EvidenceSet:
         if name != f"{run.run.label}/evidence.json":
             raise EvidenceError(
                 f"{name}: holds the run {run.run.label[:60]!a}",
-                hint="The folder was altered; make the evidence again.",
+                hint="The folder was changed; create the evidence again.",
             )
     return _parse(EvidenceSet, read[0], SET_NAME).model_copy(update={"runs": runs})
 
@@ -106,7 +106,7 @@ def _checked(files: Files, folder: Path, document: EvidenceFile) -> bytes:
     if sha256_hex(data) != document.sha256:
         raise EvidenceError(
             f"{document.name}: is not the document that {MANIFEST_NAME} lists",
-            hint="The folder was altered; make the evidence again.",
+            hint="The folder was changed; create the evidence again.",
         )
     return data
 
@@ -115,5 +115,5 @@ def _parse(model: type[Record], data: bytes, name: str) -> Record:
     try:
         return read_document(model, data, name, max_bytes=MAX_BYTES)
     except DocumentError as error:
-        hint = error.hint or "Make the evidence again."
+        hint = error.hint or "Create the evidence again."
         raise EvidenceError(error.message, hint=hint, details=error.details) from error

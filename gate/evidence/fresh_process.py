@@ -54,10 +54,12 @@ FAULTS: dict[str, type[GateError]] = {
     fault.__name__: fault for fault in (DocumentError, EvidenceError, SettingsError, StorageError)
 }
 ANY_FAULT: tuple[type[GateError], ...] = (RunError, *FAULTS.values())
-CHANGED_HINT = "Something else writes to the evidence folder: give --out a folder of its own."
+CHANGED_HINT = (
+    "Something else writes to the evidence folder: give --out a folder that nothing else uses."
+)
 CRASH_HINT = (
-    "What the run left may be built to break its reader: look at the training's output and at what "
-    "it writes. If the code is harmless, please report this as a fault of repro-gate."
+    "The run's files may be crafted to break the reader: look at the training's output and at "
+    "what it writes. If the code is harmless, please report this as a bug in repro-gate."
 )
 
 
@@ -88,20 +90,20 @@ class FreshReader:
         self._files.write_bytes(path, write_document(request))
         answer = _parsed(self._started(path))
         if answer.fault is not None:
-            told = answer.fault
-            raise FAULTS[told.kind](
-                escaped_lines(told.message),
-                hint=escaped_lines(told.hint),
-                details=tuple(map(escaped_lines, told.details)),
+            fault = answer.fault
+            raise FAULTS[fault.kind](
+                escaped_lines(fault.message),
+                hint=escaped_lines(fault.hint),
+                details=tuple(map(escaped_lines, fault.details)),
             )
         # how the run went is the gate's own record: an
         # answer that changes it has been overridden
         if answer.evidence is not None and answer.evidence.run != request.run:
-            raise EvidenceError("the reading process spoke of another run", hint=CRASH_HINT)
+            raise EvidenceError("the reading process answered for a different run", hint=CRASH_HINT)
         return answer
 
     def distance(self, first: tuple[Path, str], second: Path, folder: Path) -> StateDistance | None:
-        """How far a second state is from the first; None, said aloud, when that cannot be told.
+        """How far a second state is from the first; None, with a message, when that is unknown.
 
         Nothing is decided by it: the digests have said already that the two differ. The states are
         those of `ask_of_kept`.
@@ -110,7 +112,7 @@ class FreshReader:
             return self.ask_of_kept(ReadingTask.DISTANCE, first, folder, second).distance
         except ANY_FAULT as fault:
             why = fault.message
-        self._progress.step(f"how far the two states are apart is not known: {why}")
+        self._progress.step(f"the distance between the two states is not known: {why}")
         return None
 
     def ask_of_kept(
@@ -128,7 +130,7 @@ class FreshReader:
         )
         try:
             if self._files.copy_file(path, copy, max_bytes=MAX_STATE_BYTES) != sha256:
-                raise EvidenceError(f"{path.name} is not the file that was kept", hint=CHANGED_HINT)
+                raise EvidenceError(f"{path.name} changed after it was kept", hint=CHANGED_HINT)
             return self.ask(request, folder)
         finally:
             self._files.remove_tree(copy)
@@ -178,7 +180,7 @@ def _parsed(result: ProcessResult) -> ReadingAnswer:
     greeting, answer = result.output[: len(READY)], result.output[len(READY) :]
     if result.timed_out or result.exit_code != 0 or greeting != READY:
         raise EvidenceError(
-            f"the process that reads what the run left {_how_it_ended(result)}",
+            f"the process that reads the run's files {_how_it_ended(result)}",
             hint=CRASH_HINT,
             details=tuple(
                 map(escaped_lines, _last_lines(answer if greeting == READY else result.output))
@@ -198,12 +200,12 @@ def _parsed(result: ProcessResult) -> ReadingAnswer:
 
 def _how_it_ended(result: ProcessResult) -> str:
     if result.timed_out:
-        return f"did not end within {TIMEOUT_SECONDS:g} s"
+        return f"timed out after {TIMEOUT_SECONDS:g} s"
     # the soft limit of time ends it by the first, the kernel short of memory by the second
     if result.exit_code in {-signal.SIGXCPU, -signal.SIGKILL}:
-        return "was ended for what it used of the machine"
+        return "was killed for using too much CPU time or memory"
     if result.exit_code == -signal.SIGBUS:
-        return "was ended: a file became shorter, or its disk failed, while it was read"
+        return "was killed: a file was truncated, or its disk failed, while it was read"
     if result.exit_code < 0:
         return f"crashed (signal {-result.exit_code})"
     return f"ended with exit code {result.exit_code} and no answer"

@@ -56,14 +56,14 @@ def captured_state(files: Files, path: Path, rank: int) -> ReadState:
     with open_captured(files, path) as content:
         # nothing is excluded: the harness wrote tensors and
         # values of the training, and no paths or times
-        found = digest_state(content, exclusions=(), max_bytes=MAX_STATE_BYTES)
+        digest = digest_state(content, exclusions=(), max_bytes=MAX_STATE_BYTES)
         not_finite = not_finite_leaves(content.leaves, available_threads())
-    if all(leaf.shape is None for leaf in found.leaves):
+    if all(leaf.shape is None for leaf in digest.leaves):
         raise EvidenceError(
             f"{path.name}: holds no tensor, so no training state could be compared",
             hint="The optimizer must own parameters of the model.",
         )
-    return _below(prefix, found, not_finite)
+    return _below(prefix, digest, not_finite)
 
 
 def saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> ReadState:
@@ -77,7 +77,7 @@ def saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> 
     path, shown = workdir_tree / train.checkpoint, train.checkpoint
     if not files.exists(path):
         raise EvidenceError(
-            f"{shown}: the script left no checkpoint there",
+            f"{shown}: the script wrote no checkpoint there",
             hint="Check train.checkpoint; the path is relative to train.workdir. A script that "
             "saves only at its end does not get there when max_steps stops it earlier.",
         )
@@ -85,21 +85,21 @@ def saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> 
     # in a folder lie tokenizers and texts too; a single file that was named has to be a state
     unknown = UnknownContent.BYTES if files.is_folder(path) else UnknownContent.REFUSE
     with open_state(files, path, shown, max_bytes=MAX_STATE_BYTES, unknown=unknown) as content:
-        found = digest_state(content, exclusions=exclusions, max_bytes=MAX_STATE_BYTES)
+        digest = digest_state(content, exclusions=exclusions, max_bytes=MAX_STATE_BYTES)
         # what is not compared may hold NaN: a timestamp or a path cannot be a diverged training
         counted, _ = without_excluded(content.leaves, exclusions)
         not_finite = not_finite_leaves(counted, available_threads(), sentinels=True)
     # names and texts alone are equal in every run, so they would pass whatever was trained
-    if not any(leaf.shape is not None or leaf.kind in NUMBERS for leaf in found.leaves):
+    if not any(leaf.shape is not None or leaf.kind in NUMBERS for leaf in digest.leaves):
         raise EvidenceError(
             f"{shown}: holds no tensor and no number to compare",
             hint="Save the model's state_dict there, or leave train.checkpoint out: the harness "
             "captures the state by itself.",
         )
     return replace(
-        _below("checkpoint", found, not_finite),
-        notes=_notes(shown, found),
-        excluded=tuple(rule.pattern for rule in found.excluded),
+        _below("checkpoint", digest, not_finite),
+        notes=_notes(shown, digest),
+        excluded=tuple(rule.pattern for rule in digest.excluded),
     )
 
 
@@ -126,16 +126,16 @@ def _own_exclusions(train: TrainSettings) -> tuple[Exclusion, ...]:
     )
 
 
-def _below(prefix: str, found: StateDigest, not_finite: tuple[NotFiniteLeaf, ...]) -> ReadState:
+def _below(prefix: str, digest: StateDigest, not_finite: tuple[NotFiniteLeaf, ...]) -> ReadState:
     return ReadState(
-        leaves=tuple(leaf._replace(path=prefix + leaf.path) for leaf in found.leaves),
+        leaves=tuple(leaf._replace(path=prefix + leaf.path) for leaf in digest.leaves),
         not_finite=tuple(leaf._replace(path=prefix + leaf.path) for leaf in not_finite),
     )
 
 
-def _notes(shown: str, found: StateDigest) -> tuple[str, ...]:
+def _notes(shown: str, digest: StateDigest) -> tuple[str, ...]:
     left_out = (
         f"{shown}: {rule.leaves} value(s) left out by {rule.pattern}: {rule.reason}"
-        for rule in found.excluded
+        for rule in digest.excluded
     )
-    return (*(f"{shown}: {note}" for note in found.notes), *left_out)
+    return (*(f"{shown}: {note}" for note in digest.notes), *left_out)

@@ -20,7 +20,7 @@ PREFIX = re.compile(r"^(?:state(?:\.rank\d+)?|checkpoint)(?=[^A-Za-z0-9_.-]|\Z)"
 CAPTURED = "state"
 
 
-def roots_fit(told: CheckpointManifest) -> bool:
+def roots_fit(claimed: CheckpointManifest) -> bool:
     """Whether a manifest from elsewhere has the roots of its own leaves."""
     leaves = [
         LeafDigest(
@@ -35,7 +35,7 @@ def roots_fit(told: CheckpointManifest) -> bool:
             size_bytes=0,
             digest=bytes.fromhex(tensor.sha256),
         )
-        for tensor in told.tensors
+        for tensor in claimed.tensors
     ]
     roots = roots_of(leaves)
-    return (told.algorithm, told.root, told.parts) == (ALGORITHM, roots.whole, roots.parts)
+    return (claimed.algorithm, claimed.root, claimed.parts) == (ALGORITHM, roots.whole, roots.parts)

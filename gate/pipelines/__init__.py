@@ -1,1 +1,1 @@
-"""The ways from a request to a result; each reads top to bottom."""
+"""The pipelines from a request to a result; each reads top to bottom."""

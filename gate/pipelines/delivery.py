@@ -118,7 +118,7 @@ def seal_package(
     if request.from_fork:
         return Sealing(why_not="a pull request from a fork is never sealed")
     if verdict.changed_files:
-        return Sealing(why_not="the work tree was dirty, so no commit can be sealed")
+        return Sealing(why_not="there were uncommitted changes, so no commit can be sealed")
     # only here: no process of the training lives any more (T1 in docs/architecture.md)
     pem = signer.secrets.signing_key()
     if pem is None:

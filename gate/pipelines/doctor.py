@@ -1,4 +1,4 @@
-"""The examination behind `repro-gate doctor`: looks at everything that a gate call will need.
+"""The checks behind `repro-gate doctor`: they cover everything that a gate call will need.
 
 Nothing is written but below the output folder, and that is removed again; no script is trained.
 """
@@ -51,8 +51,8 @@ from gate.records.version import VERSION
 from gate.settings.event import ActionContext
 from gate.settings.load import MINIMAL_FILE, parse_settings, training_settings
 
-NOT_LOOKED_AT = "not looked at: see the rows above"
-NEEDS_FOLDER = "not looked at: it needs a folder in the output folder, see disk"
+NOT_LOOKED_AT = "not checked: see the rows above"
+NEEDS_FOLDER = "not checked: it needs a folder in the output folder, see disk"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +86,7 @@ class Checks:
 
 
 def examine(asked: Checks, adapters: Adapters, senses: Probes) -> DoctorReport:
-    """Look at everything, each thing once, whatever another came to."""
+    """Run every check once, whatever the others found."""
     pull_request = asked.event is not None and asked.event.pull_request is not None
     settings, path, about_settings = _settings(asked, adapters, pull_request=pull_request)
     with _work_folder(asked.out, adapters) as work:
@@ -245,7 +245,7 @@ def _training(
     isolation: Isolation | None,
     work: Path | StorageError,
 ) -> TrainingSeen:
-    """What is installed where the training runs may be the change under test: kept apart alike."""
+    """What is installed where the training runs may be the change under test: isolated alike."""
     if isolation is None or isinstance(work, StorageError):
         return TrainingSeen(problem=NOT_LOOKED_AT)
     run = work / "run"

@@ -97,7 +97,7 @@ def find_config(config: str, start: Path, top: Path) -> Path:
         given = start / config
         if not given.is_file():
             raise SettingsError(
-                f"{config}: no such file", hint=f"Make one; a minimal file:\n{MINIMAL_FILE}"
+                f"{config}: no such file", hint=f"Create one; a minimal file:\n{MINIMAL_FILE}"
             )
         return given
     for folder in (start, top):
@@ -105,7 +105,7 @@ def find_config(config: str, start: Path, top: Path) -> Path:
             return folder / FILE_NAME
     raise SettingsError(
         f"no {FILE_NAME} here or at the repository's root",
-        hint=f"Make one; a minimal file:\n{MINIMAL_FILE}",
+        hint=f"Create one; a minimal file:\n{MINIMAL_FILE}",
     )
 
 
@@ -129,8 +129,8 @@ def local_request(call: LocalCall, files: Files) -> GateRequest:
     # paths in the settings are relative to this file and are read from commits: both need it inside
     if not config.is_relative_to(top.resolve()):
         raise SettingsError(
-            f"{config} lies outside the repository {top}",
-            hint="Start in the repository that holds the settings file.",
+            f"{config} is outside the repository {top}",
+            hint="Run the command in the repository that contains the settings file.",
         )
     text = files.read_bytes(config, max_bytes=MAX_SETTINGS_BYTES)
     return GateRequest(
@@ -149,7 +149,7 @@ def local_request(call: LocalCall, files: Files) -> GateRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What a gate call came to, written down; `fault` is what stopped it, if anything did."""
+    """The result of a gate call; `fault` is what stopped it, if anything did."""
 
     verdict: Verdict
     reports: Reports
@@ -178,13 +178,17 @@ def judging(folder: Path) -> Pipeline:
 
     def judge_imported(request: GateRequest, adapters: Adapters) -> Gated:
         baselines = read_baselines(request, adapters)
-        told = take_over(request, adapters, folder)
-        counted = told.evidence.runs_of(RunMode.AUDIT)
+        imported = take_over(request, adapters, folder)
+        counted = imported.evidence.runs_of(RunMode.AUDIT)
         failure = (
             "" if counted or not request.settings.operator_audit else "the job that ran took none"
         )
         return judge(
-            request, baselines, told.evidence, told.isolation, operator_audit_failure=failure
+            request,
+            baselines,
+            imported.evidence,
+            imported.isolation,
+            operator_audit_failure=failure,
         )
 
     return judge_imported

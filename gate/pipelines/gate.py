@@ -232,7 +232,7 @@ def accept_baseline(
     candidate = read_baseline(proposed, PROPOSED_BASELINE)
     if candidate is None or not candidate.entries:
         raise SettingsError(
-            f"{PROPOSED_BASELINE}: holds no entry", hint="Run `repro-gate gate` first."
+            f"{PROPOSED_BASELINE}: contains no entry", hint="Run `repro-gate gate` first."
         )
     # the proposal replaced the entry of its environment,
     # so the newest one is what the call proposed

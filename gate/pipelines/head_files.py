@@ -27,7 +27,7 @@ BEFORE, AFTER = "base", "head"
 
 
 class ReadingEdges(Protocol):
-    """The effects that reading in a process of its own takes."""
+    """The effects that reading in a separate process needs."""
 
     @property
     def files(self) -> Files: ...  # noqa: D102 - as in `Adapters`
@@ -81,29 +81,29 @@ class HeadFiles:
 
     def settings(self, data: bytes, shown: str) -> GateSettings:
         """The head's settings; raises what `parse_settings` raises."""
-        found = self._ask(ReadingTask.SETTINGS, shown, None, data).settings
-        if found is None:
+        settings = self._ask(ReadingTask.SETTINGS, shown, None, data).settings
+        if settings is None:
             raise _no_answer(shown)
-        return found
+        return settings
 
     def baseline(self, data: bytes, shown: str) -> Baseline:
         """The head's baseline; raises `DocumentError` for a broken one."""
-        found = self._ask(ReadingTask.BASELINE, shown, None, data).baseline
-        if found is None:
+        baseline = self._ask(ReadingTask.BASELINE, shown, None, data).baseline
+        if baseline is None:
             raise _no_answer(shown)
-        return found
+        return baseline
 
     def changes(
         self, task: ReadingTask, file: str, before: bytes | None, after: bytes | None
     ) -> tuple[PolicyChange, ...]:
-        """What the head changes in a file that decides; what cannot be read is told as that."""
+        """What the head changes in a policy file; an unreadable file is reported as that."""
         if before == after:
             return ()
         try:
             return self._ask(task, file, before, after).changes
         except GateError as fault:
-            told = f"cannot be read: {fault.message}"[:MAX_SHOWN]
-            return (PolicyChange(file=file[:MAX_SHOWN], what="the whole file", after=told),)
+            sentence = f"cannot be read: {fault.message}"[:MAX_SHOWN]
+            return (PolicyChange(file=file[:MAX_SHOWN], what="the whole file", after=sentence),)
 
     def _ask(
         self, task: ReadingTask, shown: str, before: bytes | None, after: bytes | None
@@ -139,5 +139,5 @@ class HeadFiles:
 def _no_answer(shown: str) -> EvidenceError:
     return EvidenceError(
         f"the process that reads {shown} gave no answer",
-        hint="This is a fault of repro-gate; please report it.",
+        hint="This is a bug in repro-gate; please report it.",
     )

@@ -28,8 +28,8 @@ from gate.settings.load import settings_digest, training_digest
 MAX_NAMES = 1000
 ALTERED_HINT = "The folder is not what one `repro-gate run` wrote; run the job again."
 MOVED_HINT = (
-    "Both jobs must read them from one base commit: when the base branch moved in between, run the "
-    "first job again."
+    "Both jobs must read them from the same base commit: if the base branch moved in between, "
+    "run the first job again."
 )
 
 
@@ -58,19 +58,19 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
         # an artifact can hold links, and one that leads out would be read as evidence
         adapters.files.refuse_links(folder / name, below=folder)
     # strict JSON into frozen records, in this process: the kept state alone is left to a fresh one
-    told = read_evidence_set(adapters.files, folder)
+    imported = read_evidence_set(adapters.files, folder)
     prepare_out(request.out, adapters.files)
     work = request.out / "work"
     adapters.files.fresh_folder(work)
     try:
-        _check_origin(told, request, _exported_digest(request, adapters, work))
-        _check_runs(told, request)
-        isolation = _told_isolation(told)
-        apart, isolation = _kept_here(told, request, adapters, folder, isolation)
+        _check_origin(imported, request, _exported_digest(request, adapters, work))
+        _check_runs(imported, request)
+        isolation = _claimed_isolation(imported)
+        apart, isolation = _kept_here(imported, request, adapters, folder, isolation)
     finally:
         adapters.files.remove_tree(work)
         adapters.release()
-    evidence = told.model_copy(
+    evidence = imported.model_copy(
         update={
             "base_commit": request.base_commit,
             # this gate's clock: a seal must not be as old or as new as another job wants it
@@ -86,8 +86,8 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
 def _refuse_own_folder(request: GateRequest, folder: Path) -> None:
     if folder.resolve().is_relative_to(request.out.resolve()):
         raise EvidenceError(
-            f"the evidence in {folder} lies in the output folder, which is emptied",
-            hint="Keep the other job's evidence elsewhere, or name another --out.",
+            f"the evidence in {folder} is inside the output folder, which is emptied",
+            hint="Keep the other job's evidence elsewhere, or use a different --out.",
         )
 
 
@@ -99,34 +99,39 @@ def _exported_digest(request: GateRequest, adapters: Adapters, work: Path) -> st
     return adapters.git.export_commit(commit, target)
 
 
-def _check_origin(told: EvidenceSet, request: GateRequest, tree_digest: str) -> None:
+def _check_origin(evidence: EvidenceSet, request: GateRequest, tree_digest: str) -> None:
     """Is it about this commit, clean, and made under the settings that decide here?"""
-    if request.commit is not None and told.commit != request.commit:
+    if request.commit is not None and evidence.commit != request.commit:
         raise EvidenceError(
-            f"the evidence is of commit {short_text(told.commit[:12])}, not of "
+            f"the evidence is of commit {short_text(evidence.commit[:12])}, not of "
             f"{request.commit[:12]}",
             hint=ALTERED_HINT,
         )
-    if told.changed_files or told.snapshot_digest != tree_digest:
+    if evidence.changed_files or evidence.snapshot_digest != tree_digest:
         raise EvidenceError(
             "the evidence was not made from this commit's own files", hint=ALTERED_HINT
         )
     # of the settings that decide here: the other job may have obeyed the head's
     digests = (settings_digest(request.settings), training_digest(request.settings))
-    if (told.settings_digest, told.training_digest) != digests:
+    if (evidence.settings_digest, evidence.training_digest) != digests:
         raise EvidenceError(
-            "the evidence was made under other settings than those that decide here",
+            "the evidence was made under different settings than those used here",
             hint=MOVED_HINT,
         )
-    if told.runs_of(RunMode.STRICT, Commit.BASE) and told.base_commit != request.base_commit:
-        raise EvidenceError("the evidence holds runs of another base commit", hint=MOVED_HINT)
+    if (
+        evidence.runs_of(RunMode.STRICT, Commit.BASE)
+        and evidence.base_commit != request.base_commit
+    ):
+        raise EvidenceError(
+            "the evidence contains runs of a different base commit", hint=MOVED_HINT
+        )
 
 
-def _check_runs(told: EvidenceSet, request: GateRequest) -> None:
+def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
     """Are there exactly the runs that a gate call makes, each as it would make it?"""
     # the plan is made anew: what a run was asked for is not taken from the folder
     planned = {run.label: run for run in (*plan_gate(), *plan_base(), plan_operator_audit())}
-    labels = tuple(run.run.label for run in told.runs)
+    labels = tuple(run.run.label for run in evidence.runs)
     wanted = tuple(
         run.label
         for run in planned.values()
@@ -141,37 +146,37 @@ def _check_runs(told: EvidenceSet, request: GateRequest) -> None:
     }
     if labels not in allowed:
         raise EvidenceError(
-            f"the evidence holds the runs {short_text(', '.join(labels))}", hint=ALTERED_HINT
+            f"the evidence contains the runs {short_text(', '.join(labels))}", hint=ALTERED_HINT
         )
-    for run in told.runs:
+    for run in evidence.runs:
         _check_run(run, planned[run.run.label], request)
 
 
-def _check_run(found: RunEvidence, planned: PlannedRun, request: GateRequest) -> None:
-    record = found.run
+def _check_run(run: RunEvidence, planned: PlannedRun, request: GateRequest) -> None:
+    record = run.run
     asked = (planned.mode, planned.commit, request.settings.train.command, 0, False)
     if asked != (record.mode, record.commit, record.argv, record.exit_code, record.timed_out):
         raise EvidenceError(
-            f"run {record.label}: did not run or end as the settings ask", hint=ALTERED_HINT
+            f"run {record.label}: did not run or end as the settings require", hint=ALTERED_HINT
         )
-    if not roots_fit(found.checkpoint):
+    if not roots_fit(run.checkpoint):
         raise EvidenceError(
-            f"run {record.label}: its checkpoint digest is not that of its tensors",
+            f"run {record.label}: its checkpoint digest does not match its tensors",
             hint=ALTERED_HINT,
         )
-    refuse_unusable(found, request.settings)
+    refuse_unusable(run, request.settings)
 
 
-def _told_isolation(told: EvidenceSet) -> Isolation:
+def _claimed_isolation(evidence: EvidenceSet) -> Isolation:
     """The weakest isolation that any run says it had."""
-    runs = [run.run.isolation for run in told.runs]
+    runs = [run.run.isolation for run in evidence.runs]
     # one run that was kept apart less could have told the others
     weakest = min((run.mode for run in runs), key=lambda mode: mode.strength)
     guards = [run.guard for run in runs if run.guard is not None]
     return Isolation(
         mode=weakest,
         credentials=None,
-        reason="so says the job that ran it",
+        reason="as reported by the job that ran it",
         network=any(run.network for run in runs),
         device_groups=tuple(sorted({group for run in runs for group in run.device_groups})),
         guard=max(guards, key=list(WriteGuard).index, default=None)
@@ -181,18 +186,22 @@ def _told_isolation(told: EvidenceSet) -> Isolation:
 
 
 def _kept_here(
-    told: EvidenceSet, request: GateRequest, adapters: Adapters, folder: Path, isolation: Isolation
+    evidence: EvidenceSet,
+    request: GateRequest,
+    adapters: Adapters,
+    folder: Path,
+    isolation: Isolation,
 ) -> tuple[DivergedStates | None, Isolation]:
     """Copy what lies beside the documents under its digests, and look at the kept states."""
-    wanted = {f"{run.run.label}/output.txt" for run in told.runs} | {FIRST_STATE}
+    wanted = {f"{run.run.label}/output.txt" for run in evidence.runs} | {FIRST_STATE}
     # exactly these: a file more could be read by somebody who trusts the package
-    if {kept.name for kept in told.kept} != wanted or len(told.kept) != len(wanted):
-        raise EvidenceError("the evidence lacks files, or names others", hint=ALTERED_HINT)
-    second = _second_state(told)
+    if {kept.name for kept in evidence.kept} != wanted or len(evidence.kept) != len(wanted):
+        raise EvidenceError("the evidence has missing or unexpected files", hint=ALTERED_HINT)
+    second = _second_state(evidence)
     target = request.out / "evidence"
-    for run in told.runs:
+    for run in evidence.runs:
         adapters.files.fresh_folder(target / run.run.label)
-    for kept in (*told.kept, *second):
+    for kept in (*evidence.kept, *second):
         try:
             digest = adapters.files.copy_file(
                 folder / kept.name, target / kept.name, max_bytes=MAX_STATE_BYTES
@@ -203,7 +212,7 @@ def _kept_here(
             ) from error
         if digest != kept.sha256:
             raise EvidenceError(
-                f"{kept.name}: is not the file that set.json lists", hint=ALTERED_HINT
+                f"{kept.name}: is not the file listed in set.json", hint=ALTERED_HINT
             )
     reading = request.out / "work" / "taken"
     adapters.files.fresh_folder(reading)
@@ -212,35 +221,37 @@ def _kept_here(
     own = adapters.isolate(plain, (reading,))
     reader = FreshReader(adapters.files, adapters.processes, adapters.progress, own.credentials)
     names = (FIRST_STATE, *(kept.name for kept in second))
-    for run, name in zip(told.runs_of(RunMode.STRICT), names, strict=False):
+    for run, name in zip(evidence.runs_of(RunMode.STRICT), names, strict=False):
         question = ReadingRequest(task=ReadingTask.STATE, out=str((target / name).absolute()))
         _check_state(run, name, reader.ask(question, reading))
     apart = None
     for kept in second:
         # measured here: what the other job says of it is not taken
-        first = next(one for one in told.kept if one.name == FIRST_STATE)
+        first = next(one for one in evidence.kept if one.name == FIRST_STATE)
         distance = reader.distance((target / first.name, first.sha256), target / kept.name, reading)
         apart = DivergedStates(state=kept, distance=distance)
     adapters.clean_up(own)
     return apart, replace(isolation, reading=reader.parser_unsandboxed_reason)
 
 
-def _second_state(told: EvidenceSet) -> tuple[KeptFile, ...]:
+def _second_state(evidence: EvidenceSet) -> tuple[KeptFile, ...]:
     """The second strict run's state, when the folder has it; only one that differs is kept."""
-    if told.apart is None:
+    if evidence.apart is None:
         return ()
-    if told.apart.state.name != SECOND_STATE or not ends_diverged(*told.runs_of(RunMode.STRICT)):
-        raise EvidenceError("the evidence keeps a state that no gate keeps", hint=ALTERED_HINT)
-    return (told.apart.state,)
-
-
-def _check_state(told: RunEvidence, name: str, found: ReadingAnswer) -> None:
-    """Is the kept state the one that its strict run is judged by, NaN and infinity included?"""
-    digests = captured_digests(told)
-    not_finite = {leaf.name for leaf in told.not_finite if leaf.name in digests}
-    if digests != {leaf.name: leaf.sha256 for leaf in found.leaves} or not_finite != set(
-        found.not_finite
+    if evidence.apart.state.name != SECOND_STATE or not ends_diverged(
+        *evidence.runs_of(RunMode.STRICT)
     ):
         raise EvidenceError(
-            f"{name}: is not the state that run {told.run.label} is judged by", hint=ALTERED_HINT
+            "the evidence keeps a state that the gate never keeps", hint=ALTERED_HINT
         )
+    return (evidence.apart.state,)
+
+
+def _check_state(run: RunEvidence, name: str, answer: ReadingAnswer) -> None:
+    """Is the kept state the one that its strict run is judged by, NaN and infinity included?"""
+    digests = captured_digests(run)
+    not_finite = {leaf.name for leaf in run.not_finite if leaf.name in digests}
+    if digests != {leaf.name: leaf.sha256 for leaf in answer.leaves} or not_finite != set(
+        answer.not_finite
+    ):
+        raise EvidenceError(f"{name}: is not the state of run {run.run.label}", hint=ALTERED_HINT)

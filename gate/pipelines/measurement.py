@@ -1,4 +1,4 @@
-"""The stories of measuring: what determinism costs, knob by knob, and how noisy the default is."""
+"""The measuring pipelines: what determinism costs, knob by knob, and how noisy the default is."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Priced:
         self._sets: dict[KnobSet, list[RunEvidence]] = {}
 
     def rounds(self, request: GateRequest, *, attribute: bool) -> tuple[Arm, ...]:
-        """Run every arm of every round; the first run tells which knobs can matter here."""
+        """Run every arm of every round; the first run shows which knobs can matter here."""
         fill = request.settings.determinism.fill_uninitialized_memory
         # what the training runs on is known only once it
         # has run: knobs of GPUs cost nothing on a CPU
@@ -137,7 +137,7 @@ def measure_cost(request: GateRequest, adapters: Adapters, *, attribute: bool) -
         priced = Priced(session)
         planned = priced.rounds(request, attribute=attribute)
         prices = _prices(priced.by_arm(), judged, settings)
-        # where strict mode itself does not repeat, no smaller set can
+        # where strict mode itself is not repeatable, no smaller set can
         repeats = attribute and priced.equal(whole)
         search = _search(priced, whole, prices.knobs) if repeats else None
         evidence = session.evidence(tuple(priced.runs))
@@ -208,7 +208,7 @@ def _minimal(priced: Priced, whole: KnobSet, search: Search) -> MinimalSet:
 
 
 def measure_noise(request: GateRequest, adapters: Adapters, *, runs: int | None) -> NoiseDocument:
-    """Rerun the default mode and say how far its results lie apart."""
+    """Rerun the default mode and measure how much its results vary."""
     wanted = request.settings.noise.runs if runs is None else runs
     found, reruns = list[RunEvidence](), list[WeightDistance]()
     with Session(request, adapters) as session:

@@ -43,7 +43,7 @@ from gate.records.settings import Device, GateSettings
 from gate.settings.load import settings_digest, training_digest
 
 OUTPUT_FILE = "output.txt"
-NO_ANSWER_HINT = "This is a fault of repro-gate; please report it."
+NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +88,7 @@ class Session:
         self._ends = ExitStack()
 
     def __enter__(self) -> Self:
-        """Export the code and decide how the training is kept apart."""
+        """Export the code and decide how the training is isolated."""
         with ExitStack() as ends:
             self._prepare(ends)
             self._ends = ends.pop_all()
@@ -161,23 +161,23 @@ class Session:
             try:
                 record, result = self._launcher.run(planned, snapshot, folders)
             except RunError as fault:
-                told = with_missing_file(fault, folders.tree, snapshot, self._left_out)
-                raise explained(told, self._refusals(folders)) from fault
+                detailed = with_missing_file(fault, folders.tree, snapshot, self._left_out)
+                raise explained(detailed, self._refusals(folders)) from fault
         # before anything of the run is read: nobody is left who could change a file meanwhile
         self.adapters.clean_up(self.isolation)
         # copied out of the account's reach first, read afterwards (T3 in docs/architecture.md)
         taken = capture.capture_files(files, folders.out, folders.taken, capture.kinds_of(planned))
         tree = folders.tree / snapshot.workdir
         # not here: this process will hold the key (T5 in docs/architecture.md)
-        found = self._read(record, result.output, folders, tree, taken)
-        self._look_for_gpu(found)
-        refuse_unusable(found, self.request.settings, self._gpu_missed)
+        evidence = self._read(record, result.output, folders, tree, taken)
+        self._look_for_gpu(evidence)
+        refuse_unusable(evidence, self.request.settings, self._gpu_missed)
         second = planned.label == SECOND_STRICT
         self._keep(planned.label, result.output, () if second else taken)
         if second and taken:
-            self._keep_apart(found, taken[0], folders.taken)
-        self._first = found if planned.label == FIRST_STRICT else self._first
-        return found
+            self._keep_apart(evidence, taken[0], folders.taken)
+        self._first = evidence if planned.label == FIRST_STRICT else self._first
+        return evidence
 
     def _read(
         self,
@@ -187,24 +187,24 @@ class Session:
         tree: Path,
         taken: tuple[CapturedFile, ...],
     ) -> RunEvidence:
-        """What the run left, parsed by a process of its own."""
+        """The run's files, parsed by a separate process."""
         self.adapters.files.write_bytes(folders.taken / OUTPUT_FILE, output)
         request = ReadingRequest(
             task=ReadingTask.RUN,
             out=str(folders.out.absolute()),
             tree=str(tree.absolute()),
             output=str((folders.taken / OUTPUT_FILE).absolute()),
-            taken={one.name: str(one.path.absolute()) for one in taken},
+            taken={captured.name: str(captured.path.absolute()) for captured in taken},
             run=record,
             train=self.request.settings.train,
         )
-        found = self._reader.ask(request, folders.taken).evidence
+        evidence = self._reader.ask(request, folders.taken).evidence
         self.isolation = replace(self.isolation, reading=self._reader.parser_unsandboxed_reason)
-        if found is None:
+        if evidence is None:
             raise EvidenceError(
-                "the process that reads what the run left gave no evidence", hint=NO_ANSWER_HINT
+                "the process that reads the run's files gave no evidence", hint=NO_ANSWER_HINT
             )
-        return found
+        return evidence
 
     def _look_for_gpu(self, run: RunEvidence) -> None:
         """Where a run might have used a GPU of this machine and did not: could it have?
@@ -220,7 +220,7 @@ class Session:
         if not host.names:
             return
         try:
-            with adapters.progress.running("looking why the training used no GPU"):
+            with adapters.progress.running("checking why the training used no GPU"):
                 training = probe_training(
                     settings,
                     self.isolation,
@@ -251,10 +251,10 @@ class Session:
         files.fresh_folder(folder)
         files.write_bytes(folder / OUTPUT_FILE, output)
         digests = {OUTPUT_FILE: sha256_hex(output)}
-        for one in taken:
+        for captured in taken:
             # moved and not read again: these are the bytes that were hashed
-            files.move_file(one.path, folder / one.kept_name)
-            digests[one.kept_name] = one.sha256
+            files.move_file(captured.path, folder / captured.kept_name)
+            digests[captured.kept_name] = captured.sha256
         self._kept += [
             KeptFile(name=f"{label}/{name}", sha256=digest) for name, digest in digests.items()
         ]
@@ -348,7 +348,7 @@ def prepare_out(out: Path, files: Files) -> None:
     # what lies in the folder is replaced and removed: a repository was named by mistake
     if files.exists(out / ".git"):
         raise SettingsError(
-            f"--out {out}: is a repository", hint="Name a folder of its own, for example demo-out."
+            f"--out {out}: is a repository", hint="Name a separate folder, for example demo-out."
         )
     if not files.exists(out):
         files.fresh_folder(out)
@@ -360,10 +360,10 @@ def prepare_out(out: Path, files: Files) -> None:
 def refuse_unusable(
     run: RunEvidence, settings: GateSettings, missed: GpuMissed | None = None
 ) -> None:
-    """Refuse a run that turned settings back where they say `fail`, or used the wrong device.
+    """Refuse a run that overrode settings where they say `fail`, or used the wrong device.
 
-    A GPU that was asked for and not used would make every later comparison a lie. `missed` says why
-    it was not, where that is known.
+    A GPU that was asked for and not used would make every later comparison meaningless. `missed`
+    says why it was not, where that is known.
     """
     refuse_overrides(run, settings.determinism.on_override)
     wanted = settings.train.device
@@ -374,7 +374,7 @@ def refuse_unusable(
             f"{f': {missed.found}' if missed else ''}",
             hint=missed.fix
             if missed
-            else "Look whether torch sees a GPU there (python -c 'import torch; "
+            else "Check whether torch sees a GPU there (python -c 'import torch; "
             "print(torch.cuda.is_available())') and whether the script uses it.",
         )
 

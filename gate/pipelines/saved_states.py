@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 2**40
 PACKAGE_FORMAT: Final = "package of repro-gate"
 PACKAGE_NOTE: Final = (
-    "the state that the gate captured, taken from a package whose seal was not looked at "
+    "the state that the gate captured, taken from a package whose seal was not checked "
     "(`repro-gate verify` does that)"
 )
 

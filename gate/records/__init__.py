@@ -1,1 +1,1 @@
-"""Frozen data that the rooms hand to one another."""
+"""Frozen data that the packages exchange."""

@@ -30,7 +30,7 @@ class KnobCost(Document):
 
 
 class KnobCosts(Document):
-    """The knobs whose price could be told from this machine's noise; none may be among them."""
+    """The knobs whose cost exceeds this machine's noise; there may be none."""
 
     measured_at: Timestamp
     knobs: tuple[KnobCost, ...]

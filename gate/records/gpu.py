@@ -12,7 +12,7 @@ from gate.records.document import Document
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-    """A GPU as its driver tells it; memory in MiB.
+    """A GPU as its driver reports it; memory in MiB.
 
     `compute_mode` is `Default` where processes share it; `mig` says that it is cut into slices.
     """
@@ -33,7 +33,7 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpusSeen:
-    """What the gate itself sees; `problem` says why nvidia-smi tells of none.
+    """What the gate itself sees; `problem` says why nvidia-smi reports none.
 
     `kernel` names those that the kernel's driver knows, in whatever container this is; `mps` says
     that a server shares GPUs among processes of one account.
@@ -62,7 +62,7 @@ class DeviceFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuTried:
-    """What torch came to where trainings run, when it was asked for a GPU.
+    """What torch answered where trainings run, when it was asked for a GPU.
 
     `built_for` is the CUDA version of its build, empty for one without; `supports` the newest one
     that the driver has, as 1000 times major plus 10 times minor, 0 where that is not known.
@@ -98,26 +98,26 @@ MEANT = "Or set train.device to cpu, if a CPU is meant."
 # here and not beside the words of what was found: these may come from another job, a fix never does
 GPU_FIXES = {
     GpuObstacle.CPU_BUILD: "Install a build of torch for CUDA where the training runs.",
-    GpuObstacle.HIDDEN: "Take that variable out, or let it name a GPU.",
+    GpuObstacle.HIDDEN: "Unset that variable, or let it name a GPU.",
     GpuObstacle.NOT_GIVEN: GIVE_ONE,
     GpuObstacle.CLOSED: "Let the gate be root: it gives the training's account the group of these "
     "files, unless that is root's or opens more than a GPU; without isolation put your own account "
     "into it. Or open them to all: NVreg_DeviceFileMode=0666 for the module nvidia.",
-    GpuObstacle.LOST: "The container may not use it, often since it lost its devices while it ran: "
-    "start it again.",
+    GpuObstacle.LOST: "The container may not use it, often because it lost its devices while "
+    "running: restart it.",
     GpuObstacle.NO_UVM: "As root on the machine: nvidia-modprobe -u -c 0, or start "
-    "nvidia-persistenced; a container that runs already has to be started again.",
-    GpuObstacle.BUSY: "Another process has it to itself: set its compute mode to default "
+    "nvidia-persistenced; restart any container that is already running.",
+    GpuObstacle.BUSY: "Another process has exclusive use of it: set its compute mode to default "
     "(nvidia-smi -c DEFAULT), or end MPS, which serves one account at a time.",
-    GpuObstacle.OLD_DRIVER: "Update the machine's driver, or train with a torch that is built for "
-    "an older CUDA; docs/gpu.md names the least driver of each.",
-    GpuObstacle.NO_LIBRARY: "The driver's library (libcuda.so.1) is not where the training runs: "
-    "set NVIDIA_DRIVER_CAPABILITIES to compute,utility for that container.",
+    GpuObstacle.OLD_DRIVER: "Update the machine's driver, or train with a torch that is built "
+    "for an older CUDA; docs/gpu.md lists the minimum driver for each.",
+    GpuObstacle.NO_LIBRARY: "The driver's library (libcuda.so.1) is missing where the training "
+    "runs: set NVIDIA_DRIVER_CAPABILITIES to compute,utility for that container.",
     GpuObstacle.FABRIC: "Start nvidia-fabricmanager of the driver's own version on the machine.",
     GpuObstacle.NO_SLICE: "MIG is on, and the training was given no slice: make one (nvidia-smi "
     "mig -cgi ... -C), and name it by its UUID in isolation.gpus or NVIDIA_VISIBLE_DEVICES.",
     GpuObstacle.OTHER: "`repro-gate doctor` on that machine shows what its Python and nvidia-smi "
-    f"say. {GIVE_ONE}",
+    f"report. {GIVE_ONE}",
 }
 
 

@@ -1,4 +1,4 @@
-"""What measuring found: the price of determinism, knob by knob, and the noise of the default."""
+"""What measuring found: the cost of determinism, knob by knob, and the noise of the default."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class KnobPrice(Document):
 
 
 class MinimalSet(Document):
-    """The smallest price at which this workload still repeated itself bit for bit.
+    """The minimal sufficient set: knobs with which this workload was still equal bit for bit.
 
     `equal_runs` counts the runs of this very set that agreed, the last one made to verify it.
     """

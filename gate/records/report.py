@@ -1,4 +1,4 @@
-"""Where a verdict is told, and what came of telling it."""
+"""Where a verdict is published, and what came of it."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class TrainingContainer:
 
 
 class RunIsolation(Document):
-    """How a run was kept apart, as its record says; the fields are those of `Isolation`."""
+    """How a run was isolated, as its record says; the fields are those of `Isolation`."""
 
     mode: IsolationMode
     guard: WriteGuard | None = None
@@ -148,7 +148,7 @@ class RunIsolation(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Isolation:
-    """How the training is kept apart, and why in this way; `mode` is never `auto`.
+    """How the training is isolated, and why in this way; `mode` is never `auto`.
 
     `network` says whether it was let onto the network on purpose: `none` keeps nothing from it.
     `reading` says why what the runs left is read under the gate's account and not the training's.
@@ -178,7 +178,7 @@ class Isolation:
 
     @property
     def in_container(self) -> bool:
-        """Whether the training has a container of its own."""
+        """Whether the training runs in its own container."""
         return self.container is not None
 
     @property
@@ -226,7 +226,10 @@ class Isolation:
         """For the person who waits, before the first run; the gate's own account is no fault."""
         reason = self.reason
         if self.mode is IsolationMode.NONE:
-            reason = f"your own account trains, which is fine for your own code ({reason})"
+            reason = (
+                "the training runs under your own account, which is fine for your own code "
+                f"({reason})"
+            )
         return f"isolation: {self.described}. {reason[:1].upper()}{reason[1:]}."
 
 

@@ -53,7 +53,9 @@ class CheckpointExclusion(Document):
         "`**` anything at all.",
     )
     reason: str = Field(
-        min_length=1, max_length=200, description="Why they do not count. Every report prints it."
+        min_length=1,
+        max_length=200,
+        description="Why they are not compared. Every report prints it.",
     )
 
 
@@ -77,8 +79,8 @@ class TrainSettings(Document):
         default=42,
         ge=0,
         lt=2**32,
-        description="Seed for Python, NumPy and torch. It is set from outside: the script stays "
-        "as it is.",
+        description="Seed for Python, NumPy and torch. It is set from outside: the script needs "
+        "no change.",
     )
     timeout_seconds: float = Field(
         default=1800.0, gt=0, description="Time limit of one run, in seconds of wall-clock time."
@@ -96,7 +98,7 @@ class TrainSettings(Document):
     pass_env: tuple[str, ...] = Field(
         default=(),
         description="Names of environment variables to pass on from the gate's own environment. "
-        "Of the others only those are passed on that find programs, libraries and GPUs.",
+        "Of the others, only those that locate programs, libraries and GPUs are passed on.",
     )
     metrics: MetricsSettings = Field(
         default_factory=MetricsSettings,
@@ -110,13 +112,13 @@ class TrainSettings(Document):
     checkpoint_exclude: tuple[CheckpointExclusion, ...] = Field(
         default=(),
         max_length=50,
-        description="Values in the checkpoint that do not count. Each rule is reported with its "
-        "reason.",
+        description="Values in the checkpoint that are not compared. Each rule is reported with "
+        "its reason.",
     )
     device: Device = Field(
         default=Device.AUTO,
         description="Where to train: `cuda` makes a missing GPU an error, `cpu` hides every GPU, "
-        "`auto` uses what is there.",
+        "`auto` uses a GPU if one is available.",
     )
 
     @field_validator("workdir", "checkpoint")
@@ -229,7 +231,8 @@ class PolicySettings(Document):
     """Which outcomes pass. Read from the base commit on a pull request."""
 
     require_bitwise: bool = Field(
-        default=False, description="Let `within-tolerance` fail: only equal bits pass."
+        default=False,
+        description="Let `within-tolerance` fail: only bit-for-bit equal results pass.",
     )
     allow_baseline_change: bool = Field(
         default=True,
@@ -238,18 +241,19 @@ class PolicySettings(Document):
     run_base_on_drift: bool = Field(
         default=True,
         description="When the environment is not the baseline's, run the base commit on this "
-        "machine too, and judge by that.",
+        "machine too, and compare with it.",
     )
 
 
 class IsolationSettings(ContainerSettings):
-    """How the training process is kept apart."""
+    """How the training process is isolated."""
 
     mode: IsolationMode = Field(
         default=IsolationMode.AUTO,
-        description="`container` is a container of the training's own, `uid` another account, "
-        "`none` the gate's own account. `auto` takes `container` when isolation.image is set and a "
-        "container engine answers, else `uid` when the gate is root and that works, else `none`.",
+        description="`container` runs the training in its own container, `uid` under another "
+        "account, `none` under the gate's own account. `auto` takes `container` when "
+        "isolation.image is set and a container engine answers, else `uid` when the gate is root "
+        "and that works, else `none`.",
     )
     minimum: IsolationMode = Field(
         default=IsolationMode.NONE,
@@ -338,7 +342,7 @@ class GateSettings(Document):
     )
     isolation: IsolationSettings = Field(
         default_factory=IsolationSettings,
-        description="How the training is kept apart from the gate.",
+        description="How the training is isolated from the gate.",
     )
     signing: SigningSettings = Field(
         default_factory=SigningSettings, description="Which keys are trusted."

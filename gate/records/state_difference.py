@@ -13,8 +13,8 @@ class LeafChange(StrEnum):
     """How a leaf differs; `RETYPED` and `RESHAPED` tensors have no numbers to subtract."""
 
     CHANGED = "changed"
-    RETYPED = "another type"
-    RESHAPED = "another shape"
+    RETYPED = "different type"
+    RESHAPED = "different shape"
     MISSING = "missing"
     EXTRA = "extra"
 

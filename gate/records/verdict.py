@@ -33,7 +33,7 @@ class Outcome(StrEnum):
 
 
 class Severity(StrEnum):
-    """How loudly a finding is told."""
+    """How prominently a finding is shown."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -41,7 +41,7 @@ class Severity(StrEnum):
 
 
 class Finding(Document):
-    """One thing worth telling: a stable code, a sentence, and what to do about it."""
+    """One thing worth reporting: a stable code, a sentence, and what to do about it."""
 
     code: str
     severity: Severity
@@ -52,7 +52,7 @@ class Finding(Document):
 class Answer(StrEnum):
     """What a comparison came to, by the rules that decide.
 
-    `refused` lies inside the tolerance where the policy wants equal bits.
+    `refused` lies inside the tolerance where the policy requires equal bits.
     """
 
     EQUAL = "equal"
@@ -64,7 +64,7 @@ class Answer(StrEnum):
 
     @property
     def good(self) -> bool:
-        """Whether nothing speaks against a pass here."""
+        """Whether this answer allows a pass."""
         return self in {Answer.EQUAL, Answer.INSIDE}
 
 
@@ -96,7 +96,7 @@ class SelfTestProbe(Document):
 
 
 class SuspectKind(StrEnum):
-    """What a suspected line did: gave a generator its seed, or overridden a setting."""
+    """What a suspected line did: seeded a generator, or overrode a setting."""
 
     SEED = "seed"
     SETTING = "setting"

@@ -17,10 +17,10 @@ MAX_ALERTS = 5
 def assemble(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
     """Everything that a reader may be shown, each table cut to `limits`."""
     alerts = tuple(
-        Alert(code=one.code, text=sentences(one.message, one.remedy))
+        Alert(code=finding.code, text=sentences(finding.message, finding.remedy))
         for severity in (Severity.ERROR, Severity.WARNING)
-        for one in verdict.findings
-        if one.severity is severity
+        for finding in verdict.findings
+        if finding.severity is severity
     )
     words = WORDS[verdict.outcome]
     return Report(

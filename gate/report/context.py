@@ -1,4 +1,4 @@
-"""The sections around the differences: why, at what price, on what, compared with what."""
+"""The sections around the differences: why, at what cost, on what, compared with what."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ def fault_section(verdict: Verdict, limits: Limits) -> Section | None:
 
 
 def policy_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """What the pull request changes in the files that decide: the base commit's side decided."""
+    """What the pull request changes in the policy files; the base commit's version was used."""
     changes = verdict.policy_changes
     if not changes:
         return None
     rows = (
         (
-            Cell(one.file, code=True),
-            Cell(one.what, code=True),
-            Cell(one.before, code=True),
-            Cell(one.after, code=True),
+            Cell(change.file, code=True),
+            Cell(change.what, code=True),
+            Cell(change.before, code=True),
+            Cell(change.after, code=True),
         )
-        for one in changes
+        for change in changes
     )
     headings = ("File", "What", "Base commit", "This pull request")
     return Section(
-        title=f"This pull request changes what decides ({len(changes):,})",
+        title=f"This pull request changes policy files ({len(changes):,})",
         table=table_of(headings, rows, limits.rows),
         leading=True,
     )
@@ -56,16 +56,16 @@ def policy_section(verdict: Verdict, limits: Limits) -> Section | None:
 
 def diagnosis_section(verdict: Verdict, limits: Limits) -> Section | None:
     """Where two results first differ, and what that points to."""
-    found = verdict.diagnosis
-    if found is None:
+    diagnosis = verdict.diagnosis
+    if diagnosis is None:
         return None
     facts = (
-        ("First step", Cell("" if found.first_step is None else str(found.first_step))),
-        ("What differs first", Cell(CAUSE_TITLES[found.kind])),
-        ("Its name", Cell(found.subject, code=True)),
-        ("Cause", Cell(found.cause)),
-        ("Suspects", Cell("; ".join(map(suspect_words, found.suspects)))),
-        ("Remedy", Cell(found.remedy)),
+        ("First step", Cell("" if diagnosis.first_step is None else str(diagnosis.first_step))),
+        ("What differs first", Cell(CAUSE_TITLES[diagnosis.kind])),
+        ("Name", Cell(diagnosis.subject, code=True)),
+        ("Cause", Cell(diagnosis.cause)),
+        ("Suspects", Cell("; ".join(map(suspect_words, diagnosis.suspects)))),
+        ("Remedy", Cell(diagnosis.remedy)),
     )
     table = facts_table(facts, limits.rows)
     return Section(title="Diagnosis: the first divergence", table=table, leading=True)
@@ -76,7 +76,10 @@ def notices_section(verdict: Verdict, limits: Limits) -> Section | None:
     notices = [finding for finding in verdict.findings if finding.severity is Severity.NOTICE]
     if not notices:
         return None
-    rows = ((Cell(one.code, code=True), Cell(one.message), Cell(one.remedy)) for one in notices)
+    rows = (
+        (Cell(notice.code, code=True), Cell(notice.message), Cell(notice.remedy))
+        for notice in notices
+    )
     table = table_of(("Notice", "What", "What to do"), rows, limits.rows)
     return Section(title=f"Notices ({table.total:,})", table=table)
 
@@ -103,19 +106,24 @@ def observing_words(verdict: Verdict) -> str:
 
 
 def _knob_words(cost: DeterminismCost, facts: BaselineFacts | None) -> str:
-    """Where the price comes from: a gate call turns all knobs together, so the baseline tells."""
+    """The cost of each knob, from the baseline: a gate call sets all knobs together."""
     # where the whole is within noise, so is each part of it
     if cost.state is not CostState.MEASURED:
         return ""
     costs = facts.knob_costs if facts is not None else None
     if costs is None:
-        return "not noted in the baseline; repro-gate baseline record --attribute prices each one"
-    when = f"measured {costs.measured_at[:10]}, noted in the baseline"
+        return (
+            "not recorded in the baseline; repro-gate baseline record --attribute measures each one"
+        )
+    when = f"measured {costs.measured_at[:10]}, recorded in the baseline"
     if not costs.knobs:
-        return f"none by itself more than this machine's noise ({when})"
-    most_expensive = sorted(costs.knobs, key=lambda one: one.ratio, reverse=True)[:SHOWN_KNOBS]
+        return f"none alone exceeds this machine's noise ({when})"
+    most_expensive = sorted(costs.knobs, key=lambda knob_cost: knob_cost.ratio, reverse=True)[
+        :SHOWN_KNOBS
+    ]
     words = (
-        f"{one.knob} {percent(one.ratio)} {interval(one.low, one.high)}" for one in most_expensive
+        f"{knob_cost.knob} {percent(knob_cost.ratio)} {interval(knob_cost.low, knob_cost.high)}"
+        for knob_cost in most_expensive
     )
     return f"{', '.join(words)} ({when})"
 
@@ -134,11 +142,11 @@ def cost_section(verdict: Verdict, limits: Limits) -> Section | None:
         ("95 % interval", Cell(interval(cost.low, cost.high))),
         ("Noise: default against default", Cell(interval(cost.control_low, cost.control_high))),
         ("Peak memory", Cell(memory)),
-        ("Which knob costs it", Cell(_knob_words(cost, verdict.baseline_facts))),
+        ("Cost by knob", Cell(_knob_words(cost, verdict.baseline_facts))),
         ("Steady steps used", Cell(f"{cost.steps_used:,}")),
-        ("Observing, outside these times", Cell(observing_words(verdict))),
+        ("Recording, not included in these times", Cell(observing_words(verdict))),
     )
-    return Section(title="Price of determinism", table=facts_table(facts, limits.rows))
+    return Section(title="Cost of determinism", table=facts_table(facts, limits.rows))
 
 
 def baseline_section(verdict: Verdict, limits: Limits) -> Section | None:
@@ -191,7 +199,7 @@ def self_test_section(verdict: Verdict, limits: Limits) -> Section | None:
         return None
     caught = sum(probe.caught for probe in verdict.self_test)
     rows = (
-        (Cell(probe.name), Cell("as it must be" if probe.caught else "NOT CAUGHT"))
+        (Cell(probe.name), Cell("as expected" if probe.caught else "NOT CAUGHT"))
         for probe in verdict.self_test
     )
     table = table_of(("Planted fault", "Result"), rows, limits.rows)
@@ -205,7 +213,7 @@ def not_exercised_section(verdict: Verdict, limits: Limits) -> Section | None:
     total = len(verdict.not_exercised)
     table = table_of(
         ("This verdict says nothing about",),
-        ((Cell(one),) for one in verdict.not_exercised),
+        ((Cell(sentence),) for sentence in verdict.not_exercised),
         limits.rows,
     )
     return Section(title=f"Not exercised ({total:,})", table=table)

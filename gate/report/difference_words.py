@@ -23,13 +23,13 @@ HEADINGS: Final = (
 ULP_KEYS: Final = {0.5: "ulp_50", 0.9: "ulp_90", 0.99: "ulp_99", 1.0: "ulp_max"}
 
 
-def headline(found: StateDifference) -> str:
+def headline(difference: StateDifference) -> str:
     """How many leaves differ, or that none does."""
-    tensors = _count(found.equal_tensors, "tensor")
-    equal = f"{tensors} and {_count(found.equal_values, 'value')}"
-    if found.equal:
+    tensors = _count(difference.equal_tensors, "tensor")
+    equal = f"{tensors} and {_count(difference.equal_values, 'value')}"
+    if difference.equal:
         return f"Equal bit for bit: {equal}"
-    differing = len(found.differences)
+    differing = len(difference.differences)
     return f"{differing:,} {'leaf differs' if differing == 1 else 'leaves differ'}, equal: {equal}"
 
 
@@ -37,25 +37,26 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def facts(found: StateDifference) -> list[str]:
+def facts(difference: StateDifference) -> list[str]:
     """What was compared, what was left out, and what a reader should know, as sentences."""
     lines = [
         f"{side}: {state.shown} ({state.format})"
-        for side, state in (("A", found.left), ("B", found.right))
+        for side, state in (("A", difference.left), ("B", difference.right))
     ]
     lines += [
-        f"Left out: {one.pattern} ({one.reason}), {one.leaves[0]:,} in A and {one.leaves[1]:,} in B"
-        for one in found.left_out
+        f"Left out: {left_out.pattern} ({left_out.reason}), {left_out.leaves[0]:,} in A and "
+        f"{left_out.leaves[1]:,} in B"
+        for left_out in difference.left_out
     ]
-    for side, state in (("A", found.left), ("B", found.right)):
+    for side, state in (("A", difference.left), ("B", difference.right)):
         lines += [f"{side}: {note}" for note in state.notes]
     return lines
 
 
-def sections(found: StateDifference, limit: int, *, wide: bool) -> tuple[Section, ...]:
+def sections(difference: StateDifference, limit: int, *, wide: bool) -> tuple[Section, ...]:
     """Other leaves, then numbers, each worst first; `wide` has every figure."""
-    others = [one for one in found.differences if one.numbers is None]
-    numbers = [one for one in found.differences if one.numbers is not None]
+    others = [leaf for leaf in difference.differences if leaf.numbers is None]
+    numbers = [leaf for leaf in difference.differences if leaf.numbers is not None]
     parts = []
     if others:
         table = table_of(("Leaf", "How", "A", "B"), map(_other_row, others), limit)
@@ -64,24 +65,24 @@ def sections(found: StateDifference, limit: int, *, wide: bool) -> tuple[Section
     if numbers:
         headings = HEADINGS if wide else SHORT_HEADINGS
         right = range(2 if wide else 1, len(headings))
-        rows = (_wide_row(one) if wide else _short_row(one) for one in numbers)
+        rows = (_wide_row(leaf) if wide else _short_row(leaf) for leaf in numbers)
         table = table_of(headings, rows, limit, *right)
         title = f"Tensors whose numbers differ ({table.total:,}), worst first"
         parts.append(Section(title=title, table=table, leading=True))
     return tuple(parts)
 
 
-def _other_row(one: LeafDifference) -> Row:
+def _other_row(leaf: LeafDifference) -> Row:
     return (
-        Cell(one.path, code=True),
-        Cell(one.change.value),
-        Cell(one.left or NOTHING, code=True),
-        Cell(one.right or NOTHING, code=True),
+        Cell(leaf.path, code=True),
+        Cell(leaf.change.value),
+        Cell(leaf.left or NOTHING, code=True),
+        Cell(leaf.right or NOTHING, code=True),
     )
 
 
-def _short_row(one: LeafDifference) -> Row:
-    numbers = _numbers(one)
+def _short_row(leaf: LeafDifference) -> Row:
+    numbers = _numbers(leaf)
     cells = (
         f"{numbers.differing:,}",
         _size(numbers.max_absolute),
@@ -89,11 +90,11 @@ def _short_row(one: LeafDifference) -> Row:
         _distance(numbers, 0),
         _distance(numbers, -1),
     )
-    return (Cell(f"{one.path} {one.left}", code=True), *map(Cell, cells))
+    return (Cell(f"{leaf.path} {leaf.left}", code=True), *map(Cell, cells))
 
 
-def _wide_row(one: LeafDifference) -> Row:
-    numbers = _numbers(one)
+def _wide_row(leaf: LeafDifference) -> Row:
+    numbers = _numbers(leaf)
     cells = (
         f"{numbers.elements:,}",
         f"{numbers.differing:,}",
@@ -105,14 +106,14 @@ def _wide_row(one: LeafDifference) -> Row:
         _sides(numbers.not_numbers),
         _sides(numbers.infinities),
     )
-    return (Cell(one.path, code=True), Cell(one.left, code=True), *map(Cell, cells))
+    return (Cell(leaf.path, code=True), Cell(leaf.left, code=True), *map(Cell, cells))
 
 
-def _numbers(one: LeafDifference) -> NumberDifference:
-    if one.numbers is None:
-        message = f"{one.path} has no numbers"
+def _numbers(leaf: LeafDifference) -> NumberDifference:
+    if leaf.numbers is None:
+        message = f"{leaf.path} has no numbers"
         raise ValueError(message)
-    return one.numbers
+    return leaf.numbers
 
 
 def _size(number: float | None) -> str:
@@ -136,19 +137,19 @@ def _odd_words(numbers: NumberDifference) -> str:
     return f"NaN {_sides(numbers.not_numbers)}, inf {_sides(numbers.infinities)}"
 
 
-def difference_document(found: StateDifference) -> dict[str, object]:
+def difference_document(difference: StateDifference) -> dict[str, object]:
     """The whole difference as one JSON document; a figure that does not exist is null."""
     return {
         "schema_version": DIFFERENCE_SCHEMA,
-        "equal": found.equal,
-        "a": _state_document(found.left),
-        "b": _state_document(found.right),
-        "equal_tensors": found.equal_tensors,
-        "equal_values": found.equal_values,
-        "differences": [_leaf_document(one) for one in found.differences],
+        "equal": difference.equal,
+        "a": _state_document(difference.left),
+        "b": _state_document(difference.right),
+        "equal_tensors": difference.equal_tensors,
+        "equal_values": difference.equal_values,
+        "differences": [_leaf_document(one) for one in difference.differences],
         "left_out": [
             {"pattern": one.pattern, "reason": one.reason, "leaves": one.leaves}
-            for one in found.left_out
+            for one in difference.left_out
         ],
     }
 
@@ -157,15 +158,15 @@ def _state_document(state: ComparedState) -> dict[str, object]:
     return {"path": state.shown, "format": state.format, "notes": state.notes}
 
 
-def _leaf_document(one: LeafDifference) -> dict[str, object]:
+def _leaf_document(leaf: LeafDifference) -> dict[str, object]:
     document: dict[str, object] = {
-        "path": one.path,
-        "part": one.part,
-        "change": one.change.value,
-        "a": one.left or None,
-        "b": one.right or None,
+        "path": leaf.path,
+        "part": leaf.part,
+        "change": leaf.change.value,
+        "a": leaf.left or None,
+        "b": leaf.right or None,
     }
-    numbers = one.numbers
+    numbers = leaf.numbers
     if numbers is not None:
         document |= {
             "elements": numbers.elements,
@@ -174,7 +175,7 @@ def _leaf_document(one: LeafDifference) -> dict[str, object]:
             "max_absolute": numbers.max_absolute,
             "max_relative": numbers.max_relative,
             "relative_l2": numbers.relative_l2,
-            **{ULP_KEYS[one.share]: one.distance for one in numbers.ulp},
+            **{ULP_KEYS[leaf.share]: leaf.distance for leaf in numbers.ulp},
             "not_numbers": numbers.not_numbers,
             "infinities": numbers.infinities,
         }

@@ -47,7 +47,7 @@ def _numbers(name: str, comparison: Comparison, limits: Limits, *, judged: bool)
         return None
     headings = ("Metric", "Step", comparison.expected, comparison.observed, "Relative", "ULP")
     table = table_of(
-        (*headings, "Inside limits") if judged else headings,
+        (*headings, "Within tolerance") if judged else headings,
         (_number_row(delta, judged=judged) for delta in worst_first(comparison.metrics)),
         limits.deltas,
         1,
@@ -121,7 +121,7 @@ def environment_changes(comparison: Comparison | None, limits: Limits) -> Sectio
         for change in comparison.environment
     )
     table: Table = table_of(
-        ("Part", "Baseline", "Here", "May differ", "What of it"), rows, limits.rows
+        ("Part", "Baseline", "Here", "May differ", "Details"), rows, limits.rows
     )
     return Section(
         title=f"Environment: parts that moved ({table.total:,})", table=table, leading=True

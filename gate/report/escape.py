@@ -1,4 +1,4 @@
-"""Hostile text made harmless for the place where it is shown: Markdown, code, a workflow command.
+"""Untrusted text made harmless for the place where it is shown: Markdown, code, a workflow command.
 
 Whatever a verdict quotes (a metric's name, a path, the last line of an error) was chosen by the
 code under test. Every function here takes such text and returns text that shows as itself: it

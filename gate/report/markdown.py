@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gate.report.escape import code, code_block, prose
 from gate.report.layout import Alert, Cell, Row, Section, Table
 
-CUT_NOTE = "*Cut here: the rest is in the report of the run.*"
+CUT_NOTE = "*Truncated: the rest is in the report of the run.*"
 FOLD_END = "</details>"
 CELL_LIMIT = 240
 # below this, what would be left of a part is not worth its heading
@@ -58,7 +58,7 @@ def folded(section: Section) -> Part:
 def folded_together(title: str, sections: tuple[Section, ...]) -> Part:
     """Several sections that open on one click; the title lists them."""
     names = ", ".join(prose(section.title) for section in sections)
-    return _fold(f"{prose(title)}: {names}", "\n\n".join(opened(one).text for one in sections))
+    return _fold(f"{prose(title)}: {names}", "\n\n".join(opened(part).text for part in sections))
 
 
 def folded_command(title: str, command: str) -> Part:

@@ -19,25 +19,25 @@ MEBIBYTE = 1024 * 1024
 
 
 def cost_headline(cost: CostDocument) -> str:
-    """The price of strict mode in one sentence."""
+    """The cost of strict mode in one sentence."""
     charged = next(price for price in cost.prices if price.arm == cost.judged_arm)
     if charged.ratio is None:
-        return f"Determinism cannot be priced here: {charged.reason}."
+        return f"The cost of determinism cannot be measured here: {charged.reason}."
     figure = f"{percent(charged.ratio)} step time, 95 % {interval(charged.low, charged.high)}"
     if charged.state is CostState.INCONCLUSIVE:
-        return f"What determinism costs is inconclusive: {figure}, {charged.reason}."
+        return f"The cost of determinism is inconclusive: {figure}, {charged.reason}."
     if charged.ratio < 1:
         return f"Determinism costs no time here: {figure}."
     budget = cost.budget_percent
     verdict = "" if budget is None else f" (budget {budget:g} %)"
-    over = "; the budget is broken" if cost.over_budget else ""
+    over = "; over budget" if cost.over_budget else ""
     return f"Determinism costs {figure}{verdict}{over}."
 
 
 def cost_sections(cost: CostDocument) -> tuple[Section, ...]:
     """Prices with their control, the arms, and the attribution where it was asked for."""
     prices = table_of(
-        ("Price", "Step time", "95 % interval", "Memory", "State"),
+        ("Arms", "Step time", "95 % interval", "Memory", "State"),
         (*map(_price_row, cost.prices), _control_row(cost.control)),
         MAX_ROWS,
         1,
@@ -50,7 +50,7 @@ def cost_sections(cost: CostDocument) -> tuple[Section, ...]:
         MAX_ROWS,
         *range(1, 7),
     )
-    sections = [Section(title="Prices", table=prices), Section(title="Arms", table=arms)]
+    sections = [Section(title="Overhead", table=prices), Section(title="Arms", table=arms)]
     if cost.attribution:
         knobs = table_of(
             ("Knob", "Costs", "95 % interval", "Fate", "Why"),
@@ -75,7 +75,7 @@ def _price_row(price: Price) -> Row:
 
 
 def _control_row(control: Price) -> Row:
-    """The noise of this machine: no price, so no state of one."""
+    """The noise of this machine: not a price, so it has no state."""
     return (*_price_row(control)[:-1], Cell(control.reason or "the control"))
 
 
@@ -104,25 +104,25 @@ def _knob_row(knob: KnobPrice) -> Row:
         Cell("" if ratio is None else percent(ratio)),
         Cell("" if price is None else interval(price.low, price.high)),
         Cell(knob.state.value),
-        Cell(f"{knob.reason}; price within noise" if noise else knob.reason),
+        Cell(f"{knob.reason}; overhead within noise" if noise else knob.reason),
     )
 
 
 def _minimal(cost: CostDocument) -> Section:
     """What the search for the minimal sufficient set came to."""
-    found = cost.minimal
-    if found is None:
-        facts = [("Found", Cell("none: strict mode itself does not repeat here"))]
+    minimal = cost.minimal
+    if minimal is None:
+        facts = [("Found", Cell("none: strict mode itself is not repeatable here"))]
     else:
-        verified = "yes" if found.verified else "no: another run differed"
-        strict = "the same bits as strict mode" if found.same_bits_as_strict else "other bits"
+        verified = "yes" if minimal.verified else "no: another run differed"
+        strict = "the same bits as strict mode" if minimal.same_bits_as_strict else "different bits"
         facts = [
-            ("Turned on", Cell(", ".join(found.knobs) or "none: the default mode")),
-            ("Taken out", Cell(", ".join(found.dropped) or "none")),
+            ("Turned on", Cell(", ".join(minimal.knobs) or "none: the default mode")),
+            ("Removed", Cell(", ".join(minimal.dropped) or "none")),
             ("Verified by another run", Cell(verified)),
-            ("Runs that agreed", Cell(f"{found.equal_runs}" if found.verified else "")),
-            ("Its result", Cell(strict)),
-            ("Caution", Cell("equal runs do not prove that rare differences never come")),
+            ("Runs that agreed", Cell(f"{minimal.equal_runs}" if minimal.verified else "")),
+            ("Result", Cell(strict)),
+            ("Caution", Cell("equal runs do not rule out rare differences")),
         ]
     title = "Minimal sufficient set that still reproduces bit for bit"
     return Section(title=title, table=facts_table(facts, MAX_ROWS), leading=True)
@@ -133,8 +133,8 @@ def noise_headline(noise: NoiseDocument) -> str:
     runs = count(noise.runs, "run")
     if noise.distinct_results == 1:
         return (
-            f"The default mode repeated itself in {runs}; up to "
-            f"{share(noise.undetected_share)} of all runs could still differ (95 %)."
+            f"All {runs} in default mode were equal; up to {share(noise.undetected_share)} of "
+            "all runs could still differ (95 %)."
         )
     since = noise.first_diverging_step
     where = "at the end only" if since is None else f"from step {since} on"
@@ -144,7 +144,7 @@ def noise_headline(noise: NoiseDocument) -> str:
 def noise_sections(noise: NoiseDocument) -> tuple[Section, ...]:
     """Metrics, weights, the order of sums, and what could not be looked at."""
     metrics = table_of(
-        ("Metric", "Widest gap", "At step", "Relative", "Last step", "Means something from"),
+        ("Metric", "Largest difference", "At step", "Relative", "Last step", "Significant from"),
         map(_metric_row, noise.metrics),
         MAX_ROWS,
         *range(1, 6),
@@ -156,7 +156,7 @@ def noise_sections(noise: NoiseDocument) -> tuple[Section, ...]:
     ]
     notes = table_of(("Note",), ((Cell(note),) for note in noise.notes), MAX_ROWS)
     if notes.rows:
-        sections.append(Section(title="Not looked at", table=notes))
+        sections.append(Section(title="Not examined", table=notes))
     return tuple(sections)
 
 
@@ -173,7 +173,9 @@ def _metric_row(metric: MetricNoise) -> Row:
 
 def _weights(noise: NoiseDocument) -> Section:
     weights = noise.weights
-    quantiles = ", ".join(f"{one.share * 100:g} %: {one.distance:,}" for one in weights.ulp)
+    quantiles = ", ".join(
+        f"{quantile.share * 100:g} %: {quantile.distance:,}" for quantile in weights.ulp
+    )
     facts = (
         ("Weights compared", Cell(count(weights.elements, "element"))),
         ("Weights that differ, most", Cell(f"{weights.elements_that_differ:,}")),
@@ -186,19 +188,19 @@ def _weights(noise: NoiseDocument) -> Section:
 
 
 def _reduction(noise: NoiseDocument) -> Section:
-    found = noise.reduction
+    spread = noise.reduction
     facts = (
         (
-            ("Summed", Cell(f"{count(found.elements, 'element')} in {found.orders} orders")),
-            ("Gradients", Cell(f"{found.tensors:,}")),
-            ("Most distinct sums of one tensor", Cell(f"{found.most_distinct_sums}")),
-            ("Spread over magnitudes, worst", Cell(magnitude(found.worst))),
-            ("Spread over magnitudes, median", Cell(magnitude(found.median))),
-            ("Spread over the sum, there", Cell(magnitude(found.worst_of_sum))),
-            ("Worst tensor", Cell(found.worst_tensor, code=True)),
+            ("Summed", Cell(f"{count(spread.elements, 'element')} in {spread.orders} orders")),
+            ("Gradients", Cell(f"{spread.tensors:,}")),
+            ("Most distinct sums of one tensor", Cell(f"{spread.most_distinct_sums}")),
+            ("Spread over magnitudes, worst", Cell(magnitude(spread.worst))),
+            ("Spread over magnitudes, median", Cell(magnitude(spread.median))),
+            ("Spread over the sum, there", Cell(magnitude(spread.worst_of_sum))),
+            ("Worst tensor", Cell(spread.worst_tensor, code=True)),
         )
-        if found
+        if spread
         else (("Summed", Cell("nothing")),)
     )
-    title = "Own gradients in many orders (float32)"
+    title = "Gradients summed in many orders (float32)"
     return Section(title=title, table=facts_table(facts, MAX_ROWS))

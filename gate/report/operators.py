@@ -1,4 +1,4 @@
-"""The section about operators: what has no deterministic form, what the flag does not reach."""
+"""The section about operators: what has no deterministic form, what the flag does not cover."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from gate.report.layout import Cell, Limits, Row, Section, table_of
 from gate.report.wording import sentences
 
 HEADINGS = ("Operator", "Calls a step", "Where", "Determinism, and what to do")
-NOTHING_FOUND = "none found: torch raised no alert, and nothing of the project's own table was seen"
+NOTHING_FOUND = (
+    "none found: torch raised no alert, and nothing listed in the project's table was used"
+)
 
 
 def operators_section(operator_audit: OperatorReport | None, limits: Limits) -> Section | None:
-    """Operators with their counts, places and remedies; None where there is nothing to tell."""
+    """Operators with their counts, places and remedies; None where there is nothing to show."""
     if operator_audit is None or not (operator_audit.rows or operator_audit.complete):
         return None
     if operator_audit.rows:
@@ -19,21 +21,21 @@ def operators_section(operator_audit: OperatorReport | None, limits: Limits) -> 
     else:
         table = table_of(("Operators",), [(Cell(NOTHING_FOUND),)], limits.rows)
     extent = (
-        "counted in a run of its own"
-        if operator_audit.complete
-        else "not counted: no operator audit"
+        "counted in a separate run" if operator_audit.complete else "not counted: no operator audit"
     )
-    dropped = f"; {operator_audit.dropped:,} calls found no room" if operator_audit.dropped else ""
+    dropped = (
+        f"; {operator_audit.dropped:,} more calls not recorded" if operator_audit.dropped else ""
+    )
     return Section(
         title=f"Operators ({len(operator_audit.rows):,}; {extent}{dropped})", table=table
     )
 
 
 def _row(row: OperatorRow) -> Row:
-    told = sentences(row.flag, row.remedy)
+    words = sentences(row.flag, row.remedy)
     return (
         Cell(row.operator, code=True),
         Cell(row.calls_per_step),
         Cell(f"{row.where}, steps {row.steps}" if row.where else "", code=True),
-        Cell(f"{told} (Source: {row.source})" if row.source else told),
+        Cell(f"{words} (Source: {row.source})" if row.source else words),
     )

@@ -68,7 +68,7 @@ def _baseline(verdict: Verdict) -> str:
     if verdict.outcome is Outcome.BASELINE_CHANGE:
         return _answered(answer, verdict.repeat)
     if verdict.baseline is not None and answer is Answer.NOT_COMPARED:
-        return f"{NEUTRAL} not asked: the runs do not agree with each other"
+        return f"{NEUTRAL} not compared: the runs do not agree with each other"
     if verdict.baseline is not None:
         # once the base commit was run here too, a pass rests on that and not on the baseline
         outside = WATCH if verdict.passes else BAD
@@ -86,9 +86,9 @@ def _answered(
     if answer is Answer.EQUAL:
         return f"{good} yes, bit for bit: {_compared(comparison)}"
     if answer is Answer.INSIDE:
-        return f"{good} within tolerance, as is expected then: {_differing(comparison)}"
+        return f"{good} within tolerance, as expected: {_differing(comparison)}"
     words = {
-        Answer.REFUSED: "within tolerance, but the policy wants equal bits",
+        Answer.REFUSED: "within tolerance, but the policy requires equal bits",
         Answer.NOT_COMPARABLE: "not comparable",
     }
     return f"{outside} {words.get(answer, 'no')}: {_differing(comparison)}"
@@ -129,11 +129,11 @@ def _where(comparison: Comparison) -> str:
         return ""
     if comparison.steps_expected != comparison.steps_observed and first.kind is EventKind.STEPS:
         return f"{comparison.steps_observed:,} steps instead of {comparison.steps_expected:,}"
-    told = [first]
+    events = [first]
     shown = {EventKind.LOSS, EventKind.METRIC, EventKind.METRIC_MISSING}
     if first.kind not in shown:
-        told += [event for event in comparison.events if event.kind in shown][:1]
-    return ", ".join(f"{event.name} {event.where}" for event in told)
+        events += [event for event in comparison.events if event.kind in shown][:1]
+    return ", ".join(f"{event.name} {event.where}" for event in events)
 
 
 def _worst(comparison: Comparison) -> str:

@@ -33,11 +33,12 @@ WORDS: Mapping[Outcome, OutcomeWords] = MappingProxyType(
             "reproduced", "The strict runs and the baseline are equal, bit for bit."
         ),
         Outcome.WITHIN_TOLERANCE: OutcomeWords(
-            "within tolerance", "The strict runs are equal and every metric is inside its limits."
+            "within tolerance", "The strict runs are equal and every metric is within tolerance."
         ),
         Outcome.CODE_DRIFT: OutcomeWords(
             "code drift",
-            "The strict runs are equal, the environment is the baseline's, but the result is not.",
+            "The strict runs are equal and the environment is the baseline's, but the result "
+            "differs.",
         ),
         Outcome.ENVIRONMENT_DRIFT: OutcomeWords(
             "environment drift",
@@ -45,14 +46,14 @@ WORDS: Mapping[Outcome, OutcomeWords] = MappingProxyType(
         ),
         Outcome.BASELINE_CHANGE: OutcomeWords(
             "baseline change",
-            "The pull request carries a new baseline and its own run reproduces it exactly.",
+            "The pull request brings a new baseline, and its own run reproduces it exactly.",
         ),
         Outcome.NO_BASELINE: OutcomeWords(
             "no baseline", "The strict runs are equal, but there is nothing to compare them with."
         ),
         Outcome.NOT_COMPARABLE: OutcomeWords(
             "not comparable",
-            "The baseline was made with other steps, metrics, tensors or settings.",
+            "The baseline was recorded with different steps, metrics, tensors or settings.",
         ),
         Outcome.NONDETERMINISTIC: OutcomeWords(
             "not deterministic", "Two strict runs of the same code gave different results."
@@ -68,17 +69,17 @@ CAUSE_TITLES: Mapping[EventKind, str] = MappingProxyType(
     {
         EventKind.ENVIRONMENT: "environment",
         EventKind.STEPS: "number of steps",
-        EventKind.STRUCTURE: "parameters of the optimizer",
+        EventKind.STRUCTURE: "optimizer parameters",
         EventKind.INITIAL: "initial weights",
         EventKind.RANDOM: "random state",
         EventKind.BATCH: "data",
         EventKind.LOSS: "forward pass",
         EventKind.GRADIENTS: "backward pass",
-        EventKind.PARAMETERS: "update of the weights",
-        EventKind.OPTIMIZER: "state of the optimizer",
+        EventKind.PARAMETERS: "weight update",
+        EventKind.OPTIMIZER: "optimizer state",
         EventKind.METRIC: "metric",
-        EventKind.METRIC_MISSING: "metric that one side lacks",
-        EventKind.STATE: "state at the end",
+        EventKind.METRIC_MISSING: "metric on one side only",
+        EventKind.STATE: "final state",
     }
 )
 
@@ -107,22 +108,22 @@ def why_words(diagnosis: Diagnosis | None) -> str:
     if diagnosis is None:
         return ""
     step = "at the end" if diagnosis.first_step is None else f"at step {diagnosis.first_step}"
-    told = f"{CAUSE_TITLES[diagnosis.kind]}, {step}"
+    cause_words = f"{CAUSE_TITLES[diagnosis.kind]}, {step}"
     if diagnosis.subject != diagnosis.kind:
-        told += f" ({diagnosis.subject})"
+        cause_words += f" ({diagnosis.subject})"
     if diagnosis.optimizer_settings:
-        told += f"; the optimizer's {', '.join(diagnosis.optimizer_settings)} changed"
+        cause_words += f"; the optimizer's {', '.join(diagnosis.optimizer_settings)} changed"
     if diagnosis.suspects:
-        told += f"; {suspect_words(diagnosis.suspects[0])}"
-    return f"{told}: {diagnosis.cause.partition('. ')[0]}"
+        cause_words += f"; {suspect_words(diagnosis.suspects[0])}"
+    return f"{cause_words}: {diagnosis.cause.partition('. ')[0]}"
 
 
 def suspect_words(suspect: Suspect) -> str:
     """A line that would explain a difference."""
     if suspect.kind is SuspectKind.SETTING:
         turned = f"{suspect.call} from {suspect.before} to {suspect.after}"
-        return f"{suspect.place} turned {turned} (step {suspect.step})"
-    return f"{suspect.place} draws or seeds {suspect.call} (step {suspect.step})"
+        return f"{suspect.place} changed {turned} (step {suspect.step})"
+    return f"{suspect.place} draws from or seeds {suspect.call} (step {suspect.step})"
 
 
 def percent(ratio: float) -> str:

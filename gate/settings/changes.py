@@ -1,4 +1,4 @@
-"""The files that decide, field by field: the base commit's beside the pull request's.
+"""The policy files, field by field: the base commit's beside the pull request's.
 
 Nothing here decides. The pull request's side is untrusted text, parsed strictly and cut short.
 """
@@ -59,13 +59,13 @@ def _changes(
         return (_change(file, "the whole file", *whole),)
     # compared as facts: a default that is written out is no change
     names = [name for name in sorted({*old, *new}) if old.get(name, "") != new.get(name, "")]
-    found = [
+    changes = [
         _change(file, name, old.get(name, ""), new.get(name, "")) for name in names[:MAX_CHANGES]
     ]
     if len(names) > MAX_CHANGES:
-        found.append(_change(file, f"and {len(names) - MAX_CHANGES:,} more", "", ""))
+        changes.append(_change(file, f"and {len(names) - MAX_CHANGES:,} more", "", ""))
     # the bytes differ and no fact does: a comment, an order, a blank
-    return tuple(found) or (_change(file, "its layout only", "", ""),)
+    return tuple(changes) or (_change(file, "formatting only", "", ""),)
 
 
 def _change(file: str, what: str, before: str, after: str) -> PolicyChange:
@@ -106,7 +106,7 @@ def _entries(data: bytes, file: str) -> Iterator[tuple[str, str]]:
 
 
 def _entry_name(entry: BaselineEntry) -> str:
-    """An entry by its environment and training; the digest tells those apart that look alike."""
+    """An entry by its environment and training; the digest distinguishes those that look alike."""
     parts = entry.environment.parts
     shown = ", ".join(parts.get(name, "none")[:40] for name in NAMED_PARTS)
     identity = {"parts": parts, "training": entry.training}

@@ -101,7 +101,7 @@ def _mode(variables: Mapping[str, str]) -> Mode:
     text = _input(variables, "mode").lower() or Mode.GATE.value
     if text not in {mode.value for mode in Mode}:
         known = ", ".join(mode.value for mode in Mode)
-        raise SettingsError(f"input mode: {text[:40]!r} is none of {known}")
+        raise SettingsError(f"input mode: {text[:40]!r} is not one of {known}")
     return Mode(text)
 
 
@@ -131,17 +131,19 @@ def read_context(
         origin = _origin(event)
     elif name not in COMMIT_EVENTS:
         raise SettingsError(
-            f"event {name[:60]!r}: the gate does not know what to check there",
+            f"event {name[:60]!r}: not supported",
             hint=f"Use pull_request or one of {', '.join(COMMIT_EVENTS)}.",
         )
-    told = pull_request or origin
+    pull_request_or_origin = pull_request or origin
     return ActionContext(
         repository=_repository(variables),
         workspace=Path(variables.get("GITHUB_WORKSPACE", ".")),
         api_url=variables.get("GITHUB_API_URL", "https://api.github.com").rstrip("/"),
         run_url=_run_url(variables),
         pull_request=pull_request,
-        head_commit=told.head_sha if told else _commit(variables),
+        head_commit=pull_request_or_origin.head_sha
+        if pull_request_or_origin
+        else _commit(variables),
         origin=origin,
         queue_base=_queue_base(event) if name == QUEUE_EVENT else None,
         output_path=_path(variables, "GITHUB_OUTPUT"),
@@ -153,10 +155,10 @@ def _refuse_trigger(name: str, mode: Mode) -> None:
     # both run a workflow of this repository with its secrets: code of the head would be handed them
     if name == TARGET_EVENT or (name == FOLLOWING_EVENT and mode is not Mode.JUDGE):
         raise SettingsError(
-            f"event {name}: refused, it would run the pull request's code with this "
+            f"event {name}: refused because it would run the pull request's code with this "
             "repository's secrets",
-            hint="Start the gate `on: pull_request`. For forks there is a form with two jobs, in "
-            "which the one with secrets runs nothing: README, Pull requests from forks.",
+            hint="Start the gate `on: pull_request`. For forks, use two jobs, of which the one "
+            "with secrets runs nothing: README, Pull requests from forks.",
         )
 
 

@@ -1,4 +1,4 @@
-"""`repro-gate.yml` becomes `GateSettings`; every fault is told at once, with its key and line."""
+"""`repro-gate.yml` becomes `GateSettings`; all errors are reported at once, with key and line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def parse_settings(data: bytes, source: str) -> GateSettings:
         return GateSettings.model_validate_json(json.dumps(value))
     except ValidationError as error:
         raise SettingsError(
-            f"{source}: {error.error_count()} fault(s)",
+            f"{source}: {error.error_count()} error(s)",
             hint="`repro-gate schema` prints every key with its type and default.",
             details=fault_lines(error, lambda path: _line(path, lines), GateSettings),
         ) from error

@@ -1,6 +1,6 @@
-"""What the action's step tells its own post step, through the runner's state file.
+"""What the action's step passes to its own post step, through the runner's state file.
 
-A step that was cut off tells nothing at its end, so all of it is told at the beginning.
+A cancelled step writes nothing at its end, so everything is written at the beginning.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def state_file_text(state: StepState) -> str:
 
 
 def read_state(variables: Mapping[str, str]) -> StepState:
-    """What the step told; a value that it cannot have written is taken as none."""
+    """What the step wrote; a value that it cannot have written counts as none."""
     run = variables.get(f"STATE_{RUN_NAME}", "")
     container = variables.get(f"STATE_{CONTAINER_NAME}", "")
     return StepState(

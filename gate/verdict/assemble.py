@@ -1,4 +1,4 @@
-"""Everything that was found becomes the one document that every report is made from."""
+"""Turns all results into the one document that every report is made from."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SECONDS_A_DAY = 86_400
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assessment:
-    """What the rooms found out, before it is one document."""
+    """What the packages found out, before it is one document."""
 
     evidence: EvidenceSet
     facts: Facts
@@ -88,7 +88,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         snapshot_digest=evidence.snapshot_digest,
         settings_digest=assessment.settings_digest,
         series=tuple(_summary(series) for series in run.metrics[:MAX_SERIES]),
-        runs=tuple(each.run for each in evidence.runs),
+        runs=tuple(run_evidence.run for run_evidence in evidence.runs),
         not_exercised=(
             *findings.not_exercised(run),
             *assessment.rare_faults,
@@ -136,7 +136,7 @@ def _findings(
         *blind_spots.admitted_by_settings(run, facts.settings),
         *blind_spots.left_out(run),
         *findings.changed_by_pull_request(changed_files, new_baseline),
-        *findings.imported_runs(told=request.imported_runs, from_fork=request.from_fork),
+        *findings.imported_runs(imported=request.imported_runs, from_fork=request.from_fork),
         *findings.settings_origin(request.settings_from, pull_request=request.pull_request),
         *operators.weaker_level(facts.settings, run),
         *operators.refused_and_went_on(run),

@@ -1,4 +1,4 @@
-"""What a comparison would not have seen: wide tolerances, empty sources, faults that are rare."""
+"""What a comparison cannot see: wide tolerances, empty sources, rare faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EMPTY = {"train.metrics.file": "the script wrote no number there"}
 
 
 def tolerances(uses: tuple[ToleranceUse, ...], run: RunEvidence) -> tuple[Finding, ...]:
-    """Does each tolerance decide something, and would it catch what a gate is for?"""
+    """Does each tolerance apply to a metric, and is it tight enough to catch a regression?"""
     metrics = tuple(series.name for series in run.metrics)
     # a wide tolerance matters less where another metric would show the same regression
     blind = {name for use in uses if _is_blind(use, BLIND_SHARE) for name in use.metrics}
@@ -33,7 +33,7 @@ def _tolerance(use: ToleranceUse, metrics: tuple[str, ...], *, sharp: bool) -> t
     if not use.metrics:
         rest = ", ..." if len(metrics) > SHOWN else ""
         why = (
-            "another pattern before it takes them all"
+            "an earlier pattern matches them all"
             if use.shadowed
             else f"the metrics are {', '.join(metrics[:SHOWN])}{rest}"
         )
@@ -41,9 +41,9 @@ def _tolerance(use: ToleranceUse, metrics: tuple[str, ...], *, sharp: bool) -> t
             Finding(
                 code="tolerance-unused",
                 severity=Severity.WARNING,
-                message=f"compare.tolerances: {use.pattern} decides no metric: {why}",
-                remedy="A metric without a tolerance of its own must be equal to the last bit. "
-                "Correct the pattern, or take it out.",
+                message=f"compare.tolerances: {use.pattern} applies to no metric: {why}",
+                remedy="A metric without a tolerance must be equal bit for bit. Correct the "
+                "pattern, or remove it.",
             ),
         )
     # none: all values are zero, and a share of zero means nothing
@@ -56,10 +56,10 @@ def _tolerance(use: ToleranceUse, metrics: tuple[str, ...], *, sharp: bool) -> t
         Finding(
             code="tolerance-wide",
             severity=Severity.NOTICE if minor else Severity.WARNING,
-            message=f"compare.tolerances: {use.pattern} lets {names} "
-            f"move by {_percent(use.least_share)} at every step that it judges: a regression of "
-            "1 % passes unseen",
-            remedy="Let `repro-gate noise` measure how far results lie apart here, and take the "
+            message=f"compare.tolerances: {use.pattern} lets {names} move by "
+            f"{_percent(use.least_share)} at every step it applies to: a regression of 1 % goes "
+            "unnoticed",
+            remedy="Run `repro-gate noise` to measure how much results vary here, and use the "
             "tolerance that it suggests.",
         ),
     )
@@ -70,33 +70,34 @@ def _percent(share: float) -> str:
 
 
 def unused_settings(run: RunEvidence, allowed: tuple[NotFiniteAllowed, ...]) -> tuple[Finding, ...]:
-    """Does a setting ask for something that was not there?"""
-    keys = [(one.key, one.value) for one in run.unused_settings]
+    """Does a setting name something that the run does not have?"""
+    keys = [(setting.key, setting.value) for setting in run.unused_settings]
     if not run.not_finite:
         keys += [("compare.allow_not_finite", rule.pattern) for rule in allowed]
     return tuple(
         Finding(
             code="setting-unused",
             severity=Severity.WARNING,
-            message=f"{key} is {value}, and {EMPTY.get(key, 'it fits nothing of this training')}",
-            remedy="Nothing of it was compared. Correct the setting, or take it out."
+            message=f"{key} is {value}, but "
+            f"{EMPTY.get(key, 'it matches nothing in this training')}",
+            remedy="Nothing was compared for it. Correct the setting, or remove it."
             if key in EMPTY
-            else "Correct the setting, or take it out.",
+            else "Correct the setting, or remove it.",
         )
         for key, value in keys
     )
 
 
 def admitted_by_settings(run: RunEvidence, settings: GateSettings) -> tuple[Finding, ...]:
-    """What do the settings take out of the comparison, or let pass in it, and why?"""
-    unused = {(one.key, one.value) for one in run.unused_settings}
-    told = [
+    """What do the settings exclude from the comparison, or allow in it, and why?"""
+    unused = {(setting.key, setting.value) for setting in run.unused_settings}
+    messages = [
         f"train.checkpoint_exclude leaves {rule.pattern} out of the comparison: {rule.reason}"
         for rule in settings.train.checkpoint_exclude
         if ("train.checkpoint_exclude", rule.pattern) not in unused
     ]
     if run.not_finite:
-        told += [
+        messages += [
             f"compare.allow_not_finite lets {rule.pattern} hold NaN or infinity: {rule.reason}"
             for rule in settings.compare.allow_not_finite
         ]
@@ -105,9 +106,9 @@ def admitted_by_settings(run: RunEvidence, settings: GateSettings) -> tuple[Find
             code="admitted-by-settings",
             severity=Severity.NOTICE,
             message=message,
-            remedy="Nothing to do while that is meant.",
+            remedy="No action needed if this is intended.",
         )
-        for message in told
+        for message in messages
     )
 
 
@@ -122,20 +123,19 @@ def left_out(run: RunEvidence) -> tuple[Finding, ...]:
             code="left-out",
             severity=Severity.WARNING,
             message=f"not everything could be compared: {'; '.join(run.left_out[:SHOWN])}{rest}",
-            remedy="A change of it shows in the loss and the other tensors alone. Give a tensor's "
-            "wrapper class __tensor_flatten__, or let the script save its values in "
-            "train.checkpoint as plain tensors.",
+            remedy="A change there shows only in the loss and the other tensors. Give the tensor "
+            "subclass a __tensor_flatten__ method, or let the script save its values as plain "
+            "tensors in train.checkpoint.",
         ),
     )
 
 
 def rare_faults(runs: int, missed_by_two: float, missed_by_all: float | None) -> tuple[str, ...]:
-    """What equal runs do not show: a fault that strikes seldom; `runs` were found equal."""
+    """What equal runs cannot show: a rare fault; `runs` runs were equal."""
     # the share is of faults that strike one run in ten, a rate at which nobody notices by hand
-    told = (
-        f"faults that strike seldom: of those that strike one run in ten, two runs miss "
-        f"{missed_by_two:.0%}"
+    sentence = (
+        f"rare faults: of those that affect one run in ten, two runs miss {missed_by_two:.0%}"
     )
     if missed_by_all is not None:
-        told += f", and the {runs} equal runs of this call {missed_by_all:.0%}"
-    return (told,)
+        sentence += f", and the {runs} equal runs of this call {missed_by_all:.0%}"
+    return (sentence,)

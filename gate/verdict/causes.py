@@ -15,14 +15,14 @@ SHOWN_SETTINGS = 3
 ONE_SIDED = (TensorChange.MISSING, TensorChange.EXTRA)
 
 
-def not_finite(found: NotFinite) -> str:
+def not_finite(number: NotFinite) -> str:
     """A number that can never pass."""
-    if found.step is not None:
+    if number.step is not None:
         return (
-            f"metric {found.name} is {found.value} at step {found.step}: such a number can never "
-            "pass"
+            f"metric {number.name} is {number.value} at step {number.step}: a non-finite number "
+            "never passes"
         )
-    return f"{found.name} holds {found.value} in {found.run}: such a state can never pass"
+    return f"{number.name} holds {number.value} in {number.run}: a non-finite state never passes"
 
 
 def runs_differ(repeat: Comparison) -> str:
@@ -33,8 +33,9 @@ def runs_differ(repeat: Comparison) -> str:
 def one_run_differs(unlike: Comparison) -> str:
     """Where a run differs that does the same work as the strict runs, which are equal."""
     return (
-        f"{unlike.observed} differs from {unlike.expected}, though strict and default mode do the "
-        f"same work here: the runs {_how(unlike)}, which two strict runs alone did not show"
+        f"{unlike.observed} differs from {unlike.expected}, although strict and default mode "
+        f"compute the same here: the runs {_how(unlike)}, which the two strict runs alone did "
+        "not show"
     )
 
 
@@ -44,11 +45,11 @@ def _how(comparison: Comparison) -> str:
         return "end in different states"
     if first.kind is EventKind.STEPS:
         return (
-            f"take another number of optimizer steps: {comparison.steps_expected} and "
+            f"take different numbers of optimizer steps: {comparison.steps_expected} and "
             f"{comparison.steps_observed}"
         )
     if first.kind is EventKind.METRIC_MISSING:
-        return f"do not give the same metrics: {first.name} {_one_sided(comparison, first)}"
+        return f"do not report the same metrics: {first.name} {_one_sided(comparison, first)}"
     if first.step is None:
         return f"differ: {first.name} {first.where}"
     return f"differ from step {first.step} on: {first.name} first"
@@ -62,12 +63,12 @@ def _one_sided(comparison: Comparison, first: Event) -> str:
 
 
 def other_settings(names: tuple[str, ...]) -> str:
-    """The settings that the baseline was recorded with another value of."""
+    """The settings that the baseline was recorded with a different value of."""
     if not names:
-        return "the baseline was recorded under other settings"
+        return "the baseline was recorded under different settings"
     rest = len(names) - SHOWN_SETTINGS
     more = f" and {rest} more" if rest > 0 else ""
-    return f"the baseline was recorded with another {', '.join(names[:SHOWN_SETTINGS])}{more}"
+    return f"the baseline was recorded with a different {', '.join(names[:SHOWN_SETTINGS])}{more}"
 
 
 def not_common(comparison: Comparison) -> str:
@@ -91,17 +92,20 @@ def drift(comparison: Comparison, against: str) -> str:
     """Where a result leaves what it is compared with, and the first number that shows it."""
     before = f"differs from {against}"
     if comparison.retyped:
-        one = comparison.retyped[0]
-        return f"{before}: {one.name} is {_form(one.observed)}, expected {_form(one.expected)}"
+        tensor = comparison.retyped[0]
+        return (
+            f"{before}: {tensor.name} is {_form(tensor.observed)}, expected "
+            f"{_form(tensor.expected)}"
+        )
     first, outside = comparison.first, _first_outside(comparison)
     if first is None:
         return before
     if outside is not None and outside.metric == first.name:
         return f"{before}: {_number(outside)}"
-    told = f"{before} from {first.where.removeprefix('at ')} on: {first.name}"
+    sentence = f"{before} from {first.where.removeprefix('at ')} on: {first.name}"
     if first.kind is EventKind.STATE:
-        told = f"{before} in {len(comparison.tensors):,} tensor(s) at the end: {first.name}"
-    return f"{told}; {_number(outside)}" if outside is not None else told
+        sentence = f"{before} in {len(comparison.tensors):,} tensor(s) at the end: {first.name}"
+    return f"{sentence}; {_number(outside)}" if outside is not None else sentence
 
 
 def _form(described: str) -> str:
@@ -127,8 +131,9 @@ def worst(comparison: Comparison) -> str:
     sized = [delta for delta in comparison.metrics if delta.relative is not None]
     if not sized:
         return ""
-    one = max(sized, key=lambda delta: delta.relative or 0.0)
-    return f": {one.metric} is off by {(one.relative or 0.0) * 100:.3g} % at step {one.step}"
+    farthest = max(sized, key=lambda delta: delta.relative or 0.0)
+    off_by = f"{(farthest.relative or 0.0) * 100:.3g} %"
+    return f": {farthest.metric} is off by {off_by} at step {farthest.step}"
 
 
 def moved_parts(baseline: Comparison) -> str:
@@ -144,7 +149,7 @@ def moved_parts(baseline: Comparison) -> str:
 def software_moved(baseline: Comparison, moved: str) -> str:
     """Why a base run in the same new packages does not excuse what they moved."""
     return (
-        f"the environment moved ({moved}) and the result with it: the base commit gives this "
-        f"result here too, so it is not this change's code but what it runs with; "
+        f"the environment moved ({moved}) and the result with it: the base commit gives the same "
+        "result here, so the cause is the software it runs with, not this change's code; "
         f"{drift(baseline, 'the baseline')}"
     )

@@ -20,8 +20,8 @@ class Facts:
 
     `repeat` compares the two strict runs, `like_strict` the first of them with every other run that
     does the same work. `baseline` compares the first strict run
-    with the chosen entry; `other_settings` names the settings that the entry was recorded with
-    another value of. `proposed` compares it with the entry that the pull request itself brings;
+    with the chosen entry; `other_settings` names the settings that the entry was recorded with a
+    different value of. `proposed` compares it with the entry that the pull request itself brings;
     `base_run` and `base_repeat` compare head with base and base with base on this machine.
     """
 
@@ -129,7 +129,7 @@ def _error(facts: Facts) -> str:
     if not facts.repeat.something_compared and not facts.repeat.differs:
         return "nothing was compared: the runs have no metric or no tensor in common"
     if not facts.self_test:
-        return "the self-test did not run, so nothing shows that a difference would be seen"
+        return "the self-test did not run, so nothing shows that a difference would be detected"
     missed = [probe.name for probe in facts.self_test if not probe.caught]
     # a comparator that misses one planted fault may miss a real one: no later answer counts
     if missed:
@@ -144,7 +144,7 @@ def _baseline_change(facts: Facts) -> Decision:
     cause = "the pull request brings a new baseline, and this run reproduces it bit for bit"
     passes = facts.settings.policy.allow_baseline_change
     if not passes:
-        cause += "; the policy does not let that pass"
+        cause += "; the policy does not allow that"
     return Decision(
         outcome=Outcome.BASELINE_CHANGE, passes=passes, cause=cause, decided=facts.proposed
     )
@@ -159,7 +159,7 @@ def _against_baseline(facts: Facts, baseline: Comparison) -> Decision:
     if baseline.comparable_environment and not baseline.comparable:
         return _fail(Outcome.NOT_COMPARABLE, causes.not_common(baseline), baseline)
     if baseline.comparable_environment and _inside(baseline, facts.settings):
-        return _within(facts, f"inside the tolerance of the baseline{causes.worst(baseline)}")
+        return _within(facts, f"within tolerance of the baseline{causes.worst(baseline)}")
     cause = causes.drift(baseline, "the baseline of this environment")
     return _fail(Outcome.CODE_DRIFT, cause, baseline)
 
@@ -175,13 +175,13 @@ def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
     if base is None:
         return _environment_drift(
             f"differs from the baseline, and so does the environment ({moved}): without a run of "
-            "the base commit here nobody can tell which of the two did it",
+            "the base commit here, either could be the cause",
             baseline,
         )
     # a base that does not repeat itself here measures this machine and not the change
     if facts.base_repeat is None or not facts.base_repeat.numerically_equal:
         return _environment_drift(
-            f"the environment moved ({moved}) and the base commit does not repeat itself here",
+            f"the environment moved ({moved}) and two runs of the base commit differ here",
             baseline,
         )
     agrees = base.numerically_equal
@@ -190,7 +190,7 @@ def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
         return _fail(Outcome.CODE_DRIFT, cause, base)
     if baseline.software_moved:
         return _environment_drift(causes.software_moved(baseline, moved), baseline)
-    how = "equal to" if agrees else "inside tolerance of"
+    how = "equal to" if agrees else "within tolerance of"
     return _within(
         facts, f"the environment moved ({moved}); {how} the base commit run on this machine"
     )
@@ -213,7 +213,7 @@ def _within(facts: Facts, cause: str) -> Decision:
     decided = facts.base_run or facts.baseline
     # the outcome keeps its name: it is the policy that refuses, and a reader should see that
     if facts.settings.policy.require_bitwise:
-        cause = f"{cause}, but the policy wants equal bits"
+        cause = f"{cause}, but the policy requires equal bits"
         return _fail(Outcome.WITHIN_TOLERANCE, cause, decided)
     return _pass(Outcome.WITHIN_TOLERANCE, cause, decided)
 

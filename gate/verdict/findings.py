@@ -14,10 +14,10 @@ SHOWN_FILES = 5
 SHOWN_PACKAGES = 6
 
 MAX_WEAKER = 5
-WITHOUT_ANY = "what it keeps deterministic is not kept so there"
-THREADS = "sums there may be split among threads in another way"
+WITHOUT_ANY = "what it makes deterministic is not deterministic there"
+THREADS = "sums may be split differently among threads there"
 WITHOUT = {
-    "PYTHONHASHSEED": "set and hash order there differ from run to run",
+    "PYTHONHASHSEED": "set and hash order differ from run to run there",
     "OMP_NUM_THREADS": THREADS,
     "OMP_DYNAMIC": THREADS,
     "MKL_NUM_THREADS": THREADS,
@@ -26,7 +26,7 @@ WITHOUT = {
 
 
 def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
-    """Was something trained that no commit holds?"""
+    """Was code with uncommitted changes trained?"""
     files = evidence.changed_files
     if not files:
         return ()
@@ -35,8 +35,8 @@ def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
         Finding(
             code="dirty-tree",
             severity=Severity.WARNING,
-            message=f"{len(files)} file(s) differ from the commit: {names}",
-            remedy="Commit them: this result belongs to no commit and is not sealed.",
+            message=f"{len(files)} uncommitted change(s): {names}",
+            remedy="Commit them: until then the result belongs to no commit and is not sealed.",
         ),
     )
 
@@ -50,7 +50,7 @@ def gpu_missed(evidence: EvidenceSet) -> tuple[Finding, ...]:
         Finding(
             code="gpu-unused",
             severity=Severity.WARNING,
-            message=f"the training ran on the CPU, and the machine has a GPU: {missed.found}",
+            message=f"the training ran on the CPU, although the machine has a GPU: {missed.found}",
             remedy=missed.fix,
         ),
     )
@@ -66,14 +66,14 @@ def device_groups(used: Isolation) -> tuple[Finding, ...]:
             code="device-groups",
             severity=Severity.NOTICE,
             message=f"the training's account was given the groups {groups}: they own the device "
-            "files of the GPUs, which are closed to others",
-            remedy="Nothing to do, if these groups open nothing else on this machine.",
+            "files of the GPUs, which are not world-accessible",
+            remedy="No action needed if these groups give access to nothing else on this machine.",
         ),
     )
 
 
 def changed_by_pull_request(paths: tuple[str, ...], brought: str) -> tuple[Finding, ...]:
-    """Does the pull request touch what decides over it?
+    """Does the pull request change the policy files?
 
     `brought` is the baseline that the pull request brings and its own run reproduces, or empty:
     that one decided, by the base commit's policy.
@@ -83,11 +83,11 @@ def changed_by_pull_request(paths: tuple[str, ...], brought: str) -> tuple[Findi
 
 def _changed(path: str, *, decided: bool) -> Finding:
     if decided:
-        message = f"this pull request brings a new {path}, and that decided"
+        message = f"this pull request brings a new {path}, and it decided the outcome"
         remedy = "Merge only if the new result is what you want."
     else:
-        message = f"this pull request changes {path}; the base commit's version decided"
-        remedy = "Review that change by itself."
+        message = f"this pull request changes {path}; the base commit's version was used"
+        remedy = "Review that change separately."
     return Finding(code="policy-changed", severity=Severity.WARNING, message=message, remedy=remedy)
 
 
@@ -99,7 +99,8 @@ def settings_origin(settings_from: str, *, pull_request: bool) -> tuple[Finding,
         Finding(
             code="settings-from-head",
             severity=Severity.WARNING,
-            message="the base commit has no settings file, so this pull request's own decided",
+            message="the base commit has no settings file, so this pull request's settings were "
+            "used",
             remedy="After the merge the gate reads them from the base commit.",
         ),
     )
@@ -119,7 +120,7 @@ def environment_moved(baseline: Comparison | None) -> tuple[Finding, ...]:
 
 
 def _moved(change: EnvironmentChange) -> str:
-    """What moved, by name where that is known: nobody can act on two digests."""
+    """What moved, by name where that is known: two digests help nobody."""
     if not change.details:
         return f"{change.part}: {change.expected} became {change.observed}"
     rest = len(change.details) - SHOWN_PACKAGES
@@ -128,7 +129,7 @@ def _moved(change: EnvironmentChange) -> str:
 
 
 def stale_baseline(facts: BaselineFacts | None) -> tuple[Finding, ...]:
-    """Is the baseline older than the settings like?"""
+    """Is the baseline older than the settings allow?"""
     if facts is None or not facts.stale:
         return ()
     return (
@@ -151,7 +152,7 @@ def ended_early(run: RunEvidence, max_steps: int) -> tuple[Finding, ...]:
             severity=Severity.NOTICE,
             message=f"the script ended by itself after {len(run.steps):,} of {max_steps:,} "
             "optimizer steps (train.max_steps)",
-            remedy="Nothing to do if that is its whole training.",
+            remedy="No action needed if that is the whole training.",
         ),
     )
 
@@ -165,7 +166,8 @@ def weaker_source(run: RunEvidence) -> tuple[Finding, ...]:
         Finding(
             code="rounded-metric",
             severity=Severity.NOTICE,
-            message=f"read from printed text, as exact as it was printed: {', '.join(names[:5])}",
+            message="read from printed text, only as exact as it was printed: "
+            f"{', '.join(names[:5])}",
             remedy="Write them to a JSON Lines file and name it in train.metrics.file.",
         ),
     )
@@ -179,17 +181,18 @@ def default_mode(comparison: Comparison | None) -> tuple[Finding, ...]:
         Finding(
             code="default-mode-differs",
             severity=Severity.NOTICE,
-            message="in default mode two runs differ: seeds alone do not repeat this training",
+            message="two runs in default mode differ: seeds alone do not make this training "
+            "repeatable",
         ),
     )
 
 
 def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
-    """Are all numbers equal while something that led to them was not?"""
+    """Are all numbers equal, but not the fingerprints behind them?"""
     # where numbers differ the diagnosis says more: this is for what nothing else would show
     if not repeat.numerically_equal or not repeat.fingerprints:
         return ()
-    told = [
+    differing = [
         f"{fingerprint.fingerprint} from step {fingerprint.first_step} on"
         for fingerprint in repeat.fingerprints
     ]
@@ -197,44 +200,45 @@ def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
         Finding(
             code="fingerprints-differ",
             severity=Severity.NOTICE,
-            message=f"every number is equal, and yet these differ: {', '.join(told)}",
-            remedy="A longer run may part there; look for draws and seeds that depend on time.",
+            message=f"every number is equal, but these fingerprints differ: {', '.join(differing)}",
+            remedy="A longer run may diverge there; look for random draws and seeds that depend "
+            "on time.",
         ),
     )
 
 
-def imported_runs(*, told: bool, from_fork: bool) -> tuple[Finding, ...]:
-    """Does the verdict rest on what another job says that it ran?"""
-    if not told:
+def imported_runs(*, imported: bool, from_fork: bool) -> tuple[Finding, ...]:
+    """Does the verdict depend on runs that another job made?"""
+    if not imported:
         return ()
     whose = ", in a workflow that the fork's author may have changed" if from_fork else ""
     return (
         Finding(
             code="unverified-evidence",
             severity=Severity.WARNING if from_fork else Severity.NOTICE,
-            message=f"another job made these runs{whose}: their numbers are that job's word",
-            remedy="Read the change before you rely on this. Commit, settings, baseline and the "
-            "kept state were checked here.",
+            message=f"another job made these runs{whose}: this gate cannot verify their numbers",
+            remedy="Review the change before you rely on this. Commit, settings, baseline and "
+            "the kept state were checked here.",
         ),
     )
 
 
 def reading(used: Isolation) -> tuple[Finding, ...]:
-    """Was what the runs left read under the gate's own account, where the training's was asked?"""
+    """Were the runs' files read under the gate's own account instead of the training's?"""
     if not used.reading:
         return ()
     return (
         Finding(
             code="parser-unsandboxed",
             severity=Severity.NOTICE,
-            message=f"what the runs left was read under the gate's own account: {used.reading}",
-            remedy="Install the gate where every account may read it and its interpreter.",
+            message=f"the runs' files were read under the gate's own account: {used.reading}",
+            remedy="Install the gate and its Python interpreter where every account can read them.",
         ),
     )
 
 
 def uninstrumented_subprocesses(run: RunEvidence) -> tuple[Finding, ...]:
-    """Was a Python started of which nobody can say under which settings it ran?"""
+    """Was a Python process started without the harness?"""
     if not run.children:
         return ()
     return (
@@ -242,15 +246,16 @@ def uninstrumented_subprocesses(run: RunEvidence) -> tuple[Finding, ...]:
             code="uninstrumented-subprocess",
             severity=Severity.WARNING,
             message=f"Python was started without the harness: {started_without(run.children)}",
-            remedy="Whatever it computes is neither held to strict mode nor seen. A helper that "
-            "does not train may stay; else drop the option, or hand it this process's environment.",
+            remedy="It runs without strict mode, and nothing of it is recorded. That is fine for "
+            "a helper that does not train; otherwise drop the option, or pass it this process's "
+            "environment.",
         ),
     )
 
 
 def weaker_children(run: RunEvidence) -> tuple[Finding, ...]:
-    """Was a Python started without a variable that the gate had set for the whole training?"""
-    told = dict.fromkeys(
+    """Was a Python process started without a variable that the gate had set?"""
+    messages = dict.fromkeys(
         f"{child.place} started Python without the {variable} that the gate set: "
         f"{WITHOUT.get(variable, WITHOUT_ANY)}"
         for child in run.weaker_children
@@ -261,9 +266,9 @@ def weaker_children(run: RunEvidence) -> tuple[Finding, ...]:
             code="subprocess-without-variable",
             severity=Severity.WARNING,
             message=message,
-            remedy="Hand the child this process's whole environment, os.environ, and add to it.",
+            remedy="Pass the child this process's whole environment, os.environ, and add to it.",
         )
-        for message in list(told)[:MAX_WEAKER]
+        for message in list(messages)[:MAX_WEAKER]
     )
 
 
@@ -275,8 +280,8 @@ def isolation(used: Isolation) -> tuple[Finding, ...]:
                 code="not-isolated",
                 severity=Severity.NOTICE,
                 message=f"the training ran under the gate's own account: {used.reason}",
-                remedy="Fine for your own code; on a shared runner the gate must be root, and the "
-                "interpreter that trains readable by every account.",
+                remedy="Fine for your own code; on a shared runner, run the gate as root and "
+                "train with an interpreter that every account can read.",
             ),
         )
     if not used.network:
@@ -286,14 +291,14 @@ def isolation(used: Isolation) -> tuple[Finding, ...]:
             code="network-open",
             severity=Severity.NOTICE,
             message="the training could reach the network: isolation.network is true",
-            remedy="Data that it fetches may change between two runs, and what it reads may leave "
-            "the machine. Take the setting out if no rank needs it.",
+            remedy="Data that it fetches may change between two runs, and what it reads may "
+            "leave the machine. Remove the setting if no rank needs it.",
         ),
     )
 
 
 def open_places(used: Isolation) -> tuple[Finding, ...]:
-    """Could a run have left word for the next one where every account can write?"""
+    """Could one run have passed data to the next through a path that it can write?"""
     # a search that was cut off proves nothing
     if not used.open_places and not used.places_uncounted:
         return ()
@@ -305,18 +310,18 @@ def open_places(used: Isolation) -> tuple[Finding, ...]:
     count = f"{'at least ' if used.places_uncounted else ''}{len(used.open_places)}"
     return (
         Finding(
-            code="open-places",
+            code="writable-paths",
             severity=Severity.WARNING,
-            message=f"{count} files and folders outside the run's own could be written by the "
-            f"training, and read by the next run: {names}",
-            remedy="Take write access for everybody off them (chmod o-w), or give the gate a "
-            "kernel with Landlock (Linux 5.13) or the capability CAP_SYS_ADMIN.",
+            message=f"{count} files and folders outside the run's own folders are writable for "
+            f"the training and readable for the next run: {names}",
+            remedy="Remove write access for others (chmod o-w), or give the gate a kernel with "
+            "Landlock (Linux 5.13) or the capability CAP_SYS_ADMIN.",
         ),
     )
 
 
 def credentials_left(keys: tuple[str, ...]) -> tuple[Finding, ...]:
-    """Does the clone still hold the token that it was fetched with?"""
+    """Does the clone still contain the token that it was fetched with?"""
     if not keys:
         return ()
     names = ", ".join(keys[:SHOWN_FILES])
@@ -325,8 +330,8 @@ def credentials_left(keys: tuple[str, ...]) -> tuple[Finding, ...]:
             code="credential-left",
             severity=Severity.WARNING,
             message=f"the checkout left its credential in the clone's configuration: {names}",
-            remedy="Give actions/checkout `persist-credentials: false`. This gate kept it from the "
-            "training; later steps do not.",
+            remedy="Set `persist-credentials: false` on actions/checkout. This gate hides it "
+            "from the training; later steps do not.",
         ),
     )
 
@@ -347,13 +352,13 @@ def baseline_facts(
 
 
 def not_exercised(run: RunEvidence) -> tuple[str, ...]:
-    """What a green check does not speak of."""
+    """What a green check does not cover."""
     # said on every verdict: a green check is about these steps on this machine
-    found = [f"anything after step {len(run.steps)}", "any other machine or driver"]
+    sentences = [f"anything after step {len(run.steps)}", "any other machine or driver"]
     if not run.environment.on_gpu:
-        found.append("GPU kernels: the training ran on the CPU")
+        sentences.append("GPU kernels: the training ran on the CPU")
     if run.environment.parts.get("world_size", "1") == "1":
-        found.append("several ranks: the training ran as one process")
+        sentences.append("several ranks: the training ran as one process")
     else:
-        found.append("losses and metrics of ranks other than 0; their weights were compared")
-    return tuple(found)
+        sentences.append("losses and metrics of ranks other than 0; their weights were compared")
+    return tuple(sentences)

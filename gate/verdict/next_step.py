@@ -11,7 +11,7 @@ from gate.records.baseline import PROPOSED_BASELINE
 from gate.records.request import GateRequest
 from gate.records.verdict import Diagnosis, NextStep, Outcome
 
-LOOK = "Look at what this change does to the training, and undo it."
+LOOK = "Find out what this change does to the training, and undo it."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +71,7 @@ def _at(place: Place) -> str:
 
 
 def _accept(place: Place, when: str, reason: str = "") -> NextStep:
-    """How to take the new result over: from the artifact on a pull request, else by command."""
+    """How to accept the new result: from the artifact on a pull request, else by command."""
     if place.on_runner:
         text = (
             f"{when}: download {PROPOSED_BASELINE} from this run's artifacts, and commit it as "
@@ -82,66 +82,72 @@ def _accept(place: Place, when: str, reason: str = "") -> NextStep:
         f"repro-gate baseline accept {_at(place)} --out {shlex.quote(place.out)} "
         f"--reason {shlex.quote(reason)}"
     )
-    gap = "" if reason else " (say why it moves as the reason)"
+    gap = "" if reason else " (give the reason for the change)"
     return _step(
-        f"{when}: accept it as the new baseline{gap}, and commit that.", command, accepts=True
+        f"{when}: accept it as the new baseline{gap}, and commit it.", command, accepts=True
     )
 
 
 def _look(diagnosis: Diagnosis | None) -> str:
-    return f"Not meant: {diagnosis.remedy if diagnosis is not None else LOOK}"
+    return f"If this is not intended: {diagnosis.remedy if diagnosis is not None else LOOK}"
 
 
 def _no_baseline(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
-    return (_accept(place, "If this result is the one to keep", "first baseline"),)
+    return (_accept(place, "To keep this result", "first baseline"),)
 
 
 def _code_drift(place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
-    return (_step(_look(diagnosis)), _accept(place, "Meant"))
+    return (_step(_look(diagnosis)), _accept(place, "If this is intended"))
 
 
 def _environment_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
-    found = []
+    steps = []
     if not place.base_commit:
         how = "check out with fetch-depth: 0" if place.on_runner else "name the base with --base"
-        found.append(
-            _step(f"To tell code from environment: {how}, so that it can be run here too.")
+        steps.append(
+            _step(
+                f"To tell code from environment: {how}, so that the base commit can run here too."
+            )
         )
-    found.append(
+    steps.append(
         _step(
-            "Not meant: go back to the packages, driver or image that the baseline was made with."
+            "If this is not intended: go back to the packages, driver or image that the baseline "
+            "was recorded with."
         )
     )
-    return (*found, _accept(place, "Meant"))
+    return (*steps, _accept(place, "If this is intended"))
 
 
 def _not_comparable(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (
-        _step("Not meant: take back what changed the settings, steps, metrics or tensors."),
-        _accept(place, "Meant"),
+        _step(
+            "If this is not intended: revert what changed the settings, steps, metrics or tensors."
+        ),
+        _accept(place, "If this is intended"),
     )
 
 
 def _nondeterministic(place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
-    found = [_step(diagnosis.remedy if diagnosis is not None else LOOK)]
+    steps = [_step(diagnosis.remedy if diagnosis is not None else LOOK)]
     if place.base_commit:
-        found.append(
+        steps.append(
             _step(
-                "Was it so before this change? Gate the base commit:",
+                "To see whether the base commit differs as well, gate it:",
                 f"repro-gate gate {_at(place)} --commit {place.base_commit[:12]}",
             )
         )
-    return tuple(found)
+    return tuple(steps)
 
 
 def _within(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
-    return (_step(f"Not meant: {LOOK}"), _accept(place, "Meant"))
+    return (_step(f"If this is not intended: {LOOK}"), _accept(place, "If this is intended"))
 
 
 def _baseline_change(_place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (
         _step(
-            "The policy wants new baselines apart from other changes: policy.allow_baseline_change."
+            "The policy requires new baselines to be separate from other changes: "
+            "policy.allow_baseline_change."
         ),
     )
 

@@ -35,17 +35,17 @@ def operator_report(evidence: EvidenceSet, failure: str = "") -> OperatorReport 
     None when there is nothing to say: no operator audit was asked for and the run met nothing.
     """
     operator_audit_runs = evidence.runs_of(RunMode.AUDIT)
-    found = (operator_audit_runs or evidence.runs_of(RunMode.STRICT))[0].operator_audit
-    rows = operator_rows(found)
+    audit = (operator_audit_runs or evidence.runs_of(RunMode.STRICT))[0].operator_audit
+    rows = operator_rows(audit)
     if not rows and not operator_audit_runs and not failure:
         return None
     return OperatorReport(
-        rows=rows, complete=bool(operator_audit_runs), dropped=found.dropped, failure=failure
+        rows=rows, complete=bool(operator_audit_runs), dropped=audit.dropped, failure=failure
     )
 
 
 def operator_rows(operator_audit: OperatorAudit) -> tuple[OperatorRow, ...]:
-    """Torch's own notices first, then what its flag is not known to reach."""
+    """Torch's own alerts first, then what its flag is not known to cover."""
     alerts = [_alert_row(use) for use in operator_audit.uses if use.source == "alert"]
     calls = [row for use in operator_audit.uses if use.source == "call" and (row := _call_row(use))]
     modules = [row for name in operator_audit.modules if (row := _module_row(name))]
@@ -142,30 +142,30 @@ def weaker_level(settings: GateSettings, run: RunEvidence) -> tuple[Finding, ...
             code="weaker-level",
             severity=Severity.WARNING,
             message=f"weaker than full determinism: determinism.allow_operators admits {names}. "
-            "The strict runs used torch's warn_only mode for it, in which attention keeps kernels "
-            "that full strict mode would replace; the gate refuses those unless they are listed",
+            "The strict runs used torch's warn_only mode, in which attention keeps kernels that "
+            "full strict mode would replace; the gate refuses those unless they are listed",
             remedy="Replace the operators and empty the list.",
         ),
     )
 
 
 def refused_and_went_on(run: RunEvidence) -> tuple[Finding, ...]:
-    """Did the script handle torch's refusal by itself, and so train something else?"""
+    """Did the script catch torch's error itself, and so train something else?"""
     return tuple(
         Finding(
             code="operator-refused",
             severity=Severity.WARNING,
-            message=f"strict mode refused {one.operator} at {one.place}, step {one.step}, and the "
-            "script went on: default mode trains something else",
-            remedy=f"{remedy_for(one.operator)} To admit it at a weaker level: "
-            f"{admitting_entry((one.operator,))}",
+            message=f"strict mode refused {refusal.operator} at {refusal.place}, step "
+            f"{refusal.step}, and the script continued: default mode trains something else",
+            remedy=f"{remedy_for(refusal.operator)} To allow it at a weaker level: "
+            f"{admitting_entry((refusal.operator,))}",
         )
-        for one in run.operator_audit.refused[:SHOWN_NAMES]
+        for refusal in run.operator_audit.refused[:SHOWN_NAMES]
     )
 
 
 def operator_audit_failed(report: OperatorReport | None) -> tuple[Finding, ...]:
-    """Was an operator audit asked for that could not be taken?"""
+    """Was an operator audit requested that failed?"""
     if report is None or not report.failure:
         return ()
     return (
@@ -173,13 +173,14 @@ def operator_audit_failed(report: OperatorReport | None) -> tuple[Finding, ...]:
             code="operator-audit-failed",
             severity=Severity.NOTICE,
             message=f"the operators could not be counted: {report.failure}",
-            remedy="The verdict does not rest on the audit; run `repro-gate operators` by itself.",
+            remedy="The verdict does not depend on the audit; run `repro-gate operators` "
+            "separately.",
         ),
     )
 
 
 def beyond_the_flag(report: OperatorReport | None) -> tuple[str, ...]:
-    """What deterministic mode gives no promise for, as a line of what was not exercised."""
+    """What deterministic mode does not guarantee, as a line of what was not exercised."""
     rows = report.rows if report else ()
     unreached = [row.operator for row in rows if row.reach is FlagReach.NOT_KNOWN]
     names = list(dict.fromkeys(unreached))

@@ -13,7 +13,7 @@ SHOWN = 5
 CPU = "cpu"
 # filling new memory only makes more of a run repeat
 HARMLESS = "memory_fill"
-IN_THE_SCRIPT = "Take that line out, or set determinism.on_override to restore or fail."
+IN_THE_SCRIPT = "Remove that line, or set determinism.on_override to restore or fail."
 AT_IMPORT = (
     "A library does this while it is imported: set the value again after the import, or set "
     "determinism.on_override to restore."
@@ -21,9 +21,9 @@ AT_IMPORT = (
 
 
 def override_findings(strict: tuple[RunEvidence, ...], *, repeats: bool) -> tuple[Finding, ...]:
-    """Did the script turn back what strict mode set, or draw seeds that differ from run to run?
+    """Did the script override what strict mode set, or use seeds that differ from run to run?
 
-    `repeats` says that the two strict runs are equal all the same.
+    `repeats` says that the two strict runs are equal anyway.
     """
     overrides = strict[0].overrides if strict else ()
     return (
@@ -52,11 +52,11 @@ def _turned_back(overrides: list[Override]) -> tuple[Finding, ...]:
 def _told_of(overrides: list[Override]) -> str:
     first = overrides[0]
     steps = f"step {first.step}" + (" and later" if overrides[-1].step > first.step else "")
-    after = "; the harness put it back" if first.restored else ""
+    after = "; the harness restored it" if first.restored else ""
     if first.kind is OverrideKind.ENTROPY:
-        return f"{first.place} takes a seed from outside at {steps}: {first.name}{after}"
+        return f"{first.place} takes a nondeterministic seed at {steps}: {first.name}{after}"
     return (
-        f"{first.place} turned {first.name} from {first.before or 'unset'} to "
+        f"{first.place} changed {first.name} from {first.before or 'unset'} to "
         f"{first.after or 'unset'} at {steps}{after}"
     )
 
@@ -70,9 +70,10 @@ def _holes(overrides: list[Override]) -> tuple[Finding, ...]:
         Finding(
             code="determinism-suspended",
             severity=Severity.NOTICE,
-            message=f"deterministic algorithms are put aside and taken up again in "
-            f"{len(places)} place(s): {names}",
-            remedy="What lies between is not held to strict mode; equal bits still are.",
+            message=f"deterministic algorithms are switched off and on again in {len(places)} "
+            f"place(s): {names}",
+            remedy="The code in between runs without strict mode; its results must still be "
+            "equal bit for bit.",
         ),
     )
 
@@ -83,9 +84,9 @@ def _seeds_that_differ(runs: tuple[RunEvidence, ...], *, repeats: bool) -> tuple
     Where the runs are equal all the same, a private generator is a notice, and none at all when a
     library made it while it was imported: nothing that is compared depends on it.
     """
-    told = [override for override in _differing(runs) if not (repeats and override.importing)]
+    shown = [override for override in _differing(runs) if not (repeats and override.importing)]
     return tuple(
-        _seed_finding(overrides[0], repeats=repeats) for overrides in _by_place(told)[:SHOWN]
+        _seed_finding(overrides[0], repeats=repeats) for overrides in _by_place(shown)[:SHOWN]
     )
 
 
@@ -108,12 +109,12 @@ def suspected_seeds(strict: tuple[RunEvidence, ...]) -> tuple[Override, ...]:
         for override in run.overrides
         if override.kind is OverrideKind.ENTROPY and override.weakens
     ]
-    found = (*outside, *_differing(strict[:2]))
-    return tuple(override for override in found if override.file and not override.importing)
+    overrides = (*outside, *_differing(strict[:2]))
+    return tuple(override for override in overrides if override.file and not override.importing)
 
 
 def suspected_settings(strict: tuple[RunEvidence, ...]) -> tuple[Override, ...]:
-    """What of strict mode the script overridden in either run, so that an order was left open.
+    """Which strict settings the script overrode in either run, so that an order was undefined.
 
     A suspended determinism is legal and is one too. What the harness put back at once changed
     nothing, and neither does a knob of GPUs where every run was on a CPU.
@@ -153,11 +154,11 @@ def _seeds_of(run: RunEvidence) -> dict[SeedKey, list[Override]]:
 
     A common generator that was seeded from outside is not among them: that is a finding by itself.
     """
-    found: dict[SeedKey, list[Override]] = {}
+    seeds: dict[SeedKey, list[Override]] = {}
     for override in run.overrides:
         if override.seeds and not override.weakens:
-            found.setdefault((override.rank, override.place, override.name), []).append(override)
-    return found
+            seeds.setdefault((override.rank, override.place, override.name), []).append(override)
+    return seeds
 
 
 def _differ(first: list[Override], second: list[Override]) -> bool:
@@ -176,19 +177,19 @@ def _seed_finding(override: Override, *, repeats: bool) -> Finding:
     harmless = repeats and override.scope is SeedScope.PRIVATE
     minor = harmless or (override.importing and override.scope is SeedScope.PRIVATE)
     if override.kind is OverrideKind.ENTROPY:
-        does = f"makes a generator with a seed from outside: {override.name}"
+        does = f"creates a generator with a nondeterministic seed: {override.name}"
     else:
         does = f"gives {override.name} another seed in each run"
     remedy = "Seed with a constant, or leave the seed to the gate."
     if override.importing:
         does += ", while a library is imported"
-        remedy = "The library does this: look whether it lets its seed be set after the import."
+        remedy = "A library does this: check whether its seed can be set after the import."
     elif override.scope is SeedScope.PRIVATE:
-        remedy = "Give that generator a constant as its seed."
+        remedy = "Give that generator a constant seed."
     return Finding(
         code="seed-differs",
         severity=Severity.NOTICE if minor else Severity.WARNING,
-        message=f"{override.place} {does}{'; the runs are equal all the same' if harmless else ''}",
+        message=f"{override.place} {does}{'; the runs are equal anyway' if harmless else ''}",
         remedy=remedy,
     )
 

@@ -40,9 +40,9 @@ def test_settings_are_the_base_commits(scene: Scene, extra: str, row: str) -> No
     scene.project.settings(extra)
     assert scene.run() == ExitCode.FAIL
     assert scene.output("verdict") == "code-drift"
-    assert "This pull request changes what decides (1)" in comment(scene)
+    assert "This pull request changes policy files (1)" in comment(scene)
     assert row in comment(scene)
-    assert "This pull request changes what decides (1)" in (scene.folder / "summary").read_text()
+    assert "This pull request changes policy files (1)" in (scene.folder / "summary").read_text()
 
 
 def test_the_isolation_is_the_base_commits(scene: Scene) -> None:
@@ -76,7 +76,7 @@ def test_a_key_that_the_pull_request_brings_is_shown_and_not_trusted(scene: Scen
     assert scene.run({"INPUT_SIGNING_KEY": pem, **phrase}) == ExitCode.PASS
     shown = comment(scene)
     assert shown.count(f"| `{KEYS}` | `key ") == 4
-    assert f"changes {KEYS}; the base commit's version decided" in shown
+    assert f"changes {KEYS}; the base commit's version was used" in shown
 
 
 def test_hostile_text_in_the_rules_shows_as_itself(scene: Scene) -> None:
@@ -84,7 +84,7 @@ def test_hostile_text_in_the_rules_shows_as_itself(scene: Scene) -> None:
     evil = "@octocat <img src=x> `|` [a](javascript:x) #12 \\u202e"
     scene.project.settings(f'train_note: x\nreport: {{gate_id: "{evil}"}}\n')
     assert scene.run() == ExitCode.PASS
-    assert "cannot be read: repro-gate.yml: 2 fault(s)" in comment(scene)
+    assert "cannot be read: repro-gate.yml: 2 error(s)" in comment(scene)
     scene.project.settings(f'compare: {{tolerances: [{{metric: "{evil}", ulp: 1}}]}}\n')
     assert scene.run() == ExitCode.PASS
     for forbidden in ("@octocat", "<img", "](javascript", " #12", "\u202e"):

@@ -82,4 +82,4 @@ def test_settings_that_are_wrong_replace_an_older_green_too(scene: Scene) -> Non
     scene.base = scene.project.commit()
     assert scene.run() == ExitCode.USAGE
     assert "repro-gate could not check" in scene.comment
-    assert "repro-gate.yml: 1 fault" in scene.comment
+    assert "repro-gate.yml: 1 error" in scene.comment

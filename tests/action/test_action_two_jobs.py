@@ -88,7 +88,7 @@ def test_the_job_that_runs_refuses_a_key(scene: Scene) -> None:
 def test_only_judging_may_follow_a_workflow(scene: Scene, mode: str) -> None:
     changed = {"GITHUB_EVENT_NAME": "workflow_run", "INPUT_MODE": mode}
     assert scene.run(changed, event=follow(scene, fork=True)) == ExitCode.USAGE
-    assert any("event workflow_run: refused, it would run" in line for line in scene.said)
+    assert any("event workflow_run: refused because it would run" in line for line in scene.said)
 
 
 @pytest.mark.parametrize("mode", ["gate", "run", "judge"])
@@ -114,4 +114,4 @@ def test_a_workflow_started_otherwise_is_refused(scene: Scene) -> None:
 
 def test_a_mode_that_there_is_not_is_named(scene: Scene) -> None:
     assert scene.run({"INPUT_MODE": "trust"}) == ExitCode.USAGE
-    assert any("input mode: 'trust' is none of gate, run, judge" in line for line in scene.said)
+    assert any("input mode: 'trust' is not one of gate, run, judge" in line for line in scene.said)

@@ -73,6 +73,6 @@ def test_the_callers_own_account_does_not_sound_like_a_fault() -> None:
     reason = "cannot start python: /root is closed to other accounts (mode 0700)"
     alone = Isolation(mode=IsolationMode.NONE, credentials=None, reason=reason)
     assert alone.announced == (
-        "isolation: none. Your own account trains, which is fine for your own code "
-        "(cannot start python: /root is closed to other accounts (mode 0700))."
+        "isolation: none. The training runs under your own account, which is fine for your own "
+        "code (cannot start python: /root is closed to other accounts (mode 0700))."
     )

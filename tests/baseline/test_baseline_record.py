@@ -55,7 +55,7 @@ def test_a_run_that_does_not_repeat_enters_no_baseline() -> None:
 
 
 def test_a_dirty_tree_enters_no_baseline() -> None:
-    with pytest.raises(BaselineError, match="the work tree differs from its commit") as caught:
+    with pytest.raises(BaselineError, match="there are uncommitted changes") as caught:
         _entry(changed_files=("train.py",))
     assert caught.value.details == ("train.py",)
 
@@ -132,7 +132,7 @@ def test_what_knobs_cost_is_noted_and_outlives_a_new_result() -> None:
 
 
 def test_prices_of_another_training_are_noted_nowhere() -> None:
-    with pytest.raises(BaselineError, match="the knobs were priced in another environment"):
+    with pytest.raises(BaselineError, match="the knobs were measured in a different environment"):
         with_knob_costs(with_entry(None, _entry()), _cost(training="5" * 64))
 
 

@@ -99,7 +99,7 @@ def test_the_first_stop_is_a_way_to_the_verdict(opened: Opened) -> None:
     page = opened()
     page.keyboard.press("Tab")
     focused = page.evaluate(FOCUSED)
-    assert (focused["text"], focused["seen"]) == ("To the verdict in short", True)
+    assert (focused["text"], focused["seen"]) == ("Skip to the verdict", True)
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "verdict"
 

@@ -46,7 +46,7 @@ WAYS = {
         (HOST, seen(hidden_by="CUDA_VISIBLE_DEVICES=-1"), APART),
         GpuObstacle.HIDDEN,
         "CUDA_VISIBLE_DEVICES=-1 hides every GPU from the training",
-        "Take that variable out",
+        "Unset that variable",
     ),
     "a container that was given none": (
         (
@@ -80,7 +80,7 @@ WAYS = {
         (HOST, seen(files=closed("0", "Operation not permitted")), APART),
         GpuObstacle.LOST,
         "Operation not permitted",
-        "start it again",
+        "restart it",
     ),
     "no nvidia-uvm": (
         (HOST, seen("CUDA unknown error", files=(FILES[0], FILES[2])), APART),
@@ -98,7 +98,7 @@ WAYS = {
         (HOST, seen("no words", supports=12040), APART),
         GpuObstacle.OLD_DRIVER,
         "the machine's driver 550.54.15 supports up to CUDA 12.4",
-        "docs/gpu.md names the least driver",
+        "docs/gpu.md lists the minimum driver",
     ),
     "no library of the driver": (
         (HOST, seen("Found no NVIDIA driver on your system.", supports=0), APART),

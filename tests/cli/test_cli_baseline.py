@@ -31,7 +31,7 @@ def test_record_prices_the_knobs_and_the_comment_tells_them(project: Project, ru
     project.commit()
     assert run("gate", "-q", "--out", "first").code == 0
     said = (project.path / "first" / "summary.md").read_text()
-    assert r"| Which knob costs it | deterministic\_algorithms +10.0 % \[" in said
+    assert r"| Cost by knob | deterministic\_algorithms +10.0 % \[" in said
 
 
 def test_record_refuses_a_run_that_does_not_repeat(project: Project, run: Run) -> None:

@@ -64,7 +64,7 @@ def test_faults_of_the_settings_are_told_and_the_rest_is_looked_at(
     assert ended.code == 3
     assert found["settings"]["found"].endswith("train: is required")
     assert found["history"]["found"] == "the clone is complete"
-    assert found["baseline"]["found"] == "not looked at: see the rows above"
+    assert found["baseline"]["found"] == "not checked: see the rows above"
 
 
 def test_an_engine_that_is_needed_and_missing_fails(project: Project, run: Run) -> None:
@@ -76,7 +76,7 @@ def test_an_engine_that_is_needed_and_missing_fails(project: Project, run: Run) 
     assert ended.code == 3
     assert found["engine"]["found"].endswith("(needed)")
     assert found["isolation"]["health"] == "fail"
-    assert found["training"]["found"] == "not looked at: see the rows above"
+    assert found["training"]["found"] == "not checked: see the rows above"
 
 
 @pytest.mark.usefixtures("project")

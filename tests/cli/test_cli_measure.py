@@ -18,11 +18,11 @@ def test_cost_shows_prices_writes_documents_and_fails_above_the_budget(
     ended = run("cost", "-q", "--out", "results")
     assert ended.code == 1
     assert "Determinism costs +20.0 % step time" in ended.out
-    assert "the budget is broken" in " ".join(ended.out.split())
+    assert "over budget" in " ".join(ended.out.split())
     document = json.loads((project.path / "results" / "cost.json").read_text())
     assert document["schema_version"] == "repro-gate.cost/1"
     markdown = (project.path / "results" / "cost.md").read_text()
-    assert markdown.startswith("### Price of determinism\n\nDeterminism costs +20.0 %")
+    assert markdown.startswith("### Cost of determinism\n\nDeterminism costs +20.0 %")
     assert "| strict-fill over default | +20.0 % |" in markdown
 
 
@@ -46,7 +46,7 @@ def test_attribution_names_the_minimal_set(project: Project, run: Run) -> None:
 def test_noise_of_equal_runs_says_what_it_cannot_say(run: Run) -> None:
     ended = run("noise", "--runs", "2", "-q")
     assert ended.code == 0
-    assert "The default mode repeated itself in 2 runs; up to 95 %" in ended.out
+    assert "All 2 runs in default mode were equal; up to 95 %" in ended.out
     assert "no metric moved" in ended.out
 
 

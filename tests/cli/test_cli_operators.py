@@ -20,7 +20,7 @@ def test_the_operator_audit_is_printed_and_written(project: Project, run: Run) -
     project.play(counted={"uses": [USE]})
     ended = run("operators", "--out", "results")
     assert ended.code == 0
-    assert "Operators (1; counted in a run of its own)" in ended.out
+    assert "Operators (1; counted in a separate run)" in ended.out
     assert "put_" in ended.out
     written = json.loads((project.path / "results" / "operators.json").read_text())
     assert written["rows"][0]["where"] == "train.py:7"

@@ -133,7 +133,7 @@ def test_a_dirty_pass_is_not_sealed(
     key = tmp_path / "keys" / "signing-key.pem"
     ended = run("gate", "--out", sealed, "--signing-key", key, "--allow-dirty")
     assert ended.code == 0
-    assert "Not sealed: the work tree was dirty" in ended.out
+    assert "Not sealed: there were uncommitted changes" in ended.out
     assert not (sealed / "package.dsse.json").exists()
 
 

@@ -156,7 +156,7 @@ def test_two_packages_are_compared_by_the_states_that_they_hold(project: Project
     ended = run("diff", "first/package.tar", "first/package.tar")
     assert ended.code == 0
     assert "A: first/package.tar (package of repro-gate)" in ended.out
-    assert "whose seal was not looked at" in " ".join(ended.out.split())
+    assert "whose seal was not checked" in " ".join(ended.out.split())
     project.play(losses=["0.5", "0.25", "0.125"])
     run("gate", "-q", "--out", "second", "--allow-dirty")
     assert run("digest", "second/package.tar").code == 0
@@ -216,7 +216,7 @@ def test_a_value_type_is_named_where_it_changes(tmp_path: Path, run: Run) -> Non
     one = write_state(tmp_path / "one", a=floats(1))
     other = write_state(tmp_path / "other", a=Stored("F64", (1,), bytes(8)))
     shown = " ".join(run("diff", one, other).out.split())
-    assert "/a another type F32[1] F64[1]" in shown
+    assert "/a different type F32[1] F64[1]" in shown
 
 
 def test_a_file_that_nobody_understands_is_refused_or_taken_by_its_bytes(

@@ -67,7 +67,7 @@ def test_each_fate_has_its_reason() -> None:
         (KnobState.DROPPED, "without it the runs are still equal"),
         (KnobState.NEEDED, "without it the runs differ"),
         (KnobState.KEPT, "costs nothing"),
-        (KnobState.KEPT, "could not be priced"),
+        (KnobState.KEPT, "could not be measured"),
         (KnobState.OFF, "off in strict mode already"),
         (KnobState.NOT_APPLICABLE, "no GPU was used"),
     ]

@@ -74,7 +74,7 @@ def test_steps_of_two_algorithms_are_not_compared() -> None:
     left, right = (StepDigest(step=1, parameters=f"{name}:00") for name in ("sha256", "poly64"))
     (fault,), compared = compare_steps((left,), (right,))
     assert (fault.kind, compared) == (StepFaultKind.ALGORITHM, 0)
-    assert fault.message == "per-step digests were made by two algorithms and cannot be compared"
+    assert fault.message == "per-step digests were made with two algorithms and cannot be compared"
 
 
 def test_another_step_count_is_told() -> None:
@@ -136,4 +136,4 @@ def test_packages_that_moved_are_named() -> None:
         )
     )
     (change,) = _compare(before, after).environment
-    assert change.details == ("gone 1 went", "new 3 came", "numpy 2.4.5 became 2.4.6")
+    assert change.details == ("gone 1 removed", "new 3 added", "numpy 2.4.5 became 2.4.6")

@@ -49,14 +49,14 @@ def test_a_gain_is_measured_too() -> None:
 def test_inside_the_noise_of_the_machine_nothing_is_claimed() -> None:
     cost = _cost(_runs("strict", 1.1, 1.1), _runs("default", 1.0, 1.3))
     assert cost.state is CostState.INCONCLUSIVE
-    assert cost.reason == "not outside the noise of this machine"
+    assert cost.reason == "within the noise of this machine"
 
 
 def test_too_few_steps_give_a_reason_and_no_number() -> None:
     cost = _cost(_runs("strict", 1.0, 1.0, steps=12), _runs("default", 1.0, 1.0))
     assert (cost.state, cost.reason) == (
         CostState.NOT_MEASURABLE,
-        "7 steady steps are too few, a run takes 15 at least",
+        "7 steady steps are too few; a run needs at least 15",
     )
     assert cost.time_ratio is None
 
@@ -68,7 +68,7 @@ def test_one_default_run_has_no_control() -> None:
 
 def test_a_clock_that_stands_still_measures_nothing() -> None:
     cost = _cost(_runs("strict", 1.0, 1.0), _runs("default", 0.0, 0.0))
-    assert cost.reason == "steps too fast for this clock"
+    assert cost.reason == "steps too short for this clock"
 
 
 def test_without_a_memory_figure_there_is_no_memory_ratio() -> None:
@@ -97,7 +97,7 @@ def test_a_machine_that_slows_down_does_not_move_the_ratio_of_neighbours() -> No
     cost = _cost(_runs("strict", 1.2, 2.4), _runs("default", 1.0, 2.0))
     assert cost.time_ratio == pytest.approx(1.2, rel=0.02)
     assert cost.high == pytest.approx(1.2, rel=0.03)
-    assert cost.reason == "not outside the noise of this machine"
+    assert cost.reason == "within the noise of this machine"
 
 
 def test_the_first_run_warms_up_twice_as_long() -> None:

@@ -35,7 +35,7 @@ def test_the_control_counts_in_both_directions() -> None:
     price = _price(_arms((1.5, 1.5, 1.5), (1.4, 1.4, 1.4), (0.7, 0.7, 0.7)))
     assert (price.state, price.reason) == (
         CostState.INCONCLUSIVE,
-        "not outside the noise of this machine",
+        "within the noise of this machine",
     )
 
 
@@ -48,7 +48,7 @@ def test_a_step_of_no_duration_cannot_be_priced() -> None:
     price = _price(_arms((1.0, 1.0, 1.0), (0.0, 1.0, 1.0), (1.0, 1.0, 1.0)))
     assert (price.state, price.reason) == (
         CostState.NOT_MEASURABLE,
-        "steps too fast for this clock",
+        "steps too short for this clock",
     )
     assert price.memory_ratio == 1.0
 

@@ -44,7 +44,7 @@ def test_another_number_of_steps_comes_next() -> None:
 def test_a_first_loss_that_differs_points_at_a_seed() -> None:
     found = _diagnose(evidence_of(values=(9.0, 2.25, 2.125)))
     assert (found.first_step, found.kind, found.subject) == (1, "loss", "loss")
-    assert "a random source that the seeds do not reach" in found.cause
+    assert "an unseeded random source" in found.cause
 
 
 def test_a_later_loss_after_equal_weights_points_at_data_or_forward_pass() -> None:
@@ -83,7 +83,7 @@ def test_a_missing_series_alone_is_told() -> None:
     extra = loss.model_copy(update={"name": "file.extra"})
     found = _diagnose(evidence_of().model_copy(update={"metrics": (loss, extra)}))
     assert (found.kind, found.subject) == ("metric-missing", "file.extra")
-    assert "a metric was written in one run and not in the other" in found.cause
+    assert "a metric was written in only one run" in found.cause
 
 
 def _with_fingerprints(
@@ -106,11 +106,11 @@ def _with_fingerprints(
 @pytest.mark.parametrize(
     ("fingerprint", "told"),
     [
-        ("structure", "in another order"),
+        ("structure", "in a different order"),
         ("initial", "its weights differ before the first step"),
         ("random.numpy", "one run drew from it, or seeded it"),
-        ("batch", "the data loader gives another batch"),
-        ("gradients", "the loss is equal and the gradients are not"),
+        ("batch", "the data loader returns a different batch"),
+        ("gradients", "the loss is equal, but the gradients are not"),
         ("optimizer", "the optimizer's state is not"),
     ],
 )
@@ -146,7 +146,7 @@ def test_equal_gradients_and_other_parameters_point_at_the_update() -> None:
         _with_fingerprints({"parameters": "a:2", "gradients": "a:1"}, values=(2.5,)),
     )
     assert (found.kind, found.first_step) == ("parameters", 1)
-    assert "another learning rate" in found.cause
+    assert "a different learning rate" in found.cause
 
 
 def test_a_loss_after_equal_batches_points_at_arithmetic() -> None:
@@ -168,7 +168,7 @@ def test_a_step_that_was_not_observed_is_told() -> None:
     )
     found = _diagnose(left, right)
     assert (found.kind, found.first_step) == ("loss", 3)
-    assert "last taken at step 1; a higher record.overhead_budget takes more" in found.cause
+    assert "last recorded at step 1; a higher record.overhead_budget records more" in found.cause
 
 
 def test_a_fingerprint_that_one_side_lacks_is_no_difference() -> None:
@@ -192,7 +192,7 @@ def test_a_loss_is_never_said_to_follow_weights_of_its_own_step() -> None:
     other = ({"batch": "a:1", "parameters": "a:1"}, {"batch": "a:2", "parameters": "a:3"})
     found = _diagnose(_with_fingerprints(*other, values=(9.0, 9.5)), _with_fingerprints(*steps))
     assert (found.kind, found.first_step) == ("loss", 1)
-    assert "a random source that the seeds do not reach" in found.cause
+    assert "an unseeded random source" in found.cause
     same = {"initial": "a:1", "batch": "a:1", "parameters": "a:1"}
     seen = _diagnose(
         _with_fingerprints(same, values=(9.0,)), _with_fingerprints(same, values=(2.5,))
@@ -270,11 +270,11 @@ def test_a_benchmarking_cudnn_is_the_first_suspect_with_its_line() -> None:
     one, other = evidence_of(values=(2.5, 2.25)), evidence_of(values=(2.5, 9.0))
     found = _with_overrides(one, other, _turned("cudnn_benchmark"))
     assert why_words(found).startswith(
-        "forward pass, at step 2; train.py:12 turned cudnn_benchmark from off to on (step 1): "
+        "forward pass, at step 2; train.py:12 changed cudnn_benchmark from off to on (step 1): "
     )
     assert found.remedy.startswith(
-        "Leave cudnn_benchmark off at train.py:12: cuDNN then takes the algorithm that it found "
-        "fastest, in each run anew. If that is not it: "
+        "Leave cudnn_benchmark off at train.py:12: cuDNN then picks the algorithm that it "
+        "measured as fastest, anew in each run. If that is not it: "
     )
 
 
@@ -308,4 +308,4 @@ def test_a_drift_names_the_settings_of_the_optimizer_that_changed() -> None:
     found = diagnose_drift(compared)
     assert found is not None
     assert found.optimizer_settings == ("lr",)
-    assert "The optimizer's settings are others: lr" in found.cause
+    assert "The optimizer's settings differ: lr" in found.cause

@@ -61,7 +61,7 @@ def test_a_link_is_not_followed(harness: HarnessFolder, target: Path) -> None:
     (target.parent / "secret").write_text("canary")
     harness.file("state", ".safetensors").symlink_to(target.parent / "secret")
     error = refusal(harness, target)
-    assert error.message.startswith("what the run left cannot be taken over: ")
+    assert error.message.startswith("the run's files cannot be copied: ")
     assert "a link, not a regular file" in error.message
     assert error.hint == "Only regular files are read and added to; links are not followed."
     assert list(target.iterdir()) == []

@@ -149,7 +149,7 @@ def test_a_hostile_name_is_defused(harness: HarnessFolder) -> None:
 def test_a_malformed_line_is_an_error(harness: HarnessFolder, fault: dict[str, object]) -> None:
     harness.whole()
     harness.children(child_line("python", **fault))
-    assert refusal(harness).message == "children-r0-11.jsonl: line 1: 1 fault(s)"
+    assert refusal(harness).message == "children-r0-11.jsonl: line 1: 1 error(s)"
 
 
 def test_a_file_longer_than_the_harnesss_own_limit_is_an_error(harness: HarnessFolder) -> None:
@@ -163,7 +163,8 @@ def test_a_run_that_nobody_attested_is_explained_by_the_child(harness: HarnessFo
     error = refusal(harness)
     assert error.message == "no process of the training loaded the harness, so nothing was observed"
     assert (error.hint or "").startswith(
-        "train.py:5 started `python -I inner.py`, which runs isolated and ignores PYTHONPATH. "
+        "train.py:5 started `python -I inner.py`, which runs in isolated mode and ignores "
+        "PYTHONPATH. "
     )
 
 

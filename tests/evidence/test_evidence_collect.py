@@ -171,7 +171,7 @@ def test_a_process_that_did_not_end_in_order_is_an_error(harness: HarnessFolder,
     harness.whole()
     (harness.path / name).unlink()
     assert refusal(harness).message == (
-        f"{name} is missing: the training process did not end in order"
+        f"{name} is missing: the training process did not exit cleanly"
     )
 
 
@@ -198,27 +198,27 @@ def test_a_step_that_the_summary_does_not_count_is_an_error(harness: HarnessFold
 def test_a_repeated_step_is_an_error(harness: HarnessFolder, numbers: tuple[int, int]) -> None:
     harness.whole()
     harness.steps(*map(step_line, numbers))
-    assert "step 1 of optimizer 0 comes twice or too late" in refusal(harness).message
+    assert "step 1 of optimizer 0 is repeated or out of order" in refusal(harness).message
 
 
 def test_a_run_without_any_metric_is_an_error(harness: HarnessFolder) -> None:
     harness.whole()
     harness.steps(step_line(1, loss=None), step_line(2, loss=None))
     assert refusal(harness).message == (
-        "the run gave no metric: no loss was seen and none was logged"
+        "the run has no metric: no loss was recorded and none was logged"
     )
 
 
 def test_a_missing_metrics_file_is_an_error(harness: HarnessFolder) -> None:
     harness.whole()
     error = refusal(harness, train=train_of(file="m.jsonl"))
-    assert error.message == "m.jsonl: the script left no metrics file there"
+    assert error.message == "m.jsonl: the script wrote no metrics file there"
 
 
 def test_a_missing_checkpoint_is_an_error(harness: HarnessFolder) -> None:
     harness.whole()
     error = refusal(harness, train=train_of(checkpoint="out/c.pt"))
-    assert error.message == "out/c.pt: the script left no checkpoint there"
+    assert error.message == "out/c.pt: the script wrote no checkpoint there"
 
 
 def test_a_checkpoint_that_is_a_pipe_is_refused(harness: HarnessFolder) -> None:

@@ -75,14 +75,14 @@ def test_a_state_that_cannot_be_read_leaves_the_numbers_out_and_says_so(
     second = tmp_path / "two"
     second.write_bytes(b"no state")
     assert distance(tmp_path, told, second) is None
-    assert told.steps[0].startswith("how far the two states are apart is not known: two")
+    assert told.steps[0].startswith("the distance between the two states is not known: two")
 
 
 def test_a_first_state_that_changed_since_is_not_measured(tmp_path: Path, told: Told) -> None:
     second = state(tmp_path / "two", 3.0, 4.5, 0.0)
     assert distance(tmp_path, told, second, sha256="0" * 64) is None
     assert told.steps == [
-        "how far the two states are apart is not known: one is not the file that was kept"
+        "the distance between the two states is not known: one changed after it was kept"
     ]
 
 
@@ -99,5 +99,5 @@ def test_the_weights_of_two_states_are_read_together(tmp_path: Path, told: Told)
 def test_a_kept_file_that_changed_since_is_not_read(tmp_path: Path, told: Told) -> None:
     reader = FreshReader(LocalFiles(), LocalProcesses(), told, None)
     kept = state(tmp_path / "one", 3.0), "0" * 64
-    with pytest.raises(EvidenceError, match="one is not the file that was kept"):
+    with pytest.raises(EvidenceError, match="one changed after it was kept"):
         reader.ask_of_kept(ReadingTask.REDUCTION, kept, tmp_path)

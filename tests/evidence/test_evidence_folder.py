@@ -49,7 +49,7 @@ def test_a_run_has_a_document_of_its_own() -> None:
 
 
 def test_two_runs_of_one_label_are_refused() -> None:
-    with pytest.raises(EvidenceError, match="two runs of the evidence have the same label"):
+    with pytest.raises(EvidenceError, match="two runs in the evidence have the same label"):
         evidence_documents(evidence_set_of(evidence_of(), evidence_of()))
 
 
@@ -82,7 +82,7 @@ def test_a_set_of_another_kind_is_refused(files: LocalFiles, folder: Path) -> No
 def test_a_name_outside_the_folder_is_refused(files: LocalFiles, folder: Path) -> None:
     (folder.parent / "evidence.json").write_text("{}")
     relist(folder, "set.json", "../evidence.json")
-    with pytest.raises(EvidenceError, match=r"manifest.json: 1 fault"):
+    with pytest.raises(EvidenceError, match=r"manifest.json: 1 error"):
         read_evidence_set(files, folder)
 
 

@@ -108,7 +108,7 @@ def test_a_broken_line_is_named_with_its_key(
     harness.steps(step_line(1), step_line(2, **change))
     with pytest.raises(EvidenceError) as caught:
         read_steps(files, harness)
-    assert caught.value.message == "steps-r0-11.jsonl: line 2: 1 fault(s)"
+    assert caught.value.message == "steps-r0-11.jsonl: line 2: 1 error(s)"
     assert told in caught.value.details[0]
 
 
@@ -181,7 +181,7 @@ def test_a_broken_attestation_is_refused(
     files: LocalFiles, harness: HarnessFolder, change: dict[str, object]
 ) -> None:
     harness.attest(**change)
-    with pytest.raises(EvidenceError, match=r"process-r0-11.json: 1 fault"):
+    with pytest.raises(EvidenceError, match=r"process-r0-11.json: 1 error"):
         read_harness_document(files, harness.path, "process-r0-11.json", Attestation)
 
 

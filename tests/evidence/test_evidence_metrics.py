@@ -92,7 +92,7 @@ def test_a_broken_metrics_file_is_named_with_its_line(
 
 
 def test_a_missing_metrics_file_is_an_error(files: LocalFiles, tmp_path: Path) -> None:
-    with pytest.raises(EvidenceError, match=r"m.jsonl: the script left no metrics file there"):
+    with pytest.raises(EvidenceError, match=r"m.jsonl: the script wrote no metrics file there"):
         file_series(files, tmp_path / "m.jsonl", "m.jsonl")
 
 

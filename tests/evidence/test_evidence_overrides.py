@@ -58,7 +58,7 @@ def test_hostile_names_are_defused(harness: HarnessFolder) -> None:
 def test_a_malformed_line_is_an_error(harness: HarnessFolder, fault: dict[str, object]) -> None:
     harness.whole()
     harness.overrides(override_line(**fault))
-    assert refusal(harness).message == "overrides-r0-11.jsonl: line 1: 1 fault(s)"
+    assert refusal(harness).message == "overrides-r0-11.jsonl: line 1: 1 error(s)"
 
 
 def test_a_log_longer_than_the_harnesss_own_limit_is_an_error(harness: HarnessFolder) -> None:
@@ -75,7 +75,7 @@ def test_the_mode_fail_makes_an_error_of_it_in_strict_runs_alone(harness: Harnes
     with pytest.raises(EvidenceError) as caught:
         refuse_overrides(collect(harness), OnOverride.FAIL)
     assert caught.value.message == (
-        "run strict-1: the training overridden what the gate had set (2 time(s))"
+        "run strict-1: the training overrode what the gate had set (2 time(s))"
     )
     assert caught.value.details == (
         "train.py:12, step 3: cudnn_benchmark from off to on",
@@ -115,7 +115,9 @@ def test_attesting_after_cuda_has_started_is_an_error(harness: HarnessFolder, la
     harness.whole()
     harness.attest(late=True)
     error = refusal(harness, label)
-    assert error.message == "CUDA was started before the harness could set anything (1 problem(s))"
+    assert (
+        error.message == "CUDA was initialized before the harness could set anything (1 problem(s))"
+    )
     assert error.details == ("process 11, rank 0",)
 
 
@@ -132,12 +134,15 @@ def test_an_attestation_tells_before_device_and_versions(harness: HarnessFolder)
     [
         (
             "python -I train.py",
-            "python -I train.py runs isolated and ignores PYTHONPATH, so the harness stays out",
+            (
+                "python -I train.py runs in isolated mode and ignores PYTHONPATH, so the harness "
+                "is not loaded"
+            ),
         ),
         ("/usr/bin/python3.11 -uE train.py", "python3.11 -uE train.py ignores PYTHONPATH and"),
         ("env A=1 python -W error -S -m train", "python -S -m train does not run sitecustomize"),
-        ("python -X dev -Xutf8 -I -c pass", "python -I -c ... runs isolated"),
-        ("env -i python train.py", "python train.py gets an emptied environment"),
+        ("python -X dev -Xutf8 -I -c pass", "python -I -c ... runs in isolated mode"),
+        ("env -i python train.py", "python train.py gets an empty environment"),
         ("python train.py -I", GENERAL),
         ("python -m train -S", GENERAL),
         ("bash train.sh", GENERAL),
@@ -151,10 +156,13 @@ def test_the_command_itself_explains_why_no_harness_came(argv: str, hint: str) -
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
-        ("cd src && python -I a.py", "python -I a.py runs isolated and ignores PYTHONPATH, so"),
+        (
+            "cd src && python -I a.py",
+            "python -I a.py runs in isolated mode and ignores PYTHONPATH, so",
+        ),
         (
             "PYTHONPATH=src python a.py",
-            "python a.py gets an emptied environment or a PYTHONPATH of its own",
+            "python a.py gets an empty environment or a different PYTHONPATH",
         ),
         ("python a.py", GENERAL),
     ],

@@ -186,14 +186,14 @@ def test_a_long_record_is_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (losses(1.0)[:-1], "is cut short"),
-        (losses(1.0) + b"abc", "is cut short"),
-        (b"\x01" + losses(1.0)[1:], "the record at byte 0 has a wrong checksum of its length"),
+        (losses(1.0)[:-1], "is truncated"),
+        (losses(1.0) + b"abc", "is truncated"),
+        (b"\x01" + losses(1.0)[1:], "the record at byte 0 has a wrong length checksum"),
         (losses(1.0)[:-5] + b"\0" + losses(1.0)[-4:], "has a wrong checksum"),
         (record(b"\x0b"), "is no event: wire type 3 is not in use"),
-        (record(b"\x80"), "is no event: an integer has no end"),
-        (record(b"\x80" * 11), "is no event: an integer has no end"),
-        (record(b"\x2a\x05x"), "is no event: a field ends behind its message"),
+        (record(b"\x80"), "is no event: an integer is not terminated"),
+        (record(b"\x80" * 11), "is no event: an integer is not terminated"),
+        (record(b"\x2a\x05x"), "is no event: a field ends beyond its message"),
         (record(event(1, b"\xff", plain(1.0))), "is no event: a tag is not UTF-8"),
         (record(event(-1, b"a", plain(1.0))), "has a step below 0"),
         (record(event(1, b"a\x1b", plain(1.0))), "not printable"),
@@ -208,7 +208,7 @@ def test_damage_is_named(tmp_path: Path, content: bytes, message: str) -> None:
 
 
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:
-    with pytest.raises(EvidenceError, match="runs: the script left no TensorBoard event file"):
+    with pytest.raises(EvidenceError, match="runs: the script wrote no TensorBoard event file"):
         read(tmp_path, {})
 
 
@@ -224,7 +224,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (secret / "x.tfevents.1").write_bytes(losses(1.0))
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "linked").symlink_to(secret)
-    with pytest.raises(EvidenceError, match="left no TensorBoard event file"):
+    with pytest.raises(EvidenceError, match="wrote no TensorBoard event file"):
         read(tmp_path, {})
     (tmp_path / "runs" / "x.tfevents.1").symlink_to(secret / "x.tfevents.1")
     with pytest.raises(EvidenceError, match="cannot be read"):

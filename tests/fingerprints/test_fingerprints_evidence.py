@@ -101,7 +101,10 @@ def test_a_baseline_keeps_the_fingerprints_of_the_first_steps_and_then_of_fewer(
 
 def test_a_fingerprint_that_moves_no_number_is_a_notice() -> None:
     (notice,) = hidden_state(compared(with_batch("a:1"), with_batch("a:2")))
-    assert notice.message == "every number is equal, and yet these differ: batch from step 1 on"
+    assert (
+        notice.message
+        == "every number is equal, but these fingerprints differ: batch from step 1 on"
+    )
     assert hidden_state(compared(with_batch("a:1"), with_batch("a:1"))) == ()
 
 

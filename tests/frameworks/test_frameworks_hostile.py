@@ -132,7 +132,7 @@ def test_closed_descriptors_change_nothing(trainings: Trainings, first: int) -> 
 
 def test_an_early_exit_without_handlers_is_told(trainings: Trainings) -> None:
     error = refused(trainings, script(inside="if step == 2: __import__('os')._exit(0)"))
-    assert "is missing: the training process did not end in order" in error.message
+    assert "is missing: the training process did not exit cleanly" in error.message
     assert "os._exit" in error.hint
 
 

@@ -141,4 +141,4 @@ def test_a_switch_that_shuts_the_harness_out_is_explained(
     script = f"import sys; sys.path.append({torch_folder!r})\nprint('trained')"
     with pytest.raises(EvidenceError) as caught:
         trainings.run(script, command=(sys.executable, switch, "train.py"))
-    assert (caught.value.hint or "").endswith(f"so the harness stays out: drop {switch}.")
+    assert (caught.value.hint or "").endswith(f"so the harness is not loaded: drop {switch}.")

@@ -116,7 +116,7 @@ def test_a_rank_that_fails_ends_the_run(trainings: Trainings) -> None:
     [
         pytest.param(
             "if rank == 1 and step == 2: os._exit(0)",
-            r"state-r1-\d+\.safetensors is missing: the training process did not end in order",
+            r"state-r1-\d+\.safetensors is missing: the training process did not exit cleanly",
             id="silent death",
         ),
         pytest.param(

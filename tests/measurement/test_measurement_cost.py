@@ -98,7 +98,7 @@ def test_a_strict_mode_that_does_not_repeat_has_no_minimal_set(
     _settings(project, rounds=1)
     cost = _cost(bench, attribute=True)
     assert cost.minimal is None
-    assert cost.attribution[0].reason == "strict mode itself does not repeat"
+    assert cost.attribution[0].reason == "strict mode itself is not repeatable"
 
 
 def test_a_training_that_fails_stops_the_measurement(bench: Bench, project: Project) -> None:

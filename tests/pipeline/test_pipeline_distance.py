@@ -96,11 +96,11 @@ def test_a_second_state_that_is_not_the_runs_is_refused(bench: Bench, told: Path
     shutil.copyfile(told / "strict-1/state.safetensors", told / STATE)
     digest = sha256_hex((told / STATE).read_bytes())
     rewrite(told, state={"name": STATE, "sha256": digest})
-    with pytest.raises(EvidenceError, match="is not the state that run strict-2 is judged by"):
+    with pytest.raises(EvidenceError, match="is not the state of run strict-2"):
         judged(bench, told)
 
 
 def test_a_second_state_of_another_name_is_refused(bench: Bench, told: Path) -> None:
     rewrite(told, state={"name": "strict-1/state.safetensors", "sha256": "0" * 64})
-    with pytest.raises(EvidenceError, match="keeps a state that no gate keeps"):
+    with pytest.raises(EvidenceError, match="keeps a state that the gate never keeps"):
         judged(bench, told)

@@ -103,7 +103,7 @@ def test_the_job_that_judges_comes_to_the_same_verdict_and_runs_nothing(told: To
     assert ["gate.reader" in line for line in watched.started] == [True]
     codes = {finding.code: finding for finding in found.verdict.findings}
     assert codes["unverified-evidence"].message == (
-        "another job made these runs: their numbers are that job's word"
+        "another job made these runs: this gate cannot verify their numbers"
     )
     assert FILES.exists(told.bench.out / "evidence" / STATE)
 
@@ -164,10 +164,10 @@ def _of_other(key: str, value: object) -> Callable[[dict[str, object]], object]:
         (_of_other("commit", "e" * 40), "the evidence is of commit 'eeeeeeeeeeee', not of"),
         (_of_other("snapshot_digest", "0" * 64), "not made from this commit's own files"),
         (_of_other("changed_files", ["x"]), "not made from this commit's own files"),
-        (_of_other("settings_digest", "0" * 64), "under other settings than those that decide"),
-        (_of_other("training_digest", "0" * 64), "under other settings than those that decide"),
-        (_of_other("kept", []), "the evidence lacks files, or names others"),
-        (_of_other("kept", [{"name": "../../x", "sha256": "0" * 64}]), "set.json: 1 fault"),
+        (_of_other("settings_digest", "0" * 64), "under different settings than those used here"),
+        (_of_other("training_digest", "0" * 64), "under different settings than those used here"),
+        (_of_other("kept", []), "the evidence has missing or unexpected files"),
+        (_of_other("kept", [{"name": "../../x", "sha256": "0" * 64}]), "set.json: 1 error"),
     ],
 )
 def test_what_is_known_here_is_not_believed(
@@ -189,9 +189,9 @@ def _record(**changes: object) -> Callable[[dict[str, object]], object]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_record(argv=["python3", "other.py"]), "did not run or end as the settings ask"),
-        (_record(exit_code=1), "did not run or end as the settings ask"),
-        (_record(mode="default"), "did not run or end as the settings ask"),
+        (_record(argv=["python3", "other.py"]), "did not run or end as the settings require"),
+        (_record(exit_code=1), "did not run or end as the settings require"),
+        (_record(mode="default"), "did not run or end as the settings require"),
         (_record(isolation={"mode": "fortress"}), "run.isolation.mode: must be 'auto', 'none'"),
         (_record(isolation={"mode": "auto"}), "run.isolation.mode: must be the mode that was"),
         (_record(isolation=_uid("a wish")), "run.isolation.guard: must be 'mount namespace'"),
@@ -199,11 +199,11 @@ def _record(**changes: object) -> Callable[[dict[str, object]], object]:
         (_record(label="strict-2"), "strict-1/evidence.json: holds the run 'strict-2'"),
         (
             lambda document: document["checkpoint"].update(root="0" * 64),
-            "its checkpoint digest is not that of its tensors",
+            "its checkpoint digest does not match its tensors",
         ),
         (
             lambda document: document["environment"]["parts"].update(x=["y"]),
-            "strict-1/evidence.json: 1 fault",
+            "strict-1/evidence.json: 1 error",
         ),
     ],
 )
@@ -237,8 +237,8 @@ def _deep(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (_drop_last, "the evidence holds the runs 'strict-1, default-1, default-2'"),
-        (_swap_state, f"{STATE}: is not the file that set.json lists"),
+        (_drop_last, "the evidence contains the runs 'strict-1, default-1, default-2'"),
+        (_swap_state, f"{STATE}: is not the file listed in set.json"),
         (_link_state, f"{STATE} cannot be read"),
         (_deep, "manifest.json: nested deeper"),
         (shutil.rmtree, "there is no evidence in"),
@@ -263,10 +263,10 @@ def test_a_state_that_fits_its_digest_but_not_the_run_is_refused(told: Told) -> 
                 entry["sha256"] = digest
 
     told.document("set.json", relist)
-    assert "is not the state that run strict-1 is judged by" in told.refusal()
+    assert "is not the state of run strict-1" in told.refusal()
 
 
 def test_evidence_in_the_output_folder_is_refused_and_left_alone(told: Told) -> None:
     told.bench.out = told.folder.parent
-    assert "lies in the output folder, which is emptied" in told.refusal()
+    assert "is inside the output folder, which is emptied" in told.refusal()
     assert (told.folder / STATE).exists()

@@ -17,7 +17,7 @@ def test_a_knob_that_the_training_turns_back_is_a_finding(bench: Bench, project:
     findings = {each.code: each.message for each in bench.gate().verdict.findings}
     assert (
         findings["settings-overridden"]
-        == "train.py:12 turned cudnn_benchmark from off to on at step 3"
+        == "train.py:12 changed cudnn_benchmark from off to on at step 3"
     )
 
 
@@ -37,7 +37,7 @@ def test_runs_that_differ_name_the_knob_that_was_turned_back_where_it_acts(
 def test_the_settings_can_make_it_an_error(bench: Bench, project: Project) -> None:
     project.play(overrides=override_line())
     project.settings("determinism: {on_override: fail}\n")
-    with pytest.raises(EvidenceError, match="run strict-1: the training overridden") as caught:
+    with pytest.raises(EvidenceError, match="run strict-1: the training overrode") as caught:
         bench.gate()
     assert caught.value.details == ("train.py:12, step 3: cudnn_benchmark from off to on",)
 

@@ -224,7 +224,7 @@ def test_accept_takes_the_proposal_with_its_reason(bench: Bench, project: Projec
     accepted = accept_baseline(request, adapters, write_document(found.proposed), "new data")
     assert accepted.entries[0].reason == "new data"
     empty = found.proposed.model_copy(update={"entries": ()})
-    with pytest.raises(SettingsError, match="holds no entry"):
+    with pytest.raises(SettingsError, match="contains no entry"):
         accept_baseline(request, adapters, write_document(empty), "x")
     assert project.git("status", "--porcelain") == ""
 

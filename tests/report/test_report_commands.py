@@ -33,8 +33,8 @@ def test_a_pass_is_a_notice_even_without_a_cause() -> None:
 def test_findings_follow_with_their_remedies() -> None:
     assert annotation_commands(BASELINE_CHANGE)[0] == (
         "::warning title=repro-gate%3A policy-changed::this pull request brings a new "
-        ".repro-gate/baseline.json, and that decided. Merge only if the new result is what you "
-        "want."
+        ".repro-gate/baseline.json, and it decided the outcome. Merge only if the new result is "
+        "what you want."
     )
 
 

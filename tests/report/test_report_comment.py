@@ -55,9 +55,9 @@ def test_after_a_pass_nothing_is_next_and_the_seal_can_be_verified() -> None:
 def test_the_second_line_is_the_cause_with_class_and_step(outcome: str) -> None:
     line = comment_text(CASES[outcome], LINKS).splitlines()[3]
     told = {
-        "code-drift": "**Cause: update of the weights, at step 6: the gradients are the "
-        "baseline's and the updated parameters are not",
-        "nondeterministic": "**Cause: data, at step 3; train.py:28 draws or seeds "
+        "code-drift": "**Cause: weight update, at step 6: the gradients equal the baseline's, "
+        "but the updated parameters do not",
+        "nondeterministic": "**Cause: data, at step 3; train.py:28 draws from or seeds "
         "numpy.random.default\\_rng (step 3): ",
     }
     assert line.startswith(told[outcome])

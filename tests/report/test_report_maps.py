@@ -177,9 +177,9 @@ def test_the_page_has_a_table_for_all_that_the_runs_left() -> None:
         "Training state of strict-1 (2)",
         "Environment, side by side (6)",
         "Knobs as attested by the training (2)",
-        "What the script did to the knobs (3)",
-        "Processes without a harness (3)",
-        "Notes of the runs (9)",
+        "Knobs that the script overrode (3)",
+        "Uninstrumented subprocesses (3)",
+        "Notes on the runs (9)",
     ]
     assert page_sections(REPRODUCED, PageSources(), LIMITS) == ()
 

@@ -153,10 +153,10 @@ def _shown(view: RenderableType) -> str:
         (_cost(_price(0.5)), "Determinism costs no time here: -50.0 % step time"),
         (
             _cost(_price(1.2, state=CostState.INCONCLUSIVE, reason="fewer than 3 rounds")),
-            "What determinism costs is inconclusive: +20.0 %",
+            "The cost of determinism is inconclusive: +20.0 %",
         ),
-        (_cost(_price(None, reason="8 steps too short")), "cannot be priced here: 8 steps"),
-        (_cost(budget_percent=5.0, over_budget=True), "(budget 5 %); the budget is broken."),
+        (_cost(_price(None, reason="8 steps too short")), "cannot be measured here: 8 steps"),
+        (_cost(budget_percent=5.0, over_budget=True), "(budget 5 %); over budget."),
     ],
 )
 def test_one_sentence_says_what_determinism_costs(cost: CostDocument, words: str) -> None:
@@ -167,8 +167,8 @@ def test_the_minimal_set_is_told_with_its_caution() -> None:
     text = " ".join(_shown(cost_view(_cost())).split())
     assert "Minimal sufficient set that still reproduces bit for bit" in text
     assert "none: the default mode" in text
-    assert "other bits" in text
-    assert "price within noise" in cost_markdown(_cost())
+    assert "different bits" in text
+    assert "overhead within noise" in cost_markdown(_cost())
 
 
 def test_a_set_that_was_not_verified_says_so() -> None:
@@ -176,7 +176,7 @@ def test_a_set_that_was_not_verified_says_so() -> None:
     assert found is not None
     unsure = _cost(minimal=found.model_copy(update={"verified": False}))
     assert "no: another run differed" in cost_markdown(unsure)
-    assert "strict mode itself does not repeat here" in cost_markdown(_cost(minimal=None))
+    assert "strict mode itself is not repeatable here" in cost_markdown(_cost(minimal=None))
 
 
 def test_without_attribution_there_is_no_word_of_knobs() -> None:

@@ -34,7 +34,7 @@ def terminal_text(operator_audit: OperatorReport) -> str:
 def test_comment_and_summary_show_operators_with_count_place_and_remedy() -> None:
     told = verdict(Outcome.REPRODUCED, passes=True, operator_audit=FOUND)
     for text in (comment_text(told, LINKS), summary_text(told, LINKS)):
-        assert "Operators (1; counted in a run of its own)" in text
+        assert "Operators (1; counted in a separate run)" in text
         assert "`put_`" in text
         assert "`train.py:7, steps 1-3`" in text
         assert "no deterministic form. Use scatter." in text
@@ -52,7 +52,9 @@ def test_what_the_own_table_says_names_its_source() -> None:
 def test_what_was_not_counted_says_so() -> None:
     section = operators_section(FOUND.model_copy(update={"complete": False, "dropped": 4}), LIMITS)
     assert section is not None
-    assert section.title == "Operators (1; not counted: no operator audit; 4 calls found no room)"
+    assert (
+        section.title == "Operators (1; not counted: no operator audit; 4 more calls not recorded)"
+    )
 
 
 def test_without_anything_to_tell_there_is_no_section() -> None:
@@ -62,7 +64,7 @@ def test_without_anything_to_tell_there_is_no_section() -> None:
 
 def test_an_empty_operator_audit_says_that_nothing_was_found() -> None:
     text = terminal_text(OperatorReport(complete=True))
-    assert "Operators (0; counted in a run of its own)" in text
+    assert "Operators (0; counted in a separate run)" in text
     assert NOTHING_FOUND in text
 
 

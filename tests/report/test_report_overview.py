@@ -68,7 +68,7 @@ def test_a_question_that_was_not_asked_says_so() -> None:
 
 def test_tolerance_is_no_equality() -> None:
     assert answers(WITHIN_TOLERANCE)["Same as baseline"].startswith(
-        "✅ within tolerance, as is expected then: loss at step 5; 39 of 48 numbers"
+        "✅ within tolerance, as expected: loss at step 5; 39 of 48 numbers"
     )
 
 
@@ -169,8 +169,8 @@ def _knobs_said(knob_costs: KnobCosts | None) -> str:
     facts = REPRODUCED.baseline_facts.model_copy(update={"knob_costs": knob_costs})
     verdict = REPRODUCED.model_copy(update={"baseline_facts": facts})
     report = assemble(verdict, ReportLinks(), Limits(deltas=10, rows=20))
-    (table,) = (one.table for one in report.sections if one.title == "Price of determinism")
-    return next(row[1].text for row in table.rows if row[0].text == "Which knob costs it")
+    (table,) = (one.table for one in report.sections if one.title == "Cost of determinism")
+    return next(row[1].text for row in table.rows if row[0].text == "Cost by knob")
 
 
 def test_the_most_expensive_knobs_are_told_with_the_date_of_their_price() -> None:
@@ -182,14 +182,14 @@ def test_the_most_expensive_knobs_are_told_with_the_date_of_their_price() -> Non
         ),
     )
     assert _knobs_said(costs) == (
-        "knob_4 +4.0 % [+0.0 %, +10.0 %], knob_3 +3.0 % [+0.0 %, +10.0 %], "
-        "knob_2 +2.0 % [+0.0 %, +10.0 %] (measured 2026-08-01, noted in the baseline)"
+        "knob_4 +4.0 % [+0.0 %, +10.0 %], knob_3 +3.0 % [+0.0 %, +10.0 %], knob_2 +2.0 % [+0.0 "
+        "%, +10.0 %] (measured 2026-08-01, recorded in the baseline)"
     )
     assert _knobs_said(costs.model_copy(update={"knobs": ()})) == (
-        "none by itself more than this machine's noise (measured 2026-08-01, noted in the baseline)"
+        "none alone exceeds this machine's noise (measured 2026-08-01, recorded in the baseline)"
     )
     assert _knobs_said(None) == (
-        "not noted in the baseline; repro-gate baseline record --attribute prices each one"
+        "not recorded in the baseline; repro-gate baseline record --attribute measures each one"
     )
 
 
@@ -237,7 +237,7 @@ def test_a_diagnosis_without_a_step_leaves_it_out() -> None:
 
 
 def test_a_cost_that_is_only_a_reason_shows_the_reason() -> None:
-    table = section(REPRODUCED.model_copy(update={"cost": TOO_SHORT}), "Price of determinism")
+    table = section(REPRODUCED.model_copy(update={"cost": TOO_SHORT}), "Cost of determinism")
     assert table.rows[0][1].text == "not measurable: 6 steps too short"
     assert {row[0].text for row in table.rows} == {"State", "Peak memory", "Steady steps used"}
 

@@ -155,9 +155,9 @@ def test_runs_that_part_are_shown_where_how_far_and_on_what() -> None:
     text = Page(page_html(verdict, LINKS, sources=found)).text
     assert "step 3: strict-2 ≠ strict-1" in text
     assert "Layers: strict-2 against strict-1, at the end" in text
-    assert "only digests are kept, so this shows what differs, not how far" in text
+    assert "One side has only digests, so this shows what differs, not by how much" in text
     assert "gradients: differs at 4 of 6 steps observed, first at step 3" in text
-    assert "What the script did to the knobs (3)" in text
+    assert "Knobs that the script overrode (3)" in text
 
 
 def test_strict_runs_that_were_measured_are_a_map_of_numbers_with_a_legend() -> None:

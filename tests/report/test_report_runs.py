@@ -102,7 +102,7 @@ def test_of_many_step_times_some_are_dots_and_the_page_says_so() -> None:
     found = step_times(sources(1000))
     assert found is not None
     assert len(found.rows[0].dots) == 150
-    assert found.notes[1] == "dots: 150 steps of each run, evenly chosen by their rank"
+    assert found.notes[1] == "dots: 150 steps of each run, evenly spaced by rank"
 
 
 def test_a_share_of_a_list_lies_between_its_neighbours() -> None:

@@ -34,13 +34,13 @@ def test_it_keeps_to_80_columns(name: str) -> None:
 def test_the_verdict_comes_first_then_its_cause() -> None:
     lines = shown(CODE_DRIFT).splitlines()
     assert lines[0] == "❌ repro-gate failed: code drift"
-    assert lines[1].startswith("Cause: update of the weights, at step 6: the gradients are")
+    assert lines[1].startswith("Cause: weight update, at step 6: the gradients")
 
 
 def test_what_is_next_is_told_step_by_step() -> None:
     text = next_text(CODE_DRIFT, ReportLinks())
-    assert text.startswith("\nNext:\n- Not meant: ")
-    assert "\n- Meant: download proposed-baseline.json" in text
+    assert text.startswith("\nNext:\n- If this is not intended: ")
+    assert "\n- If this is intended: download proposed-baseline.json" in text
     assert all(len(line) <= 80 for line in text.splitlines())
 
 

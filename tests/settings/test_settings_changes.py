@@ -55,7 +55,7 @@ def test_each_setting_is_told_with_its_old_and_its_new_value() -> None:
 
 def test_nothing_is_told_of_a_file_that_stays() -> None:
     assert settings_changes("f", MINIMAL, MINIMAL) == ()
-    assert shown(settings_changes("f", MINIMAL, b"# why\n" + MINIMAL)) == ["its layout only:  -> "]
+    assert shown(settings_changes("f", MINIMAL, b"# why\n" + MINIMAL)) == ["formatting only:  -> "]
 
 
 def test_a_baseline_that_moves_tells_which_numbers_did() -> None:

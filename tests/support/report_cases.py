@@ -164,7 +164,7 @@ WITHIN_NOISE = COST.model_copy(
         "high": 1.019,
         "control_low": 0.97,
         "control_high": 1.03,
-        "reason": "not outside the noise of this machine",
+        "reason": "within the noise of this machine",
     }
 )
 SELF_TEST = tuple(

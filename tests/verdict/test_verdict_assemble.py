@@ -90,14 +90,14 @@ def test_places_that_a_run_could_write_are_told_with_their_number() -> None:
     )
     told = assemble(replace(_assessment(), isolation=used), REQUEST)
     assert told.isolation.described == "uid (permissions only)"
-    assert _messages(told)["open-places"] == (
-        "7 files and folders outside the run's own could be written by the training, and read by "
-        "the next run: '/srv/open-0', '/srv/open-1', '/srv/open-2', '/srv/open-3', '/srv/open-4', "
-        "..."
+    assert _messages(told)["writable-paths"] == (
+        "7 files and folders outside the run's own folders are writable for the training and "
+        "readable for the next run: '/srv/open-0', '/srv/open-1', '/srv/open-2', '/srv/open-3', "
+        "'/srv/open-4', ..."
     )
     cut = replace(used, open_places=places[:1], places_uncounted=True)
     told = assemble(replace(_assessment(), isolation=cut), REQUEST)
-    assert _messages(told)["open-places"].startswith("at least 1 files and folders")
+    assert _messages(told)["writable-paths"].startswith("at least 1 files and folders")
 
 
 def _messages(verdict: Verdict) -> dict[str, str]:
@@ -137,10 +137,10 @@ def test_a_verdict_says_what_it_rests_on() -> None:
 
 def test_findings_are_told_beside_the_outcome() -> None:
     found = _messages(assemble(_assessment(changed_files=("a.py", "b.py")), REQUEST))
-    assert found["dirty-tree"] == "2 file(s) differ from the commit: a.py, b.py"
+    assert found["dirty-tree"] == "2 uncommitted change(s): a.py, b.py"
     assert found["environment-moved"] == "torch: 1 became 2.13.0"
     assert found["baseline-stale"] == "the baseline is 123 days old"
-    assert found["default-mode-differs"].startswith("in default mode two runs differ")
+    assert found["default-mode-differs"].startswith("two runs in default mode differ")
     assert found["not-isolated"] == "the training ran under the gate's own account: not root"
 
 
@@ -159,7 +159,8 @@ def test_printed_metrics_are_marked_as_the_weaker_source() -> None:
     run = evidence_of().model_copy(update={"metrics": (*evidence_of().metrics, printed)})
     found = _messages(assemble(_assessment(run), REQUEST))
     assert (
-        found["rounded-metric"] == "read from printed text, as exact as it was printed: stdout.loss"
+        found["rounded-metric"]
+        == "read from printed text, only as exact as it was printed: stdout.loss"
     )
 
 
@@ -171,7 +172,7 @@ def test_what_a_pull_request_changes_in_the_rules_is_shown() -> None:
     )
     found = _messages(assemble(_assessment(), request))
     assert found["policy-changed"] == (
-        "this pull request changes repro-gate.yml; the base commit's version decided"
+        "this pull request changes repro-gate.yml; the base commit's version was used"
     )
     assert "settings-from-head" in found
     trusted = assemble(_assessment(), replace(request, settings_from="base"))
@@ -259,8 +260,8 @@ def test_on_a_pull_request_a_result_is_accepted_from_the_artifact_and_not_by_a_c
     (_, accept) = next_steps(Outcome.CODE_DRIFT, replace(HERE, on_runner=True), passes=False)
     assert accept.command == ""
     assert accept.text == (
-        "Meant: download proposed-baseline.json from this run's artifacts, and commit it as b.json "
-        "in this pull request."
+        "If this is intended: download proposed-baseline.json from this run's artifacts, and "
+        "commit it as b.json in this pull request."
     )
 
 

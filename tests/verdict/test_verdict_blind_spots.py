@@ -29,7 +29,7 @@ def test_a_tolerance_that_passes_anything_is_a_warning() -> None:
     (found,) = _findings(RUN, Tolerance(metric="*", relative=1e9))
     assert (found.code, found.severity) == ("tolerance-wide", Severity.WARNING)
     assert found.message.endswith(
-        "lets loss move by 1e+11 % at every step that it judges: a regression of 1 % passes unseen"
+        "lets loss move by 1e+11 % at every step it applies to: a regression of 1 % goes unnoticed"
     )
 
 
@@ -50,7 +50,7 @@ def test_a_pattern_that_fits_no_metric_names_the_metrics() -> None:
     (found,) = _findings(RUN, Tolerance(metric="trian_loss", relative=0.001))
     assert (found.code, found.severity) == ("tolerance-unused", Severity.WARNING)
     assert found.message == (
-        "compare.tolerances: trian_loss decides no metric: the metrics are loss"
+        "compare.tolerances: trian_loss applies to no metric: the metrics are loss"
     )
 
 
@@ -58,7 +58,7 @@ def test_a_metrics_file_without_a_number_is_a_warning() -> None:
     empty = UnusedSetting(key="train.metrics.file", value="m.jsonl")
     (found,) = unused_settings(RUN.model_copy(update={"unused_settings": (empty,)}), ())
     assert (found.code, found.severity) == ("setting-unused", Severity.WARNING)
-    assert found.message == "train.metrics.file is m.jsonl, and the script wrote no number there"
+    assert found.message == "train.metrics.file is m.jsonl, but the script wrote no number there"
 
 
 def test_a_permission_that_nothing_needs_is_told() -> None:
@@ -95,6 +95,6 @@ def test_what_could_not_be_compared_is_a_warning_that_names_the_first_of_it() ->
 
 def test_what_equal_runs_leave_open_is_said_in_figures() -> None:
     assert rare_faults(2, 0.82, None) == (
-        "faults that strike seldom: of those that strike one run in ten, two runs miss 82%",
+        "rare faults: of those that affect one run in ten, two runs miss 82%",
     )
     assert rare_faults(4, 0.82, 0.6562)[0].endswith(", and the 4 equal runs of this call 66%")

@@ -13,7 +13,7 @@ def child(line: int = 5, file: str = "train.py") -> UnattestedChild:
         rank=0,
         pid=1,
         command="python -I inner.py",
-        reason="runs isolated and ignores PYTHONPATH",
+        reason="runs in isolated mode and ignores PYTHONPATH",
         file=file,
         line=line,
     )
@@ -32,9 +32,9 @@ def test_a_child_without_the_harness_is_told_once_for_each_place() -> None:
     assert (finding.code, finding.severity) == ("uninstrumented-subprocess", Severity.WARNING)
     assert finding.message == (
         "Python was started without the harness: train.py:5 started `python -I inner.py`, which "
-        "runs isolated and ignores PYTHONPATH"
+        "runs in isolated mode and ignores PYTHONPATH"
     )
-    assert "A helper that does not train may stay" in finding.remedy
+    assert "fine for a helper that does not train" in finding.remedy
 
 
 def test_the_first_children_are_shown_and_the_rest_counted() -> None:
@@ -50,9 +50,9 @@ def test_a_child_that_no_line_was_seen_to_start_is_told_too() -> None:
 @pytest.mark.parametrize(
     ("variable", "effect"),
     [
-        ("PYTHONHASHSEED", "set and hash order there differ from run to run"),
-        ("OMP_NUM_THREADS", "sums there may be split among threads in another way"),
-        ("NCCL_ALGO", "what it keeps deterministic is not kept so there"),
+        ("PYTHONHASHSEED", "set and hash order differ from run to run there"),
+        ("OMP_NUM_THREADS", "sums may be split differently among threads there"),
+        ("NCCL_ALGO", "what it makes deterministic is not deterministic there"),
     ],
 )
 def test_a_child_without_a_variable_is_told_with_what_follows(variable: str, effect: str) -> None:

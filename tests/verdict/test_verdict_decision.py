@@ -137,7 +137,7 @@ def test_drift_in_steps_alone_is_told_by_its_steps() -> None:
 def test_the_policy_may_want_equal_bits() -> None:
     decision = decide(_facts(BITWISE, baseline=NEAR))
     assert _row(decision) == (Outcome.WITHIN_TOLERANCE, False)
-    assert decision.cause.endswith("but the policy wants equal bits")
+    assert decision.cause.endswith("but the policy requires equal bits")
 
 
 def test_a_comparable_environment_passes_within_tolerance() -> None:
@@ -199,7 +199,7 @@ def test_a_brought_baseline_that_is_reproduced_passes_by_policy() -> None:
     closed = settings_of(policy={"allow_baseline_change": False})
     decision = decide(replace(_facts(closed, baseline=FAR), proposed=brought))
     assert _row(decision) == (Outcome.BASELINE_CHANGE, False)
-    assert decision.cause.endswith("the policy does not let that pass")
+    assert decision.cause.endswith("the policy does not allow that")
 
 
 def test_a_brought_baseline_that_is_not_reproduced_changes_nothing() -> None:
@@ -311,7 +311,7 @@ def test_new_packages_that_the_base_ran_with_too_excuse_nothing() -> None:
     )
     decision = decide(facts)
     assert _row(decision) == (Outcome.ENVIRONMENT_DRIFT, False)
-    assert "the base commit gives this result here too" in decision.cause
+    assert "the base commit gives the same result here" in decision.cause
 
 
 def test_a_rare_fault_in_one_default_run_is_not_repeatable() -> None:

@@ -128,7 +128,7 @@ def test_a_list_of_allowed_operators_is_a_weaker_level() -> None:
 def test_a_refusal_that_the_script_handled_is_told_with_its_place_and_entry() -> None:
     refused = Refusal(operator="put_", file="a.py", line=7, step=2)
     (finding,) = refused_and_went_on(run_of(refused=(refused,)))
-    assert "strict mode refused put_ at a.py:7, step 2, and the script went on" in finding.message
+    assert "strict mode refused put_ at a.py:7, step 2, and the script continued" in finding.message
     assert "determinism: {allow_operators: ['put_']}" in finding.remedy
     assert refused_and_went_on(evidence_of()) == ()
 

@@ -43,20 +43,20 @@ def test_a_knob_that_was_turned_back_is_told_with_its_place_and_step() -> None:
     (finding,) = found(override(), override(step=9))
     assert (finding.code, finding.severity) == ("settings-overridden", Severity.WARNING)
     assert finding.message == (
-        "train.py:12 turned cudnn_benchmark from off to on at step 3 and later"
+        "train.py:12 changed cudnn_benchmark from off to on at step 3 and later"
     )
 
 
 def test_what_the_harness_put_back_is_said() -> None:
     (finding,) = found(override(restored=True, before=""))
     assert finding.message == (
-        "train.py:12 turned cudnn_benchmark from unset to on at step 3; the harness put it back"
+        "train.py:12 changed cudnn_benchmark from unset to on at step 3; the harness restored it"
     )
 
 
 def test_an_override_that_nobody_saw_has_an_unseen_place() -> None:
     (finding,) = found(override(file="", line=0))
-    assert finding.message.startswith("an unseen place turned cudnn_benchmark")
+    assert finding.message.startswith("an unknown line changed cudnn_benchmark")
 
 
 def test_the_first_places_are_shown_and_the_rest_counted() -> None:
@@ -69,13 +69,13 @@ def test_a_determinism_suspended_is_a_notice_of_its_own() -> None:
     (finding,) = found(override(name="deterministic_algorithms", closed=True))
     assert (finding.code, finding.severity) == ("determinism-suspended", Severity.NOTICE)
     assert finding.message == (
-        "deterministic algorithms are put aside and taken up again in 1 place(s): train.py:12"
+        "deterministic algorithms are switched off and on again in 1 place(s): train.py:12"
     )
 
 
 def test_a_seed_from_outside_is_told() -> None:
     (finding,) = found(override(kind=OverrideKind.ENTROPY, name="torch.seed"))
-    assert finding.message == "train.py:12 takes a seed from outside at step 3: torch.seed"
+    assert finding.message == "train.py:12 takes a nondeterministic seed at step 3: torch.seed"
 
 
 def test_a_seed_that_is_the_same_in_each_run_is_no_finding() -> None:
@@ -106,10 +106,10 @@ def test_a_private_seed_that_differs_is_told_by_its_line_and_a_notice_while_runs
     (finding,) = override_findings(runs, repeats=False)
     assert (finding.code, finding.severity) == ("seed-differs", Severity.WARNING)
     assert finding.message == "train.py:12 gives random.Random another seed in each run"
-    assert finding.remedy == "Give that generator a constant as its seed."
+    assert finding.remedy == "Give that generator a constant seed."
     (notice,) = override_findings(runs, repeats=True)
     assert notice.severity is Severity.NOTICE
-    assert notice.message.endswith("; the runs are equal all the same")
+    assert notice.message.endswith("; the runs are equal anyway")
 
 
 def test_a_private_generator_without_a_seed_is_no_override() -> None:
@@ -117,7 +117,7 @@ def test_a_private_generator_without_a_seed_is_no_override() -> None:
     assert not unseeded.weakens
     (finding,) = override_findings((run(unseeded), run(unseeded)), repeats=False)
     assert finding.message == (
-        "train.py:12 makes a generator with a seed from outside: random.Random"
+        "train.py:12 creates a generator with a nondeterministic seed: random.Random"
     )
 
 
@@ -127,7 +127,7 @@ def test_what_a_library_seeds_while_it_is_imported_is_told_only_when_runs_differ
     assert override_findings(runs, repeats=True) == ()
     (finding,) = override_findings(runs, repeats=False)
     assert finding.severity is Severity.NOTICE
-    assert finding.remedy.startswith("The library does this")
+    assert finding.remedy.startswith("A library does this")
 
 
 def test_no_remedy_asks_to_take_an_import_out() -> None:

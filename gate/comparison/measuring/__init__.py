@@ -1,1 +1,1 @@
-"""What the verbs `cost` and `noise`, and the gate's own price, make of several runs."""
+"""What the commands `cost` and `noise`, and the gate's own cost figure, make of several runs."""

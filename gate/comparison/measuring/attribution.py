@@ -37,7 +37,7 @@ def removal_order(prices: dict[PricedKnob, Price]) -> tuple[PricedKnob, ...]:
 
 
 def minimal_set(start: KnobSet, order: tuple[PricedKnob, ...], equal: Test, verify: Test) -> Search:
-    """Take out one knob after the other where what is left still repeats; put back what fails.
+    """Remove one knob after the other where the rest still repeats; restore what fails.
 
     `equal` says whether runs of a set agree, `verify` whether one more run of it does.
     """
@@ -61,13 +61,13 @@ def minimal_set(start: KnobSet, order: tuple[PricedKnob, ...], equal: Test, veri
 def knob_fate(
     knob: PricedKnob, price: Price | None, search: Search | None, *, on: bool
 ) -> KnobPrice:
-    """A knob's row: its price, what became of it and why; `on` tells whether strict mode has it."""
+    """A knob's row: its cost, what became of it and why; `on` says whether strict mode has it."""
     if price is None:
         state, reason = KnobState.NOT_APPLICABLE, "no GPU was used"
     elif not on:
         state, reason = KnobState.OFF, "off in strict mode already"
     elif search is None:
-        state, reason = KnobState.KEPT, "strict mode itself does not repeat"
+        state, reason = KnobState.KEPT, "strict mode itself is not repeatable"
     else:
         state, reason = _fate(knob, price, search)
     return KnobPrice(knob=knob.value, price=price, state=state, reason=reason)
@@ -79,5 +79,5 @@ def _fate(knob: PricedKnob, price: Price, search: Search) -> tuple[KnobState, st
     if knob in search.needed:
         return KnobState.NEEDED, "without it the runs differ"
     if price.state is CostState.NOT_MEASURABLE:
-        return KnobState.KEPT, "could not be priced"
+        return KnobState.KEPT, "could not be measured"
     return KnobState.KEPT, "costs nothing"

@@ -49,8 +49,10 @@ def paired_ratio(rounds: tuple[RoundOfRuns, ...], seed: int = 0) -> Ratio:
     Every duration must be positive; the caller has looked.
     """
     generator = np.random.default_rng(seed)
-    estimate = float(np.mean([_log_of(one.over) - _log_of(one.under) for one in rounds]))
-    drawn = np.stack([_drawn(one.over, generator) - _drawn(one.under, generator) for one in rounds])
+    estimate = float(np.mean([_log_of(runs.over) - _log_of(runs.under) for runs in rounds]))
+    drawn = np.stack(
+        [_drawn(runs.over, generator) - _drawn(runs.under, generator) for runs in rounds]
+    )
     count = len(rounds)
     # whole rounds are drawn: the arms of one share what the machine did then
     chosen = generator.integers(count, size=(DRAWS, count))
@@ -67,7 +69,7 @@ def paired_ratio(rounds: tuple[RoundOfRuns, ...], seed: int = 0) -> Ratio:
 
 
 def noise_band(controls: Iterable[Ratio]) -> float:
-    """How far equal work lies apart here, as a factor of at least one.
+    """How much equal work varies here, as a factor of at least one.
 
     It holds in both directions: which of two equal runs came first means nothing.
     """

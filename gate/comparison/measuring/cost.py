@@ -35,7 +35,7 @@ UNDISTURBED = 0.02
 def determinism_cost(
     strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...], settings: CostSettings
 ) -> DeterminismCost:
-    """Price strict mode on this workload, or say why it cannot be priced.
+    """The cost of strict mode on this workload, or why it cannot be measured.
 
     `strict[i]` ran beside `default[i]`; `strict[0]` was the first run of all.
     """
@@ -47,7 +47,7 @@ def determinism_cost(
     shortest = min(len(run) for arm in arms for run in arm)
     if shortest < settings.min_steps:
         needed = settings.warmup_steps + settings.min_steps
-        reason = f"{shortest} steady steps are too few, a run takes {needed} at least"
+        reason = f"{shortest} steady steps are too few; a run needs at least {needed}"
         return _not_measurable(reason, memory, shortest)
     undisturbed = [_steady_runs(runs, settings, UNDISTURBED) for runs in (strict, default)]
     fewest = min(len(run) for arm in undisturbed for run in arm)
@@ -55,7 +55,7 @@ def determinism_cost(
         arms, shortest = undisturbed, fewest
     strict_seconds, default_seconds = (float(np.median(np.concatenate(arm))) for arm in arms)
     if any(np.min(run) <= 0 for arm in arms for run in arm):
-        return _not_measurable("steps too fast for this clock", memory, shortest)
+        return _not_measurable("steps too short for this clock", memory, shortest)
     rounds = tuple(
         RoundOfRuns(over=(one,), under=(other,)) for one, other in zip(*arms, strict=False)
     )
@@ -63,7 +63,7 @@ def determinism_cost(
     apart = _on_one_side((ratio, *(paired_ratio((one,)) for one in rounds)), band)
     return DeterminismCost(
         state=CostState.MEASURED if apart else CostState.INCONCLUSIVE,
-        reason="" if apart else "not outside the noise of this machine",
+        reason="" if apart else "within the noise of this machine",
         strict_step_seconds=strict_seconds,
         default_step_seconds=default_seconds,
         time_ratio=ratio.value,
@@ -81,11 +81,11 @@ def _steady_runs(
 ) -> list[Seconds]:
     """The steady steps of each run; the very first run warms up twice as long, where it can."""
     # the first steps compile, allocate and fill caches: a price of starting and not of training
-    found = [steady(run, settings.warmup_steps, harness_share) for run in runs]
+    durations = [steady(run, settings.warmup_steps, harness_share) for run in runs]
     if runs[0].run.mode is RunMode.STRICT:
         warmer = steady(runs[0], 2 * settings.warmup_steps, harness_share)
-        found[0] = warmer if len(warmer) >= settings.min_steps else found[0]
-    return found
+        durations[0] = warmer if len(warmer) >= settings.min_steps else durations[0]
+    return durations
 
 
 def _controls(arms: list[list[Seconds]]) -> list[Ratio]:
@@ -115,7 +115,7 @@ def steady(run: RunEvidence, warmup_steps: int, harness_share: float | None = No
     """
     later = [timing for timing in run.timings if timing.step > warmup_steps]
     if harness_share is not None:
-        later = [one for one in later if one.harness_seconds <= harness_share * one.seconds]
+        later = [step for step in later if step.harness_seconds <= harness_share * step.seconds]
     return np.array([timing.seconds for timing in later])
 
 

@@ -54,7 +54,7 @@ def _price(
     if missing > 0:
         reason = f"{missing} steps too short"
     elif any(np.min(run) <= 0 for runs in seconds.values() for run in runs):
-        reason = "steps too fast for this clock"
+        reason = "steps too short for this clock"
     if reason:
         state = CostState.NOT_MEASURABLE
         return Price(arm=arm, over=shown, state=state, reason=reason, memory_ratio=memory)
@@ -86,7 +86,7 @@ def _why_inconclusive(rounds: int, ratio: Ratio, control: Price | None) -> str:
     band = noise_band((Ratio(value=control.ratio, low=control.low, high=control.high),))
     if ratio.low > band or ratio.high < 1 / band:
         return ""
-    return "not outside the noise of this machine"
+    return "within the noise of this machine"
 
 
 def arm_figures(
@@ -94,9 +94,9 @@ def arm_figures(
 ) -> ArmFigures:
     """Medians over the runs of an arm, and whether they gave one result."""
     medians = [
-        float(np.median(found))
-        for found in (steady(run, settings.warmup_steps) for run in runs)
-        if len(found)
+        float(np.median(seconds))
+        for seconds in (steady(run, settings.warmup_steps) for run in runs)
+        if len(seconds)
     ]
     starts = [run.first_step_seconds for run in runs if run.first_step_seconds is not None]
     return ArmFigures(

@@ -113,17 +113,17 @@ def tensor_spread(tensor: FloatTensor) -> TensorSpread | None:
 
 def reduction_spread(tensors: Iterable[FloatTensor]) -> ReductionSpread | None:
     """All gradients together; None when there is none to sum."""
-    spreads = [found for found in map(tensor_spread, tensors) if found is not None]
+    spreads = [spread for spread in map(tensor_spread, tensors) if spread is not None]
     if not spreads:
         return None
-    worst = max(spreads, key=lambda found: found.of_magnitude)
+    worst = max(spreads, key=lambda spread: spread.of_magnitude)
     return ReductionSpread(
         tensors=len(spreads),
-        elements=sum(found.elements for found in spreads),
+        elements=sum(spread.elements for spread in spreads),
         orders=ORDERS,
         worst_tensor=worst.name,
         worst=worst.of_magnitude,
-        median=float(np.median([found.of_magnitude for found in spreads])),
+        median=float(np.median([spread.of_magnitude for spread in spreads])),
         worst_of_sum=worst.of_sum,
-        most_distinct_sums=max(found.distinct for found in spreads),
+        most_distinct_sums=max(spread.distinct for spread in spreads),
     )

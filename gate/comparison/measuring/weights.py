@@ -83,12 +83,12 @@ def _added_up(pairs: Sequence[TensorPair], threads: int) -> NumberTotals:
     run_all(tasks, threads)
     totals = [numbers.totals() for numbers in by_type.values()]
     return NumberTotals(
-        differing=sum(one.differing for one in totals),
-        finite=sum(one.finite for one in totals),
-        squares=tuple(row for one in totals for row in one.squares),
-        largest=max((one.largest for one in totals), default=0.0),
-        largest_distance=max((one.largest_distance for one in totals), default=0),
-        counts=sum((one.counts for one in totals), start=np.zeros(CLASSES, dtype=np.int64)),
+        differing=sum(total.differing for total in totals),
+        finite=sum(total.finite for total in totals),
+        squares=tuple(row for total in totals for row in total.squares),
+        largest=max((total.largest for total in totals), default=0.0),
+        largest_distance=max((total.largest_distance for total in totals), default=0),
+        counts=sum((total.counts for total in totals), start=np.zeros(CLASSES, dtype=np.int64)),
     )
 
 
@@ -108,7 +108,7 @@ def weight_noise(reruns: tuple[WeightDistance, ...]) -> WeightNoise:
         relative_l2=norms,
         largest_relative_l2=max(known, default=None),
         ulp=tuple(
-            UlpQuantile(share=one.share, distance=one.distance)
-            for one in quantiles(counts, largest)
+            UlpQuantile(share=quantile.share, distance=quantile.distance)
+            for quantile in quantiles(counts, largest)
         ),
     )

@@ -145,20 +145,20 @@ def number_differences(pairs: Sequence[TensorPair], threads: int) -> list[Number
     # slow to import, and most comparisons find nothing that differs
     from gate.comparison.tensors.tensor_numbers import TensorNumbers, has_numbers  # noqa: PLC0415
 
-    found: list[NumberDifference | None] = [None] * len(pairs)
+    differences: list[NumberDifference | None] = [None] * len(pairs)
     known = [(index, pair) for index, pair in enumerate(pairs) if has_numbers(pair.left.dtype)]
 
     def work(index: int, pair: TensorPair) -> None:
         numbers = TensorNumbers(pair.left.dtype, pair.left.shape)
         run_all(adding(pair, numbers), threads if pair.splits else 1)
-        found[index] = numbers.result()
+        differences[index] = numbers.result()
 
     # small ones beside each other, each on a thread; large ones one by one, each on all of them
     run_all([partial(work, *item) for item in known if not item[1].splits], threads)
     for index, pair in known:
         if pair.splits:
             work(index, pair)
-    return found
+    return differences
 
 
 def adding(pair: TensorPair, numbers: TensorNumbers) -> list[Callable[[], object]]:

@@ -37,7 +37,7 @@ class ElementType:
     parts: int = 1
 
     def distances(self, left: Raw, right: Raw) -> Raw:
-        """How far apart each two parts are, exactly, unsigned: in steps of the type.
+        """The exact distance of each two parts, unsigned, in steps of the type.
 
         For floats that is units in the last place; the two zeros are one number.
         """

@@ -67,11 +67,11 @@ class NumberTotals:
 def quantiles(counts: Counts, largest_distance: int) -> tuple[UlpShare, ...]:
     """The distances that the shares of `SHARES` do not exceed; 0 where nothing was counted."""
     below = np.cumsum(counts)
-    found = []
+    shares = []
     for share in SHARES:
         place = int(np.searchsorted(below, math.ceil(share * int(below[-1]))))
-        found.append(UlpShare(share=share, distance=min(class_end(place), largest_distance)))
-    return tuple(found)
+        shares.append(UlpShare(share=share, distance=min(class_end(place), largest_distance)))
+    return tuple(shares)
 
 
 class TensorNumbers:
@@ -154,8 +154,8 @@ def _exact_sum(values: tuple[float, ...]) -> float:
 
 def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The row-major position of an element as one index for each dimension."""
-    found = []
+    indices = []
     for size in reversed(shape):
         flat, index = divmod(flat, size)
-        found.append(index)
-    return tuple(reversed(found))
+        indices.append(index)
+    return tuple(reversed(indices))

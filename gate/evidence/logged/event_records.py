@@ -1,4 +1,4 @@
-"""The records of a TensorBoard event file, as bytes that nobody trusts.
+"""The records of a TensorBoard event file, read as untrusted bytes.
 
 A record is its length (8 bytes, little-endian), a checksum of these, the data, a checksum of the
 data. Checksums are CRC-32C (RFC 3720, appendix B.4), rotated and shifted by a constant; TensorFlow
@@ -37,15 +37,15 @@ def small_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
             raise opened.fault(f"more than {MAX_RECORDS:,} records", hint="Log less often.")
         place = f"the record at byte {offset}"
         if opened.size_bytes - offset < HEADER.size + FOOTER.size:
-            raise opened.fault(f"{place} is cut short", hint=HINT)
+            raise opened.fault(f"{place} is truncated", hint=HINT)
         head = opened.read_at(offset, HEADER.size)
         length, checksum = HEADER.unpack(head)
         # before the length is used: it decides where everything behind it is looked for
         if masked_crc(head[:8]) != checksum:
-            raise opened.fault(f"{place} has a wrong checksum of its length", hint=HINT)
+            raise opened.fault(f"{place} has a wrong length checksum", hint=HINT)
         end = offset + HEADER.size + length + FOOTER.size
         if end > opened.size_bytes:
-            raise opened.fault(f"{place} is cut short", hint=HINT)
+            raise opened.fault(f"{place} is truncated", hint=HINT)
         if length <= MAX_SCALAR_BYTES:
             data = opened.read_at(offset + HEADER.size, length + FOOTER.size)
             if masked_crc(data[:length]) != FOOTER.unpack(data[length:])[0]:

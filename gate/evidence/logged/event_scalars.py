@@ -63,8 +63,8 @@ def scalars(event: bytes) -> tuple[Scalar, ...]:
         for number, wire, _, data in _fields(summary)
         if (number, wire) == (1, BYTES)
     ]
-    found = [_scalar(value, step) for value in values]
-    return tuple(scalar for scalar in found if scalar is not None)
+    event_scalars = [_scalar(value, step) for value in values]
+    return tuple(scalar for scalar in event_scalars if scalar is not None)
 
 
 def _scalar(value: bytes, step: int) -> Scalar | None:
@@ -84,19 +84,19 @@ def _scalar(value: bytes, step: int) -> Scalar | None:
 
 def _tensor_scalar(tensor: bytes) -> tuple[float, FloatType] | None:
     """The only element of a float tensor without dimensions, else None."""
-    found = list(_fields(tensor))
-    kinds = [varint for number, wire, varint, _ in found if (number, wire) == (1, VARINT)]
+    fields = list(_fields(tensor))
+    kinds = [varint for number, wire, varint, _ in fields if (number, wire) == (1, VARINT)]
     # of a field that stands there twice the last one counts (Protocol Buffers, Encoding)
     known = TENSOR_TYPES.get(kinds[-1]) if kinds else None
     has_dimensions = any(
         number == SHAPE_FIELD and any(inner == DIMENSION_FIELD for inner, *_ in _fields(data))
-        for number, wire, _, data in found
+        for number, wire, _, data in fields
         if wire == BYTES
     )
     if known is None or has_dimensions:
         return None
     dtype, code, own_field = known
-    numbers = b"".join(data for number, _, _, data in found if number in {RAW_FIELD, own_field})
+    numbers = b"".join(data for number, _, _, data in fields if number in {RAW_FIELD, own_field})
     if len(numbers) != struct.calcsize(code):
         return None
     return struct.unpack(code, numbers)[0], dtype
@@ -127,7 +127,7 @@ def _fields(message: bytes) -> Iterator[Field]:
             raise MalformedEventError(f"wire type {wire} is not in use")
         # the length is the file's claim; a slice behind the end would only be shorter
         if length > len(message) - position:
-            raise MalformedEventError("a field ends behind its message")
+            raise MalformedEventError("a field ends beyond its message")
         yield number, wire, 0, message[position : position + length]
         position += length
 
@@ -139,4 +139,4 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * index
         if not byte & CONTINUES:
             return value & (1 << 64) - 1, position + index + 1
-    raise MalformedEventError("an integer has no end")
+    raise MalformedEventError("an integer is not terminated")

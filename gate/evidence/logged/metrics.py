@@ -54,7 +54,7 @@ def file_series(files: Files, path: Path, shown: str) -> tuple[MetricSeries, ...
     # a file that was named and is missing is an error: otherwise a renamed log would pass unseen
     if not files.exists(path):
         raise EvidenceError(
-            f"{shown}: the script left no metrics file there",
+            f"{shown}: the script wrote no metrics file there",
             hint="Check train.metrics.file; the path is relative to train.workdir.",
         )
     collector = SeriesCollector(MetricSource.FILE, shown)

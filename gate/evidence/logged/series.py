@@ -13,7 +13,7 @@ MAX_POINTS = 500_000
 
 
 class SeriesCollector:
-    """Takes points in the order in which a source tells them.
+    """Takes points in the order in which a source gives them.
 
     NaN and infinity stay what they are: it is the verdict that refuses them.
     """
@@ -41,7 +41,7 @@ class SeriesCollector:
         if known != dtype:
             raise EvidenceError(
                 f"{place}metric {short_text(name)} is {known}, but {dtype} at step {step}",
-                hint="Log one metric in one type; give the other one a name of its own.",
+                hint="Log each metric in one type; give the other one a different name.",
             )
         self._count += 1
         if self._count > MAX_POINTS or len(self._points) > MAX_SERIES:
@@ -70,8 +70,8 @@ class SeriesCollector:
             how = "twice" if step == points[-1].step else f"after step {points[-1].step}"
             raise EvidenceError(
                 f"{place}metric {short_text(name)} is given for step {step} {how}",
-                hint="Log each metric once for each step, in order; name the phases apart, for "
-                "example train_loss and eval_loss.",
+                hint="Log each metric once for each step, in order; use a different name for "
+                "each phase, for example train_loss and eval_loss.",
             )
 
     def series(self) -> tuple[MetricSeries, ...]:

@@ -40,9 +40,9 @@ def step_series(lines: Sequence[StepLine]) -> tuple[MetricSeries, ...]:
 
 def _add_pass(collector: SeriesCollector, name: str, lines: Sequence[StepLine], place: int) -> None:
     """One pass of each step; losses of several types become float64, which holds all exactly."""
-    found = {line.step: line.losses[place] for line in lines if len(line.losses) > place}
-    dtype = _common_type([loss for loss in found.values() if loss is not None])
-    for step, loss in found.items():
+    losses = {line.step: line.losses[place] for line in lines if len(line.losses) > place}
+    dtype = _common_type([loss for loss in losses.values() if loss is not None])
+    for step, loss in losses.items():
         if loss is not None:
             collector.add(name, step, loss.value, dtype=dtype)
 

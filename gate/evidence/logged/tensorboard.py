@@ -32,10 +32,10 @@ def tensorboard_series(
     that one by the date. Raises `EvidenceError` for a folder without event files or without a
     matching scalar, for damaged files, and for a step that comes twice.
     """
-    found = _event_files(files, folder, shown)
-    common = _common_folder([path.parent for path in found])
+    event_files = _event_files(files, folder, shown)
+    common = _common_folder([path.parent for path in event_files])
     collector = SeriesCollector(MetricSource.TENSORBOARD, shown)
-    for path in found:
+    for path in event_files:
         below = path.parent.relative_to(common).as_posix()
         prefix = "" if below == "." else f"{below}/"
         name = plain_text(f"{shown}/{path}")
@@ -69,7 +69,7 @@ def _scalars(opened: UntrustedFile) -> Iterator[tuple[Scalar, str]]:
 
 def _event_files(files: Files, folder: Path, shown: str) -> list[PurePosixPath]:
     """Their paths below the folder, sorted; names begin with the time, so runs are in order."""
-    found: list[PurePosixPath] = []
+    paths: list[PurePosixPath] = []
     waiting = [PurePosixPath()]
     visited = 0
     while waiting:
@@ -79,20 +79,20 @@ def _event_files(files: Files, folder: Path, shown: str) -> list[PurePosixPath]:
             path = here / name
             # anywhere in the name: writers put time and host before it and a suffix behind it
             if EVENT_FILE in name:
-                found.append(path)
+                paths.append(path)
             elif len(path.parts) <= MAX_DEPTH and _is_folder(files, folder / path):
                 waiting.append(path)
-        if len(found) > MAX_FILES or visited > MAX_FOLDERS:
+        if len(paths) > MAX_FILES or visited > MAX_FOLDERS:
             raise EvidenceError(
                 f"{shown}: more than {MAX_FILES} event files or {MAX_FOLDERS} folders",
                 hint="Name the folder of one run in train.metrics.tensorboard.",
             )
-    if not found:
+    if not paths:
         raise EvidenceError(
-            f"{shown}: the script left no TensorBoard event file there",
+            f"{shown}: the script wrote no TensorBoard event file there",
             hint="Check train.metrics.tensorboard; the path is relative to train.workdir.",
         )
-    return sorted(found)
+    return sorted(paths)
 
 
 def _names(files: Files, folder: Path, here: PurePosixPath, shown: str) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ def _names(files: Files, folder: Path, here: PurePosixPath, shown: str) -> tuple
     except StorageError as error:
         raise EvidenceError(
             f"{shown}: cannot be read: {plain_text(error.message)}",
-            hint="It must be a folder of event files, with no link in it.",
+            hint="It must be a folder of event files without links.",
         ) from error
 
 

@@ -17,7 +17,7 @@ NOT_KEPT = "was given an environment that lacks the gate's variables"
 Children = tuple[tuple[UnattestedChild, ...], tuple[WeakerChild, ...]]
 
 
-def read_children(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> Children:
+def read_children(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> Children:
     """Those without the harness, and those that it came along to without a variable of the gate's.
 
     In the order of ranks and processes; harmless lines are left out. Raises `EvidenceError` for a
@@ -25,8 +25,8 @@ def read_children(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> C
     """
     without: list[UnattestedChild] = []
     weaker: list[WeakerChild] = []
-    told = told_lines(files, out, found, HarnessFile.CHILDREN, ChildLine, max_lines=MAX_LINES)
-    for line, process in told:
+    lines = told_lines(files, out, processes, HarnessFile.CHILDREN, ChildLine, max_lines=MAX_LINES)
+    for line, process in lines:
         for command in python_commands(line.words, for_shell=line.shell):
             shown = {
                 "rank": process.rank,

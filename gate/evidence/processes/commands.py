@@ -47,14 +47,14 @@ def python_commands(words: tuple[str, ...], *, for_shell: bool = False) -> Itera
     cleared = False
     line = GAPS.sub(" ", " ".join(words[:1] if for_shell else words))
     for part in SEPARATORS.split(line):
-        found = tuple(word.strip("'\"") for word in part.split())
-        place = _place(found)
-        lost = cleared or _loses_path(found[:place])
+        words_here = tuple(word.strip("'\"") for word in part.split())
+        place = _place(words_here)
+        lost = cleared or _loses_path(words_here[:place])
         if place is None:
             # without a program, as in `unset PYTHONPATH; ...`, it counts for the rest of the line
             cleared = lost
         else:
-            yield _python(found[place:], cleared=lost)
+            yield _python(words_here[place:], cleared=lost)
 
 
 def _place(words: tuple[str, ...]) -> int | None:

@@ -110,13 +110,13 @@ def read_own_document(
 ) -> Owned:
     """A process's document, refused when it claims to be another process's."""
     name = process.name(kind)
-    told = read_harness_document(files, out, name, model)
-    if (told.rank, told.pid) != (process.rank, process.pid):
+    document = read_harness_document(files, out, name, model)
+    if (document.rank, document.pid) != (process.rank, process.pid):
         raise EvidenceError(
-            f"{name}: names process {told.pid}, rank {told.rank} inside",
+            f"{name}: names process {document.pid}, rank {document.rank} inside",
             hint="Only the harness may write into its output folder.",
         )
-    return told
+    return document
 
 
 def read_harness_lines(

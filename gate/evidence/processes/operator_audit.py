@@ -72,24 +72,26 @@ class OperatorAuditDocument(OwnedDocument):
     dropped: Count
 
 
-def read_operator_audit(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> OperatorAudit:
+def read_operator_audit(
+    files: Files, out: Path, processes: tuple[ProcessFiles, ...]
+) -> OperatorAudit:
     """What all processes of a run noted; the first ranks and processes come first.
 
     At most `MAX_USES` uses are kept, the others are counted. `EvidenceError` for a broken file.
     """
     documents = tuple(
         read_own_document(files, out, process, HarnessFile.OPERATOR_AUDIT, OperatorAuditDocument)
-        for process in found
+        for process in processes
         if HarnessFile.OPERATOR_AUDIT in process.kinds
     )
     uses = tuple(_use(line) for document in documents for line in document.uses)
     return OperatorAudit(
-        refused=_distinct(item for one in documents for item in one.refused)[:MAX_REFUSALS],
+        refused=_distinct(item for audit in documents for item in audit.refused)[:MAX_REFUSALS],
         uses=uses[:MAX_USES],
-        modules=_distinct(item for one in documents for item in one.modules)[:MAX_NAMES],
-        autotuners=_distinct(item for one in documents for item in one.autotuners)[:MAX_NAMES],
-        extensions=_distinct(item for one in documents for item in one.extensions)[:MAX_NAMES],
-        dropped=sum(one.dropped for one in documents) + len(uses[MAX_USES:]),
+        modules=_distinct(item for audit in documents for item in audit.modules)[:MAX_NAMES],
+        autotuners=_distinct(item for audit in documents for item in audit.autotuners)[:MAX_NAMES],
+        extensions=_distinct(item for audit in documents for item in audit.extensions)[:MAX_NAMES],
+        dropped=sum(audit.dropped for audit in documents) + len(uses[MAX_USES:]),
     )
 
 
@@ -104,7 +106,7 @@ def _distinct(items: Iterable[Item]) -> tuple[Item, ...]:
 
 
 def explained(fault: RunError, refused: tuple[Refusal, ...]) -> RunError:
-    """The failure of a run, told by the operator that strict mode refused, if one was."""
+    """The failure of a run, explained by the operator that strict mode refused, if one was."""
     if not refused:
         return fault
     # the last one ended the run: the script caught those before it and went on
@@ -114,7 +116,7 @@ def explained(fault: RunError, refused: tuple[Refusal, ...]) -> RunError:
     return RunError(
         f"{fault.message}: strict mode refused {name} at {where}: it has no deterministic "
         "implementation",
-        hint=f"{remedy_for(name)} To admit it at a weaker level, add to repro-gate.yml: "
+        hint=f"{remedy_for(name)} To allow it at a weaker level, add to repro-gate.yml: "
         f"{admitting_entry((name,))}",
         details=fault.details,
     )

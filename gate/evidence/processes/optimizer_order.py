@@ -14,7 +14,7 @@ OF_ALL = ("loss", "losses", "backwards", "seconds")
 def in_order(
     lines: tuple[StepLine, ...], numbers: tuple[int, ...], name: str
 ) -> tuple[StepLine, ...]:
-    """The lines with their optimizers numbered anew: `numbers` has one for each, as it came.
+    """The lines with their optimizers renumbered: `numbers` has one for each, in the given order.
 
     Lines of one step without a backward pass in between stand in the order of those numbers, and
     the loss on the first of them. Without numbers nothing is changed. Raises `EvidenceError` when
@@ -28,13 +28,13 @@ def in_order(
             f"{name}: the summary's optimizer_numbers are no order of its optimizers",
             hint="Only the harness may write into its output folder.",
         )
-    found: list[StepLine] = []
+    ordered: list[StepLine] = []
     for burst in _bursts(lines):
         renumbered = [
             line.model_copy(update={"optimizer": numbers[line.optimizer]}) for line in burst
         ]
-        found += _arranged(renumbered)
-    return tuple(found)
+        ordered += _arranged(renumbered)
+    return tuple(ordered)
 
 
 def _bursts(lines: tuple[StepLine, ...]) -> Iterator[list[StepLine]]:

@@ -19,14 +19,16 @@ SHOWN = 20
 
 
 def read_overrides(
-    files: Files, out: Path, found: tuple[ProcessFiles, ...]
+    files: Files, out: Path, processes: tuple[ProcessFiles, ...]
 ) -> tuple[Override, ...]:
-    """What every process told, in the order of ranks and processes.
+    """What every process logged, in the order of ranks and processes.
 
     Raises `EvidenceError` for a malformed log, and for one longer than the harness's own limit.
     """
-    told = told_lines(files, out, found, HarnessFile.OVERRIDES, OverrideLine, max_lines=MAX_LINES)
-    return tuple(_of_process(line, process) for line, process in told)
+    lines = told_lines(
+        files, out, processes, HarnessFile.OVERRIDES, OverrideLine, max_lines=MAX_LINES
+    )
+    return tuple(_of_process(line, process) for line, process in lines)
 
 
 def _of_process(line: OverrideLine, process: ProcessFiles) -> Override:
@@ -39,7 +41,7 @@ _TEXTS = ("name", "before", "after", "file")
 
 
 def refuse_overrides(run: RunEvidence, mode: OnOverride) -> None:
-    """Raise `EvidenceError` when the settings let a strict run fail for what it overridden.
+    """Raise `EvidenceError` when the settings make a strict run fail for what it overrode.
 
     A seed of the script's own and a suspended determinism are its right in every mode.
     """
@@ -52,9 +54,9 @@ def refuse_overrides(run: RunEvidence, mode: OnOverride) -> None:
         for override in overrides[:SHOWN]
     )
     raise EvidenceError(
-        f"run {run.run.label}: the training overridden what the gate had set "
-        f"({len(overrides)} time(s))",
-        hint="Take these lines out of the script, or set determinism.on_override to "
-        "observe or restore.",
+        f"run {run.run.label}: the training overrode what the gate had set ({len(overrides)} "
+        "time(s))",
+        hint="Remove these lines from the script, or set determinism.on_override to observe or "
+        "restore.",
         details=details,
     )

@@ -26,8 +26,8 @@ from gate.records.runs import RunMode, RunRecord
 MAX_SHOWN_PROBLEMS = 40
 MAX_SHOWN_PIDS = 100  # characters; they are digits
 ONE_A_RANK = (
-    "Processes that update shared weights race, and their result cannot repeat. Set RANK in each "
-    "process of a distributed training, or train in one process only."
+    "Processes that update shared weights race, and their result is not reproducible. Set RANK "
+    "in each process of a distributed training, or train in one process only."
 )
 
 
@@ -58,12 +58,12 @@ def read_attestations(
     attest or did so after CUDA had started, and when a strict run reports a problem: then it was
     not the run that it should have been.
     """
-    told = tuple(
+    attestations = tuple(
         read_own_document(files, out, process, HarnessFile.PROCESS, Attestation)
         for process in found
         if HarnessFile.PROCESS in process.kinds
     )
-    if not told:
+    if not attestations:
         raise EvidenceError(
             "no process of the training loaded the harness, so nothing was observed",
             hint=shut_out_by(run.argv, children),
@@ -71,16 +71,20 @@ def read_attestations(
     for process in found:
         _check_attested(process)
     # in every mode: what torch reads when CUDA starts (cuBLAS workspace, launch order) was not ours
-    late = [f"process {each.pid}, rank {each.rank}" for each in told if each.late]
-    refuse_problems("CUDA was started before the harness could set anything", late)
+    late = [
+        f"process {attestation.pid}, rank {attestation.rank}"
+        for attestation in attestations
+        if attestation.late
+    ]
+    refuse_problems("CUDA was initialized before the harness could set anything", late)
     problems = [
         f"process {process.pid}, rank {process.rank}: {problem}"
-        for process in told
+        for process in attestations
         for problem in process.problems
     ]
     if run.mode is RunMode.STRICT:
         refuse_problems("the deterministic settings did not take effect", problems)
-    return tuple(_process(each) for each in told)
+    return tuple(_process(attestation) for attestation in attestations)
 
 
 def _check_attested(process: ProcessFiles) -> None:
@@ -98,17 +102,17 @@ def _check_attested(process: ProcessFiles) -> None:
     )
 
 
-def _process(told: Attestation) -> HarnessProcess:
+def _process(attestation: Attestation) -> HarnessProcess:
     return HarnessProcess(
-        pid=told.pid,
-        rank=told.rank,
-        applied=told.applied,
-        before=told.before,
-        device=told.device,
-        devices=told.devices,
-        versions=told.versions,
-        variables=told.variables,
-        problems=told.problems,
+        pid=attestation.pid,
+        rank=attestation.rank,
+        applied=attestation.applied,
+        before=attestation.before,
+        device=attestation.device,
+        devices=attestation.devices,
+        versions=attestation.versions,
+        variables=attestation.variables,
+        problems=attestation.problems,
     )
 
 
@@ -117,7 +121,7 @@ def refuse_problems(what: str, problems: list[str]) -> None:
     if problems:
         raise EvidenceError(
             f"{what} ({len(problems)} problem(s))",
-            hint="Each line tells its cause; a strict run must have none.",
+            hint="Each line gives its cause; a strict run must have none.",
             details=tuple(map(plain_text, problems[:MAX_SHOWN_PROBLEMS])),
         )
 
@@ -158,8 +162,9 @@ def _check_processes(stepping: list[ProcessFiles], children: tuple[UnattestedChi
     if not stepping:
         raise EvidenceError(
             "the script never calls an optimizer: no step was recorded",
-            hint="The smoke training must reach the step() of a torch optimizer: look whether the "
-            "script stops before, or updates its weights by hand, which cannot be seen.",
+            hint="The smoke training must reach the step() of a torch optimizer: check whether "
+            "the script stops before that, or updates its weights by hand, which the harness "
+            "cannot see.",
         )
     for rank, count in Counter(process.rank for process in stepping).items():
         # weights in shared memory that several processes
@@ -189,7 +194,7 @@ def _summary(files: Files, out: Path, process: ProcessFiles) -> Summary:
     for kind in (HarnessFile.STATE, HarnessFile.SUMMARY):
         if kind not in process.kinds:
             raise EvidenceError(
-                f"{process.name(kind)} is missing: the training process did not end in order",
+                f"{process.name(kind)} is missing: the training process did not exit cleanly",
                 hint="os._exit, a signal, or a full disk at the end prevents the final record.",
             )
     return read_harness_document(files, out, process.name(HarnessFile.SUMMARY), Summary)
@@ -202,7 +207,8 @@ def _check_steps(rank: TrainedRank) -> None:
     for line in rank.lines:
         if line.step <= before.get(line.optimizer, 0):
             raise EvidenceError(
-                f"{name}: step {line.step} of optimizer {line.optimizer} comes twice or too late",
+                f"{name}: step {line.step} of optimizer {line.optimizer} is repeated or out of "
+                "order",
                 hint="Only the harness may write into its output folder.",
             )
         before[line.optimizer] = line.step
@@ -225,7 +231,7 @@ def refuse_idle_ranks(
         if process.rank not in trained:
             raise EvidenceError(
                 f"rank {process.rank} took no optimizer step, rank 0 did",
-                hint="All ranks must take the same optimizer steps; look whether one ended early.",
+                hint="All ranks must take the same optimizer steps; check whether one ended early.",
             )
 
 

@@ -6,14 +6,14 @@ from gate.evidence.processes.commands import PythonCommand, python_commands
 from gate.records.observed.children import UnattestedChild, started_without
 
 REASONS = {
-    "I": "runs isolated and ignores PYTHONPATH",
+    "I": "runs in isolated mode and ignores PYTHONPATH",
     "E": "ignores PYTHONPATH and every other PYTHON* variable",
     "S": "does not run sitecustomize",
 }
-CLEARED = "gets an emptied environment or a PYTHONPATH of its own"
+CLEARED = "gets an empty environment or a different PYTHONPATH"
 GENERAL = (
     "The command must start Python, import torch, and keep PYTHONPATH: python -I, -E or -S and a "
-    "cleared environment shut the harness out."
+    "cleared environment keep the harness from loading."
 )
 
 
@@ -32,5 +32,5 @@ def shut_out_by(argv: tuple[str, ...], children: tuple[UnattestedChild, ...] = (
     for command in python_commands(argv):
         if reason := reason_of(command):
             advice = f"drop -{command.option}" if command.option else "add to it, do not replace it"
-            return f"{command.shown} {reason}, so the harness stays out: {advice}."
+            return f"{command.shown} {reason}, so the harness is not loaded: {advice}."
     return GENERAL

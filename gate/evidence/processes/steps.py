@@ -68,13 +68,13 @@ def step_timings(rank: TrainedRank) -> tuple[StepTiming, ...]:
 
 def step_memory(rank: TrainedRank) -> tuple[StepMemory, ...]:
     """Memory after each step, the larger figure where several optimizers stepped."""
-    found: dict[int, tuple[int, int]] = {}
+    largest: dict[int, tuple[int, int]] = {}
     for line in rank.lines:
-        resident, device = found.get(line.step, (0, 0))
-        found[line.step] = (max(resident, line.memory_bytes), max(device, line.device_bytes))
+        resident, device = largest.get(line.step, (0, 0))
+        largest[line.step] = (max(resident, line.memory_bytes), max(device, line.device_bytes))
     return tuple(
         StepMemory(step=step, resident_bytes=resident, device_bytes=device)
-        for step, (resident, device) in sorted(found.items())
+        for step, (resident, device) in sorted(largest.items())
     )
 
 

@@ -17,7 +17,7 @@ MAX_TEXT = 200
 
 
 class Event(NamedTuple):
-    """One override. `closed`: the script took it back within the step; `restored`: the harness did.
+    """One override. `closed`: the script reverted it within the step; `restored`: the harness did.
 
     `importing`: a library did it while the line imported it. `scope` is `global` or `private` for a
     seed: whether it went to a common generator or to a generator of the script's own.

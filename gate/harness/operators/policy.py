@@ -95,7 +95,7 @@ def _refusal(operator: str, place: Place) -> str:
     """As torch's own words in strict mode, with the line and what would admit it."""
     return (
         f"{operator} does not have a deterministic implementation, but you set strict mode "
-        f"(repro-gate, at {place}). To admit it at a weaker level, add it to "
+        f"(repro-gate, at {place}). To allow it at a weaker level, add it to "
         "determinism.allow_operators."
     )
 

@@ -1,4 +1,4 @@
-"""The knobs that have a price: what strict mode turns on, and what may be taken out alone."""
+"""The knobs with a cost: what strict mode turns on, and what may be removed alone."""
 
 from __future__ import annotations
 

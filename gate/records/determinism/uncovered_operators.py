@@ -61,19 +61,19 @@ def _operator(name: str, why: str, remedy: str, source: str, *where: str) -> Unc
 UNCOVERED = (
     _module(
         "flash_attn",
-        "its backward pass adds in no fixed order unless told otherwise",
+        "its backward pass adds in no fixed order by default",
         "Pass deterministic=True to its functions.",
         "Dao-AILab/flash-attention, README: deterministic backward",
     ),
     _module(
         "flash_attn_interface",
-        "FlashAttention 3: builds exist in which the deterministic option is lost",
+        "FlashAttention 3: some builds ignore the deterministic option",
         "Pass deterministic=True, and let two runs decide.",
         "Dao-AILab/flash-attention 1766",
     ),
     _module(
         "transformer_engine",
-        "chooses kernels by variables of its own",
+        "chooses kernels by its own environment variables",
         "Keep NVTE_ALLOW_NONDETERMINISTIC_ALGO=0, which strict runs set; avoid its fused "
         "cross-entropy.",
         "NVIDIA Megatron-LM, docs/developer/determinism",
@@ -93,7 +93,7 @@ UNCOVERED = (
     _module(
         "xformers",
         "its attention chooses among kernels whose backward passes differ",
-        "Use torch's scaled_dot_product_attention, which the flag reaches.",
+        "Use torch's scaled_dot_product_attention, which the flag covers.",
         "facebookresearch/xformers, xformers.ops.fmha",
     ),
     _module(
@@ -104,19 +104,19 @@ UNCOVERED = (
     ),
     _operator(
         "aten::topk",
-        "equal values were chosen among; which index wins is not promised",
+        "there were ties; which index wins is not guaranteed",
         "Break ties before, or use sort(stable=True).",
         "pytorch/pytorch 186653",
     ),
     _operator(
         "aten::sort",
-        "equal values were sorted without stable=True; their order is not promised",
+        "equal values were sorted without stable=True; their order is not guaranteed",
         "Pass stable=True to sort and argsort.",
         "torch.sort, documentation of `stable`",
     ),
     _operator(
         "aten::kthvalue",
-        "the value occurs more than once; which index is given is not promised",
+        "the value occurs more than once; which index is returned is not guaranteed",
         "Break ties before, or use sort(stable=True).",
         "pytorch/pytorch 186883 and 187252",
     ),
@@ -140,7 +140,7 @@ UNCOVERED = (
 AUTOTUNER_WHY = "Triton chose its configuration by timing"
 AUTOTUNER_REMEDY = "Leave one configuration in @triton.autotune."
 OWN_WHY = "an operator of your own or of a package"
-OWN_REMEDY = "Only equal runs speak for it; make its sums run in a fixed order."
+OWN_REMEDY = "Only equal runs are evidence for it; sum in a fixed order."
 
 
 def watch_list() -> str:
@@ -154,7 +154,7 @@ def module_row(name: str) -> UncoveredOperator | None:
 
 
 def is_watched_operator(name: str) -> bool:
-    """Whether the table speaks of this operator at all."""
+    """Whether the table lists this operator at all."""
     return any(_rows(RowKind.OPERATOR, name))
 
 

@@ -62,9 +62,11 @@ class WeakerChild(Document):
 
 def started_without(children: tuple[UnattestedChild, ...]) -> str:
     """Who started which Python without the harness, as a sentence without its full stop."""
-    told = [f"{child.place} started `{child.command}`, which {child.reason}" for child in children]
+    sentences = [
+        f"{child.place} started `{child.command}`, which {child.reason}" for child in children
+    ]
     # each rank and run tells of the same line again
-    distinct = list(dict.fromkeys(told))
+    distinct = list(dict.fromkeys(sentences))
     rest = len(distinct) - SHOWN
     more = f"; and {rest} more" if rest > 0 else ""
     return "; ".join(distinct[:SHOWN]) + more

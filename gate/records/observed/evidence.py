@@ -42,7 +42,7 @@ FloatType = Literal["float64", "float32", "float16", "bfloat16"]
 
 
 def _whole_nanoseconds(seconds: float) -> float:
-    """No clock tells less; a smaller number would only make a ratio infinite."""
+    """No clock resolves less; a smaller number would only make a ratio infinite."""
     return round(seconds, 9)
 
 

@@ -66,7 +66,7 @@ class Autotuner(Document):
 
 
 class OperatorAudit(Document):
-    """All of it for one run, every process together; `dropped` calls found no room."""
+    """All of it for one run, every process together; `dropped` more calls not recorded."""
 
     refused: tuple[Refusal, ...] = ()
     uses: tuple[OperatorUse, ...] = ()
@@ -101,7 +101,7 @@ class OperatorRow(Document):
 
     @property
     def flag(self) -> str:
-        """What a reader is told of the determinism flag."""
+        """What a reader sees about the determinism flag."""
         return f"{self.reach.value}: {self.why}" if self.why else self.reach.value
 
 

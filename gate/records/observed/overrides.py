@@ -32,7 +32,7 @@ class SeedScope(StrEnum):
 class OverrideLine(Document):
     """One override, at `file` and `line` (0 when nobody was seen), while `step` was worked on.
 
-    `closed`: the script took it back itself before the step ended; `restored`: the harness did.
+    `closed`: the script reverted it itself before the step ended; `restored`: the harness did.
     `importing`: a library did it while that line imported it. `scope` is there for seeds alone,
     whose value is `after`: of a private generator that was given none, the one that it drew, where
     that can be read.
@@ -59,7 +59,7 @@ class Override(OverrideLine):
 
     @property
     def determinism_suspended(self) -> bool:
-        """Strict mode put aside around a few lines and taken up again: legal, and told."""
+        """Strict mode switched off around a few lines and on again: legal, and reported."""
         return self.closed and self.name == MAY_BE_OPENED
 
     @property
@@ -79,4 +79,4 @@ class Override(OverrideLine):
     @property
     def place(self) -> str:
         """File and line for a person."""
-        return f"{self.file}:{self.line}" if self.file else "an unseen place"
+        return f"{self.file}:{self.line}" if self.file else "an unknown line"

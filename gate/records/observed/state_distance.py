@@ -1,4 +1,4 @@
-"""How far two captured states are from each other, as far as a report tells it."""
+"""The distance between two captured states, as a report shows it."""
 
 from __future__ import annotations
 

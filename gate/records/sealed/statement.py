@@ -109,7 +109,7 @@ class Verifier(CamelDocument):
 
 
 class ClaimedIsolation(CamelDocument, RunIsolation):
-    """How the training was kept apart, in the keys of a statement."""
+    """How the training was isolated, in the keys of a statement."""
 
 
 class GateClaims(CamelDocument):

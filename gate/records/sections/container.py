@@ -1,4 +1,4 @@
-"""What a container of the training's own is made of: image, limits, devices."""
+"""What the training's own container is made of: image, limits, devices."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ DeviceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9:-]{1,80}$")]
 
 
 class ContainerSettings(Document):
-    """The keys of `isolation` that only a container of the training's own obeys."""
+    """The keys of `isolation` that apply only to the training's own container."""
 
     # by digest: a tag can be moved to another image after the settings were reviewed
     image: str | None = Field(
         default=None,
         pattern=IMAGE_BY_DIGEST,
         description="Image that the training runs in, by digest: `name@sha256:...`, or "
-        "`sha256:...` for one that the engine already has. It contains Python, torch and the "
+        "`sha256:...` for one that the engine already has. It must contain Python, torch and the "
         "project's packages.",
     )
     gpus: tuple[DeviceName, ...] = Field(
         default=(),
         max_length=64,
-        description="GPUs for the container, by index or UUID, or `all`. When empty it is given "
-        "all of them, unless train.device is cpu; with `auto`, none where the engine has none.",
+        description="GPUs for the container, by index or UUID, or `all`. When empty, the "
+        "container gets all of them, unless train.device is cpu; with `auto`, it gets none if "
+        "the engine has none.",
     )
     shm_bytes: int = Field(
         default=GIB,
@@ -49,5 +50,5 @@ class ContainerSettings(Document):
         default=4096,
         ge=16,
         le=4_194_304,
-        description="The most processes and threads that the container may have at one time.",
+        description="Maximum number of processes and threads in the container.",
     )

@@ -13,7 +13,7 @@ from gate.records.sections.types import OperatorName
 
 
 class OnOverride(StrEnum):
-    """What happens when the training itself turns back what strict mode set."""
+    """What happens when the training overrides what strict mode set."""
 
     OBSERVE = "observe"
     RESTORE = "restore"
@@ -47,8 +47,8 @@ class DeterminismSettings(Document):
     )
     allow_operators: tuple[OperatorName, ...] = Field(
         default=(),
-        description="Operators without a deterministic form that strict runs may use all the same, "
-        "named as in the refusal. That is a weaker level, and the verdict says so.",
+        description="Operators without a deterministic implementation that strict runs may still "
+        "use, named as in the error message. That is a weaker level, and the verdict says so.",
     )
     profile: Profile = Field(
         default=Profile.STRICT,
@@ -79,7 +79,7 @@ class DeterminismSettings(Document):
         return ({"memory_fill": ON} if self.fill_uninitialized_memory else {}) | self.knobs
 
     def parts_of_the_experiment(self) -> dict[str, object]:
-        """What changes the numbers of a training: told in full where it is not the default.
+        """What changes the numbers of a training: listed in full where it is not the default.
 
         The first two stand always, as they did in baselines recorded before there were knobs.
         """

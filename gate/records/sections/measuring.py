@@ -1,4 +1,4 @@
-"""What `repro-gate.yml` may say about measuring: the price of determinism and the noise floor."""
+"""What `repro-gate.yml` may say about measuring: the cost of determinism and the noise floor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class CostSettings(Document):
         ge=1,
         le=50,
         description="Rounds of `repro-gate cost`. Each runs every arm once and the default mode "
-        "twice. Fewer than three give no claim.",
+        "twice. Fewer than three are inconclusive.",
     )
     warmup_steps: int = Field(
         default=5, ge=0, description="Steps at the start of a run that are not timed."

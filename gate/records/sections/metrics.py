@@ -21,8 +21,8 @@ class MetricsSettings(Document):
     stdout_pattern: str | None = Field(
         default=None,
         description="Regular expression with named groups that is searched for in each line of "
-        "output: the group `step` is the step, every other group a metric. It is a weaker source, "
-        "since print() rounds.",
+        "output: the group `step` is the step, every other group a metric. It is a weaker "
+        "source, because print() rounds.",
     )
 
     tensorboard: RelativePath | None = Field(
@@ -34,8 +34,8 @@ class MetricsSettings(Document):
         default=("*",),
         min_length=1,
         max_length=100,
-        description="Shell-style patterns of the TensorBoard tags that count, for example "
-        "`train/*`. Leave out tags that measure time.",
+        description="Shell-style patterns of the TensorBoard tags to compare, for example "
+        "`train/*`. Leave out tags that depend on time.",
     )
 
     @field_validator("file", "tensorboard")

@@ -14,14 +14,14 @@ class RecordSettings(Document):
         default=0.02,
         gt=0,
         le=100,
-        description="The share of a step's time that digests may take. Where they take more, they "
-        "are taken at every 2nd, 4th, 8th, ... step. The first step, the last and every loss are "
-        "always recorded.",
+        description="The share of a step's time that digests may take. If they take more, they "
+        "are recorded at every 2nd, 4th, 8th, ... step. The first step, the last and every loss "
+        "are always recorded.",
     )
     free_seconds: float = Field(
         default=2.0,
         ge=0,
         le=3600,
-        description="Digests may take this many seconds of a whole run, whatever its steps take, "
-        "so that every step of a short training is observed.",
+        description="Digests may take this many seconds of a whole run, however short its steps "
+        "are, so that every step of a short training is observed.",
     )

@@ -39,7 +39,9 @@ def annotation_commands(verdict: Verdict) -> tuple[str, ...]:
         Annotation(level=level, title=title, message=verdict.cause or title),
         *map(_finding_annotation, verdict.findings),
     ]
-    return tuple(one.command() for severity in Severity for one in _capped(every, severity))
+    return tuple(
+        annotation.command() for severity in Severity for annotation in _capped(every, severity)
+    )
 
 
 def fault_annotation(fault: GateError) -> str:
@@ -60,10 +62,10 @@ def _finding_annotation(finding: Finding) -> Annotation:
 
 def _capped(every: list[Annotation], level: Severity) -> list[Annotation]:
     """Those of a level; the last one that fits counts those that do not."""
-    found = [one for one in every if one.level is level]
-    if len(found) <= MAX_PER_LEVEL:
-        return found
+    level_annotations = [annotation for annotation in every if annotation.level is level]
+    if len(level_annotations) <= MAX_PER_LEVEL:
+        return level_annotations
     # the runner drops what is above the limit without a word, so the last one counts them
-    shown = found[: MAX_PER_LEVEL - 1]
-    more = f"{len(found) - len(shown)} more of these are in the job summary."
+    shown = level_annotations[: MAX_PER_LEVEL - 1]
+    more = f"{len(level_annotations) - len(shown)} more of these are in the job summary."
     return [*shown, Annotation(level=level, title="repro-gate", message=more)]

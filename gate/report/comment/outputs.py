@@ -95,7 +95,7 @@ def _entry(name: str, value: str, delimiter: str) -> str:
     if delimiter in value:
         raise PublishError(
             f"output {name} contains the delimiter of the output file",
-            hint="Run the job again; if it repeats, look at where this value comes from.",
+            hint="Run the job again; if it repeats, find out where this value comes from.",
         )
     return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
 

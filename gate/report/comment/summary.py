@@ -24,7 +24,7 @@ def summary_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "defaul
 
 
 def _part(section: Section) -> Part:
-    """Short sections lie open, long tables are folded."""
+    """Short sections are open, long tables are folded."""
     if len(section.table.rows) > LONG_TABLE:
         return folded(section)
     return opened(section)

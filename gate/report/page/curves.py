@@ -126,10 +126,10 @@ def _distance_scale(values: list[float]) -> Scale:
 
 
 def _y_ticks(y: Scale, values: list[float], *, distances: bool) -> tuple[Tick, ...]:
-    found = ticks(y, number) if values else ()
-    if not distances or not found:
-        return found
-    return (Tick(position=y.start, label=EQUAL), *found[1:])
+    labels = ticks(y, number) if values else ()
+    if not distances or not labels:
+        return labels
+    return (Tick(position=y.start, label=EQUAL), *labels[1:])
 
 
 def _notes(lines: tuple[Line, ...]) -> tuple[str, ...]:

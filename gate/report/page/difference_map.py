@@ -74,21 +74,21 @@ Place = tuple[str, str, str]
 
 def difference_map(verdict: Verdict, sources: PageSources) -> DifferenceMap | None:
     """The map of the most telling comparison whose tensors differ, or None."""
-    found = next((one for one in differing(verdict) if one.tensors), None)
-    if found is None:
+    comparison = next((candidate for candidate in differing(verdict) if candidate.tensors), None)
+    if comparison is None:
         return None
     # the states that were compared by their numbers are the strict runs'
-    distance = sources.distance if found is verdict.repeat else None
+    distance = sources.distance if comparison is verdict.repeat else None
     parts: dict[str, dict[Place, MapCell]] = {}
-    for name, cell in _cells(found, sources, distance).items():
+    for name, cell in _cells(comparison, sources, distance).items():
         place = taken_apart(name)
         parts.setdefault(place[0], {})[place] = cell
     # what differs first: of many parts the first ones are shown
     order = sorted(parts, key=lambda part: (not _any_differs(parts[part].values()), part))
     maps = tuple(_layer_map(part, parts[part]) for part in order[:MAX_MAPS])
     return DifferenceMap(
-        expected=found.expected,
-        observed=found.observed,
+        expected=comparison.expected,
+        observed=comparison.observed,
         maps=maps,
         omitted=len(parts) - len(maps),
         heats=HEATS if distance is not None and distance.tensors else (),
@@ -121,13 +121,13 @@ def _cells(
     return cells | moved | heats
 
 
-def heat_cell(one: TensorDistance) -> MapCell:
+def heat_cell(tensor: TensorDistance) -> MapCell:
     """The tensor's relative L2, in words and as a shade."""
-    if one.relative_l2 is None:
-        return MapCell(kind="changed", text="≠ NaN, ∞" if one.finiteness_moved else "≠")
-    heat = sum(one.relative_l2 >= 10.0**decade for decade in DECADES)
-    odd = " NaN, ∞" if one.finiteness_moved else ""
-    number = f"{one.relative_l2:.1e}" if one.relative_l2 else "0"
+    if tensor.relative_l2 is None:
+        return MapCell(kind="changed", text="≠ NaN, ∞" if tensor.finiteness_moved else "≠")
+    heat = sum(tensor.relative_l2 >= 10.0**decade for decade in DECADES)
+    odd = " NaN, ∞" if tensor.finiteness_moved else ""
+    number = f"{tensor.relative_l2:.1e}" if tensor.relative_l2 else "0"
     return MapCell(kind=f"heat{heat}", text=f"{number}{odd}")
 
 

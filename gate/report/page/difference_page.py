@@ -9,11 +9,11 @@ from gate.report.page.templates import template
 PAGE_ROWS = 2_000
 
 
-def difference_page(found: StateDifference) -> str:
+def difference_page(difference: StateDifference) -> str:
     """The page, with every figure; at most 2,000 rows of each kind."""
     return template("difference.html").render(
-        headline=headline(found),
-        tone="pass" if found.equal else "fail",
-        facts=facts(found),
-        sections=sections(found, PAGE_ROWS, wide=True),
+        headline=headline(difference),
+        tone="pass" if difference.equal else "fail",
+        facts=facts(difference),
+        sections=sections(difference, PAGE_ROWS, wide=True),
     )

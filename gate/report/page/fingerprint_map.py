@@ -64,26 +64,26 @@ def equalities(
 ) -> dict[str, dict[int, bool]]:
     """For each fingerprint that both sides observed, whether it was equal at each common step."""
     theirs = {digest.step: digest.with_parameters for digest in right}
-    found: dict[str, dict[int, bool]] = {}
+    equal_steps: dict[str, dict[int, bool]] = {}
     for digest in left:
-        other = theirs.get(digest.step, {})
+        their_digests = theirs.get(digest.step, {})
         for name, text in digest.with_parameters.items():
-            if name in other:
-                found.setdefault(name, {})[digest.step] = text == other[name]
-    return found
+            if name in their_digests:
+                equal_steps.setdefault(name, {})[digest.step] = text == their_digests[name]
+    return equal_steps
 
 
-def _map(comparison: Comparison, found: dict[str, dict[int, bool]]) -> FingerprintMap | None:
-    every = [step for steps in found.values() for step in steps]
+def _map(comparison: Comparison, equal_steps: dict[str, dict[int, bool]]) -> FingerprintMap | None:
+    every = [step for steps in equal_steps.values() for step in steps]
     if not every:
         return None
     first, last = min(every), max(every)
     columns = min(COLUMNS, last - first + 1)
     # each step has a width of its own: one step alone would otherwise be a line without any
     x = Scale(low=first, high=last + 1, start=LEFT, end=WIDTH - RIGHT)
-    names = sorted(found, key=place_of)
+    names = sorted(equal_steps, key=place_of)
     rows = tuple(
-        _row(name, found[name], TOP + place * ROW_HEIGHT, (x, columns))
+        _row(name, equal_steps[name], TOP + place * ROW_HEIGHT, (x, columns))
         for place, name in enumerate(names[:MAX_FINGERPRINTS])
     )
     height = TOP + len(rows) * ROW_HEIGHT + BOTTOM

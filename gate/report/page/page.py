@@ -51,8 +51,8 @@ def page_html(
     Every value is stripped of what cannot be seen, then escaped by the template. Without
     `sources` there are the verdict's own curves and tables only.
     """
-    found = sources or PageSources()
-    drawn = _pictures(verdict, found)
+    shown_sources = sources or PageSources()
+    drawn = _pictures(verdict, shown_sources)
     page = ""
     for limits in PAGE_LIMITS:
         report = assemble(verdict, links, limits.rows)
@@ -70,7 +70,7 @@ def page_html(
                 # pictures are most of a page's bytes, so they are what is cut with the rows
                 "metrics": drawn["metrics"][: limits.curves],
                 "metrics_omitted": max(0, len(verdict.series) - limits.curves),
-                "tables": page_sections(verdict, found, limits.rows),
+                "tables": page_sections(verdict, shown_sources, limits.rows),
             }
         )
         if len(page.encode("utf-8")) <= PAGE_BYTES:
@@ -82,7 +82,9 @@ def _pictures(verdict: Verdict, sources: PageSources) -> dict[str, Any]:
     """What is drawn, laid out once however often the page is tried, and the frames' sizes."""
     marks = first_differences(verdict)
     return {
-        "metrics": [metric_picture(one, sources, marks) for one in verdict.series[:MAX_CURVES]],
+        "metrics": [
+            metric_picture(series, sources, marks) for series in verdict.series[:MAX_CURVES]
+        ],
         "differences": difference_map(verdict, sources),
         "fingerprints": fingerprint_map.fingerprint_map(verdict, sources),
         "times": step_times.step_times(sources),

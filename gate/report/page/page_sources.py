@@ -59,14 +59,16 @@ def page_sources(verdict: Verdict, evidence: EvidenceSet, baseline: Baseline | N
         return PageSources(runs=evidence.runs, distance=distance)
     wanted = (facts.commit, facts.recorded_at)
     # by what the verdict says of it: the page must show the entry that decided
-    found = (one for one in baseline.entries if (one.commit, one.recorded_at) == wanted)
-    return PageSources(runs=evidence.runs, entry=next(found, None), distance=distance)
+    matching = (entry for entry in baseline.entries if (entry.commit, entry.recorded_at) == wanted)
+    return PageSources(runs=evidence.runs, entry=next(matching, None), distance=distance)
 
 
 def differing(verdict: Verdict) -> tuple[Comparison, ...]:
     """The comparisons of this verdict whose sides differ, the most telling first."""
     known = (verdict.repeat, verdict.base_run, verdict.baseline)
-    return tuple(one for one in known if one is not None and one.differs)
+    return tuple(
+        comparison for comparison in known if comparison is not None and comparison.differs
+    )
 
 
 def style_of(name: str) -> int:

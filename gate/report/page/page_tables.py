@@ -1,4 +1,4 @@
-"""The full tables that only the page has room for: what every run left, beside one another."""
+"""The full tables that only the page has room for: the runs' evidence side by side."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def _metrics(sources: PageSources, limits: Limits) -> Section:
     sides = [(run.run.label, run.metrics) for run in sources.runs]
     if sources.entry is not None:
         sides.append((BASELINE_SIDE, sources.entry.metrics))
-    found = [(series.name, label, series) for label, metrics in sides for series in metrics]
-    rows = (_metric_row(label, series) for _, label, series in sorted(found, key=_by_name))
+    columns = [(series.name, label, series) for label, metrics in sides for series in metrics]
+    rows = (_metric_row(label, series) for _, label, series in sorted(columns, key=_by_name))
     return _section("Metrics", headings, rows, limits.rows, 4, 5, 6, 7, 8)
 
 
-def _by_name(found: tuple[str, str, MetricSeries]) -> str:
-    return found[0]
+def _by_name(column: tuple[str, str, MetricSeries]) -> str:
+    return column[0]
 
 
 def _metric_row(label: str, series: MetricSeries) -> Row:
@@ -106,11 +106,15 @@ def _metric_row(label: str, series: MetricSeries) -> Row:
 def _tensors(verdict: Verdict, sources: PageSources, limits: Limits) -> Section:
     """Every leaf of the first strict run's state, and whether the other sides have the same."""
     comparisons = [
-        one for one in (verdict.repeat, verdict.base_run, verdict.baseline) if one is not None
+        comparison
+        for comparison in (verdict.repeat, verdict.base_run, verdict.baseline)
+        if comparison is not None
     ]
-    moved = [{delta.name: delta.kind.value for delta in one.tensors} for one in comparisons]
+    moved = [
+        {delta.name: delta.kind.value for delta in comparison.tensors} for comparison in comparisons
+    ]
     run = sources.reference
-    others = (f"{one.observed} and {one.expected}" for one in comparisons)
+    others = (f"{comparison.observed} and {comparison.expected}" for comparison in comparisons)
     rows = (
         (
             Cell(tensor.name, code=True),
@@ -130,14 +134,14 @@ def _distances(sources: PageSources, limits: Limits) -> Section:
     listed = sources.distance.tensors if sources.distance is not None else ()
     rows = (
         (
-            Cell(one.name, code=True),
-            Cell(magnitude(one.relative_l2)),
-            Cell(magnitude(one.max_absolute)),
-            Cell(f"{one.differing:,}"),
-            Cell(f"{one.elements:,}"),
-            Cell("yes" if one.finiteness_moved else "no"),
+            Cell(tensor.name, code=True),
+            Cell(magnitude(tensor.relative_l2)),
+            Cell(magnitude(tensor.max_absolute)),
+            Cell(f"{tensor.differing:,}"),
+            Cell(f"{tensor.elements:,}"),
+            Cell("yes" if tensor.finiteness_moved else "no"),
         )
-        for one in listed
+        for tensor in listed
     )
     headings = (
         "Tensor", "Relative L2", "Largest difference", "Elements that differ", "Elements",
@@ -206,11 +210,11 @@ def _overrides(sources: PageSources, limits: Limits) -> Section:
     rows = (
         _override_row(run.run.label, override) for run in sources.runs for override in run.overrides
     )
-    return _section("What the script did to the knobs", headings, rows, limits.rows, 1)
+    return _section("Knobs that the script overrode", headings, rows, limits.rows, 1)
 
 
 def _override_row(label: str, override: Override) -> Row:
-    then = "the script took it back" if override.closed else "it stayed"
+    then = "the script reverted it" if override.closed else "kept"
     return (
         Cell(label, code=True),
         Cell(str(override.step)),
@@ -219,7 +223,7 @@ def _override_row(label: str, override: Override) -> Row:
         Cell(override.before, code=True),
         Cell(override.after, code=True),
         Cell(override.place, code=True),
-        Cell("the gate restored it" if override.restored else then),
+        Cell("the harness restored it" if override.restored else then),
     )
 
 
@@ -234,19 +238,21 @@ def _children(sources: PageSources, limits: Limits) -> Section:
         for run in sources.runs
         for child in run.children
     )
-    headings = ("Run", "Started", "Where", "Why nothing is known of it")
-    return _section("Processes without a harness", headings, rows, limits.rows)
+    headings = ("Run", "Started", "Where", "Why it was not instrumented")
+    return _section("Uninstrumented subprocesses", headings, rows, limits.rows)
 
 
 def _notes(sources: PageSources, limits: Limits) -> Section:
     """What was left out of the evidence, and what a process could not do."""
     rows: list[Row] = []
     for run in sources.runs:
-        told = (*run.notes, *run.left_out)
-        rows += [(Cell(run.run.label, code=True), Cell(note)) for note in told]
+        notes = (*run.notes, *run.left_out)
+        rows += [(Cell(run.run.label, code=True), Cell(note)) for note in notes]
         for process in run.processes:
-            rows += [(Cell(run.run.label, code=True), Cell(one)) for one in process.problems]
+            rows += [
+                (Cell(run.run.label, code=True), Cell(problem)) for problem in process.problems
+            ]
         if run.overridden > len(run.overrides):
             more = count(run.overridden, "override")
             rows.append((Cell(run.run.label, code=True), Cell(f"{more} seen, not all listed")))
-    return _section("Notes of the runs", ("Run", "Note"), rows, limits.rows)
+    return _section("Notes on the runs", ("Run", "Note"), rows, limits.rows)

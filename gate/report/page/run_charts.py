@@ -34,9 +34,12 @@ class MetricPicture:
 def first_differences(verdict: Verdict) -> tuple[Mark, ...]:
     """The step at which each comparison parts first."""
     return tuple(
-        Mark(step=one.first_step, label=f"step {one.first_step}: {one.observed} ≠ {one.expected}")
-        for one in differing(verdict)
-        if one.first_step is not None
+        Mark(
+            step=comparison.first_step,
+            label=f"step {comparison.first_step}: {comparison.observed} ≠ {comparison.expected}",
+        )
+        for comparison in differing(verdict)
+        if comparison.first_step is not None
     )
 
 
@@ -44,14 +47,14 @@ def metric_picture(
     summary: SeriesSummary, sources: PageSources, marks: tuple[Mark, ...]
 ) -> MetricPicture:
     """One metric of the verdict with all runs that have it; without evidence its own curve."""
-    found = sources.series(summary.name)
-    lines = tuple(_line(label, series, found[0][1]) for label, series in found)
-    if not found:
+    known = sources.series(summary.name)
+    lines = tuple(_line(label, series, known[0][1]) for label, series in known)
+    if not known:
         lines = (_summary_line(summary),)
     apart = tuple(
-        _distance(label, series, found[0][1])
-        for label, series in found[1:]
-        if _first_apart(series, found[0][1]) is not None
+        _distance(label, series, known[0][1])
+        for label, series in known[1:]
+        if _first_apart(series, known[0][1]) is not None
     )
     return MetricPicture(
         name=summary.name,
@@ -63,7 +66,7 @@ def metric_picture(
         )
         if apart
         else None,
-        values=_values(found) if found else None,
+        values=_values(known) if known else None,
     )
 
 
@@ -129,13 +132,13 @@ def _distance(label: str, series: MetricSeries, reference: MetricSeries) -> Line
     )
 
 
-def _apart(one: Point, other: Point) -> float:
-    return abs(one.value - other.value)
+def _apart(left: Point, right: Point) -> float:
+    return abs(left.value - right.value)
 
 
-def _values(found: tuple[tuple[str, MetricSeries], ...]) -> Table:
-    """The numbers at full precision; of many steps some, evenly apart."""
-    columns = [{point.step: point.decimal for point in series.points} for _, series in found]
+def _values(labelled: tuple[tuple[str, MetricSeries], ...]) -> Table:
+    """The numbers at full precision; of many steps some, evenly spaced."""
+    columns = [{point.step: point.decimal for point in series.points} for _, series in labelled]
     steps = sorted({step for column in columns for step in column})
     rows = tuple(
         (
@@ -144,7 +147,7 @@ def _values(found: tuple[tuple[str, MetricSeries], ...]) -> Table:
         )
         for place in evenly(len(steps), MAX_VALUES)
     )
-    headings = ("Step", *(label for label, _ in found))
+    headings = ("Step", *(label for label, _ in labelled))
     right = tuple(range(len(headings)))
     return Table(headings=headings, rows=rows, total=len(steps), right=right)
 
@@ -156,12 +159,12 @@ def memory_charts(sources: PageSources) -> tuple[Chart, ...]:
         return ()
     on_host = chart(
         "Resident memory of the process, MiB",
-        tuple(_memory(run, [one.resident_bytes for one in run.memory]) for run in runs),
+        tuple(_memory(run, [sample.resident_bytes for sample in run.memory]) for run in runs),
     )
-    on_device = [run for run in runs if any(one.device_bytes for one in run.memory)]
+    on_device = [run for run in runs if any(sample.device_bytes for sample in run.memory)]
     if not on_device:
         return (on_host,)
-    lines = tuple(_memory(run, [one.device_bytes for one in run.memory]) for run in on_device)
+    lines = tuple(_memory(run, [sample.device_bytes for sample in run.memory]) for run in on_device)
     return on_host, chart("Memory allocated on the device (not reserved), MiB", lines)
 
 
@@ -169,7 +172,7 @@ def _memory(run: RunEvidence, sizes_bytes: list[int]) -> Line:
     return Line(
         name=run.run.label,
         style=style_of(run.run.label),
-        steps=tuple(one.step for one in run.memory),
+        steps=tuple(sample.step for sample in run.memory),
         values=tuple(size / MEBIBYTE for size in sizes_bytes),
         words=f"highest {max(sizes_bytes) / MEBIBYTE:,.1f} MiB",
     )

@@ -82,16 +82,16 @@ def envelope(pairs: Iterable[Pair], first: int, last: int) -> list[Pair]:
     none of them vanishes among its neighbours.
     """
     width = (last - first + 1) / BUCKETS
-    found: list[Pair] = []
+    points: list[Pair] = []
     stretch: list[Pair] = []
     current = 0
     for step, value in pairs:
         bucket = int((step - first) / width)
         if bucket != current:
-            found += _extremes(stretch)
+            points += _extremes(stretch)
             stretch, current = [], bucket
         stretch.append((step, value))
-    return found + _extremes(stretch)
+    return points + _extremes(stretch)
 
 
 def _extremes(stretch: list[Pair]) -> list[Pair]:
@@ -113,7 +113,7 @@ def by_step(pair: Pair) -> int:
 
 
 def evenly(count: int, wanted: int) -> list[int]:
-    """At most `wanted` places among `count`, the first and the last included, evenly apart."""
+    """At most `wanted` places among `count`, the first and the last included, evenly spaced."""
     if count <= wanted:
         return list(range(count))
     return [round(place * (count - 1) / (wanted - 1)) for place in range(wanted)]

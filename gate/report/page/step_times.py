@@ -48,7 +48,7 @@ class TimesPicture:
 
 def step_times(sources: PageSources) -> TimesPicture | None:
     """Every timed step of every run, the first ones included; None when nothing was timed."""
-    runs = [(run, sorted(one.seconds for one in run.timings)) for run in sources.runs]
+    runs = [(run, sorted(timing.seconds for timing in run.timings)) for run in sources.runs]
     timed = [(run, seconds) for run, seconds in runs if seconds]
     if not timed:
         return None
@@ -59,7 +59,7 @@ def step_times(sources: PageSources) -> TimesPicture | None:
     x = Scale(low=low, high=high, start=LEFT, end=WIDTH - RIGHT, logarithmic=wide)
     notes = [HOW_TO_READ]
     if any(len(seconds) > MAX_DOTS for _, seconds in timed):
-        notes.append(f"dots: {MAX_DOTS} steps of each run, evenly chosen by their rank")
+        notes.append(f"dots: {MAX_DOTS} steps of each run, evenly spaced by rank")
     if wide:
         notes.append("the axis is logarithmic")
     return TimesPicture(

@@ -11,11 +11,11 @@ from gate.report.escape import clean
 from gate.report.terminal.tables import section_view
 
 
-def difference_view(found: StateDifference, limit: int) -> RenderableType:
+def difference_view(difference: StateDifference, limit: int) -> RenderableType:
     """The headline, `limit` rows of each kind, and what was compared."""
-    colour = "green" if found.equal else "red"
+    colour = "green" if difference.equal else "red"
     return Group(
-        Text(headline(found), style=f"bold {colour}"),
-        *map(section_view, sections(found, limit, wide=False)),
-        *(Text(clean(line), style="dim", overflow="fold") for line in facts(found)),
+        Text(headline(difference), style=f"bold {colour}"),
+        *map(section_view, sections(difference, limit, wide=False)),
+        *(Text(clean(line), style="dim", overflow="fold") for line in facts(difference)),
     )

@@ -10,51 +10,51 @@ from gate.checkpoint.hashing.canonical import HASH
 DIGEST_SCHEMA: Final = "repro-gate.digest/1"
 
 
-def digest_lines(found: StateDigest, *, leaves: bool) -> list[str]:
+def digest_lines(state: StateDigest, *, leaves: bool) -> list[str]:
     """Lines for a terminal; what the state says is in them as it is, the caller makes it safe."""
     lines = [
-        f"algorithm    {found.algorithm}",
+        f"algorithm    {state.algorithm}",
         f"hash         {HASH}",
-        f"format       {found.format}",
-        f"root         {found.roots.whole}",
+        f"format       {state.format}",
+        f"root         {state.roots.whole}",
     ]
-    counts = _counts(found)
+    counts = _counts(state)
     lines += [
         f"  {part:<10} {root}  {_count(counts[part], 'leaf', 'leaves')}"
-        for part, root in found.roots.parts.items()
+        for part, root in state.roots.parts.items()
     ]
     lines += [
         f"left out     {_count(rule.leaves, 'leaf', 'leaves')} by {rule.pattern}: {rule.reason}"
-        for rule in found.excluded
+        for rule in state.excluded
     ]
-    lines += [f"note         {note}" for note in found.notes]
+    lines += [f"note         {note}" for note in state.notes]
     if leaves:
         lines += [
             "",
             # digest first, as `sha256sum` prints it: two lists can be compared line by line
-            *(f"{leaf.digest.hex()}  {_kind(leaf)}  {leaf.path}" for leaf in found.leaves),
+            *(f"{leaf.digest.hex()}  {_kind(leaf)}  {leaf.path}" for leaf in state.leaves),
         ]
     return lines
 
 
-def digest_document(found: StateDigest, *, leaves: bool) -> dict[str, object]:
+def digest_document(state: StateDigest, *, leaves: bool) -> dict[str, object]:
     """The same as one JSON document."""
     document: dict[str, object] = {
         "schema_version": DIGEST_SCHEMA,
-        "algorithm": found.algorithm,
+        "algorithm": state.algorithm,
         "hash": HASH,
-        "format": found.format,
-        "root": found.roots.whole,
-        "parts": found.roots.parts,
-        "counts": _counts(found),
+        "format": state.format,
+        "root": state.roots.whole,
+        "parts": state.roots.parts,
+        "counts": _counts(state),
         "excluded": [
             {"pattern": rule.pattern, "reason": rule.reason, "leaves": rule.leaves}
-            for rule in found.excluded
+            for rule in state.excluded
         ],
-        "notes": found.notes,
+        "notes": state.notes,
     }
     if leaves:
-        document["leaves"] = [_leaf_document(leaf) for leaf in found.leaves]
+        document["leaves"] = [_leaf_document(leaf) for leaf in state.leaves]
     return document
 
 
@@ -69,9 +69,9 @@ def _leaf_document(leaf: LeafDigest) -> dict[str, object]:
     }
 
 
-def _counts(found: StateDigest) -> dict[str, int]:
-    counts = dict.fromkeys(found.roots.parts, 0)
-    for leaf in found.leaves:
+def _counts(state: StateDigest) -> dict[str, int]:
+    counts = dict.fromkeys(state.roots.parts, 0)
+    for leaf in state.leaves:
         counts[leaf.part] += 1
     return counts
 
@@ -80,5 +80,5 @@ def _kind(leaf: LeafDigest) -> str:
     return leaf.kind if leaf.shape is None else f"{leaf.kind}{list(leaf.shape)}"
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
+def _count(number: int, singular: str, plural: str) -> str:
+    return f"{number:,} {singular if number == 1 else plural}"

@@ -17,11 +17,11 @@ LONGEST = 600
 def doctor_view(report: DoctorReport) -> RenderableType:
     """One row for each thing; text from outside is never taken as markup."""
     table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("", "What", "Found, and what to do"):
+    for heading in ("", "What", "Finding, and what to do"):
         table.add_column(heading, overflow="fold")
     for row in report.examined:
-        told = Text(clean(row.found, LONGEST))
+        cell = Text(clean(row.found, LONGEST))
         if row.fix:
-            told.append(f"\n→ {clean(row.fix, LONGEST)}", style="bold")
-        table.add_row(Text(row.health.value, style=STYLES[row.health]), Text(row.name), told)
+            cell.append(f"\n→ {clean(row.fix, LONGEST)}", style="bold")
+        table.add_row(Text(row.health.value, style=STYLES[row.health]), Text(row.name), cell)
     return table

@@ -29,7 +29,7 @@ def cost_view(cost: CostDocument) -> RenderableType:
 def cost_markdown(cost: CostDocument) -> str:
     """The same as a section of Markdown."""
     parts = tuple(opened(section) for section in cost_sections(cost))
-    return _markdown("Price of determinism", cost_headline(cost), parts, cost.provenance)
+    return _markdown("Cost of determinism", cost_headline(cost), parts, cost.provenance)
 
 
 def noise_view(noise: NoiseDocument) -> RenderableType:

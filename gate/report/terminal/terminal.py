@@ -47,8 +47,8 @@ def next_text(verdict: Verdict, links: ReportLinks) -> str:
         )
         lines += _command_lines(step.command)
     verify = _command_lines(report.verify_command)
-    told = ["\nNext:", *lines] if lines else []
-    return "\n".join([*told, *(["\nVerify:", *verify] if verify else [])])
+    text_lines = ["\nNext:", *lines] if lines else []
+    return "\n".join([*text_lines, *(["\nVerify:", *verify] if verify else [])])
 
 
 def _colour(verdict: Verdict) -> str:
