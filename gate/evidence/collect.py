@@ -64,15 +64,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     processes = read_attestations(files, out, process_files, run, children)
     ranks = read_ranks(files, out, process_files, children)
     refuse_idle_ranks(processes, ranks)
-    problems = [
-        f"rank {rank.files.rank}: {plain_text(problem)}"
-        for rank in ranks
-        for problem in rank.summary.problems
-    ]
-    # a default run is priced and not judged: what could not be observed there is only a note
-    if run.mode is RunMode.STRICT:
-        refuse_problems("the harness could not observe everything", problems)
-    left_out = [plain_text(sentence) for rank in ranks for sentence in rank.summary.left_out]
+    problems = _problems(run, ranks)
     states = (
         *(_captured(files, out, rank, taken) for rank in ranks),
         saved_checkpoint(files, workdir_tree, train),
@@ -93,7 +85,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         memory=step_memory(ranks[0]),
         recorder=recorder_cost(ranks),
         first_step_seconds=ranks[0].summary.first_step_seconds,
-        left_out=tuple(dict.fromkeys(left_out)),
+        left_out=_left_out(ranks),
         notes=(*problems, *(note for state in states for note in state.notes)),
         operator_audit=read_operator_audit(files, out, process_files),
         overrides=read_overrides(files, out, process_files),
@@ -102,6 +94,25 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         weaker_children=weaker_children,
         overridden=sum(rank.summary.overridden for rank in ranks),
     )
+
+
+def _problems(run: RunRecord, ranks: tuple[TrainedRank, ...]) -> list[str]:
+    """What the harness could not observe: an error of a strict run, a note of any other."""
+    problems = [
+        f"rank {rank.files.rank}: {plain_text(problem)}"
+        for rank in ranks
+        for problem in rank.summary.problems
+    ]
+    # a default run is priced and not judged
+    if run.mode is RunMode.STRICT:
+        refuse_problems("the harness could not observe everything", problems)
+    return problems
+
+
+def _left_out(ranks: tuple[TrainedRank, ...]) -> tuple[str, ...]:
+    """What the harness did not record, once for all ranks."""
+    sentences = (plain_text(sentence) for rank in ranks for sentence in rank.summary.left_out)
+    return tuple(dict.fromkeys(sentences))
 
 
 def _environment(ranks: tuple[TrainedRank, ...]) -> Environment:

@@ -17,6 +17,7 @@ from gate.records.verdict import (
     BaselineFacts,
     Diagnosis,
     Finding,
+    NextStep,
     Outcome,
     SeriesSummary,
     Severity,
@@ -58,15 +59,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         outcome=decision.outcome,
         passes=decision.passes,
         cause=decision.cause,
-        # commands are made here, where the outcome is known: reports only show them
-        next_steps=next_steps(
-            decision.outcome,
-            place_of(request),
-            passes=decision.passes,
-            over_budget=decision.over_budget,
-            proposed=assessment.proposed,
-            diagnosis=assessment.diagnosis,
-        ),
+        next_steps=_next_steps(assessment, request),
         commit=evidence.commit,
         base_commit=evidence.base_commit,
         created_at=evidence.created_at,
@@ -96,6 +89,19 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         ),
         operator_audit=assessment.operator_audit,
         policy_changes=request.policy_changes,
+    )
+
+
+def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep, ...]:
+    """Commands are made here, where the outcome is known: reports only show them."""
+    decision = assessment.decision
+    return next_steps(
+        decision.outcome,
+        place_of(request),
+        passes=decision.passes,
+        over_budget=decision.over_budget,
+        proposed=assessment.proposed,
+        diagnosis=assessment.diagnosis,
     )
 
 
