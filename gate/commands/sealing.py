@@ -14,7 +14,7 @@ import typer
 
 from gate.adapters.clock import SystemClock
 from gate.adapters.secrets import FileSecrets
-from gate.attestation.guide import TrustFile, openssl_commands
+from gate.attestation.instructions import TrustFile, openssl_commands
 from gate.attestation.keys import (
     generate_private_key,
     private_pem,

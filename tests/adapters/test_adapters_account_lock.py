@@ -31,11 +31,11 @@ GATE = """
 import sys
 from pathlib import Path
 from gate.adapters.engine.engine import Engine
-from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.stop_signals import StopSignals
 from gate.adapters.isolating import Isolating
 from gate.records.runs import ProcessRequest
 from gate.records.settings import GateSettings, IsolationMode, IsolationSettings, TrainSettings
-isolating = Isolating(Engine(lambda _: None), Interrupts(), sys.argv[1])
+isolating = Isolating(Engine(lambda _: None), StopSignals(), sys.argv[1])
 settings = GateSettings(
     version=1,
     train=TrainSettings(command=("python3", "x.py"), max_steps=1),

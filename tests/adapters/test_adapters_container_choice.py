@@ -17,7 +17,7 @@ from gate.adapters.engine.docker_api import connect_docker
 from gate.adapters.engine.engine import Engine
 from gate.adapters.engine.own_container import Mount, own_ids, own_mounts, seen_by_engine
 from gate.adapters.isolating import Isolating
-from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import RunError
 from gate.records.runs import Isolation, ProcessRequest, ProcessResult
 from gate.records.settings import (
@@ -229,7 +229,7 @@ def test_auto_says_why_it_takes_less_than_the_image(
     system_python: str, open_folder_for_all: Path
 ) -> None:
     docker = FakeDocker(refuses={"info": EngineRefusalError(500, "starting up")})
-    isolating = Isolating(Engine(docker.connect), Interrupts(), system_python)
+    isolating = Isolating(Engine(docker.connect), StopSignals(), system_python)
     chosen = isolating.choose(settings(), (open_folder_for_all,))
     isolating.release()
     assert chosen.mode is IsolationMode.UID
@@ -243,7 +243,7 @@ def test_auto_says_why_it_takes_less_than_the_image(
 
 def test_clean_up_removes_what_a_call_left(tmp_path: Path) -> None:
     docker = FakeDocker()
-    isolating = Isolating(Engine(docker.connect), Interrupts(), "python3")
+    isolating = Isolating(Engine(docker.connect), StopSignals(), "python3")
     chosen = choose(docker, Answering((0, b"isolated")), settings(), tmp_path)
     Engine(docker.connect).create({"Labels": {"repro-gate.run": "ab"}})
     isolating.clean_up(chosen)

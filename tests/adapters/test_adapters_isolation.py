@@ -234,7 +234,7 @@ def test_without_either_the_places_are_looked_for(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(isolation, "EVERYWHERE", (Path("/var/lib"),))  # else the whole machine
         chosen = weakened(WriteGuard.MOUNT_NAMESPACE, WriteGuard.LANDLOCK)
     assert chosen.described == "uid (permissions only)"
-    assert Path(folder) in chosen.open_places
+    assert Path(folder) in chosen.writable_paths
 
 
 @pytest.mark.usefixtures("root")

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from gate.checkpoint.hashing.collector import collector_at_rest
+from gate.checkpoint.hashing.gc_pause import gc_paused
 from gate.checkpoint.hashing.tensors import run_all
 from gate.errors import EvidenceError
 
@@ -43,7 +43,7 @@ def test_two_threads_work_at_the_same_time() -> None:
 
 
 def test_the_collector_works_again_after_a_fault() -> None:
-    with pytest.raises(EvidenceError), collector_at_rest():
+    with pytest.raises(EvidenceError), gc_paused():
         refuse()
     assert gc.isenabled()
 
@@ -51,7 +51,7 @@ def test_the_collector_works_again_after_a_fault() -> None:
 def test_a_collector_that_was_off_stays_off() -> None:
     gc.disable()
     try:
-        with collector_at_rest():
+        with gc_paused():
             assert not gc.isenabled()
         assert not gc.isenabled()
     finally:

@@ -14,7 +14,7 @@ from gate.adapters.engine.docker_api import connect_docker
 from gate.adapters.engine.engine import Engine, engine_address
 from gate.adapters.engine.training_container import ContainerProcesses
 from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError, RunError
 from gate.execution.launch import install_harness
 from gate.records.container_settings import ContainerSettings
@@ -167,7 +167,7 @@ def test_a_daemon_does_not_outlive_its_container(run: Run, engine: Engine, run_i
 def test_cancellation_removes_the_container(
     engine: Engine, request_for: Callable[..., ProcessRequest]
 ) -> None:
-    interrupts = Interrupts()
+    interrupts = StopSignals()
     asked = request_for("import time; print('ready', flush=True); time.sleep(600)")
 
     def cancel(line: bytes) -> None:
@@ -182,7 +182,7 @@ def test_a_second_signal_removes_it_through_another_connection(
     engine: Engine, request_for: Callable[..., ProcessRequest]
 ) -> None:
     codes: list[int] = []
-    interrupts = Interrupts(leave=codes.append)
+    interrupts = StopSignals(leave=codes.append)
     asked = request_for("import time; print('ready', flush=True); time.sleep(600)")
 
     def stop_at_once(_: bytes) -> None:

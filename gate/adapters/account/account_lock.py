@@ -23,7 +23,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from gate.adapters.account.leftovers import FILE_FOLDERS
+from gate.adapters.account.residue import FILE_FOLDERS
 from gate.adapters.files import trees
 from gate.adapters.files.storage_faults import storage_fault, storage_faults
 from gate.errors import RunError

@@ -52,7 +52,7 @@ def make_device_files(devices: Path = DEVICES, maker: Path = MAKER) -> bool:
     return True
 
 
-def device_groups(
+def gpu_file_groups(
     devices: Path = DEVICES, never: Iterable[Path] = NEVER_GIVEN, *, socket: str = ""
 ) -> tuple[int, ...]:
     """The groups without which another account could not open a GPU's device files, sorted.

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from gate.adapters.account.account_lock import acquire_uid, release_uid
-from gate.adapters.account.leftovers import FILE_FOLDERS
-from gate.adapters.account.open_places import EVERYWHERE, OpenPlaces, find_open_places
+from gate.adapters.account.residue import FILE_FOLDERS
+from gate.adapters.account.writable_paths import EVERYWHERE, WritablePaths, find_writable_paths
 from gate.adapters.process.process_table import processes
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
@@ -130,9 +130,9 @@ def _isolated(account: Credentials, *, network: bool) -> Isolation:
     reason = f"{APART} {NETWORK_OPEN if network else NO_NETWORK}; {GUARDED[account.guard]}"
     if account.groups:
         reason += f"; it has the groups {_named(account.groups)}, which own the GPUs' device files"
-    found = OpenPlaces(paths=())
+    found = WritablePaths(paths=())
     if account.guard is WriteGuard.LANDLOCK:
-        found = find_open_places(FILE_FOLDERS, account.groups)
+        found = find_writable_paths(FILE_FOLDERS, account.groups)
         shared = tuple(place for place in TEMPORARY if not found.below(place))
         account = replace(account, shared=shared)
         for place in sorted(set(TEMPORARY) - set(shared)):
@@ -141,15 +141,15 @@ def _isolated(account: Credentials, *, network: bool) -> Isolation:
         outside = [path for path in found.paths if path.is_relative_to(SHARED_MEMORY)]
         found = replace(found, paths=tuple(outside), complete=True)
     elif account.guard is WriteGuard.NONE:
-        found = find_open_places(EVERYWHERE, account.groups)
+        found = find_writable_paths(EVERYWHERE, account.groups)
     return Isolation(
         mode=IsolationMode.UID,
         credentials=account,
         reason=reason,
         network=network,
         guard=account.guard,
-        open_places=found.paths,
-        places_uncounted=not found.complete,
+        writable_paths=found.paths,
+        paths_uncounted=not found.complete,
         device_groups=account.groups,
     )
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, TypeAdapter
 
-from gate.adapters.github.http import Answer, GitHubApi
+from gate.adapters.github.http import GitHubApi, Response
 from gate.adapters.github.refusals import (
     COMMENT_REFUSALS,
     RefusedError,
@@ -171,7 +171,7 @@ class GitHubComments:
         return self._api.send(method, url, {"body": body}).read_as(_COMMENT).comment()
 
 
-def _moment(answer: Answer) -> str:
+def _moment(answer: Response) -> str:
     """The server's own time of an answer, a little before it, as the API writes it; or nothing."""
     try:
         told = parsedate_to_datetime(answer.headers.get("Date", ""))

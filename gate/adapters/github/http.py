@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Response:
     """An answer that arrived whole; `next_url` leads to the next page, empty on the last."""
 
     status: int
@@ -138,7 +138,7 @@ class GitHubApi:
         """Close all connections."""
         self._session.close()
 
-    def send(self, method: str, url: str, body: Mapping[str, str] | None = None) -> Answer:
+    def send(self, method: str, url: str, body: Mapping[str, str] | None = None) -> Response:
         """Send a request, wait where GitHub asks for it, and follow redirects on the same host.
 
         Raises `UnansweredError` when nobody can know whether it was carried out, and another
@@ -182,7 +182,7 @@ class GitHubApi:
 
     def _answer(
         self, method: str, url: str, body: Mapping[str, str] | None, retry: Retry
-    ) -> Answer:
+    ) -> Response:
         seconds = self._policy.timeout_seconds
         try:
             while True:
@@ -204,12 +204,12 @@ class GitHubApi:
         except requests.RequestException as error:
             raise unreached(error, self._origin, seconds) from error
 
-    def _whole(self, response: requests.Response) -> Answer:
+    def _whole(self, response: requests.Response) -> Response:
         status, content = response.status_code, self._content(response.raw)
         if status >= requests.codes.bad_request:
             raise refusal(status, told(content, self._token), self._refusals)
         next_url = response.links.get("next", {}).get("url", "")
-        return Answer(status=status, headers=response.headers, content=content, next_url=next_url)
+        return Response(status=status, headers=response.headers, content=content, next_url=next_url)
 
     def _limit(self, response: BaseHTTPResponse) -> LimitedError:
         """The limit that an answer tells of; `RefusedError` when it tells of none."""

@@ -25,7 +25,7 @@ MAX_DIMENSIONS = 64
 Sizes = tuple[int, ...]
 
 
-class Place(NamedTuple):
+class FileRange(NamedTuple):
     """Where a chunk lies: a range of a file of the folder."""
 
     file: str
@@ -38,7 +38,7 @@ class Chunk(NamedTuple):
 
     offsets: Sizes
     sizes: Sizes
-    place: Place
+    place: FileRange
 
 
 class ChunkedTensor(NamedTuple):
@@ -54,11 +54,11 @@ class SavedObject(NamedTuple):
     """Anything else: an object that was saved on its own."""
 
     path: str
-    place: Place
+    place: FileRange
 
 
 Entry = ChunkedTensor | SavedObject
-Places = dict[tuple[str, Sizes | None], Place]
+Places = dict[tuple[str, Sizes | None], FileRange]
 
 
 def read_metadata(data: bytes) -> list[Entry]:
@@ -135,7 +135,7 @@ def _places(node: MapNode) -> Places:
     return found
 
 
-def _place(name: str, info: dict[str, object]) -> Place:
+def _place(name: str, info: dict[str, object]) -> FileRange:
     # undoing a transform means running its decoder, whose name the run has written
     if info.get("transform_descriptors"):
         raise fault(
@@ -149,11 +149,11 @@ def _place(name: str, info: dict[str, object]) -> Place:
                 raise fault(f"points to {short_text(file)}, which is no file of its folder")
             if not 0 <= offset < MAX_INTEGER or not 0 <= length < MAX_INTEGER:
                 raise fault(f"places {short_text(name)} at an impossible range")
-            return Place(file, offset, length)
+            return FileRange(file, offset, length)
     raise fault(f"places {short_text(name)} nowhere")
 
 
-def _taken(places: Places, name: str, offsets: Sizes | None) -> Place:
+def _taken(places: Places, name: str, offsets: Sizes | None) -> FileRange:
     place = places.pop((name, offsets), None)
     if place is None:
         raise fault(f"a chunk of {short_text(name)} is placed nowhere")

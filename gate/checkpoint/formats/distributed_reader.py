@@ -14,7 +14,7 @@ from gate.checkpoint.formats.distributed_metadata import (
     Chunk,
     ChunkedTensor,
     Entry,
-    Place,
+    FileRange,
     SavedObject,
     read_metadata,
 )
@@ -64,13 +64,13 @@ def read_distributed(folder: UntrustedFolder) -> tuple[StateContent, set[str]]:
     return content, {METADATA, *shards}
 
 
-def _places(entry: Entry) -> list[Place]:
+def _places(entry: Entry) -> list[FileRange]:
     if isinstance(entry, SavedObject):
         return [entry.place]
     return [chunk.place for chunk in entry.chunks]
 
 
-def _refuse_overlaps(opened: UntrustedFile, places: list[Place]) -> None:
+def _refuse_overlaps(opened: UntrustedFile, places: list[FileRange]) -> None:
     """Each byte belongs to one entry, so that reading all of them is reading the files once."""
     for one, other in pairwise(sorted(places)):
         if one.file == other.file and other.offset < one.offset + one.length:
@@ -95,7 +95,7 @@ def _open_shards(folder: UntrustedFolder, wanted: set[str]) -> dict[str, Untrust
     return {name: folder.open(name) for name in sorted(wanted)}
 
 
-def _saved(shards: dict[str, UntrustedFile], place: Place, path: str) -> StateContent:
+def _saved(shards: dict[str, UntrustedFile], place: FileRange, path: str) -> StateContent:
     shard = shards[place.file]
     part = file_part(shard, place.offset, place.length, f"{shard.shown}: {short_text(path)}")
     return read_torch_archive(part, read_zip_records(part))

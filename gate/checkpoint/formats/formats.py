@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from gate.checkpoint.formats.file_formats import UnknownContent, read_file
 from gate.checkpoint.formats.folder_reader import read_folder
 from gate.checkpoint.formats.sharded_reader import read_index, read_shards
-from gate.checkpoint.hashing.collector import collector_at_rest
+from gate.checkpoint.hashing.gc_pause import gc_paused
 from gate.checkpoint.leaves import StateContent
 from gate.checkpoint.sources.untrusted_file import HINT
-from gate.checkpoint.sources.untrusted_folder import UntrustedFolder, open_folder
+from gate.checkpoint.sources.untrusted_folder import UntrustedFolder, open_untrusted_folder
 from gate.codec.untrusted_text import plain_text
 from gate.errors import DocumentError, EvidenceError
 
@@ -39,9 +39,9 @@ def open_state(
     is_folder = files.is_folder(path)
     # the folder around a single file too: it may be an index of shards that lie beside it
     where = path if is_folder else path.parent
-    with open_folder(files, where, shown, max_bytes=max_bytes) as folder:
+    with open_untrusted_folder(files, where, shown, max_bytes=max_bytes) as folder:
         try:
-            with collector_at_rest():
+            with gc_paused():
                 content = (
                     read_folder(folder, unknown) if is_folder else _read(folder, path, unknown)
                 )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gate.checkpoint.pickle.calls import attributes_of, fault, named
-from gate.checkpoint.pickle.known_calls import call
+from gate.checkpoint.pickle.known_calls import known_call
 from gate.checkpoint.pickle.machine import Machine
 from gate.checkpoint.pickle.memo import get, long_get, long_put, memoize, put
 from gate.checkpoint.pickle.nodes import MapNode, OpaqueNode, SetNode
@@ -222,13 +222,13 @@ def _persistent_id(machine: Machine, position: int) -> int:
 def _reduce(machine: Machine, position: int) -> int:
     # REDUCE and NEWOBJ are how a pickle runs code: `call` only looks the name up in a table
     arguments, function = machine.stack.pop(), machine.stack.pop()
-    machine.push_container(call(function, arguments))
+    machine.push_container(known_call(function, arguments))
     return position
 
 
 def _new_object_with_keywords(machine: Machine, position: int) -> int:
     keywords, arguments = machine.stack.pop(), machine.stack.pop()
-    made = call(machine.stack.pop(), arguments)
+    made = known_call(machine.stack.pop(), arguments)
     if isinstance(made, OpaqueNode):
         made.keywords.append(keywords)
     elif not isinstance(keywords, MapNode) or keywords.pairs:

@@ -2,9 +2,9 @@
 
 Small pieces are read, large stretches mapped, one after the other, so that neither memory nor
 address space grows with the file. A file that becomes shorter just while a stretch is mapped ends
-its reader with SIGBUS. So the programs that map are processes of their own, whose end another one
-explains: `gate.adapters.process.watched` for the command line, `gate.evidence.fresh_process` for
-the gate.
+its reader with SIGBUS. So the programs that map are child processes, and their parent explains how
+they ended: `gate.adapters.process.sigbus_guard` for the command line,
+`gate.evidence.fresh_process` for the gate.
 """
 
 from __future__ import annotations

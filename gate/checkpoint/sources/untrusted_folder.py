@@ -88,7 +88,7 @@ class UntrustedFolder:
 
 
 @contextmanager
-def open_folder(
+def open_untrusted_folder(
     files: Files, path: Path, shown: str, *, max_bytes: int
 ) -> Iterator[UntrustedFolder]:
     """A folder whose files may have `max_bytes` together; all are closed after the body."""

@@ -17,13 +17,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NamedTuple
 
-from ..user_code import Caller, Place, caller_of
-from .override_log import Event
+from ..user_code import Caller, CodeLine, caller_of
+from .override_log import OverrideEvent
 
 MAY_BE_OPENED = "deterministic_algorithms"
 ENVIRONMENT = "environment"
 RESTORE = "restore"
-_NOBODY = Caller(Place(), through_context=False, importing=False)
+_NOBODY = Caller(CodeLine(), through_context=False, importing=False)
 
 
 class GuardedSetting(NamedTuple):
@@ -43,14 +43,14 @@ class Guard:
         settings: dict[str, GuardedSetting],
         *,
         mode: str,
-        report: Callable[[Event], None],
+        report: Callable[[OverrideEvent], None],
         step: Callable[[], int],
     ) -> None:
         self._settings = settings
         self._restores = mode == RESTORE
         self._report = report
         self._step = step
-        self._open: dict[str, Event] = {}
+        self._open: dict[str, OverrideEvent] = {}
         self._reported: set[str] = set()
 
     def reading(self, name: str) -> str:
@@ -102,10 +102,10 @@ class Guard:
         self._open.pop(name, None)
         self._reported.discard(name)
 
-    def _event(self, name: str, before: str, after: str, frame: FrameType | None) -> Event:
+    def _event(self, name: str, before: str, after: str, frame: FrameType | None) -> OverrideEvent:
         caller = _NOBODY if frame is None else caller_of(frame)
         kind = "context" if caller.through_context else self._settings[name].kind
-        event = Event(kind, name, before, after, caller.place, self._step())
+        event = OverrideEvent(kind, name, before, after, caller.place, self._step())
         return event._replace(importing=caller.importing)
 
 

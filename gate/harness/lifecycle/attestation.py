@@ -29,7 +29,7 @@ def about_this_process(problems: Problems) -> dict[str, object]:
             "started": _how_started(),
             "device": _device(),
             "versions": _versions(),
-            "devices": devices.facts(),
+            "devices": devices.device_facts(),
             "variables": {**variables.attested(), **switches.variables()},
         }
     return {}

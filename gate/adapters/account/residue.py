@@ -28,7 +28,7 @@ IPCRM = "/usr/bin/ipcrm"
 REMOVAL_SECONDS = 10.0
 
 
-def remove_leftovers(account: Credentials, folders: tuple[Path, ...] = SHARED_FOLDERS) -> None:
+def remove_residue(account: Credentials, folders: tuple[Path, ...] = SHARED_FOLDERS) -> None:
     """Remove every entry of the account's in the shared folders, and its System V objects.
 
     Call it when no process of that account lives. No link is followed, nothing of another account

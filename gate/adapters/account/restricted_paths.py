@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.stop_signals import StopSignals
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError, StorageError
 
@@ -38,7 +38,7 @@ RUNNERS_FILES = (
 CREDENTIAL_FILES = "gha-creds-*.json"
 
 
-def private_places(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
+def secret_paths(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
     """What a training in a clone at `top` must not read; on a runner, the runner's places too."""
     places = [top / ".git", *sorted(top.glob(CREDENTIAL_FILES))]
     if variables.get("GITHUB_ACTIONS") == "true":
@@ -52,14 +52,14 @@ def private_places(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
 
 @contextmanager
 def restrict_access(
-    places: Iterable[Path], way: Path, interrupts: Interrupts, groups: Collection[int] = ()
+    places: Iterable[Path], way: Path, interrupts: StopSignals, groups: Collection[int] = ()
 ) -> Iterator[None]:
     """Keep the places closed while the body runs; given back on every way out.
 
     They are closed to the accounts of `groups` too: the training has these. See
-    `ClosedPlaces.close`; raises `RunError` as that does, with nothing left closed.
+    `RestrictedPaths.close`; raises `RunError` as that does, with nothing left closed.
     """
-    closed = ClosedPlaces(groups)
+    closed = RestrictedPaths(groups)
     with interrupts.last_resort(closed.give_back):
         try:
             closed.close(places, way)
@@ -84,7 +84,7 @@ class Taken:
     access: int
 
 
-class ClosedPlaces:
+class RestrictedPaths:
     """Closes, and remembers what to give back."""
 
     def __init__(self, groups: Collection[int] = ()) -> None:

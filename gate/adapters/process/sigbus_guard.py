@@ -18,7 +18,7 @@ PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SIGNAL_BASE: Final = 128
 
 
-def become_watched() -> None:
+def run_under_sigbus_guard() -> None:
     """Go on in a child; the parent leaves with `SystemExit` and the child's exit code.
 
     Signals have their default meaning in the child. The parent raises `EvidenceError` when a file
