@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def answer(words: Sequence[str], *, guarded: bool = False) -> None:
-    """Run a command; every fault of ours becomes its text and its exit code.
+    """Run a command; each `GateError` becomes its message and its exit code.
 
     `guarded` runs the verbs that map files in a child process, see `sigbus_guard`.
     """

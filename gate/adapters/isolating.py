@@ -1,4 +1,4 @@
-"""How a call keeps its trainings apart: the choice, the processes that follow it, the clean-up."""
+"""How a call isolates its trainings: the choice, the processes that follow it, the clean-up."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def check_leaves(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> N
     total = 0
     for leaf in leaves:
         if leaf.path == before:
-            raise EvidenceError(f"{shown}: {short_text(leaf.path)} is there twice")
+            raise EvidenceError(f"{shown}: {short_text(leaf.path)} occurs twice")
         before = leaf.path
         if isinstance(leaf, TensorLeaf):
             # the logical bytes: an expanded view of one element may be a terabyte to hash

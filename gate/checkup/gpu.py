@@ -28,7 +28,7 @@ Cause = tuple[GpuObstacle, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuFacts:
-    """Both sides: what the gate sees of the machine, what the training's Python came to."""
+    """What the gate sees of the machine, and what the training's Python found."""
 
     host: GpusSeen
     training: TrainingSeen
@@ -62,7 +62,7 @@ def _not_known(seen: GpuFacts) -> Cause | None:
     training = seen.training
     if not training.problem:
         return None
-    why = f"whether the training could use it is not known: {training.problem}"
+    why = f"unknown whether the training can use it: {training.problem}"
     return GpuObstacle.OTHER, why
 
 
@@ -86,7 +86,7 @@ def _not_given(seen: GpuFacts) -> Cause | None:
         return None
     refusal = seen.isolation.gpu_refusal if seen.isolation is not None else ""
     told = f" ({refusal})" if refusal else ""
-    return GpuObstacle.NOT_GIVEN, f"where the training runs there is none{told}"
+    return GpuObstacle.NOT_GIVEN, f"no GPU is visible where the training runs{told}"
 
 
 def _closed(seen: GpuFacts) -> Cause | None:
@@ -94,8 +94,8 @@ def _closed(seen: GpuFacts) -> Cause | None:
     if closed is None:
         return None
     why = (
-        f"{closed.path} (mode {closed.mode:04o}, group {closed.gid}) is closed to the training's "
-        f"account: {closed.refusal}"
+        f"{closed.path} (mode {closed.mode:04o}, group {closed.gid}) is not accessible to the "
+        f"training's account: {closed.refusal}"
     )
     return (GpuObstacle.LOST if closed.refusal == FORBIDDEN else GpuObstacle.CLOSED), why
 
@@ -103,7 +103,7 @@ def _closed(seen: GpuFacts) -> Cause | None:
 def _no_uvm(seen: GpuFacts) -> Cause | None:
     if any(file.path == UVM for file in seen.training.tried.files):
         return None
-    return GpuObstacle.NO_UVM, f"{UVM} is not there, which CUDA needs"
+    return GpuObstacle.NO_UVM, f"{UVM}, which CUDA needs, is missing"
 
 
 # asked in this order: the first that knows a cause is the answer
@@ -121,7 +121,7 @@ def _refused(seen: GpuFacts) -> Cause:
         found = GpuObstacle.NO_SLICE
     elif found is GpuObstacle.OTHER and (host.mps or not all(gpu.shared for gpu in host.gpus)):
         found = GpuObstacle.BUSY
-    why = f"torch cannot use it: {tried.refusal or 'it says no more'}"
+    why = f"torch cannot use it: {tried.refusal or 'it gives no reason'}"
     if found is GpuObstacle.OLD_DRIVER:
         why = f"torch is built for CUDA {tried.built_for}, {_driver(host, tried.supports)}"
     return found, why

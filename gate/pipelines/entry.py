@@ -97,7 +97,7 @@ def find_config(config: str, start: Path, top: Path) -> Path:
         given = start / config
         if not given.is_file():
             raise SettingsError(
-                f"{config}: no such file", hint=f"Make one; a minimal file:\n{MINIMAL_FILE}"
+                f"{config}: no such file", hint=f"Create one; a minimal file:\n{MINIMAL_FILE}"
             )
         return given
     for folder in (start, top):
@@ -105,7 +105,7 @@ def find_config(config: str, start: Path, top: Path) -> Path:
             return folder / FILE_NAME
     raise SettingsError(
         f"no {FILE_NAME} here or at the repository's root",
-        hint=f"Make one; a minimal file:\n{MINIMAL_FILE}",
+        hint=f"Create one; a minimal file:\n{MINIMAL_FILE}",
     )
 
 

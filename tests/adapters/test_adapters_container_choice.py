@@ -103,7 +103,7 @@ def test_an_image_without_one_name_of_python_is_asked_by_the_other(tmp_path: Pat
     ],
 )
 def test_only_a_full_answer_counts(answer: tuple[int, bytes], told: str, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=f"not what it must be: {told}\n") as caught:
+    with pytest.raises(RunError, match=f"not isolated: {told}\n") as caught:
         choose(FakeDocker(), Answering(answer), settings(Device.CPU), tmp_path)
     assert "rootless" in caught.value.hint
 
@@ -185,7 +185,7 @@ def test_an_image_that_cannot_be_pulled_is_named() -> None:
     )
     with pytest.raises(RunError, match=f"pulling the image {OTHER} failed: pull access") as caught:
         Engine(docker.connect).image_id(OTHER)
-    assert caught.value.hint.startswith("The registry wants a login")
+    assert caught.value.hint.startswith("The registry requires a login")
 
 
 def test_another_digest_is_refused() -> None:
@@ -234,7 +234,7 @@ def test_auto_says_why_it_takes_less_than_the_image(
     isolating.release()
     assert chosen.mode is IsolationMode.UID
     assert chosen.reason.startswith(
-        "the training runs under an account of its own and makes no connection; "
+        "the training runs under a separate account without network access; "
     )
     assert chosen.reason.endswith(
         "; not in isolation.image: asking the container engine failed: starting up"
@@ -289,7 +289,7 @@ def test_a_socket_of_another_account_is_told_apart(
 
 
 def test_an_engine_far_away_is_refused() -> None:
-    with pytest.raises(RunError, match="tcp://far:2375 is not behind a local socket"):
+    with pytest.raises(RunError, match="tcp://far:2375 is not on a local socket"):
         Engine(connect_docker("tcp://far:2375")).answer()
 
 
@@ -311,6 +311,6 @@ def test_the_nearest_mount_counts() -> None:
     )
     assert seen_by_engine(Path("/w/deep/er"), mounts) == "/data/er"
     assert seen_by_engine(Path("/w"), mounts) == "/srv/work"
-    with pytest.raises(RunError, match="/opt/x lies in the gate's own container") as caught:
+    with pytest.raises(RunError, match="/opt/x is inside the gate's own container") as caught:
         seen_by_engine(Path("/opt/x"), mounts)
-    assert caught.value.hint.startswith("Let the output folder lie in the workspace")
+    assert caught.value.hint.startswith("Put the output folder into the workspace")

@@ -88,6 +88,6 @@ def test_objects_that_stay_are_an_error(
 
 def test_nothing_of_root_or_of_the_gate_is_ever_wiped(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match="is none that a training may run under"):
+    with pytest.raises(RunError, match="is not allowed for a training"):
         remove_residue(Credentials(uid=os.getuid(), gid=61095), (tmp_path,))
     assert (tmp_path / "file").exists()

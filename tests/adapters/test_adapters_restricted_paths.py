@@ -154,7 +154,9 @@ def test_access_that_cannot_be_given_back_is_told(
         restrict_access((tmp_path / "secret",), tmp_path / "run", StopSignals()),
     ):
         monkeypatch.setattr(os, "fchmod", lambda *_: tmp_path.rmdir())
-    assert caught.value.message.endswith("was closed to other accounts and cannot be opened again")
+    assert caught.value.message.endswith(
+        "was closed to other accounts and its permissions cannot be restored"
+    )
 
 
 @pytest.mark.usefixtures("root")

@@ -1,4 +1,4 @@
-"""The filter of system calls, run here as the kernel runs it, for every machine that it is for."""
+"""The seccomp filter, run here as the kernel runs it, for every machine that it is for."""
 
 from __future__ import annotations
 
@@ -95,6 +95,6 @@ def test_every_other_call_is_allowed(name: str, number: int, first: int, network
 
 
 def test_an_unknown_machine_is_named() -> None:
-    with pytest.raises(RunError, match="for a machine of kind 'riscv64'") as caught:
+    with pytest.raises(RunError, match="for a machine of type 'riscv64'") as caught:
         seccomp_filter("riscv64", network=False)
     assert caught.value.hint == "Train on x86_64 or aarch64, or set isolation.mode to none."

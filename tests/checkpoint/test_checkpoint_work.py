@@ -14,7 +14,7 @@ from gate.errors import EvidenceError
 
 
 def refuse() -> None:
-    raise EvidenceError("state: is cut short", hint="Save it again.")
+    raise EvidenceError("state: is truncated", hint="Save it again.")
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
@@ -26,13 +26,13 @@ def test_every_task_is_done_once(threads: int) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_fault_of_any_thread_reaches_the_caller(threads: int) -> None:
-    with pytest.raises(EvidenceError, match="is cut short"):
+    with pytest.raises(EvidenceError, match="is truncated"):
         run_all([lambda: None, refuse, lambda: None], threads)
 
 
 def test_a_fault_ends_the_rest() -> None:
     done: list[int] = []
-    with pytest.raises(EvidenceError, match="is cut short"):
+    with pytest.raises(EvidenceError, match="is truncated"):
         run_all([partial(done.append, 1), refuse, partial(done.append, 2)], 1)
     assert done == [1]
 

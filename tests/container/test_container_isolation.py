@@ -221,7 +221,7 @@ def choose(engine: Engine, image: str, folder: Path, extra: str = "") -> Isolati
 def test_choice_is_made_by_trying(engine: Engine, base_image: str, open_folder: Path) -> None:
     chosen = choose(engine, base_image, open_folder)
     assert chosen.mode is IsolationMode.CONTAINER
-    assert chosen.reason == "the training runs in a container of its own"
+    assert chosen.reason == "the training runs in a separate container"
     assert chosen.container is not None
     assert chosen.container.image_id == base_image
 

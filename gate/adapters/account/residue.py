@@ -1,4 +1,4 @@
-"""What an account left outside its run's folders, removed: it could tell the next run something."""
+"""Remove what an account left outside its run's folders: it could pass data to the next run."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _remove_system_v(account: Credentials) -> None:
     if left:
         raise RunError(
             f"the training left System V objects that cannot be removed: {left[:5]}",
-            hint="They carry word from one run to the next. Install ipcrm (package util-linux), "
+            hint="They can pass data from one run to the next. Install ipcrm (package util-linux), "
             "or restart the machine.",
         )
 

@@ -1,6 +1,6 @@
-"""Taking other accounts' access off places with secrets, for as long as untrusted code runs.
+"""Restrict other accounts' access to paths with secrets while untrusted code runs.
 
-An account of its own does not keep a training from files that everybody may read: the runner's
+A separate account does not keep a training from files that everybody may read: the runner's
 temporary folder (newer checkouts keep the token there), its command files, the event, the clone's
 `.git`, the evidence of an earlier run. Permissions are used, not Landlock: every kernel and every
 file system has them, and should the gate be killed before it gives the access back, whoever owns
@@ -54,7 +54,7 @@ def secret_paths(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
 def restrict_access(
     places: Iterable[Path], way: Path, interrupts: StopSignals, groups: Collection[int] = ()
 ) -> Iterator[None]:
-    """Keep the places closed while the body runs; given back on every way out.
+    """Keep the paths closed while the body runs; restored on every way out.
 
     They are closed to the accounts of `groups` too: the training has these. See
     `RestrictedPaths.close`; raises `RunError` as that does, with nothing left closed.
@@ -69,9 +69,9 @@ def restrict_access(
                 still_closed = closed.give_back()
         if still_closed:
             raise StorageError(
-                f"{safe_line(str(still_closed[0]))} was closed to other accounts and cannot be "
-                "opened again",
-                hint="Give it back its permissions by hand (chmod o+rX).",
+                f"{safe_line(str(still_closed[0]))} was closed to other accounts and its "
+                f"permissions cannot be restored",
+                hint="Restore them by hand (chmod o+rX).",
             )
 
 
@@ -85,7 +85,7 @@ class Taken:
 
 
 class RestrictedPaths:
-    """Closes, and remembers what to give back."""
+    """Closes paths, and remembers what to restore."""
 
     def __init__(self, groups: Collection[int] = ()) -> None:
         """`groups` are others as well: whoever is in one of them is kept out."""
@@ -183,5 +183,5 @@ def _cannot_close(path: Path, error: OSError) -> RunError:
     return RunError(
         f"cannot close {safe_line(str(path))} to the training: {error.strerror}",
         hint="The gate must own it or hold CAP_FOWNER, and its disk must be writable; otherwise "
-        "the training could read what lies there.",
+        "the training could read it.",
     )

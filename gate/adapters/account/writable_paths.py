@@ -1,4 +1,4 @@
-"""Files and folders that every account can write: where a run could leave word for the next one."""
+"""Files and folders that every account can write: a run could leave data there for the next."""
 
 from __future__ import annotations
 

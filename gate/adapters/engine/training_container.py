@@ -94,8 +94,8 @@ def _container(request: ProcessRequest) -> TrainingContainer:
     """Refuse what the engine would make good in its own way: it makes missing folders, as root."""
     if request.container is None or request.credentials is None or request.credentials.uid == 0:
         raise RunError(
-            "a container of its own needs an image, and an account that is not root",
-            hint="This is a fault of the gate; report it with your repro-gate.yml.",
+            "isolation container needs an image, and an account that is not root",
+            hint="This is a bug in repro-gate; report it with your repro-gate.yml.",
         )
     if not request.workdir.is_dir():
         raise RunError(

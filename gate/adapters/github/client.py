@@ -161,7 +161,7 @@ class GitHubComments:
                 return
             # next links come from the server: a proxy's mistake must not become an endless loop
             if url in seen:
-                raise PublishError("GitHub's list of comments leads back to a page already read")
+                raise PublishError("GitHub's list of comments links back to a page already read")
         raise PublishError(
             f"the pull request has more than {MAX_PAGES * PAGE_SIZE:,} comments",
             hint="The job summary holds the report; a new pull request gets comments again.",

@@ -1,4 +1,4 @@
-"""Which folder keeps an account from a file: asked only once it was refused."""
+"""Which folder denies an account access to a file; asked only after access was denied."""
 
 from __future__ import annotations
 

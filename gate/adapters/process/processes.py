@@ -120,7 +120,7 @@ def _not_permitted(request: ProcessRequest, name: str) -> RunError:
         file = safe_line(Path(request.argv[0]).name)
         return RunError(
             f"cannot start {name}: permission denied",
-            hint=f"Make it executable (chmod +x {file}), or start it by python.",
+            hint=f"Make it executable (chmod +x {file}), or start it with python.",
         )
     closed = blocking_folder(request, account)
     if closed is None:
@@ -132,7 +132,8 @@ def _not_permitted(request: ProcessRequest, name: str) -> RunError:
     mode = stat.S_IMODE(closed.stat().st_mode)
     return RunError(
         f"cannot start {name}: {folder} is closed to other accounts (mode {mode:04o})",
-        hint=f"Let others pass through it (chmod o+x {folder}), or use an interpreter and a "
-        "repository that do not lie below it; an environment made from /usr/bin/python3 does not "
-        "need anybody's home.",
+        hint=f"Let other accounts pass through it (chmod o+x {folder}), or use an interpreter "
+        f"and a "
+        "repository that do not lie below it; an environment created from /usr/bin/python3 needs "
+        "nobody's home.",
     )

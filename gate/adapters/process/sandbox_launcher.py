@@ -1,4 +1,4 @@
-"""A program of its own that gives up all it may do, and then becomes the training.
+"""A separate program that gives up its privileges, and then becomes the training.
 
 `sandboxed_start.py` starts it as root with the gate's interpreter (`-I -S`), so it imports from the
 standard library alone, and nothing once the account is changed: that one may not be able to read

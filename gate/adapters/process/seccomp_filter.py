@@ -29,7 +29,7 @@ X32_CALLS = 0x40000000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Architecture:
-    """A kind of machine: its number in linux/audit.h, and the numbers of its calls."""
+    """An architecture: its number in linux/audit.h, and the numbers of its calls."""
 
     architecture: int
     calls: dict[str, int]
@@ -118,7 +118,7 @@ def seccomp_filter(machine: str, *, network: bool) -> bytes:
     known = ARCHITECTURES.get(machine)
     if known is None:
         raise RunError(
-            f"there is no filter of system calls for a machine of kind {machine!r}",
+            f"no seccomp filter is known for a machine of type {machine!r}",
             hint=f"Train on {' or '.join(ARCHITECTURES)}, or set isolation.mode to none.",
         )
     program = [

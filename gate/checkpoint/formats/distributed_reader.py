@@ -74,9 +74,7 @@ def _refuse_overlaps(opened: UntrustedFile, places: list[FileRange]) -> None:
     """Each byte belongs to one entry, so that reading all of them is reading the files once."""
     for one, other in pairwise(sorted(places)):
         if one.file == other.file and other.offset < one.offset + one.length:
-            raise opened.fault(
-                f"places two entries over each other in {short_text(one.file)}", hint=HINT
-            )
+            raise opened.fault(f"has overlapping entries in {short_text(one.file)}", hint=HINT)
 
 
 def _open_shards(folder: UntrustedFolder, wanted: set[str]) -> dict[str, UntrustedFile]:
@@ -124,8 +122,8 @@ def _chunk_source(
         case (TensorLeaf("", tensor.dtype, chunk.sizes, source),):
             return _in_whole_file(source)
     raise shards[chunk.place.file].fault(
-        f"holds something else than the {tensor.dtype} chunk of {short_text(tensor.path)} that "
-        f"{METADATA} says to be there", hint=HINT,
+        f"does not hold the {tensor.dtype} chunk of {short_text(tensor.path)} that {METADATA} "
+            f"names", hint=HINT,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Opens a saved state of any format that is known, a file or a folder, told by its content."""
+"""Opens a saved state of any known format, a file or a folder, detected by its content."""
 
 from __future__ import annotations
 

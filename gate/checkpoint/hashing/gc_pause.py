@@ -1,4 +1,4 @@
-"""Python's collector of cycles, held still while many objects are made that all stay."""
+"""Pause Python's garbage collector while many long-lived objects are created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that somebody left: opened without trust, read at checked places.
+"""An untrusted file: opened safely, read within checked ranges.
 
 Small pieces are read, large stretches mapped, one after the other, so that neither memory nor
 address space grows with the file. A file that becomes shorter just while a stretch is mapped ends
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1024 * 1024
 SHORTER = "became shorter while it was read"
-HINT = "The training process wrote or damaged this file; look at its output, then run again."
+HINT = "The training process wrote to or damaged this file; check its output, then run again."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +103,7 @@ class UntrustedFile:
     def check_range(self, offset: int, length: int) -> None:
         """Refuse a range that does not lie inside the file."""
         if offset < 0 or length < 0 or offset + length > self.size_bytes:
-            raise self.fault("is cut short or points behind its own end")
+            raise self.fault("is truncated or points past its own end")
 
     def pieces(self, offset: int, length: int) -> Iterator[bytes]:
         """The same bytes in chunks of 1 MiB, so that memory does not grow with the file."""
