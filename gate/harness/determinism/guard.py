@@ -1,9 +1,9 @@
-"""Watches the knobs that the harness has set: who turns them back, where, and at which step.
+"""Watches the knobs that the harness has set: who overrides them, where, and at which step.
 
-A setting that was turned and taken back within one step is told as `closed`: around one operator
-`use_deterministic_algorithms(False)` is legal, and what lies between is a suspended determinism.
-One that still stands at the end of the step is told then. Under `restore` a switch is put back at
-once, except for that one, which is put back at the end of the step.
+A setting that was overridden and restored within one step is recorded as `closed`: around one
+operator `use_deterministic_algorithms(False)` is legal, and what lies between is a suspended
+determinism. One that still stands at the end of the step is told then. Under `restore` a switch is
+put back at once, except for that one, which is put back at the end of the step.
 
 Variables are judged at the end of a step only: libraries empty the environment and fill it again
 around a call (`mock.patch.dict`, `clear_environment` of accelerate), and no code that reads them
@@ -76,7 +76,7 @@ class Guard:
             self._open[name] = event
 
     def poll(self) -> None:
-        """At the end of a step: tell what still stands, and what was turned without being seen."""
+        """At the end of a step: record what is still overridden, and what no hook saw."""
         for name, setting in self._settings.items():
             now = setting.read()
             if now == setting.wanted:

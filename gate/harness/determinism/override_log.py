@@ -1,4 +1,4 @@
-"""What the training's own code did to its knobs, one line for each place and step, capped."""
+"""Overrides of knobs by the training's own code, one line for each place and step, capped."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class OverrideEvent(NamedTuple):
 
 
 class OverrideLog:
-    """Writes events as they are told; `total` counts those that were not written, too."""
+    """Writes events as they come; `total` counts those that were not written, too."""
 
     def __init__(self, output: Output) -> None:
         self.total = 0

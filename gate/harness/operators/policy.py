@@ -1,4 +1,4 @@
-"""Operators that the determinism flag refuses or does not reach: allowed, refused, counted, told.
+"""Operators that the determinism flag refuses or does not cover: allowed, refused or counted.
 
 Three ways, by mode. Strict: torch refuses and the harness notes what. Strict with an allow-list:
 torch only warns, and the harness refuses what is not on the list. Operator audit: nothing is

@@ -144,5 +144,5 @@ def _itself(tensor: torch.Tensor) -> torch.Tensor:
         # its operators are its own, and what they would give need not be all that it holds
         raise UnsupportedTensorError(_NAMES_NOTHING.format(type(tensor).__name__))
     if tensor.numel() and tensor.data_ptr() == 0:
-        raise UnsupportedTensorError("its memory has been given back")  # as sharding does it
+        raise UnsupportedTensorError("its memory has been freed")  # as sharding does it
     return tensor.detach() if plain else tensor.as_subclass(torch.Tensor).detach()
