@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gate.adapters.account.closed_places import restrict_access
 from gate.adapters.account.isolation import choose_isolation
+from gate.adapters.account.restricted_paths import restrict_access
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.isolating import end_account
-from gate.adapters.process.interrupts import Interrupts
 from gate.adapters.process.processes import LocalProcesses
+from gate.adapters.process.stop_signals import StopSignals
 from gate.execution.launch import prepare_folders, run_folders
 from gate.records.runs import Credentials, Isolation, ProcessRequest, Snapshot, WriteGuard
 from gate.records.settings import IsolationMode, IsolationSettings
@@ -76,7 +76,7 @@ def measured(root: Path, account: Credentials) -> tuple[dict[str, list[float]], 
     folders = run_folders(way)
 
     def closing() -> None:
-        with restrict_access((root / "out",), way, Interrupts()):
+        with restrict_access((root / "out",), way, StopSignals()):
             pass
 
     def giving() -> None:

@@ -12,7 +12,7 @@ import traceback
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from gate.adapters.process.watched import become_watched
+from gate.adapters.process.sigbus_guard import run_under_sigbus_guard
 from gate.codec.untrusted_text import safe_block
 from gate.commands.program import INTERRUPTS
 from gate.errors import GateError, InternalError
@@ -27,19 +27,19 @@ QUICK_VERBS: Final = {"digest": "gate.commands.digest", "diff": "gate.commands.d
 
 def main() -> None:
     """Run the command that the program was called with."""
-    answer(sys.argv[1:], watched=True)
+    answer(sys.argv[1:], guarded=True)
 
 
-def answer(words: Sequence[str], *, watched: bool = False) -> None:
-    """Run a command; every fault of ours becomes its text and its exit code.
+def answer(words: Sequence[str], *, guarded: bool = False) -> None:
+    """Run a command; each `GateError` becomes its message and its exit code.
 
-    `watched` gives the verbs that map files a process of their own.
+    `guarded` runs the verbs that map files in a child process, see `sigbus_guard`.
     """
     try:
         if words and words[0] in QUICK_VERBS:
             # these two map files that another process may still be writing
-            if watched:
-                become_watched()
+            if guarded:
+                run_under_sigbus_guard()
             _run(words)
             return
         with INTERRUPTS.installed():

@@ -11,7 +11,7 @@ RAISED_CHARACTERS = 200
 
 
 class ExitCode(IntEnum):
-    """What the process answers; the job's required check reads nothing else."""
+    """The exit code of the process; a required check depends on nothing else."""
 
     PASS = 0
     FAIL = 1
@@ -61,7 +61,7 @@ class RepositoryError(GateError):
 
 
 class CommitError(RepositoryError):
-    """What is under test holds something that cannot be taken out of git: no fault of the call."""
+    """The commit under test holds something that cannot be exported; the call is correct."""
 
     exit_code = ExitCode.ERROR
 
@@ -93,7 +93,7 @@ class StorageError(GateError):
 
 
 class InternalError(GateError):
-    """Something that no code expected: a fault of repro-gate itself, told as one.
+    """An unexpected exception: a bug in repro-gate itself.
 
     The text of what was raised may quote a pull request, so it is shown as ASCII and cut.
     """
@@ -104,9 +104,9 @@ class InternalError(GateError):
         text = ascii(str(raised)[:RAISED_CHARACTERS])[1:-1]
         super().__init__(
             f"repro-gate itself failed: {type(raised).__name__}",
-            hint="Nothing was judged. This is a fault of repro-gate and not of the change: please "
-            "report it, with the output of the same call with --verbose, or on a runner with debug "
-            "logging.",
+            hint="Nothing was judged. This is a bug in repro-gate, not in the change: please "
+            "report it with the output of the same command with --verbose, or on a runner "
+            "with debug logging.",
             details=(text,) if text else (),
         )
 

@@ -1,4 +1,4 @@
-"""A program of its own: reads what a run left, writes one document, and holds nothing to steal.
+"""A separate program: reads what a run left, writes one document, and holds no secret.
 
 The gate starts it afresh for every run (`gate.evidence.fresh_process`): parsing untrusted bytes in
 the process that later holds the key and the token would put both behind every mistake of a parser.
@@ -55,18 +55,18 @@ HEAD_TASKS = {
 
 
 def main(path: str) -> None:
-    """Read the request at `path`, then, confined, what it names; the answer goes to stdout."""
+    """Read the request at `path`, then, with limits set, what it names; answer on stdout."""
     data = FILES.read_bytes(Path(path), max_bytes=MAX_REQUEST_BYTES)
     request = read_document(ReadingRequest, data, "the reading request")
-    # before the first hostile byte: from here on memory is bounded and no file can be written
+    # before the first untrusted byte: from here on memory is bounded and no file can be written
     limit_this_process()
-    # nothing hostile was looked at up to here: who does not get so far could not start
+    # nothing untrusted was read up to here: a reader without this line could not start
     _write(READY)
     _write(answered(request).model_dump_json().encode("utf-8"))
 
 
 def answered(request: ReadingRequest) -> ReadingAnswer:
-    """What was found, or the fault that kept it from being found."""
+    """The answer to a request, or the fault that prevented one."""
     try:
         return _found(request)
     # the limit of address space: what was built is free again here, so there is room for an answer
@@ -74,7 +74,7 @@ def answered(request: ReadingRequest) -> ReadingAnswer:
         return ReadingAnswer(
             fault=ReadingFault(
                 kind="EvidenceError",
-                message="what the run left takes too much memory to read",
+                message="the files that the run left take too much memory to read",
                 hint="Let the smoke training take fewer steps, or log fewer numbers.",
             )
         )

@@ -22,7 +22,7 @@ def tell_status(
     token: str,
     set_status: SetStatus,
 ) -> str:
-    """Set the status on the commit that was checked, and say what came of it.
+    """Set the status on the commit that was checked, and say whether that worked.
 
     On a pull request that is its head. Nothing is said where nothing was asked for; what keeps a
     status from being set changes no verdict.
@@ -30,7 +30,7 @@ def tell_status(
     fork = context.pull_request is not None and context.pull_request.from_fork
     if not inputs.status or inputs.mode is Mode.RUN:
         return ""
-    # the token stays unused in a job that ran a stranger's code, even after it has ended
+    # the token stays unused in a job that ran untrusted code, even after it has ended
     if fork and inputs.mode is not Mode.JUDGE:
         return "no status: a fork's code ran in this job, so its token is not used"
     if not token:

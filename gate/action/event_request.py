@@ -20,7 +20,7 @@ def event_request(context: ActionContext, inputs: ActionInputs, adapters: Adapte
     """The request of an event; what decides comes from the commit that a change is merged into.
 
     Only a base without a settings file lets the change bring its own, and says so. What a change
-    brings is parsed by a process of its own.
+    brings is parsed in a separate process.
     """
     with HeadFiles(adapters, context.workspace) as head_files:
         return _request(context, inputs, adapters.git, head_files)
@@ -47,7 +47,7 @@ def _request(
             hint=f"Create one; a minimal file:\n{MINIMAL_FILE}",
         )
     untrusted = trusted is None and trusted_base is not None
-    # YAML of a stranger is not parsed in the process that later holds key and token (T5)
+    # untrusted YAML is not parsed in the process that later holds key and token (T5)
     settings = head_files.settings(text, path) if untrusted else parse_settings(text, path)
     project = Path(path).parent.as_posix()
     request = GateRequest(

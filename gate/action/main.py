@@ -80,7 +80,7 @@ class Known:
 
 
 def run_action(runner: Runner) -> ExitCode:
-    """Gate the commit of the event and tell the result everywhere that the runner offers.
+    """Gate the commit of the event and report the result everywhere that the runner offers.
 
     The exit code is the verdict's alone: a comment that cannot be posted changes nothing. Nothing
     that is raised leaves here: each way out has words, outputs, a status and a comment, since an
@@ -115,7 +115,9 @@ def _tell_fault(runner: Runner, known: Known, fault: GateError) -> ExitCode:
         try:
             tell()
         except Exception as second:  # noqa: BLE001 - as above
-            runner.say(quoted(f"this could not be told everywhere: {InternalError(second)}"))
+            runner.say(
+                quoted(f"the result could not be reported everywhere: {InternalError(second)}")
+            )
     return fault.exit_code
 
 
@@ -188,7 +190,7 @@ def _judge_and_tell(
     request: GateRequest,
     adapters: Adapters,
 ) -> ExitCode:
-    """The whole pipeline, or with mode judge all of it but the training."""
+    """The whole pipeline, or with mode judge everything but the training."""
     secrets = InputSecrets(runner.variables)
     outcome = run_and_deliver(
         request,
@@ -249,8 +251,8 @@ def _publish(
         return Publication(reason_not_posted="input comment is false")
     if context.pull_request.from_fork and inputs.mode is not Mode.JUDGE:
         return Publication(
-            reason_not_posted="a fork's code ran in this job, so its token is not used; README, "
-            "Pull requests from forks, has the form with two jobs"
+            reason_not_posted="a fork's code ran in this job, so its token is not used; see the "
+            "README, Pull requests from forks, for two jobs"
         )
     token = secrets.token()
     if not token:

@@ -1,4 +1,4 @@
-"""The action's post step: what a step that was cut off left behind is ended and removed.
+"""The action's post step: stop and remove what a killed step left behind.
 
 A runner that cancels kills the client of the engine in the end, not the container: that one would
 go on and hold its GPU, and what it started with it. After a step that ended in order there is
@@ -48,7 +48,7 @@ def main() -> int:
 def clean_up(step: PostStep) -> ExitCode:
     """End the step's containers, then remove its copies of the code and give its files back.
 
-    A fault is told and answered by `ERROR`: something may still run on this machine.
+    A fault is reported and returns `ERROR`: something may still run on this machine.
     """
     try:
         _end_containers(step, read_state(step.variables))
@@ -66,13 +66,13 @@ def _end_containers(step: PostStep, state: StepState) -> None:
         step.engine.answer()
     except RunError as error:
         # without an engine to ask, the step had none either
-        step.say(safe_block(f"no containers to look for: {error.message}"))
+        step.say(safe_block(f"cannot look for containers: {error.message}"))
         return
     if state.container and step.engine.remove(state.container):
-        step.say("the gate's own container still ran, and was removed")
+        step.say("removed the gate's own container, which was still running")
     removed = step.engine.remove_run(state.run) if state.run else 0
     if removed:
-        step.say(f"{removed} container(s) of the training were left, and removed")
+        step.say(f"removed {removed} leftover training container(s)")
 
 
 def _tidy_workspace(step: PostStep) -> None:
@@ -83,4 +83,4 @@ def _tidy_workspace(step: PostStep) -> None:
     if out.resolve() == out and step.files.exists(out / "work"):
         step.files.remove_tree(out / "work")
         step.files.give_to(out, *step.files.owner(workspace))
-        step.say("copies of the code were left in the output folder, and removed")
+        step.say("removed leftover copies of the code from the output folder")

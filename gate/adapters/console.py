@@ -77,7 +77,7 @@ class ConsoleProgress:
 
 
 class QuietProgress:
-    """The port `Progress` for somebody who only wants the result."""
+    """The port `Progress` where only the result is wanted."""
 
     def step(self, text: str) -> None:
         """Say nothing."""

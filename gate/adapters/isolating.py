@@ -1,4 +1,4 @@
-"""How a call keeps its trainings apart: the choice, the processes that follow it, the clean-up."""
+"""How a call isolates its trainings: the choice, the processes that follow it, the clean-up."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from gate.adapters.account.account_lock import release_uid
-from gate.adapters.account.gpu_files import device_groups, make_device_files
+from gate.adapters.account.gpu_files import gpu_file_groups, make_device_files
 from gate.adapters.account.isolation import choose_isolation
-from gate.adapters.account.leftovers import remove_leftovers
+from gate.adapters.account.residue import remove_residue
 from gate.adapters.engine.container_choice import ContainerChooser, no_container
 from gate.adapters.engine.engine import Engine
 from gate.adapters.engine.own_container import this_process
 from gate.adapters.engine.training_container import ContainerProcesses, RoutedProcesses
-from gate.adapters.process.interrupts import Interrupts
 from gate.adapters.process.process_table import kill_account
 from gate.adapters.process.processes import LocalProcesses
+from gate.adapters.process.stop_signals import StopSignals
 from gate.records.runs import Isolation
 from gate.records.settings import Device, GateSettings, IsolationMode
 
@@ -26,7 +26,7 @@ class Isolating:
     """`run` marks the containers of this call; `processes` starts what any isolation asks for."""
 
     def __init__(
-        self, engine: Engine, interrupts: Interrupts, interpreter: str, socket: str = ""
+        self, engine: Engine, interrupts: StopSignals, interpreter: str, socket: str = ""
     ) -> None:
         """`interpreter` is the Python that trains where no container does; nothing is tried yet.
 
@@ -62,7 +62,7 @@ class Isolating:
         groups: tuple[int, ...] = ()
         if settings.train.device is not Device.CPU:
             make_device_files()
-            groups = device_groups(socket=self._socket)
+            groups = gpu_file_groups(socket=self._socket)
         found = choose_isolation(asked, self.processes, self._interpreter, folders, groups)
         if asked.mode is not IsolationMode.AUTO or asked.image is None:
             return found
@@ -88,4 +88,4 @@ def end_account(isolation: Isolation) -> None:
     """
     for account in isolation.own_accounts:
         kill_account(account)
-        remove_leftovers(account)
+        remove_residue(account)

@@ -15,7 +15,7 @@ from gate.adapters.console import ConsoleProgress
 from gate.codec.untrusted_text import safe_block
 
 MAX_LINES = 2000
-MORE = b"[... no more of it here: all that was kept lies in evidence/*/output.txt ...]"
+MORE = b"[... not shown from here on: evidence/*/output.txt has what was kept ...]"
 
 
 class JobLog:

@@ -57,7 +57,7 @@ def _listed(search_path: str, library_path: str) -> GpusSeen:
     """What nvidia-smi answers as a child of its own that holds no variable of ours but paths."""
     program = shutil.which("nvidia-smi", path=search_path)
     if program is None:
-        return GpusSeen(problem="nvidia-smi is not there")
+        return GpusSeen(problem="nvidia-smi was not found")
     # on some hosts the driver's library is found by this path alone
     libraries = {"LD_LIBRARY_PATH": library_path} if library_path else {}
     try:
@@ -70,7 +70,7 @@ def _listed(search_path: str, library_path: str) -> GpusSeen:
             timeout=ANSWER_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return GpusSeen(problem=f"nvidia-smi gave no answer ({type(error).__name__})")
+        return GpusSeen(problem=f"nvidia-smi did not answer ({type(error).__name__})")
     text = done.stdout[:MAX_ANSWER_CHARACTERS].decode("utf-8", "replace")
     if done.returncode != 0:
         last = (text.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
@@ -84,7 +84,7 @@ def parse_gpus(text: str) -> GpusSeen:
     for line in text.splitlines():
         fields = [field.strip() for field in line.split(",")]
         if len(fields) != len(FIELDS) or not _UUID.fullmatch(fields[0]):
-            return GpusSeen(problem=f"nvidia-smi answered something else: {safe_line(line)}")
+            return GpusSeen(problem=f"nvidia-smi gave an unexpected answer: {safe_line(line)}")
         uuid, name, driver, memory, compute_mode, mig = fields
         gpus.append(
             Gpu(

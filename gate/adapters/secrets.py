@@ -1,4 +1,4 @@
-"""Keys and tokens, read at the moment they are asked for and not before.
+"""Keys and tokens, read only when they are needed.
 
 The gate asks only after the last training process is gone; until then nothing of them is in a
 variable of the program.

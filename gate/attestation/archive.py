@@ -60,7 +60,7 @@ class _HashingReader:
         data = self._stream.read(count) if count <= self.left else b""
         if len(data) != count:
             raise AttestationError(
-                "the package ends too early", hint="The file was cut; fetch it again."
+                "the package is truncated", hint="The file was cut off; fetch it again."
             )
         self.hasher.update(data)
         self.left -= count

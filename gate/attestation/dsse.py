@@ -31,7 +31,7 @@ def sign(payload: bytes, payload_type: str, private_key: PrivateKey) -> Envelope
 
 
 def verify(envelope: Envelope, trusted: TrustedKeys) -> TrustedKey:
-    """The trusted key that signed; the caller tells the reader when it is retired.
+    """The trusted key that signed; the caller reports a retired one.
 
     Every trusted key is tried: the key id in an envelope is not signed and decides nothing. An
     active key is preferred to a retired one; a revoked key never counts. Raises
@@ -50,7 +50,7 @@ def verify(envelope: Envelope, trusted: TrustedKeys) -> TrustedKey:
     if signers:
         raise AttestationError(
             f"the signing key {signers[0].key_id[:16]} is revoked",
-            hint="Run the gate again; a revoked key's seals count no more.",
+            hint="Run the gate again; a revoked key's seals no longer count.",
         )
     raise AttestationError(
         "no trusted key made this signature",

@@ -112,7 +112,7 @@ def read_envelope(seal: SealFile) -> Envelope:
     """
     limit = MAX_ENVELOPE_BYTES
     value = read_object(seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT)
-    # the form is told by this one key, before any part is read as one form or the other
+    # this one key tells the forms from each other, before anything else is read
     if "mediaType" not in value:
         bare = read_record(
             WireEnvelope, seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT

@@ -29,7 +29,7 @@ KEY_DETAILS: Final = "PKIX_ECDSA_P256_SHA_256"
 # What `openssl rand -base64 24` gives is twice as long; a word is not.
 MIN_PASSPHRASE_BYTES = 16
 MAX_TRUST_BYTES = 1024 * 1024
-GENERATE_HINT = "Make one with `repro-gate keys generate`."
+GENERATE_HINT = "Generate one with `repro-gate keys generate`."
 
 
 def generate_private_key() -> PrivateKey:
@@ -48,7 +48,7 @@ def private_pem(key: PrivateKey, passphrase: bytes | None, *, allow_plain: bool 
         if len(passphrase) < MIN_PASSPHRASE_BYTES:
             raise AttestationError(
                 f"the pass phrase is shorter than {MIN_PASSPHRASE_BYTES} bytes",
-                hint="Draw one with `openssl rand -base64 24` and keep it as a secret.",
+                hint="Generate one with `openssl rand -base64 24` and store it as a secret.",
             )
         encryption = BestAvailableEncryption(passphrase)
     elif not allow_plain:
@@ -82,12 +82,12 @@ def load_private_key(
     Raises `AttestationError` for a wrong or missing pass phrase, for a key that is not on P-256,
     and for one that is not encrypted unless `allow_plain`. No message repeats key material.
     """
-    # asked before loading, so that a missing pass phrase and a damaged key are two sentences
+    # asked before loading, so that a missing pass phrase and a damaged key differ in message
     encrypted = b"ENCRYPTED" in pem
     if encrypted and not passphrase:
         raise AttestationError(
             "the signing key is encrypted and no pass phrase was given",
-            hint="Hand over the pass phrase as a secret, never on the command line.",
+            hint="Pass it as a secret, never on the command line.",
         )
     if not encrypted and not allow_plain:
         raise AttestationError(
@@ -100,7 +100,7 @@ def load_private_key(
         problem = "the pass phrase is wrong, or the key is damaged" if encrypted else "not PEM"
         raise AttestationError(
             f"the signing key cannot be read: {problem}",
-            hint="Check that key and pass phrase belong together and were copied whole.",
+            hint="Check that key and pass phrase match and were copied completely.",
         ) from error
     # another curve or algorithm would sign, and no outside verifier would take it
     if not isinstance(key, PrivateKey) or not isinstance(key.curve, ec.SECP256R1):
@@ -126,7 +126,7 @@ def trusted_public_key(trusted: TrustedKey) -> PublicKey:
     # a reviewer sees the id: bytes of another key under a known id must not count
     if hashlib.sha256(der).hexdigest() != trusted.key_id:
         raise AttestationError(
-            f"{what}: raw_bytes does not have this key id",
+            f"{what}: raw_bytes does not match this key id",
             hint="Restore trusted-keys.json from version control.",
         )
     try:
@@ -147,7 +147,7 @@ def with_key(document: TrustedKeys, key: TrustedKey) -> TrustedKeys:
         # whatever its status: a revoked key that is listed again would count again
         if known.key_id == key.key_id:
             raise AttestationError(
-                f"key {key.key_id[:16]} is listed already, as {known.status}",
+                f"key {key.key_id[:16]} is already listed, as {known.status}",
                 hint="Generate a new key if this one is retired or revoked.",
             )
     return TrustedKeys(keys=tuple(sorted((*document.keys, key), key=lambda each: each.key_id)))

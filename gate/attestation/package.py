@@ -70,8 +70,8 @@ def _add(writer: _ArchiveWriter, member: PackageMember, files: Files) -> str:
     # hashed while it is packed, so nothing can change between the check and the writing (CWE-367)
     if member.sha256 not in {"", digest}:
         raise StorageError(
-            f"{member.name} is not the file that was compared: it changed on disk since",
-            hint="Something else writes to the output folder; end it, then run again.",
+            f"{member.name} has changed on disk since it was compared",
+            hint="Something else writes to the output folder; stop it, then run again.",
         )
     return digest
 
@@ -112,7 +112,7 @@ class _ArchiveWriter:
         except OSError as error:
             raise StorageError(
                 f"the package could not be written: {error.strerror}",
-                hint="Make room on the disk, then run again.",
+                hint="Free some space on the disk, then run again.",
             ) from error
         self.hasher.update(data)
         self.size_bytes += len(data)

@@ -1,4 +1,4 @@
-"""Untrusted text in: strict JSON and strict base64, every fault told as a refusal."""
+"""Untrusted text in: strict JSON and strict base64; every fault is an `AttestationError`."""
 
 from __future__ import annotations
 

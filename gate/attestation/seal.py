@@ -71,13 +71,13 @@ def statement_facts(verdict: Verdict, package: Package, context: SealContext) ->
 def _check_sealable(verdict: Verdict) -> None:
     if not verdict.passes:
         raise AttestationError(
-            f"only a verdict that passes is sealed; this one is {verdict.outcome}",
+            f"only a passing verdict is sealed; this one is {verdict.outcome}",
             hint="Make the gate pass first; the unsigned report says why it does not.",
         )
     # a signature over a commit would be a lie about files that no commit holds
     if verdict.changed_files:
         raise AttestationError(
-            "the training used changes that are not committed, so no commit can be sealed",
+            "the training used uncommitted changes, so no commit can be sealed",
             hint="Commit the changes and run the gate again.",
         )
 
@@ -119,8 +119,8 @@ def find_seals(package: Path, files: Files, chosen: Path | None = None) -> tuple
     if not paths:
         names = " or ".join(path.name for path in seal_paths(package))
         raise AttestationError(
-            f"no seal lies beside {package.name}",
-            hint=f"Put {names} there, or name the seal. Only a gate that passed writes one.",
+            f"no seal found beside {package.name}",
+            hint=f"Put {names} there, or name the seal. Only a passing gate writes one.",
         )
     return tuple(
         SealFile(name=path.name, content=files.read_bytes(path, max_bytes=MAX_ENVELOPE_BYTES))

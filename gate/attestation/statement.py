@@ -52,7 +52,7 @@ def write_statement(facts: StatementFacts) -> bytes:
     except ValidationError as error:
         raise AttestationError(
             "these facts cannot be sealed",
-            hint="Run the gate again; a verdict that lacks one of them is bound to nothing.",
+            hint="Run the gate again; a statement needs all of them.",
             details=fault_lines(error, lambda _path: "", Statement),
         ) from error
     return canonical_json(statement.model_dump(mode="json", by_alias=True))

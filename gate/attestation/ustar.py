@@ -143,7 +143,7 @@ def parse_header(block: bytes) -> tuple[str, int]:
 def not_canonical() -> AttestationError:
     """The refusal of an archive that has another form than the one that is written here."""
     return AttestationError(
-        "the package is not an archive as repro-gate writes it",
+        "the package is not an archive that repro-gate wrote",
         hint="The file was damaged, changed, or made by another tool; fetch it again.",
     )
 

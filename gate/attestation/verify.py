@@ -48,7 +48,7 @@ def verify_package(
 ) -> VerifiedPackage:
     """Check a package against every given seal and against what the caller expects.
 
-    Raises `AttestationError` with a sentence of its own for each way to fail, and `StorageError`
+    Raises `AttestationError` with its own message for each way to fail, and `StorageError`
     when the package cannot be read.
     """
     # from here on only what is signed is read: size and digest of the package come from the payload
@@ -96,7 +96,7 @@ def _verified(seal: SealFile, trusted: TrustedKeys) -> tuple[TrustedKey, bytes]:
         raise AttestationError(
             f"{seal.name} seals a payload of type {printable(envelope.payload_type)!r}, "
             f"only {PAYLOAD_TYPE!r} is accepted",
-            hint="This key signed something else than a repro-gate statement.",
+            hint="This key signed something other than a repro-gate statement.",
         )
     return key, envelope.payload
 
@@ -130,10 +130,12 @@ def _check_sums(archive: Archive) -> None:
     if sums.content == expected:
         return
     listed, packed = (sums.content or b"").splitlines(), expected.splitlines()
-    wrong = [f"not packed like that: {line!r}" for line in sorted(set(listed) - set(packed))]
-    wrong += [f"not listed: {line!r}" for line in sorted(set(packed) - set(listed))]
+    wrong = [
+        f"listed, but the package differs: {line!r}" for line in sorted(set(listed) - set(packed))
+    ]
+    wrong += [f"packed, but not listed: {line!r}" for line in sorted(set(packed) - set(listed))]
     raise AttestationError(
-        f"{SUMS_NAME} does not fit the members of the package",
+        f"{SUMS_NAME} does not match the files of the package",
         hint=CLAIM_HINT,
         details=tuple(printable(line) for line in wrong[:MAX_DIFFERENCES]),
     )
@@ -171,7 +173,7 @@ def _shown(value: object) -> str:
 
 
 def _check_expected(facts: StatementFacts, expected: Expected) -> None:
-    # a valid seal of an older commit is the oldest trick: the caller says what it must be about
+    # replaying a valid seal of an older commit: the caller says which commit it must be about
     if facts.commit != expected.commit.lower():
         raise AttestationError(
             f"this package is about commit {facts.commit}, "
@@ -208,8 +210,8 @@ def _notes(key: TrustedKey, facts: StatementFacts) -> tuple[str, ...]:
     notes = []
     if key.status is KeyStatus.RETIRED:
         notes.append(
-            f"The signing key {key.key_id[:16]} is retired since {key.retired_at}: this seal says "
-            "that it is older, and nothing proves its time."
+            f"The signing key {key.key_id[:16]} has been retired since {key.retired_at}: this "
+            f"seal claims to be older, and nothing proves its time."
         )
     if _before(facts.created_at, key.added_at):
         notes.append(

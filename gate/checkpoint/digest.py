@@ -15,7 +15,7 @@ from gate.checkpoint.exclusions import (
     without_excluded,
 )
 from gate.checkpoint.hashing.canonical import ALGORITHM, part_root, state_root
-from gate.checkpoint.hashing.collector import collector_at_rest
+from gate.checkpoint.hashing.gc_pause import gc_paused
 from gate.checkpoint.hashing.tensors import available_threads, digest_leaves
 from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf
 from gate.checkpoint.parts import PARTS, part_of
@@ -69,7 +69,7 @@ def digest_state(
     huge views. Raises `EvidenceError` for that, for a path that occurs twice, and for whatever is
     wrong with the bytes.
     """
-    with collector_at_rest():
+    with gc_paused():
         kept, excluded = without_excluded(content.leaves, exclusions)
         kept.sort(key=attrgetter("path"))
         check_leaves(content.shown, kept, max_bytes)
@@ -106,7 +106,7 @@ def check_leaves(shown: str, leaves: Sequence[Leaf], max_bytes: int | None) -> N
     total = 0
     for leaf in leaves:
         if leaf.path == before:
-            raise EvidenceError(f"{shown}: {short_text(leaf.path)} is there twice")
+            raise EvidenceError(f"{shown}: {short_text(leaf.path)} occurs twice")
         before = leaf.path
         if isinstance(leaf, TensorLeaf):
             # the logical bytes: an expanded view of one element may be a terabyte to hash

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from gate.checkpoint.dtypes import RAW_DTYPE
 from gate.checkpoint.leaves import Leaf, kind_of
 
-MACHINE_PLACE = "a place on the machine that saved it"
+MACHINE_PLACE = "a path on the machine that saved it"
 WALL_CLOCK = "a time of day or a duration"
 EVENTS = "TensorBoard's events, which hold times and the name of the machine"
-SOFTWARE = "a version of the software, which the environment tells"
+SOFTWARE = "a version of the software, which the environment lists"
 # Names alone mislead: `drop_path` is a rate, `embed_time` a switch, `lead_time` a number of steps.
 TEXTS = frozenset(("none", "text", "bytes", "name", "object"))
 CLOCKS = TEXTS | {"float"}

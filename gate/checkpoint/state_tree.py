@@ -209,6 +209,6 @@ def _key_part(key: object) -> str:
 
 def _key_fault(key: object) -> StateError:
     return fault(
-        f"has a key of type {type(key).__name__}, which has no plain name",
+        f"has a key of type {type(key).__name__}, which cannot be a name",
         hint="Use text or numbers as keys of the saved state.",
     )

@@ -13,29 +13,29 @@ SHOWN_PARTS = 4
 def examined_baseline(
     baseline: Baseline | None, path: str, entry: BaselineEntry | None, here: Environment
 ) -> Examined:
-    """`entry` is the one that a run here would be judged by, None when none was made as it is.
+    """`entry` is the one that a run here would be judged by, None when no entry fits it.
 
     What moved may still be compared within tolerance, or judged by running the base commit.
     """
     if baseline is None or not baseline.entries:
-        return _row(CheckResult.FAIL, f"{path}: none is committed", RECORD)
+        return _row(CheckResult.FAIL, f"{path}: no baseline is committed", RECORD)
     if entry is None:
-        found = f"{path}: recorded under another command, seed, step or thread count"
+        found = f"{path}: recorded with another command, seed, step count or thread count"
         return _row(CheckResult.FAIL, found, RECORD)
     if not here.parts:
-        found = f"{path}: {len(baseline.entries)} entries; this environment is not known"
+        found = f"{path}: {len(baseline.entries)} entries; this environment is unknown"
         return _row(CheckResult.WARN, found, "")
     then = entry.environment
     moved = then.moved(here)
     if not moved:
-        return _row(CheckResult.OK, f"{path}: an entry of this very environment", "")
+        return _row(CheckResult.OK, f"{path}: has an entry for exactly this environment", "")
     shown = [
         f"{name} {here.part(name)[:40]} (was {then.part(name)[:40]})"
         for name in moved[:SHOWN_PARTS]
     ]
     rest = f" and {len(moved) - SHOWN_PARTS} more" if len(moved) > SHOWN_PARTS else ""
     return _row(
-        CheckResult.WARN, f"{path}: the nearest entry differs in {', '.join(shown)}{rest}", RECORD
+        CheckResult.WARN, f"{path}: the closest entry differs in {', '.join(shown)}{rest}", RECORD
     )
 
 

@@ -1,4 +1,4 @@
-"""What a gate call trains is what the commit holds: what is not in it, and how to mend that."""
+"""A gate call trains what the commit holds: what is missing from it, and how to fix that."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_WORDS = 50
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Uncommitted:
-    """Changes that no commit holds: what they are, how to be rid of them, one line for each."""
+    """Uncommitted changes: a summary, how to resolve them, one line for each."""
 
     found: str
     fix: str
@@ -29,7 +29,7 @@ class Uncommitted:
 def uncommitted(changed: tuple[str, ...], untracked: tuple[str, ...]) -> Uncommitted:
     """`changed` holds files; `untracked` what is new, a folder of it under one name with a slash.
 
-    A folder of thousands of files, most often an environment, is one entry and is told first.
+    A folder of thousands of files, most often an environment, is one entry and is listed first.
     """
     folders = tuple(name for name in untracked if name.endswith("/"))
     # counted: "1 entry" says little, "12,000 files" says that it is an environment
@@ -46,13 +46,13 @@ def uncommitted(changed: tuple[str, ...], untracked: tuple[str, ...]) -> Uncommi
     things = "1 uncommitted change" if len(entries) == 1 else f"{len(entries)} uncommitted changes"
     return Uncommitted(
         found=f"the work tree has {things}",
-        fix="Commit them, or add to .gitignore what does not belong to the project",
+        fix="Commit them, or add what does not belong to the project to .gitignore",
         entries=entries,
     )
 
 
 def refused(seen: Uncommitted) -> RepositoryError:
-    """Why a gate call does not start beside uncommitted changes."""
+    """Why a gate call does not start with uncommitted changes."""
     return RepositoryError(
         seen.found,
         hint=f"{seen.fix}; or `git stash -u`, or --allow-dirty: the verdict then says so.",
@@ -61,7 +61,7 @@ def refused(seen: Uncommitted) -> RepositoryError:
 
 
 def examined_work_tree(changed: tuple[str, ...], untracked: tuple[str, ...]) -> Examined:
-    """Whether `gate` would refuse to start, since what lies there is in no commit."""
+    """Whether `gate` would refuse to start because of uncommitted changes."""
     if not changed:
         return Examined(name="work tree", health=CheckResult.OK, found="no uncommitted changes")
     seen = uncommitted(changed, untracked)
@@ -96,14 +96,14 @@ def script_of(command: tuple[str, ...]) -> str:
 
 
 def examined_command(seen: CommandSeen) -> Examined:
-    """Whether what the command names is there, in a clean checkout of the commit."""
+    """Whether a clean checkout of the commit has every file that the command names."""
     health, found, fix = _command(seen)
     return Examined(name="command", health=health, found=found, fix=fix)
 
 
 def _command(seen: CommandSeen) -> tuple[CheckResult, str, str]:
     if seen.program_missing:
-        found = f"{seen.program}: there is no such program where the training runs"
+        found = f"{seen.program}: not found where the training runs"
         return CheckResult.FAIL, found, "Install it there, or correct train.command."
     if seen.ignored:
         names = ", ".join(seen.ignored)
@@ -113,4 +113,4 @@ def _command(seen: CommandSeen) -> tuple[CheckResult, str, str]:
     if seen.script_missing:
         where = "is not committed" if seen.script_exists else "does not exist"
         return CheckResult.FAIL, f"{seen.script} {where}", COMMIT_IT
-    return CheckResult.OK, "what it names is in the commit", ""
+    return CheckResult.OK, "every file that it names is in the commit", ""

@@ -27,8 +27,8 @@ Cause = tuple[GpuObstacle, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
-    """Both sides: what the gate sees of the machine, what the training's Python came to."""
+class GpuFacts:
+    """What the gate sees of the machine, and what the training's Python found."""
 
     host: GpusSeen
     training: TrainingSeen
@@ -45,7 +45,7 @@ def why_no_gpu(
     # the machine has none, or torch can use one: then there is nothing to explain
     if not host.names or training.gpus:
         return None
-    seen = Seen(host=host, training=training, isolation=isolation)
+    seen = GpuFacts(host=host, training=training, isolation=isolation)
     known = next(filter(None, (rule(seen) for rule in RULES)), None)
     obstacle, why = known or _refused(seen)
     return GpuMissed(obstacle=obstacle, found=f"{machine_gpus(host)}; {why[:MAX_TEXT]}")
@@ -58,59 +58,59 @@ def machine_gpus(host: GpusSeen) -> str:
     return ", ".join(shown) + (", ..." if len(kinds) > SHOWN_GPUS else "")
 
 
-def _not_known(seen: Seen) -> Cause | None:
+def _not_known(seen: GpuFacts) -> Cause | None:
     training = seen.training
     if not training.problem:
         return None
-    why = f"whether the training could use it is not known: {training.problem}"
+    why = f"unknown whether the training can use it: {training.problem}"
     return GpuObstacle.OTHER, why
 
 
-def _cpu_build(seen: Seen) -> Cause | None:
+def _cpu_build(seen: GpuFacts) -> Cause | None:
     if seen.training.tried.built_for:
         return None
     torch = seen.training.parts.get("torch", "unknown")
     return GpuObstacle.CPU_BUILD, f"the training's torch ({torch}) is a build without CUDA"
 
 
-def _hidden(seen: Seen) -> Cause | None:
+def _hidden(seen: GpuFacts) -> Cause | None:
     variable = seen.training.tried.hidden_by
     if not variable:
         return None
     return GpuObstacle.HIDDEN, f"{variable} hides every GPU from the training"
 
 
-def _not_given(seen: Seen) -> Cause | None:
+def _not_given(seen: GpuFacts) -> Cause | None:
     files = seen.training.tried.files
     if any(file.path.removeprefix("/dev/nvidia").isdigit() for file in files):
         return None
     refusal = seen.isolation.gpu_refusal if seen.isolation is not None else ""
     told = f" ({refusal})" if refusal else ""
-    return GpuObstacle.NOT_GIVEN, f"where the training runs there is none{told}"
+    return GpuObstacle.NOT_GIVEN, f"no GPU is visible where the training runs{told}"
 
 
-def _closed(seen: Seen) -> Cause | None:
+def _closed(seen: GpuFacts) -> Cause | None:
     closed = next((file for file in seen.training.tried.files if file.refusal), None)
     if closed is None:
         return None
     why = (
-        f"{closed.path} (mode {closed.mode:04o}, group {closed.gid}) is closed to the training's "
-        f"account: {closed.refusal}"
+        f"{closed.path} (mode {closed.mode:04o}, group {closed.gid}) is not accessible to the "
+        f"training's account: {closed.refusal}"
     )
     return (GpuObstacle.LOST if closed.refusal == FORBIDDEN else GpuObstacle.CLOSED), why
 
 
-def _no_uvm(seen: Seen) -> Cause | None:
+def _no_uvm(seen: GpuFacts) -> Cause | None:
     if any(file.path == UVM for file in seen.training.tried.files):
         return None
-    return GpuObstacle.NO_UVM, f"{UVM} is not there, which CUDA needs"
+    return GpuObstacle.NO_UVM, f"{UVM}, which CUDA needs, is missing"
 
 
 # asked in this order: the first that knows a cause is the answer
 RULES = (_not_known, _cpu_build, _hidden, _not_given, _closed, _no_uvm)
 
 
-def _refused(seen: Seen) -> Cause:
+def _refused(seen: GpuFacts) -> Cause:
     """By torch's own words where these name a cause, else by what nvidia-smi says."""
     host, tried = seen.host, seen.training.tried
     words = tried.refusal.lower()
@@ -121,7 +121,7 @@ def _refused(seen: Seen) -> Cause:
         found = GpuObstacle.NO_SLICE
     elif found is GpuObstacle.OTHER and (host.mps or not all(gpu.shared for gpu in host.gpus)):
         found = GpuObstacle.BUSY
-    why = f"torch cannot use it: {tried.refusal or 'it says no more'}"
+    why = f"torch cannot use it: {tried.refusal or 'it gives no reason'}"
     if found is GpuObstacle.OLD_DRIVER:
         why = f"torch is built for CUDA {tried.built_for}, {_driver(host, tried.supports)}"
     return found, why

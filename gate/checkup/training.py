@@ -12,10 +12,10 @@ MIB = 1024**2
 # what an engine gives a container that asks for nothing
 DEFAULT_CONTAINER_SHM_BYTES = 64 * MIB
 NO_GPU_FIX = f"{GIVE_ONE} Or set train.device to cpu, and record the baseline on a CPU."
-ALONE = "Another process may keep the training from it"
+ALONE = "Another process may block the training from using it"
 ALONE_FIX = (
-    "Set the compute mode to default (nvidia-smi -c DEFAULT), and end MPS: it serves one account "
-    "at a time, and a training that has to wait runs into train.timeout_seconds."
+    "Set the compute mode to default (nvidia-smi -c DEFAULT), and stop MPS: it serves one "
+    "account at a time, and a training that has to wait hits train.timeout_seconds."
 )
 
 
@@ -46,7 +46,7 @@ def examined_python(training: TrainingSeen) -> Examined:
 def examined_gpu(
     settings: GateSettings, training: TrainingSeen, host: GpusSeen, isolation: Isolation | None
 ) -> Examined:
-    """A GPU that is demanded and missing fails; nothing is ever trained on a CPU in its place."""
+    """A required GPU that is missing fails; the gate never falls back to the CPU."""
     health, found, fix = _gpu(settings.train.device, training, host, isolation)
     return Examined(name="gpu", health=health, found=found, fix=fix)
 
@@ -55,7 +55,7 @@ def _gpu(
     device: Device, training: TrainingSeen, host: GpusSeen, isolation: Isolation | None
 ) -> tuple[CheckResult, str, str]:
     if device is Device.CPU:
-        return CheckResult.OK, "train.device is cpu: none is used", ""
+        return CheckResult.OK, "train.device is cpu: no GPU is used", ""
     if training.gpus:
         return _usable(training, host)
     demanded = device is Device.CUDA
@@ -65,7 +65,7 @@ def _gpu(
     if demanded:
         return (
             CheckResult.FAIL,
-            f"train.device is cuda, and there is no GPU: {host.problem}",
+            f"train.device is cuda, but no GPU was found: {host.problem}",
             NO_GPU_FIX,
         )
     return CheckResult.OK, f"none ({host.problem}); train.device auto trains on the CPU", ""
@@ -102,9 +102,7 @@ def examined_shared_memory(training: TrainingSeen, isolation: Isolation | None) 
     """Room for DataLoader workers and ranks, as the training has it."""
     size = training.shm_bytes
     if size is None:
-        return Examined(
-            name="shared memory", health=CheckResult.WARN, found="its size there is not known"
-        )
+        return Examined(name="shared memory", health=CheckResult.WARN, found="its size is unknown")
     found = f"{size // MIB:,} MiB in /dev/shm"
     # exactly what an engine gives by default is nearly always too little for data workers
     if size > DEFAULT_CONTAINER_SHM_BYTES:
@@ -113,9 +111,9 @@ def examined_shared_memory(training: TrainingSeen, isolation: Isolation | None) 
     return Examined(
         name="shared memory",
         health=CheckResult.WARN,
-        found=f"{found}: DataLoader workers may end with SIGBUS",
+        found=f"{found}: DataLoader workers may crash with SIGBUS",
         fix="Raise isolation.shm_bytes."
         if container
-        else "Use num_workers=0 in the smoke training, isolation.image, or a larger "
-        "`default-shm-size` of the engine.",
+        else "Use num_workers=0 in the smoke training, set isolation.image, or raise the "
+        "engine's `default-shm-size`.",
     )

@@ -1,4 +1,4 @@
-"""Documents in and out: every fault of a file is told at once, each with the path of its key."""
+"""Documents in and out: all faults of a file at once, each with the path of its key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_document(
 ) -> Record:
     """Parse and check one JSON document.
 
-    Raises `DocumentError` with one line for each fault; a wrong `schema_version` is told first,
+    Raises `DocumentError` with one line for each fault; a wrong `schema_version` comes first,
     because every other fault follows from it.
     """
     # our parser first: pydantic's own keeps the last of two equal keys
@@ -38,7 +38,7 @@ def read_document(
     except ValidationError as error:
         raise DocumentError(
             f"{source}: {error.error_count()} error(s)",
-            hint="Make the file again with repro-gate, or restore it from version control.",
+            hint="Create the file again with repro-gate, or restore it from version control.",
             details=fault_lines(error, lambda _path: "", model),
         ) from error
 

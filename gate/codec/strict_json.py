@@ -35,7 +35,7 @@ def parse_json(
     if len(data) > max_bytes:
         raise DocumentError(
             f"{source}: {len(data):,} bytes, the limit is {max_bytes:,}",
-            hint="The file is not what it should be; make it again.",
+            hint="This is not the expected file; create it again.",
         )
     try:
         text = data.decode("utf-8")
@@ -52,7 +52,7 @@ def parse_json(
     except ValueError as error:
         raise DocumentError(
             f"{source}: not valid JSON: {error}",
-            hint="Restore the file from version control, or make it again.",
+            hint="Restore the file from version control, or create it again.",
         ) from error
     return value
 

@@ -42,7 +42,7 @@ def parse_yaml(data: bytes, source: str) -> tuple[object, dict[KeyPath, int]]:
     """Read one YAML document of plain values; the second part maps key paths to line numbers.
 
     Raises `SettingsError` for what is too large or too deep, not UTF-8, not YAML, has a tag, uses a
-    key twice, a key that is no text, or a number of more than 40 signs.
+    key twice, a key that is no text, or a number of more than 40 characters.
     """
     if len(data) > MAX_BYTES:
         raise SettingsError(f"{source}: {len(data):,} bytes, the limit is {MAX_BYTES:,}")
@@ -100,7 +100,7 @@ def _one_line(error: Exception) -> str:
 
 def _problem(error: Exception) -> str:
     if not isinstance(error, yaml.YAMLError):
-        return "an escape that stands for no character, or a value that cannot be read"
+        return "an invalid escape sequence, or a value that cannot be read"
     lines = str(getattr(error, "problem", None) or error).splitlines()
     return _shown(lines[0]) if lines else type(error).__name__
 
@@ -147,7 +147,7 @@ class _Walker:
         # turning decimal digits into an integer takes time
         # that grows with their square (CVE-2020-10735)
         if node.tag in NUMBERS and len(node.value) > MAX_NUMBER:
-            raise self._fault(node, f"a number of more than {MAX_NUMBER} signs: quote it")
+            raise self._fault(node, f"a number of more than {MAX_NUMBER} characters: quote it")
         try:
             # YAML 1.1 sees dates in plain text; what is no plain value is refused below
             value: Any = self._constructor.construct_object(node)
@@ -164,7 +164,7 @@ class _Walker:
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError as error:
-            raise self._fault(node, "half of a surrogate pair, which is no text") from error
+            raise self._fault(node, "an unpaired surrogate") from error
 
     def _fault(self, node: yaml.Node, problem: str) -> SettingsError:
         return SettingsError(f"{self.source}: line {node.start_mark.line + 1}: {problem}")

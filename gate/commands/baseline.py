@@ -31,9 +31,9 @@ from gate.records.baseline import PROPOSED_BASELINE, Baseline
 from gate.records.request import GateRequest
 from gate.report.terminal.baseline_view import baseline_view
 
-ATTRIBUTE_HELP = "Also price each knob alone, for reports to tell which one costs what."
+ATTRIBUTE_HELP = "Also measure the overhead of each knob alone."
 
-# what the next command of a verdict says where a person has to write
+# the placeholder in the command that a verdict proposes next
 PLACEHOLDERS = frozenset(("why the result moved",))
 
 baseline_app = typer.Typer(
@@ -67,7 +67,7 @@ def record_command(
 
 @baseline_app.command("accept")
 def accept_command(config: Config = "", out: Out = OUT, reason: Reason = "") -> None:
-    """Take over what the last gate call proposed.
+    """Accept the entry that the last gate call proposed.
 
     Example: repro-gate baseline accept --reason "new learning rate schedule"
     """
@@ -77,21 +77,21 @@ def accept_command(config: Config = "", out: Out = OUT, reason: Reason = "") -> 
     if not FILES.exists(path):
         raise BaselineError(
             f"{path}: nothing to accept",
-            hint="Run `repro-gate gate` first. A run that was not repeatable, not finite or not "
-            "committed proposes nothing.",
+            hint="Run `repro-gate gate` first. No entry is proposed for a run that was not "
+            "repeatable, not finite or not committed.",
         )
     proposed = FILES.read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES)
     _write_baseline(request, accept_baseline(request, adapters, proposed, reason))
 
 
 def _refuse_no_reason(reason: str) -> None:
-    """A reviewer reads the reason; the text that the gate itself proposes to replace is none."""
+    """Refuse an empty reason, and the placeholder that the gate itself prints."""
     words = reason.strip(" \t'\".").lower()
     if words and words not in PLACEHOLDERS:
         return
     raise SettingsError(
         "accept needs --reason" if not words else f"accept needs a reason, not {reason[:60]!r}",
-        hint='Reviewers read it in the diff. Say what moved the result: --reason "lr 2e-3".',
+        hint='Reviewers read it in the diff. Say what changed the result: --reason "lr 2e-3".',
     )
 
 

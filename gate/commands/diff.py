@@ -23,7 +23,7 @@ SHOWN_ROWS = 20
 def run(words: Sequence[str]) -> None:
     """Compare two checkpoints leaf by leaf.
 
-    However they were saved. Exit code 1 when they differ.
+    They may be in different formats. Exit code 1 when they differ.
 
     Example: repro-gate diff before.pt after.pt --html difference.html
     """
@@ -50,7 +50,7 @@ def run(words: Sequence[str]) -> None:
 def _parser() -> ArgumentParser:
     parser = state_parser("diff", run.__doc__)
     parser.add_argument("a", type=Path, metavar="A", help=STATE_HELP)
-    parser.add_argument("b", type=Path, metavar="B", help="the other one")
+    parser.add_argument("b", type=Path, metavar="B", help="the checkpoint to compare it with")
     parser.add_argument(
         "--limit",
         type=int,
@@ -58,7 +58,7 @@ def _parser() -> ArgumentParser:
         metavar="N",
         help=f"rows of each kind on the terminal, default: {SHOWN_ROWS}; JSON has all of them",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write an HTML page as well")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write an HTML page")
     return parser
 
 

@@ -17,9 +17,9 @@ from gate.report.terminal.digest_view import digest_document, digest_lines
 
 
 def run(words: Sequence[str]) -> None:
-    """Print the digest of what a checkpoint holds.
+    """Print the digest of a checkpoint's content.
 
-    However it was saved; nothing of it is run.
+    The same for every format; no code in the file is run.
 
     Example: repro-gate digest checkpoint.pt --leaves
     """
@@ -36,5 +36,5 @@ def run(words: Sequence[str]) -> None:
 def _parser() -> ArgumentParser:
     parser = state_parser("digest", run.__doc__)
     parser.add_argument("path", type=Path, help=STATE_HELP)
-    parser.add_argument("--leaves", action="store_true", help="list every leaf as well")
+    parser.add_argument("--leaves", action="store_true", help="also list every leaf")
     return parser

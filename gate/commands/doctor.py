@@ -1,4 +1,4 @@
-"""`repro-gate doctor`: is this machine ready, and if not, what is to be done?"""
+"""`repro-gate doctor`: whether this machine is ready, and how to fix it if not."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from gate.settings.event import MAX_EVENT_BYTES, ActionContext, read_context
 def doctor_command(
     config: Config = "",
     out: Out = OUT,
-    base: Annotated[str, typer.Option(help="A commit that has to be in the clone.")] = "",
+    base: Annotated[str, typer.Option(help="A commit that must be in the clone.")] = "",
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Look at all that a gate call needs.
+    """Check everything that a gate call needs.
 
-    Says how to mend what is wrong. Trains nothing and writes nothing. Exit code 0, or 3 when
-    something keeps the gate from an answer. On a runner, GITHUB_TOKEN says which token's
-    permissions to look at.
+    Says how to fix what is wrong. Trains nothing and writes nothing. Exit code 0, or 3 when
+    something would keep the gate from a verdict. On a runner it checks the permissions of
+    GITHUB_TOKEN.
 
     Example: repro-gate doctor --config examples/digits/repro-gate.yml
     """
@@ -99,7 +99,7 @@ def _why_no_engine(engine: Engine) -> str:
 
 
 def _token(event: ActionContext, variables: Mapping[str, str]) -> TokenSeen:
-    """The token is read here, when it is asked for, and not before."""
+    """Read the token only when it is needed."""
     pull_request = event.pull_request
     token = variables.get("GITHUB_TOKEN", "").strip()
     return probe_token(

@@ -1,6 +1,6 @@
 """The commands `run` and `judge`: the pipeline of `gate` in two jobs.
 
-The first runs a stranger's code and holds no secret; the second may hold some and runs nothing.
+The first runs untrusted code and holds no secret; the second may hold secrets and runs nothing.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
     evidence: Annotated[Path, typer.Argument(help="Evidence folder that `run` wrote.")],
     config: Config = "",
     out: Out = OUT,
-    base: Annotated[
-        str, typer.Option(help="Base commit that `run` was given, if it was given one.")
+    base: Annotated[str, typer.Option(help="Base commit that `run` was given, if any.")] = "",
+    commit: Annotated[
+        str, typer.Option(help="Commit that the evidence must be about; default: HEAD.")
     ] = "",
-    commit: Annotated[str, typer.Option(help="Commit that it must be about; default: HEAD.")] = "",
     signing_key: Annotated[
         Path | None, typer.Option(help="Private key (PEM) to seal a pass.")
     ] = None,

@@ -1,4 +1,4 @@
-"""`repro-gate cost` and `repro-gate noise`: what determinism costs, what the default mode does."""
+"""`repro-gate cost` and `repro-gate noise`: the overhead of determinism, and run-to-run noise."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from gate.report.terminal.measurement_view import (
     noise_view,
 )
 
-ATTRIBUTE_HELP = "Price each knob alone, and find the minimal sufficient set that still reproduces."
-RUNS_HELP = "How often to train; default: noise.runs."
+ATTRIBUTE_HELP = "Measure the overhead of each knob alone, and find the minimal sufficient set."
+RUNS_HELP = "Number of training runs; default: noise.runs."
 
 
 def cost_command(  # noqa: PLR0913 - each parameter is an option of the command
@@ -46,9 +46,9 @@ def cost_command(  # noqa: PLR0913 - each parameter is an option of the command
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Price determinism in interleaved rounds.
+    """Measure the overhead of determinism in interleaved rounds.
 
-    Exit code 1 when cost.budget_percent is broken.
+    Exit code 1 when it exceeds cost.budget_percent.
 
     Example: repro-gate cost --attribute --config examples/digits/repro-gate.yml
     """
@@ -71,9 +71,9 @@ def noise_command(  # noqa: PLR0913 - each parameter is an option of the command
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how far repeated runs lie apart.
+    """Measure run-to-run noise.
 
-    Reruns the default mode, and prints tolerances to copy.
+    Repeats the default mode, and prints tolerances to copy.
 
     Example: repro-gate noise --runs 10 --config examples/digits/repro-gate.yml
     """

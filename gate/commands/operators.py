@@ -1,4 +1,4 @@
-"""The command `operators`: which operators lack a deterministic form, without judging anything."""
+"""The command `operators`: which operators lack a deterministic form; judges nothing."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def operators_command(
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Count operators without deterministic form.
+    """Count operators without a deterministic form.
 
-    Trains once, and counts by step and line.
+    Trains once, and counts calls by step and line of code.
 
     Example: repro-gate operators --config examples/digits/repro-gate.yml
     """

@@ -1,4 +1,4 @@
-"""What the commands that train share: options, and the way from them to a request."""
+"""What the commands that train share: options, and the request that they make."""
 
 from __future__ import annotations
 
@@ -30,22 +30,24 @@ Config = Annotated[
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for everything that is written.")]
 AllowDirty = Annotated[
-    bool, typer.Option("--allow-dirty", help="Train the work tree as it is; never sealed.")
+    bool, typer.Option("--allow-dirty", help="Train uncommitted changes too; never sealed.")
 ]
 BaseToRun = Annotated[
-    str, typer.Option("--base", help="Commit to run here as well when the environment moved.")
+    str, typer.Option("--base", help="Commit to run here too when the environment changed.")
 ]
 CommitToTrain = Annotated[
     str, typer.Option("--commit", help="Commit to train; default: HEAD, clean.")
 ]
 AllowPlainKey = Annotated[
-    bool, typer.Option("--allow-plain-key", help="Accept a key without pass phrase.")
+    bool, typer.Option("--allow-plain-key", help="Accept a key without a pass phrase.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result, no progress.")]
 QuietVerdict = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result line only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what the training prints.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the document as JSON on stdout.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why the result may move; kept in the file.")]
+Reason = Annotated[
+    str, typer.Option("--reason", help="Why the result may change; kept in the file.")
+]
 
 
 def local_call(
@@ -64,12 +66,12 @@ def prepare(call: LocalCall, progress: Progress) -> tuple[GateRequest, Adapters]
 
 
 def progress_for(*, quiet: bool, verbose: bool) -> Progress:
-    """Who wants only the result gets no progress."""
+    """No progress where only the result is wanted."""
     return QuietProgress() if quiet else ConsoleProgress(sys.stderr, verbose=verbose)
 
 
 def console() -> Console:
-    """Standard output for results: text of the training's is never taken as markup."""
+    """Standard output for results: the training's text is never taken as markup."""
     return Console(highlight=False, markup=False, emoji=False)
 
 

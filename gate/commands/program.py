@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.stop_signals import StopSignals
 
 MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
 FILES: Final = LocalFiles()
-INTERRUPTS: Final = Interrupts()
+INTERRUPTS: Final = StopSignals()

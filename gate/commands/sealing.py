@@ -14,7 +14,7 @@ import typer
 
 from gate.adapters.clock import SystemClock
 from gate.adapters.secrets import FileSecrets
-from gate.attestation.guide import TrustFile, openssl_commands
+from gate.attestation.instructions import TrustFile, openssl_commands
 from gate.attestation.keys import (
     generate_private_key,
     private_pem,
@@ -34,7 +34,7 @@ from gate.records.sealed.attestation import Expected, TrustedKeys
 AGE = re.compile(r"(?P<number>[0-9]{1,5})(?P<unit>[dh])")
 AGE_UNITS = {"d": "days", "h": "hours"}
 keys_app = typer.Typer(
-    help="Make signing keys.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+    help="Generate signing keys.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
 
 
@@ -47,16 +47,16 @@ def generate_command(
         bool, typer.Option("--allow-plain", help="Write the private key without a pass phrase.")
     ] = False,
 ) -> None:
-    """Make a key pair and a trust file.
+    """Generate a key pair and a trust file.
 
     ECDSA on P-256; the pass phrase comes from REPRO_GATE_PASSPHRASE.
 
     Example: REPRO_GATE_PASSPHRASE=$(openssl rand -base64 24) repro-gate keys generate --out keys
     """
     secret = folder / "signing-key.pem"
-    # a private key that is overwritten cannot be had again
+    # an overwritten private key cannot be recovered
     if FILES.exists(secret):
-        raise SettingsError(f"{secret}: there is a key already", hint="Name another folder.")
+        raise SettingsError(f"{secret} already holds a key", hint="Choose another folder.")
     key = generate_private_key()
     passphrase = FileSecrets(None, FILES, os.environ).passphrase()
     pem = private_pem(key, passphrase, allow_plain=allow_plain)
@@ -79,28 +79,32 @@ def _age(text: str) -> timedelta:
     match = AGE.fullmatch(text)
     if match is None:
         raise SettingsError(
-            f"--max-age {text!r} is no age", hint="Give days or hours, for example 90d or 12h."
+            f"--max-age {text!r} is not an age", hint="Give days or hours, for example 90d or 12h."
         )
     return timedelta(**{AGE_UNITS[match["unit"]]: int(match["number"])})
 
 
 def verify_command(  # noqa: PLR0913 - each parameter is an option of the command
     package: Annotated[Path, typer.Argument(help="The package.tar to verify.")],
-    trusted_keys: Annotated[Path, typer.Option(help="Trust file from a place that you trust.")],
-    commit: Annotated[str, typer.Option(help="Full hash of the commit that it must be about.")],
+    trusted_keys: Annotated[Path, typer.Option(help="Trust file, from a source that you trust.")],
+    commit: Annotated[
+        str, typer.Option(help="Full hash of the commit that the package must be about.")
+    ],
     seal: Annotated[
         Path | None, typer.Option(help="Seal to check; default: all beside the package.")
     ] = None,
-    repository: Annotated[str, typer.Option(help="owner/name that it must be about.")] = "",
+    repository: Annotated[
+        str, typer.Option(help="owner/name of the repository that it must be about.")
+    ] = "",
     max_age: Annotated[
-        str, typer.Option(help="Greatest age of the seal, by its own time: 90d, 12h.")
+        str, typer.Option(help="Maximum age of the seal, by its own timestamp: 90d, 12h.")
     ] = "",
     *,
     as_json: AsJson = False,
 ) -> None:
     """Verify a sealed package offline.
 
-    Looks at the signature, every byte, the verdict and the commit.
+    Checks the signature, every byte, the verdict and the commit.
 
     Example: repro-gate verify demo-out/package.tar --trusted-keys trusted-keys.json --commit SHA
     """

@@ -12,14 +12,14 @@ from gate.codec.untrusted_text import safe_line
 from gate.errors import SettingsError
 
 SAFE_LINE_CHARACTERS = 4000
-STATE_HELP = "a checkpoint in any format that is known, or a package.tar of the gate"
+STATE_HELP = "a checkpoint in any known format, or a package.tar"
 EXCLUDE_HELP = (
-    "leave leaves out, and say why; * stays inside one key of a path, ** does not; repeatable"
+    "exclude leaves, with a reason; * matches within one key of a path, ** across keys; repeatable"
 )
 
 
 def state_parser(verb: str, description: str | None) -> ArgumentParser:
-    """A parser with the options of both verbs; what follows is the verb's own."""
+    """A parser with the options that both verbs have."""
     parser = ArgumentParser(
         prog=f"repro-gate {verb}",
         description=cleandoc(description or ""),
@@ -33,13 +33,13 @@ def state_parser(verb: str, description: str | None) -> ArgumentParser:
     parser.add_argument(
         "--no-default-exclusions",
         action="store_true",
-        help="let paths, times and versions that a checkpoint holds count as well",
+        help="also compare the paths, times and versions that a checkpoint holds",
     )
     parser.add_argument(
         "--unknown",
         choices=[policy.value for policy in UnknownContent],
         default=UnknownContent.REFUSE.value,
-        help="what to do with files whose content is not understood; default: refuse",
+        help="what to do with files of an unknown format; default: refuse",
     )
     parser.add_argument("--json", action="store_true", help="print the document as JSON on stdout")
     return parser

@@ -26,7 +26,7 @@ VERBS: Final = {
     "action": ("gate.commands.gate", "action_command"),
 }
 HIDDEN: Final = frozenset(("action",))
-HELP: Final = """Runs a training twice, compares, explains, prices and seals the result.
+HELP: Final = """Run a training twice; compare, explain, price and seal the result.
 
 `repro-gate --version` prints the version."""
 

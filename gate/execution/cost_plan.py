@@ -39,7 +39,7 @@ class Arm:
 
 
 def first_run() -> PlannedRun:
-    """The first run of every plan: it tells on what the training runs."""
+    """The first run of every plan: it shows which device the training uses."""
     return Arm(name=DEFAULT_A, knobs=NO_KNOBS).run(_label(DEFAULT_A, 1))
 
 

@@ -58,7 +58,8 @@ def threads_of(determinism: DeterminismSettings, own: Mapping[str, str]) -> int:
     if "threads" in determinism.model_fields_set and int(text) != determinism.threads:
         raise SettingsError(
             f"{THREADS_VARIABLE} is {text}, determinism.threads is {determinism.threads}",
-            hint=f"Say it once: drop {THREADS_VARIABLE} from train.env, or determinism.threads.",
+            hint=f"Set only one of them: remove {THREADS_VARIABLE} from train.env, or "
+            f"determinism.threads.",
         )
     return int(text)
 
@@ -81,8 +82,8 @@ def knob_variables(
         if mine is not None and not _agree(knob, mine, word):
             raise SettingsError(
                 f"{knob.variable} is {mine[:100]!r}, the knob {knob.name} needs {wanted!r}",
-                hint=f"Drop {knob.variable} from train.env or train.pass_env, or set "
-                f"determinism.knobs.{knob.name} to keep and do without that knob.",
+                hint=f"Remove {knob.variable} from train.env or train.pass_env, or set "
+                f"determinism.knobs.{knob.name} to keep, which leaves that knob off.",
             )
         variables[knob.variable] = wanted if mine is None else mine
     return variables
@@ -112,8 +113,8 @@ def fresh_caches(tmp: Path, own: Mapping[str, str]) -> dict[str, str]:
     # from the cache: they would agree, and a fresh machine would not
     for variable in CACHES.keys() & own.keys():
         raise SettingsError(
-            f"{variable} is {own[variable][:100]!r}, every run needs a cache of its own",
-            hint=f"Drop {variable} from train.env or train.pass_env: a cache that two runs share "
-            "hides what one of them chose by timing.",
+            f"{variable} is {own[variable][:100]!r}, every run needs its own cache",
+            hint=f"Remove {variable} from train.env or train.pass_env: a shared cache hides what "
+            f"one run chose by timing.",
         )
     return {variable: str(tmp / folder) for variable, folder in CACHES.items()}

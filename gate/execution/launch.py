@@ -1,4 +1,4 @@
-"""One run: empty folders, a fresh copy of the code, a fresh process, an account of how it ended."""
+"""One run: empty folders, a fresh copy of the code, a fresh process, a record of how it ended."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ CONNECTION_SIGNS = (
 # with a path behind it, as Python tells them
 WRITING_SIGNS = (b"Read-only file system: '", b"Permission denied: '")
 SHOWN_WIDTH = 300
-HINT = "Run the same command by hand in a clean checkout; its last lines stand in the details."
+HINT = "Run the same command by hand in a clean checkout; the details show its last lines."
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b(?:: .*)?\Z")
 SIGNAL_HINTS = {
     -signal.SIGBUS: "Often too little shared memory for DataLoader workers: raise the container's "
     "--shm-size, or use num_workers=0 for the smoke training.",
-    -signal.SIGKILL: "Killed from outside, most often for want of memory: look at the machine's "
-    "log.",
-    -signal.SIGSYS: "A system call of another architecture, as a 32-bit program makes them: the "
-    "isolation refuses those.",
+    -signal.SIGKILL: "Killed by SIGKILL, most often for lack of memory: check the machine's "
+    "kernel log.",
+    -signal.SIGSYS: "It made a system call of another architecture, as a 32-bit program does: "
+    "the seccomp filter refuses those.",
     -signal.SIGXFSZ: "It wrote a file larger than the isolation allows (64 GiB).",
 }
 MORE_SHARED_MEMORY = "Give the container a larger /dev/shm (--shm-size, isolation.shm_bytes)"
 NO_COMPILER = (
-    "torch.compile and Triton build code where they train, and there is no compiler. The action's "
-    "full image has one; put gcc, g++ and libc6-dev into an image of your own."
+    "torch.compile and Triton need a compiler where the training runs, and there is none. The "
+    "action's full image has one; install gcc, g++ and libc6-dev in your own image."
 )
 BUSY_GPU = (
     "Another process has the GPU to itself: its compute mode is exclusive, or MPS serves another "
@@ -68,22 +68,22 @@ BUSY_GPU = (
 OUTPUT_HINTS = {
     b"does not have a deterministic implementation": "An operator has no deterministic form. "
     "Replace it, or compute that part on the CPU; the line above names it.",
-    b"EOFError: EOF when reading a line": "The training asks for input and gets none: give its "
-    "answers as arguments instead.",
-    b"shared memory segment /dev/shm/nccl": "NCCL found no room in /dev/shm. "
+    b"EOFError: EOF when reading a line": "The training waits for input on stdin and gets none: "
+    "pass the answers as arguments.",
+    b"shared memory segment /dev/shm/nccl": "NCCL found no space in /dev/shm. "
     f"{MORE_SHARED_MEMORY}, or fewer ranks to the smoke training.",
-    b"pidfd_getfd": "Tensors on a GPU cannot be handed to another process with expandable "
-    "segments: the isolation lets no process take another one's files. Drop "
+    b"pidfd_getfd": "With expandable segments a GPU tensor cannot be shared with another "
+    "process: the isolation does not let a process take another's file descriptors. Remove "
     "expandable_segments from PYTORCH_ALLOC_CONF for the smoke training.",
-    b"In the deterministic mode of Inductor": "A compiled part wanted to choose a kernel by "
-    "timing, which strict mode refuses. Compile without max-autotune in the smoke training, or set "
-    "determinism.knobs.inductor_deterministic to keep and do without that knob.",
+    b"In the deterministic mode of Inductor": "Inductor tried to choose a kernel by timing, "
+    "which strict mode refuses. Compile without max-autotune in the smoke training, or set "
+    "determinism.knobs.inductor_deterministic to keep, which leaves that knob off.",
     b"Failed to find C compiler": NO_COMPILER,
     b"No working C++ compiler found": NO_COMPILER,
     b"devices are busy or unavailable": BUSY_GPU,
     b"device(s) is/are busy or unavailable": BUSY_GPU,
-    b"No module named": "The training's environment lacks a package: start the gate from the "
-    "environment that trains, or name its interpreter in train.command.",
+    b"No module named": "The training's environment lacks a package: run the gate from the "
+    "training's environment, or name its interpreter in train.command.",
 }
 
 
@@ -214,7 +214,7 @@ def _refuse_failure(label: str, result: ProcessResult, request: ProcessRequest) 
 
 
 def _exception(output: bytes) -> str:
-    """The last exception that a training told, to be put behind how it ended."""
+    """The last exception in a training's output, shown after how it ended."""
     found = [line for line in last_lines(output) if EXCEPTION.match(line)]
     return f": {found[-1]}" if found else ""
 
@@ -230,13 +230,15 @@ def _how_it_ended(result: ProcessResult) -> str:
         name = signal.Signals(-exit_code).name
     except ValueError:
         name = f"signal {-exit_code}"
-    return f"was ended by {name}"
+    return f"was killed by {name}"
 
 
 def _failure_hint(result: ProcessResult, request: ProcessRequest) -> str:
-    """The commonest causes, told where the exit code or the output points at one."""
+    """The most common causes, where the exit code or the output points at one."""
     if result.out_of_memory:
-        return "It wanted more memory than isolation.memory_bytes or the machine has: raise that."
+        return (
+            "It needed more memory than isolation.memory_bytes or the machine has: raise the limit."
+        )
     if request.under_own_account and not request.network:
         cut_off = _hint_without_network(result, request)
         if cut_off:
@@ -258,13 +260,13 @@ def _hint_without_network(result: ProcessResult, request: ProcessRequest) -> str
     ranks = launcher or any(sign in result.output for sign in RANK_SIGNS)
     if ranks and not request.in_container:
         return (
-            "Ranks talk over loopback sockets, and the training may make none. Set "
+            "Ranks communicate over loopback sockets, which the isolation blocks. Set "
             "isolation.network: true; the verdict then says so."
         )
     if any(sign in result.output for sign in CONNECTION_SIGNS):
         return (
-            "The training may make no connection: bring its data in the repository or the image, "
-            "or set isolation.network: true; the verdict then says so."
+            "The isolation blocks network connections: put the data into the repository or the "
+            "image, or set isolation.network: true; the verdict then says so."
         )
     return ""
 

@@ -20,7 +20,7 @@ NOT_IN_A_COMMIT = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LeftOut:
+class NotCommitted:
     """What lies in the work tree and in no commit; a folder stands for all in it, with a slash."""
 
     ignored: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class LeftOut:
 
 
 def with_missing_file(
-    fault: RunError, tree: Path, snapshot: Snapshot, left_out: LeftOut
+    fault: RunError, tree: Path, snapshot: Snapshot, left_out: NotCommitted
 ) -> RunError:
     """The failure of a run, with what became of the file that it did not find, if that was it.
 
@@ -51,7 +51,7 @@ def _inside(path: str, tree: Path, workdir: str) -> str | None:
     return None if joined.startswith("..") else joined
 
 
-def _hint(path: str, left_out: LeftOut) -> str:
+def _hint(path: str, left_out: NotCommitted) -> str:
     if _among(path, left_out.ignored):
         return (
             f"{path} is ignored by git; the gate trains what the commit holds. Commit a small "

@@ -150,16 +150,16 @@ def _read(output: bytes, *, timed_out: bool) -> TrainingSeen:
     lines = [line for line in output.splitlines() if line.startswith(ANSWER)]
     if not lines:
         if timed_out:
-            return TrainingSeen(problem=f"its Python gave no answer within {PROBE_SECONDS:g} s")
+            return TrainingSeen(problem=f"its Python timed out after {PROBE_SECONDS:g} s")
         last = (last_lines(output) or ("no answer",))[-1]
         hint = NO_TORCH_HINT if b"No module named 'torch'" in output else ""
         return TrainingSeen(problem=f"its Python failed: {last}", hint=hint)
     try:
         seen = parse_json(lines[-1].removeprefix(ANSWER), "the training's Python")
     except DocumentError as error:
-        return TrainingSeen(problem=f"its Python answered something else: {error.message}")
+        return TrainingSeen(problem=f"its Python gave an unexpected answer: {error.message}")
     if not isinstance(seen, dict):
-        return TrainingSeen(problem="its Python answered something else")
+        return TrainingSeen(problem="its Python gave an unexpected answer")
     parts, tried, shm = seen.get("parts"), seen.get("tried"), seen.get("shm_bytes")
     return TrainingSeen(
         parts=_texts(parts) if isinstance(parts, dict) else {},

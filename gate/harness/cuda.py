@@ -37,10 +37,10 @@ def devices_of(tensors: Iterable[torch.Tensor]) -> Devices:
     """The GPUs that hold these tensors, by index; never the current one, which may be another."""
     with _without_asking_classes():
         devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
-    return in_order(devices)
+    return sorted_by_index(devices)
 
 
-def in_order(devices: Iterable[torch.device]) -> Devices:
+def sorted_by_index(devices: Iterable[torch.device]) -> Devices:
     """Each of them once, by index."""
     return tuple(sorted(set(devices), key=lambda device: device.index))
 

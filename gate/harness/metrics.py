@@ -11,7 +11,7 @@ from .output import exact
 def log(name: str, value: Any, *, step: int) -> None:
     """Record a number exactly as it is: a tensor of one element, a NumPy scalar or a number.
 
-    Outside a gate run nothing happens. Never raises: what cannot be recorded is told in the
+    Outside a gate run nothing happens. Never raises: what cannot be recorded is noted in the
     evidence. Reading a tensor of a GPU waits for it.
     """
     session = current()

@@ -21,7 +21,7 @@ Record = Mapping[str, object]
 
 
 class Problems:
-    """What went wrong inside the harness: told in the evidence, never raised into the training.
+    """What went wrong inside the harness: noted in the evidence, never raised into the training.
 
     Beside it what could not be recorded because of its kind, which is nobody's fault.
     """

@@ -24,6 +24,6 @@ def is_worker() -> bool:
 
 
 def current_rank() -> int:
-    """The rank as the launcher (torchrun, accelerate, the script itself) told it, or 0."""
+    """The rank that the launcher (torchrun, accelerate, the script itself) set, or 0."""
     text = os.environ.get("RANK", "")
     return int(text) if text.isascii() and text.isdigit() else 0

@@ -2,8 +2,8 @@
 
 Two questions with different answers. An override or a seed is the doing of the script, however many
 libraries stand in between: `caller_of`. An operator belongs to the line that called torch, which
-may be a library's: `place_here` and `place_of`. Imported by processes without torch too, so nothing
-heavy is imported here.
+may be a library's: `running_line` and `failing_line`. Imported by processes without torch too, so
+nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _began_in = os.getcwd().rstrip(os.sep) + os.sep  # noqa: PTH109 - as above
 _machinery: tuple[str, ...] = ()
 
 
-class Place:
+class CodeLine:
     """A line of the training's, and whether torch was in a backward pass there.
 
     No file where nobody was seen, `UNKNOWN` where an operator's line is not to be found.
@@ -75,7 +75,7 @@ class Caller:
 
     __slots__ = ("importing", "place", "through_context")
 
-    def __init__(self, place: Place, *, through_context: bool, importing: bool) -> None:
+    def __init__(self, place: CodeLine, *, through_context: bool, importing: bool) -> None:
         self.place = place
         self.through_context = through_context
         self.importing = importing
@@ -96,7 +96,7 @@ def caller_of(frame: FrameType | None) -> Caller:
                 break
         frame = frame.f_back
     line = frame or outside
-    place = Place() if line is None else Place(_shown(line.f_code.co_filename), line.f_lineno)
+    place = CodeLine() if line is None else CodeLine(_shown(line.f_code.co_filename), line.f_lineno)
     return Caller(place, through_context=through_context, importing=importing)
 
 
@@ -128,7 +128,7 @@ def _in_library(file: str) -> bool:
     return file.startswith("<") or any(part in file for part in LIBRARIES)
 
 
-def place_here() -> Place:
+def running_line() -> CodeLine:
     """The innermost line outside torch and the harness that is running now."""
     backward = inside_backward()
     engine = f"{_torch_folder()}autograd{os.sep}graph.py"
@@ -136,20 +136,20 @@ def place_here() -> Place:
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_files_of_machinery()):
-            return Place(_shown(name), frame.f_lineno, backward=backward)
+            return CodeLine(_shown(name), frame.f_lineno, backward=backward)
         # Torch's notices of a backward pass reach Python when the pass is over, in this file.
         backward = backward or name == engine
         frame = frame.f_back
-    return Place(UNKNOWN, backward=backward)
+    return CodeLine(UNKNOWN, backward=backward)
 
 
-def place_of(traceback: TracebackType | None) -> Place:
+def failing_line(traceback: TracebackType | None) -> CodeLine:
     """The innermost such line in the traceback of an exception."""
-    innermost = Place(UNKNOWN)
+    innermost = CodeLine(UNKNOWN)
     while traceback is not None:
         name = traceback.tb_frame.f_code.co_filename
         if not name.startswith(_files_of_machinery()):
-            innermost = Place(_shown(name), traceback.tb_lineno)
+            innermost = CodeLine(_shown(name), traceback.tb_lineno)
         traceback = traceback.tb_next
     return innermost
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.attestation.contents import STATE_MEMBER
-from gate.attestation.guide import package_readme
+from gate.attestation.instructions import package_readme
 from gate.attestation.keys import load_private_key
+from gate.attestation.member_index import STATE_MEMBER
 from gate.attestation.package import pack
 from gate.attestation.seal import seal, seal_paths, write_seals
 from gate.codec.documents import write_document

@@ -14,7 +14,7 @@ from gate.baseline.record import read_baseline
 from gate.baseline.select import select_entry
 from gate.checkup.baseline import examined_baseline
 from gate.checkup.commit import examined_command, examined_work_tree, named_paths, script_of
-from gate.checkup.places import (
+from gate.checkup.preconditions import (
     examined_clone,
     examined_engine,
     examined_room,

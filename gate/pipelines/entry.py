@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from gate.adapters.account.closed_places import private_places, restrict_access
+from gate.adapters.account.restricted_paths import restrict_access, secret_paths
 from gate.adapters.clock import SystemClock
 from gate.adapters.engine.docker_api import connect_docker
 from gate.adapters.engine.engine import Engine, engine_address
 from gate.adapters.git.repository import GitRepository
 from gate.adapters.isolating import Isolating
 from gate.adapters.machine import gpus_seen
-from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.stop_signals import StopSignals
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import AttestationError, ExitCode, GateError, SettingsError, StorageError
@@ -52,7 +52,7 @@ def build_adapters(
     files: Files,
     top: Path,
     progress: Progress,
-    interrupts: Interrupts,
+    interrupts: StopSignals,
     variables: Mapping[str, str],
 ) -> Adapters:
     """The real adapters for a repository whose work tree is `top`."""
@@ -68,7 +68,7 @@ def build_adapters(
     isolating = Isolating(engine, interrupts, trains or sys.executable, socket)
 
     def closed(places: tuple[Path, ...], way: Path) -> AbstractContextManager[None]:
-        private = (*private_places(top, variables), *places)
+        private = (*secret_paths(top, variables), *places)
         return restrict_access(private, way, interrupts, isolating.device_groups)
 
     return Adapters(

@@ -19,7 +19,7 @@ from gate.evidence.fresh_process import FreshReader
 from gate.evidence.processes.operator_audit import explained
 from gate.evidence.processes.overrides import refuse_overrides
 from gate.execution.launch import Launcher, run_folders
-from gate.execution.missing_file import LeftOut, with_missing_file
+from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
 from gate.ports import Clock, Files, Git, Processes, Progress
 from gate.records.doctor import TrainingSeen
@@ -108,7 +108,9 @@ class Session:
         adapters.files.fresh_folder(self._work)
         self._export_all()
         # asked now: git does not look at the clone once a training has run
-        self._left_out = LeftOut(ignored=adapters.git.ignored(), untracked=adapters.git.untracked())
+        self._left_out = NotCommitted(
+            ignored=adapters.git.ignored(), untracked=adapters.git.untracked()
+        )
         self.isolation = adapters.isolate(settings, (self._work,))
         adapters.progress.step(self.isolation.announced)
         if self.isolation.needs_restricted_paths:

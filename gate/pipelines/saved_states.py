@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gate.attestation.contents import STATE_MEMBER, looks_like_package, member_places
+from gate.attestation.member_index import STATE_MEMBER, looks_like_package, member_index
 from gate.attestation.ustar import BLOCK_BYTES
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
@@ -59,7 +59,7 @@ def _state_in_package(opened: UntrustedFile) -> StateContent:
     try:
         places = {
             name: (start, size_bytes)
-            for name, start, size_bytes in member_places(opened.read_at, opened.size_bytes)
+            for name, start, size_bytes in member_index(opened.read_at, opened.size_bytes)
         }
     except AttestationError as error:
         raise EvidenceError(f"{opened.shown}: {error.message}", hint=error.hint) from error

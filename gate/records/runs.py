@@ -153,8 +153,8 @@ class Isolation:
     `network` says whether it was let onto the network on purpose: `none` keeps nothing from it.
     `reading` says why what the runs left is read under the gate's account and not the training's.
     `guard` is what keeps an account of its own to the folders of its run; other modes have none.
-    `open_places` are files and folders outside the run's own that its account can write all the
-    same, `places_uncounted` says that there may be more than were looked at. `device_groups` are
+    `writable_paths` are files and folders outside the run's own that its account can write all the
+    same, `paths_uncounted` says that there may be more than were looked at. `device_groups` are
     groups that the account was given because they own GPUs' device files; `gpu_refusal` is why the
     engine gave no GPU to a container for which one was asked.
     """
@@ -166,8 +166,8 @@ class Isolation:
     container: TrainingContainer | None = None
     reading: str = ""
     guard: WriteGuard | None = None
-    open_places: tuple[Path, ...] = ()
-    places_uncounted: bool = False
+    writable_paths: tuple[Path, ...] = ()
+    paths_uncounted: bool = False
     device_groups: tuple[int, ...] = ()
     gpu_refusal: str = ""
 

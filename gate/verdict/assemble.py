@@ -157,7 +157,7 @@ def _findings(
         *findings.ended_early(run, facts.settings.train.max_steps),
         *findings.isolation(assessment.isolation),
         *findings.device_groups(assessment.isolation),
-        *findings.open_places(assessment.isolation),
+        *findings.writable_paths(assessment.isolation),
         *findings.credentials_left(request.credentials_left),
         *findings.reading(assessment.isolation),
         *override_findings(strict, repeats=facts.repeat.numerically_equal),

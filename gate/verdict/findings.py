@@ -297,17 +297,17 @@ def isolation(used: Isolation) -> tuple[Finding, ...]:
     )
 
 
-def open_places(used: Isolation) -> tuple[Finding, ...]:
+def writable_paths(used: Isolation) -> tuple[Finding, ...]:
     """Could one run have passed data to the next through a path that it can write?"""
     # a search that was cut off proves nothing
-    if not used.open_places and not used.places_uncounted:
+    if not used.writable_paths and not used.paths_uncounted:
         return ()
-    shown = used.open_places[:SHOWN_FILES]
+    shown = used.writable_paths[:SHOWN_FILES]
     # a file's name was chosen by whoever made it: it is shown as ASCII
     names = ", ".join(map(ascii, map(str, shown))) + (
-        ", ..." if len(shown) < len(used.open_places) or used.places_uncounted else ""
+        ", ..." if len(shown) < len(used.writable_paths) or used.paths_uncounted else ""
     )
-    count = f"{'at least ' if used.places_uncounted else ''}{len(used.open_places)}"
+    count = f"{'at least ' if used.paths_uncounted else ''}{len(used.writable_paths)}"
     return (
         Finding(
             code="writable-paths",

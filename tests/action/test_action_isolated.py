@@ -23,7 +23,7 @@ from gate.adapters.engine.docker_api import connect_docker
 from gate.adapters.engine.engine import Engine
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.isolating import Isolating
-from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import ExitCode
 from gate.pipelines.entry import build_adapters
 from gate.pipelines.runs import Adapters
@@ -95,9 +95,9 @@ class Place:
         }
 
     def _adapters(self, top: Path) -> Adapters:
-        adapters = build_adapters(FILES, top, QuietProgress(), Interrupts(), self.variables)
+        adapters = build_adapters(FILES, top, QuietProgress(), StopSignals(), self.variables)
 
-        isolating = Isolating(Engine(connect_docker("")), Interrupts(), SYSTEM_PYTHON)
+        isolating = Isolating(Engine(connect_docker("")), StopSignals(), SYSTEM_PYTHON)
         return replace(
             adapters,
             isolate=isolating.choose,

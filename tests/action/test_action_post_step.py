@@ -55,7 +55,7 @@ def test_containers_of_the_step_are_removed_and_no_others(scene: Scene) -> None:
     scene.made(RUN)
     stays = scene.made(OTHER_RUN)
     assert scene.clean_up(repro_gate_run=RUN) is ExitCode.PASS
-    assert scene.said == ["1 container(s) of the training were left, and removed"]
+    assert scene.said == ["removed 1 leftover training container(s)"]
     assert list(scene.docker.containers_made) == [stays]
     Engine(scene.docker.connect).remove(stays)
 
@@ -64,7 +64,7 @@ def test_the_gates_own_container_is_ended_when_it_still_runs(scene: Scene) -> No
     own = scene.made(RUN)
     scene.docker.containers_made["a" * 64] = scene.docker.containers_made.pop(own)
     scene.clean_up(repro_gate_run=OTHER_RUN, repro_gate_container="a" * 64)
-    assert scene.said == ["the gate's own container still ran, and was removed"]
+    assert scene.said == ["removed the gate's own container, which was still running"]
     assert scene.docker.containers_made == {}
 
 
@@ -74,7 +74,7 @@ def test_copies_of_the_code_are_removed_and_the_rest_is_kept(scene: Scene) -> No
     (out / "evidence").mkdir()
     scene.clean_up()
     assert [path.name for path in out.iterdir()] == ["evidence"]
-    assert scene.said == ["copies of the code were left in the output folder, and removed"]
+    assert scene.said == ["removed leftover copies of the code from the output folder"]
 
 
 def test_a_link_in_the_place_of_the_output_folder_is_left_alone(scene: Scene) -> None:
@@ -90,7 +90,7 @@ def test_without_an_engine_there_are_no_containers_to_look_for(scene: Scene) -> 
     scene.docker.refuses["info"] = EngineRefusalError(500, "gone")
     assert scene.clean_up(repro_gate_run=RUN) is ExitCode.PASS
     assert scene.said == [
-        "no containers to look for: asking the container engine failed: gone",
+        "cannot look for containers: asking the container engine failed: gone",
     ]
 
 

@@ -31,11 +31,11 @@ GATE = """
 import sys
 from pathlib import Path
 from gate.adapters.engine.engine import Engine
-from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.stop_signals import StopSignals
 from gate.adapters.isolating import Isolating
 from gate.records.runs import ProcessRequest
 from gate.records.settings import GateSettings, IsolationMode, IsolationSettings, TrainSettings
-isolating = Isolating(Engine(lambda _: None), Interrupts(), sys.argv[1])
+isolating = Isolating(Engine(lambda _: None), StopSignals(), sys.argv[1])
 settings = GateSettings(
     version=1,
     train=TrainSettings(command=("python3", "x.py"), max_steps=1),
@@ -137,7 +137,7 @@ def test_the_lock_goes_with_its_process_and_is_not_handed_to_children(tmp_path: 
 def test_a_folder_that_is_not_the_gates_is_no_place_for_a_lock(tmp_path: Path) -> None:
     (tmp_path / LOCKS).mkdir()
     (tmp_path / LOCKS).chmod(0o777)
-    with pytest.raises(RunError, match=f"{LOCKS} is not the gate's own") as caught:
+    with pytest.raises(RunError, match=f"{LOCKS} is not private to the gate") as caught:
         acquire_uid(UID, (tmp_path,))
     assert "Remove it" in caught.value.hint
 
@@ -151,9 +151,9 @@ def test_a_link_in_the_place_of_the_folder_is_not_followed(tmp_path: Path) -> No
 
 
 def test_without_a_place_there_is_no_lock(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no place for a lock on the training's account") as caught:
+    with pytest.raises(RunError, match="cannot lock the training's account") as caught:
         acquire_uid(UID, (tmp_path / "missing",))
-    assert caught.value.hint.startswith("Give the machine or container of the gate a /tmp")
+    assert caught.value.hint.startswith("Give the gate's machine or container a writable /tmp")
 
 
 @pytest.mark.usefixtures("held")

@@ -16,8 +16,8 @@ from gate.adapters.engine.container_config import container_config
 from gate.adapters.engine.container_output import Frames
 from gate.adapters.engine.engine import Engine
 from gate.adapters.engine.training_container import ContainerProcesses, RoutedProcesses
-from gate.adapters.process.interrupts import Interrupts
 from gate.adapters.process.processes import LocalProcesses
+from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError, RunError
 from gate.records.runs import Credentials, ProcessRequest, ProcessResult, TrainingContainer
 from gate.records.sections.container import ContainerSettings
@@ -80,7 +80,7 @@ def test_time_limit_asks_and_then_removes(docker: FakeDocker, tmp_path: Path) ->
 
 
 def test_cancellation_leaves_no_container(docker: FakeDocker, tmp_path: Path) -> None:
-    interrupts = Interrupts()
+    interrupts = StopSignals()
     program = "import time; print('on', flush=True); time.sleep(60)"
     with pytest.raises(CancelledError):
         ContainerProcesses(Engine(docker.connect), (), interrupts).run(

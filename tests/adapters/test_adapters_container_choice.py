@@ -17,7 +17,7 @@ from gate.adapters.engine.docker_api import connect_docker
 from gate.adapters.engine.engine import Engine
 from gate.adapters.engine.own_container import Mount, own_ids, own_mounts, seen_by_engine
 from gate.adapters.isolating import Isolating
-from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import RunError
 from gate.records.runs import Isolation, ProcessRequest, ProcessResult
 from gate.records.settings import (
@@ -103,7 +103,7 @@ def test_an_image_without_one_name_of_python_is_asked_by_the_other(tmp_path: Pat
     ],
 )
 def test_only_a_full_answer_counts(answer: tuple[int, bytes], told: str, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=f"not what it must be: {told}\n") as caught:
+    with pytest.raises(RunError, match=f"not isolated: {told}\n") as caught:
         choose(FakeDocker(), Answering(answer), settings(Device.CPU), tmp_path)
     assert "rootless" in caught.value.hint
 
@@ -185,7 +185,7 @@ def test_an_image_that_cannot_be_pulled_is_named() -> None:
     )
     with pytest.raises(RunError, match=f"pulling the image {OTHER} failed: pull access") as caught:
         Engine(docker.connect).image_id(OTHER)
-    assert caught.value.hint.startswith("The registry wants a login")
+    assert caught.value.hint.startswith("The registry requires a login")
 
 
 def test_another_digest_is_refused() -> None:
@@ -229,12 +229,12 @@ def test_auto_says_why_it_takes_less_than_the_image(
     system_python: str, open_folder_for_all: Path
 ) -> None:
     docker = FakeDocker(refuses={"info": EngineRefusalError(500, "starting up")})
-    isolating = Isolating(Engine(docker.connect), Interrupts(), system_python)
+    isolating = Isolating(Engine(docker.connect), StopSignals(), system_python)
     chosen = isolating.choose(settings(), (open_folder_for_all,))
     isolating.release()
     assert chosen.mode is IsolationMode.UID
     assert chosen.reason.startswith(
-        "the training runs under an account of its own and makes no connection; "
+        "the training runs under a separate account without network access; "
     )
     assert chosen.reason.endswith(
         "; not in isolation.image: asking the container engine failed: starting up"
@@ -243,7 +243,7 @@ def test_auto_says_why_it_takes_less_than_the_image(
 
 def test_clean_up_removes_what_a_call_left(tmp_path: Path) -> None:
     docker = FakeDocker()
-    isolating = Isolating(Engine(docker.connect), Interrupts(), "python3")
+    isolating = Isolating(Engine(docker.connect), StopSignals(), "python3")
     chosen = choose(docker, Answering((0, b"isolated")), settings(), tmp_path)
     Engine(docker.connect).create({"Labels": {"repro-gate.run": "ab"}})
     isolating.clean_up(chosen)
@@ -289,7 +289,7 @@ def test_a_socket_of_another_account_is_told_apart(
 
 
 def test_an_engine_far_away_is_refused() -> None:
-    with pytest.raises(RunError, match="tcp://far:2375 is not behind a local socket"):
+    with pytest.raises(RunError, match="tcp://far:2375 is not on a local socket"):
         Engine(connect_docker("tcp://far:2375")).answer()
 
 
@@ -311,6 +311,6 @@ def test_the_nearest_mount_counts() -> None:
     )
     assert seen_by_engine(Path("/w/deep/er"), mounts) == "/data/er"
     assert seen_by_engine(Path("/w"), mounts) == "/srv/work"
-    with pytest.raises(RunError, match="/opt/x lies in the gate's own container") as caught:
+    with pytest.raises(RunError, match="/opt/x is inside the gate's own container") as caught:
         seen_by_engine(Path("/opt/x"), mounts)
-    assert caught.value.hint.startswith("Let the output folder lie in the workspace")
+    assert caught.value.hint.startswith("Put the output folder into the workspace")

@@ -132,7 +132,7 @@ def test_names_are_sorted_and_limited(files: LocalFiles, tmp_path: Path) -> None
         (tmp_path / name).touch()
     assert files.list_names(tmp_path, max_names=3) == ("a", "b", "c")
     assert files.list_names(tmp_path / "none", max_names=3) == ()
-    with pytest.raises(StorageError, match="holds more than 2 names"):
+    with pytest.raises(StorageError, match="has more than 2 entries"):
         files.list_names(tmp_path, max_names=2)
 
 
@@ -189,7 +189,9 @@ def test_a_file_of_holes_does_not_fill_the_disk(
 ) -> None:
     with (tmp_path / "holes").open("wb") as file:
         file.truncate(64 * 1024**3)
-    told = r"disk full while writing .*copy: it has 68,719,476,736 bytes, 6\d,\d{3} are free\n"
+    told = (
+        r"disk full while writing .*copy: the file has 68,719,476,736 bytes, 6\d,\d{3} are free\n"
+    )
     with pytest.raises(StorageError, match=told):
         files.copy_file(tmp_path / "holes", small_disk / "copy", max_bytes=64 * 1024**3)
     assert names(small_disk) == []

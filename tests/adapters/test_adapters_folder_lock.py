@@ -54,8 +54,8 @@ def test_a_second_call_is_told_who_works_there_and_touches_nothing(
         with pytest.raises(SettingsError) as caught, files.held_folder(out):
             pytest.fail("both have it")
         assert {path.name: path.read_bytes() for path in out.iterdir()} == before
-    assert caught.value.message == f"another repro-gate call (process {process.pid}) works in {out}"
-    assert caught.value.hint == "Wait for it, or give --out another folder."
+    assert caught.value.message == f"another repro-gate call (process {process.pid}) is using {out}"
+    assert caught.value.hint == "Wait for it, or choose another folder with --out."
 
 
 def test_a_call_that_is_killed_gives_the_folder_back_whatever_it_started(
@@ -83,7 +83,8 @@ def test_a_folder_below_the_callers_own_is_named_as_they_did(
     with pytest.raises(SettingsError) as caught, files.held_folder(tmp_path / "repro-gate-out"):
         pytest.fail("it is a file")
     assert str(caught.value) == (
-        "repro-gate-out is a file, not a folder\nhint: Move it away, or give --out another folder."
+        "repro-gate-out is a file, not a folder\nhint: Move it away, or choose another folder "
+        "with --out."
     )
     assert (tmp_path / "repro-gate-out").read_text() == "mine"
 

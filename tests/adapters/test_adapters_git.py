@@ -39,7 +39,7 @@ def test_a_bare_repository_is_none(repository: Repository, tmp_path: Path) -> No
 
 def test_git_that_is_not_installed_is_told(repository: Repository, tmp_path: Path) -> None:
     git = GitRepository(repository.path, search_path=str(tmp_path))
-    message = "git is not installed, or not where it is looked for"
+    message = "git is not installed, or not on the PATH"
     assert refusal(git.top_level).message == message
     command = GitCommand(repository.path, search_path=str(tmp_path))
     with Path(os.devnull).open("rb") as empty:
@@ -57,7 +57,7 @@ def test_a_git_that_hangs_is_given_up(repository: Repository, tmp_path: Path) ->
     (tmp_path / "git").write_text("#!/bin/sh\nexec /bin/sleep 30\n")
     (tmp_path / "git").chmod(0o755)
     command = GitCommand(repository.path, search_path=str(tmp_path), query_seconds=0.2)
-    assert refusal(command.output, "status").message == "git status gave no answer within 0.2 s"
+    assert refusal(command.output, "status").message == "git status timed out after 0.2 s"
 
 
 def test_a_work_tree_of_another_account_is_read(repository: Repository) -> None:

@@ -108,7 +108,7 @@ def test_a_folder_that_became_a_link_or_a_file_is_not_entered(
     repository.write("other", "now a file")
     (repository.path / "folder").symlink_to("../outside")
     fault = commit_fault(git.export_work_tree, tmp_path / "out")
-    assert fault.message == "the link folder leads out of the repository: ../outside"
+    assert fault.message == "the link folder points out of the repository: ../outside"
     assert written(tmp_path / "out") == {"other": b"now a file"}
 
 
@@ -119,7 +119,7 @@ def test_a_link_that_leads_out_is_refused(
     (repository.path / "link").symlink_to(destination)
     repository.commit()
     fault = commit_fault(git.export_commit, "HEAD", tmp_path / "out")
-    assert fault.message == f"the link link leads out of the repository: {destination}"
+    assert fault.message == f"the link link points out of the repository: {destination}"
 
 
 def test_links_that_lead_out_together_are_refused(
@@ -131,7 +131,7 @@ def test_links_that_lead_out_together_are_refused(
     (repository.path / "z").symlink_to("a/b/up/../x")
     repository.commit()
     fault = commit_fault(git.export_commit, "HEAD", tmp_path / "out")
-    assert fault.message == "the link z leads out of the repository: a/b/up/../x"
+    assert fault.message == "the link z points out of the repository: a/b/up/../x"
 
 
 def test_links_in_a_circle_are_only_links(
@@ -179,13 +179,13 @@ def test_a_link_that_cannot_exist_is_refused(
 ) -> None:
     commit = repository.forged(("120000", b"odd", repository.blob(destination)))
     fault = commit_fault(git.export_commit, commit, tmp_path / "out")
-    assert fault.message == "odd is a link that no file system can hold"
+    assert fault.message == "odd is a link that no file system can store"
 
 
 def test_a_submodule_is_refused(repository: Repository, git: GitRepository, tmp_path: Path) -> None:
     commit = repository.forged(("160000", b"lib", ABSENT))
     fault = commit_fault(git.export_commit, commit, tmp_path / "out")
-    assert fault.message == "lib is a repository of its own (a submodule)"
+    assert fault.message == "lib is a separate repository (a submodule)"
 
 
 def test_an_untracked_repository_inside_is_refused(
@@ -194,7 +194,7 @@ def test_an_untracked_repository_inside_is_refused(
     repository.git("init", "-q", "inner")
     repository.git("-C", "inner", "commit", "-q", "--allow-empty", "-m", "x")
     fault = commit_fault(git.export_work_tree, tmp_path / "out")
-    assert fault.message == "inner/ is a repository of its own (a submodule)"
+    assert fault.message == "inner/ is a separate repository (a submodule)"
 
 
 def test_a_clone_without_the_content_is_told(
@@ -238,7 +238,7 @@ def test_an_object_that_breaks_off_is_told(
     loose.write_bytes(loose.read_bytes()[:50_000])
     fault = refusal(git.export_commit, commit, tmp_path / "out")
     assert fault.message in {
-        "git ended in the middle of a file",
+        "git stopped in the middle of a file",
         "the clone lacks the content of file",
     }
 

@@ -69,8 +69,8 @@ def test_sends_the_headers_that_the_api_wants(github: FakeGitHub, client: GitHub
             "the pull request or its comment was not found (404)",
             "Check the repository's name",
         ),
-        (Failure.GONE, "comments are switched off or locked here (410)", "Unlock"),
-        (Failure.LOCKED, "comments are switched off or locked here (403)", "Unlock"),
+        (Failure.GONE, "comments are disabled or locked here (410)", "Unlock"),
+        (Failure.LOCKED, "comments are disabled or locked here (403)", "Unlock"),
         (Failure.TEAPOT, "GitHub refused the request (418)", "The job summary"),
     ],
 )
@@ -117,7 +117,7 @@ def test_reading_and_replacing_are_retried(github: FakeGitHub, client: GitHubCom
 
 def test_a_server_that_stays_broken_is_told(github: FakeGitHub, client: GitHubComments) -> None:
     github.fail_next("GET", *[Failure.SERVER_ERROR] * 4)
-    with pytest.raises(PublishError, match=r"GitHub had a fault of its own \(500\)"):
+    with pytest.raises(PublishError, match=r"GitHub reported a server error \(500\)"):
         list(client.listed())
 
 
@@ -171,13 +171,13 @@ def test_a_redirect_on_the_same_host_is_followed(
 
 def test_a_redirect_to_another_host_is_not(github: FakeGitHub, client: GitHubComments) -> None:
     github.fail_next("GET", Failure.MOVED_TO_ANOTHER_HOST)
-    with pytest.raises(PublishError, match="to another host; it was not followed"):
+    with pytest.raises(PublishError, match="to another host; the redirect was not followed"):
         list(client.listed())
 
 
 def test_redirects_without_end_are_left(github: FakeGitHub, client: GitHubComments) -> None:
     github.fail_next("GET", *[Failure.MOVED_HERE] * 4)
-    with pytest.raises(PublishError, match="from one address to the next without end"):
+    with pytest.raises(PublishError, match="redirected the request in a loop"):
         list(client.listed())
 
 
@@ -186,13 +186,13 @@ def test_an_answer_that_is_not_the_apis_is_told(
     github: FakeGitHub, client: GitHubComments, method: str
 ) -> None:
     github.fail_next(method, Failure.NOT_JSON)
-    with pytest.raises(PublishError, match="not that of GitHub's API"):
+    with pytest.raises(PublishError, match="does not come from GitHub's API"):
         _ = list(client.listed()) if method == "GET" else client.create("text")
 
 
 def test_a_list_that_leads_back_is_left(github: FakeGitHub, client: GitHubComments) -> None:
     github.fail_next("GET", Failure.SAME_PAGE_AGAIN)
-    with pytest.raises(PublishError, match="leads back to a page already read"):
+    with pytest.raises(PublishError, match="links back to a page already read"):
         list(client.listed())
 
 

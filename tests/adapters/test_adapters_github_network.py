@@ -84,7 +84,7 @@ def test_an_unknown_authority_is_told_with_the_way_out(
     with connect(enterprise) as client, pytest.raises(PublishError) as caught:
         list(client.listed())
     assert caught.value.message == f"the certificate of {enterprise.origin} was not accepted"
-    assert caught.value.hint.startswith("Let REQUESTS_CA_BUNDLE name the file")
+    assert caught.value.hint.startswith("Set REQUESTS_CA_BUNDLE to the file")
 
 
 def test_an_authority_of_ones_own_is_taken_from_its_bundle(
@@ -112,9 +112,11 @@ def test_a_proxy_that_refuses_is_told_apart(
 ) -> None:
     with TunnelProxy(refuses=True) as proxy, connect(enterprise) as client:
         monkeypatch.setenv("HTTPS_PROXY", proxy.url)
-        with pytest.raises(PublishError, match="the proxy on the way to https://") as caught:
+        with pytest.raises(
+            PublishError, match="the proxy refused the request to https://"
+        ) as caught:
             list(client.listed())
-    assert caught.value.hint == "Check HTTPS_PROXY; NO_PROXY names the hosts that need none."
+    assert caught.value.hint == "Check HTTPS_PROXY; list the hosts that need no proxy in NO_PROXY."
 
 
 def test_a_host_without_a_proxy_is_reached_directly(

@@ -53,5 +53,5 @@ def test_one_of_another_fork_or_of_two_is_none(github: FakeGitHub, others: list[
 
 def test_an_answer_of_another_kind_is_refused(github: FakeGitHub) -> None:
     github.fail_next("GET", Failure.NOT_JSON)
-    with pytest.raises(PublishError, match="the answer is not that of GitHub's API"):
+    with pytest.raises(PublishError, match="the answer does not come from GitHub's API"):
         find(github)

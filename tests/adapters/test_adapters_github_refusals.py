@@ -39,20 +39,20 @@ def test_a_malformed_token_is_refused_without_being_shown(github: FakeGitHub, to
     with pytest.raises(PublishError) as caught:
         GitHubComments(api_url=github.api_url, repository="org/repo", number=7, token=token)
     assert str(caught.value) == (
-        "the GitHub token is empty or holds a character that no token has\n"
+        "the GitHub token is empty or has an invalid character\n"
         "hint: Pass the token of this job, without quotes or line ends."
     )
 
 
 @pytest.mark.parametrize("api_url", ["", "api.github.com", "file:///etc", "https://"])
 def test_an_address_that_is_none_is_refused(api_url: str) -> None:
-    with pytest.raises(PublishError, match="is no address of an API"):
+    with pytest.raises(PublishError, match="is not the address of an API"):
         GitHubComments(api_url=api_url, repository="org/repo", number=7, token="token")
 
 
 @pytest.mark.parametrize("repository", ["", "repo", "org/repo/issues", "org/re po", "../.."])
 def test_a_repository_that_is_none_is_refused(repository: str) -> None:
-    with pytest.raises(PublishError, match="is no repository"):
+    with pytest.raises(PublishError, match="is not a repository"):
         GitHubComments(
             api_url="https://api.github.example", repository=repository, number=7, token="token"
         )

@@ -25,7 +25,7 @@ from urllib3.exceptions import (
 )
 
 from gate.adapters.github.client import GitHubComments, _moment
-from gate.adapters.github.http import REPEATABLE_METHODS, Answer, GitHubApi
+from gate.adapters.github.http import REPEATABLE_METHODS, GitHubApi, Response
 from gate.adapters.github.refusals import LimitedError
 from gate.adapters.github.retry import GitHubRetry, RetryPolicy, limit_seconds
 from gate.errors import PublishError
@@ -229,13 +229,13 @@ def test_an_answer_without_end_is_left(github: FakeGitHub, client: GitHubComment
 
 @pytest.mark.parametrize("date", ["", "yesterday", "Wed, 21 Oct 2015 07:28:00 -0000"])
 def test_without_a_moment_of_the_server_everything_is_read_again(date: str) -> None:
-    answer = Answer(status=200, headers={"Date": date}, content=b"", next_url="")
+    answer = Response(status=200, headers={"Date": date}, content=b"", next_url="")
     assert _moment(answer) == ""
 
 
 def test_the_moment_of_the_server_is_taken_a_minute_early() -> None:
     headers = {"Date": "Wed, 21 Oct 2015 07:28:00 GMT"}
-    answer = Answer(status=200, headers=headers, content=b"", next_url="")
+    answer = Response(status=200, headers=headers, content=b"", next_url="")
     assert _moment(answer) == "2015-10-21T07:27:00Z"
 
 

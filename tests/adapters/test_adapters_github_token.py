@@ -46,7 +46,9 @@ def test_a_renamed_repository_is_found(github: FakeGitHub) -> None:
 def test_the_token_is_sent_to_no_other_host(github: FakeGitHub) -> None:
     github.fail_next("GET", Failure.MOVED_TO_ANOTHER_HOST)
     seen = _probe(github)
-    assert seen.problem == "GitHub sent the request on to another host; it was not followed"
+    assert seen.problem == (
+        "GitHub redirected the request to another host; the redirect was not followed"
+    )
     assert github.methods() == ["GET"]
 
 
@@ -55,7 +57,7 @@ def test_the_token_is_sent_to_no_other_host(github: FakeGitHub) -> None:
     [
         (Failure.SECONDARY_LIMIT, "GitHub's rate limit is used up for another 60 s (403)"),
         (Failure.LIMITED_FOR_LONG, "GitHub's rate limit is used up for another 3,600 s (429)"),
-        (Failure.UNAVAILABLE, "GitHub had a fault of its own (503)"),
+        (Failure.UNAVAILABLE, "GitHub reported a server error (503)"),
     ],
 )
 def test_what_only_time_can_mend_is_no_missing_permission_and_not_waited_for(
@@ -75,6 +77,12 @@ def test_a_token_never_stands_in_a_problem(github: FakeGitHub) -> None:
     assert seen.fix.startswith("Check the network, the proxy and its certificates")
 
 
-@pytest.mark.parametrize(("url", "token"), [("ftp://x", "token"), ("http://x", "a\nb")])
-def test_what_is_no_address_and_no_token_is_not_sent(url: str, token: str) -> None:
-    assert " no " in probe_token(url, "org/repo", token).problem
+@pytest.mark.parametrize(
+    ("url", "token", "problem"),
+    [
+        ("ftp://x", "token", "'ftp://x' is not the address of an API"),
+        ("http://x", "a\nb", "the GitHub token is empty or has an invalid character"),
+    ],
+)
+def test_what_is_no_address_and_no_token_is_not_sent(url: str, token: str, problem: str) -> None:
+    assert probe_token(url, "org/repo", token).problem == problem

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.account.gpu_files import device_groups, make_device_files
+from gate.adapters.account.gpu_files import gpu_file_groups, make_device_files
 
 VIDEO, RENDER = 60944, 60945
 
@@ -48,14 +48,14 @@ def test_only_a_group_that_a_gpu_cannot_do_without_is_given(
     devices: Path, name: str, mode: int, gid: int, given: tuple[int, ...]
 ) -> None:
     device(devices / name, mode, gid)
-    assert device_groups(devices) == given
+    assert gpu_file_groups(devices) == given
 
 
 @pytest.mark.usefixtures("root")
 def test_several_groups_are_given_in_order(devices: Path) -> None:
     device(devices / "nvidia0", 0o660, RENDER)
     device(devices / "nvidiactl", 0o660, VIDEO)
-    assert device_groups(devices) == (VIDEO, RENDER)
+    assert gpu_file_groups(devices) == (VIDEO, RENDER)
 
 
 @pytest.mark.usefixtures("root")
@@ -63,13 +63,13 @@ def test_a_group_that_opens_more_than_a_gpu_is_never_given(devices: Path, tmp_pa
     device(devices / "nvidia0", 0o660, VIDEO)
     socket = tmp_path / "engine.sock"
     device(socket, 0o660, VIDEO)
-    assert device_groups(devices, never=(socket,)) == ()
-    assert device_groups(devices, never=(), socket=str(socket)) == ()
-    assert device_groups(devices, never=(tmp_path / "absent",)) == (VIDEO,)
+    assert gpu_file_groups(devices, never=(socket,)) == ()
+    assert gpu_file_groups(devices, never=(), socket=str(socket)) == ()
+    assert gpu_file_groups(devices, never=(tmp_path / "absent",)) == (VIDEO,)
 
 
 def test_a_machine_without_devices_gives_none(tmp_path: Path) -> None:
-    assert device_groups(tmp_path / "absent") == ()
+    assert gpu_file_groups(tmp_path / "absent") == ()
 
 
 def maker_of(folder: Path) -> Path:

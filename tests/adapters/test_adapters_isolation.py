@@ -72,7 +72,7 @@ def test_an_account_that_can_do_all_is_taken(system_python: str, open_folder_for
     assert chosen.credentials.uid in ACCOUNTS
     guard = chosen.credentials.guard
     assert chosen.reason.startswith(
-        "the training runs under an account of its own and makes no connection; "
+        "the training runs under a separate account without network access; "
         f"{isolation.GUARDED[guard]}"
     )
     assert (chosen.network, chosen.described) == (False, f"uid ({guard.value})")
@@ -80,7 +80,7 @@ def test_an_account_that_can_do_all_is_taken(system_python: str, open_folder_for
 
 def test_an_open_network_is_told(system_python: str) -> None:
     chosen = choose(IsolationMode.UID, system_python, network=True)
-    assert "and reaches the network (isolation.network); " in chosen.reason
+    assert "with network access (isolation.network); " in chosen.reason
     assert chosen.network
     assert chosen.described.startswith("uid (")
     assert chosen.described.endswith("), network open")
@@ -224,7 +224,7 @@ def test_landlock_closes_a_temporary_folder_in_which_others_left_a_way() -> None
         chosen = weakened(WriteGuard.MOUNT_NAMESPACE)
     assert chosen.credentials is not None
     assert Path("/var/tmp") not in chosen.credentials.shared  # noqa: S108 - looked for
-    assert "is closed to it, since others can write in parts of it" in chosen.reason
+    assert "is closed to it, because other accounts can write in parts of it" in chosen.reason
 
 
 @pytest.mark.usefixtures("system_python")
@@ -234,7 +234,7 @@ def test_without_either_the_places_are_looked_for(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(isolation, "EVERYWHERE", (Path("/var/lib"),))  # else the whole machine
         chosen = weakened(WriteGuard.MOUNT_NAMESPACE, WriteGuard.LANDLOCK)
     assert chosen.described == "uid (permissions only)"
-    assert Path(folder) in chosen.open_places
+    assert Path(folder) in chosen.writable_paths
 
 
 @pytest.mark.usefixtures("root")

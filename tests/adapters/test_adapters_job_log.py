@@ -78,7 +78,7 @@ def test_a_training_is_shown_when_asked_for_and_within_bounds() -> None:
             log.output(b"line %d" % number)
     shown = [line for line in stream.getvalue().splitlines() if line.startswith("  | ")]
     assert len(shown) == MAX_LINES
-    assert shown[-1].endswith("all that was kept lies in evidence/*/output.txt ...]")
+    assert shown[-1].endswith("evidence/*/output.txt has what was kept ...]")
 
 
 def test_commands_are_obeyed_again_after_a_fault() -> None:

@@ -45,7 +45,7 @@ def test_memory_that_the_driver_does_not_tell_is_none() -> None:
 def test_an_answer_that_is_not_understood_is_a_problem(text: str) -> None:
     seen = parse_gpus(text)
     assert seen.gpus == ()
-    assert seen.problem.startswith("nvidia-smi answered something else: ")
+    assert seen.problem.startswith("nvidia-smi gave an unexpected answer: ")
     assert seen.problem.isprintable()
 
 
@@ -54,7 +54,7 @@ def test_no_row_is_no_gpu() -> None:
 
 
 def test_a_machine_without_the_tool_says_so(tmp_path: Path) -> None:
-    assert gpus_seen(str(tmp_path)).problem == "nvidia-smi is not there"
+    assert gpus_seen(str(tmp_path)).problem == "nvidia-smi was not found"
 
 
 def test_the_tools_own_words_are_kept_when_it_fails(tmp_path: Path) -> None:

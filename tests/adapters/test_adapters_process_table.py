@@ -32,7 +32,7 @@ def test_what_outlives_everything_is_told() -> None:
 @pytest.mark.parametrize("uid", [0, -1, 2**32 - 1, os.getuid()])
 def test_an_account_that_must_not_be_ended_is_refused(uid: int) -> None:
     for account in (Credentials(uid=uid, gid=61091), Credentials(uid=61090, gid=uid)):
-        with pytest.raises(RunError, match="is none that a training may run under"):
+        with pytest.raises(RunError, match="is not allowed for a training"):
             require_other_account(account)
 
 

@@ -193,7 +193,7 @@ class Haunted(RunningProcess):
 
 def test_a_run_with_an_undying_process_is_an_error() -> None:
     process = subprocess.Popen(("true",), stdout=subprocess.PIPE, start_new_session=True)  # noqa: S607 - the PATH of the tests
-    with process, pytest.raises(RunError, match=r"could not be ended: \[4194305\]"):
+    with process, pytest.raises(RunError, match=r"could not be killed: \[4194305\]"):
         Haunted(process, None, frozenset()).end(print)
 
 

@@ -82,7 +82,7 @@ def test_nothing_is_imported_to_say_that_a_command_is_missing(account: Credentia
     printed, report = started(account, WriteGuard.NONE, "no-such-command")
     assert printed == b""
     assert json.loads(report.removeprefix(b".")) == {
-        "step": "start",
+        "step": "exec_command",
         "errno": 2,
         "reason": "No such file or directory",
     }

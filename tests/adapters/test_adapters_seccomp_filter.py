@@ -1,4 +1,4 @@
-"""The filter of system calls, run here as the kernel runs it, for every machine that it is for."""
+"""The seccomp filter, run here as the kernel runs it, for every machine that it is for."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.adapters.process.seccomp_filter import MACHINES, REFUSED, seccomp_filter
+from gate.adapters.process.seccomp_filter import ARCHITECTURES, REFUSED, seccomp_filter
 from gate.errors import RunError
 
 ALLOWED = 0x7FFF0000
 KILLED = 0x80000000
 OTHER_ARCHITECTURE = 0x40000003  # i386
-NAMES = sorted(MACHINES)
+NAMES = sorted(ARCHITECTURES)
 HOLDS = {0x15: operator.eq, 0x35: operator.ge, 0x45: operator.and_}
 
 
@@ -43,7 +43,7 @@ def failing(number: int) -> int:
 
 
 def on(name: str, call: str | int, first: int = 0, *, network: bool = False) -> int:
-    machine = MACHINES[name]
+    machine = ARCHITECTURES[name]
     number = machine.calls[call] if isinstance(call, str) else call
     return answer(seccomp_filter(name, network=network), machine.architecture, number, first)
 
@@ -90,11 +90,11 @@ def test_the_second_table_of_x86_is_not_there() -> None:
 
 @given(st.sampled_from(NAMES), st.integers(0, 2**30 - 1), st.integers(0, 2**64 - 1), st.booleans())
 def test_every_other_call_is_allowed(name: str, number: int, first: int, network: bool) -> None:  # noqa: FBT001 - drawn
-    known = set(MACHINES[name].calls.values())
+    known = set(ARCHITECTURES[name].calls.values())
     assert number in known or on(name, number, first, network=network) == ALLOWED
 
 
 def test_an_unknown_machine_is_named() -> None:
-    with pytest.raises(RunError, match="for a machine of kind 'riscv64'") as caught:
+    with pytest.raises(RunError, match="for a machine of type 'riscv64'") as caught:
         seccomp_filter("riscv64", network=False)
     assert caught.value.hint == "Train on x86_64 or aarch64, or set isolation.mode to none."

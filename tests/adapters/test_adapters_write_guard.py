@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.account import open_places
-from gate.adapters.account.open_places import find_open_places
+from gate.adapters.account import writable_paths
+from gate.adapters.account.writable_paths import find_writable_paths
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import RunError
 from gate.records.runs import Credentials, ProcessRequest, WriteGuard
@@ -211,7 +211,7 @@ def test_landlock_leaves_a_temporary_folder_open_where_it_is_told_to(
 
 @pytest.mark.usefixtures("root")
 def test_what_others_can_write_is_found(places: Places) -> None:
-    found = find_open_places(sorted({path.parent for path in places.by_name.values()}))
+    found = find_writable_paths(sorted({path.parent for path in places.by_name.values()}))
     assert found.complete
     assert set(places.by_name.values()) == set(found.paths)
 
@@ -222,8 +222,8 @@ def test_what_is_emptied_after_a_run_or_closed_is_not_told(tmp_path: Path) -> No
     (closed / "file").touch(0o666)
     (closed / "file").chmod(0o666)
     (tmp_path / "link").symlink_to("/dev/shm")  # noqa: S108 - not followed
-    assert find_open_places((tmp_path,)).paths == ()
-    assert find_open_places((tmp_path / "missing",)).paths == ()
+    assert find_writable_paths((tmp_path,)).paths == ()
+    assert find_writable_paths((tmp_path / "missing",)).paths == ()
 
 
 @pytest.mark.usefixtures("root")
@@ -235,14 +235,14 @@ def test_what_a_group_of_the_account_can_write_is_found_too(tmp_path: Path) -> N
         path.chmod(mode)
     for path in (inner, *tmp_path.glob("?"), inner / "c"):
         os.chown(path, 0, 60944)
-    assert find_open_places((tmp_path,)).paths == ()
-    assert find_open_places((tmp_path,), (60944,)).paths == (tmp_path / "a", inner / "c")
+    assert find_writable_paths((tmp_path,)).paths == ()
+    assert find_writable_paths((tmp_path,), (60944,)).paths == (tmp_path / "a", inner / "c")
 
 
 def test_the_look_around_is_bounded(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / str(number)).touch()
-    found = find_open_places((tmp_path,), max_entries=10)
+    found = find_writable_paths((tmp_path,), max_entries=10)
     assert not found.complete
     assert found.below(tmp_path)
-    assert open_places.MAX_ENTRIES >= 10_000
+    assert writable_paths.MAX_ENTRIES >= 10_000

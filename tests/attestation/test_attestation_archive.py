@@ -18,7 +18,7 @@ from gate.codec.digests import sha256_hex
 from gate.errors import AttestationError
 from gate.records.sealed.attestation import Archive, PackageMember
 
-NOT_OURS = "the package is not an archive as repro-gate writes it"
+NOT_OURS = "the package is not an archive that repro-gate wrote"
 KEEP = frozenset({"SHA256SUMS", "kept"})
 
 
@@ -138,9 +138,9 @@ def test_colliding_members_are_refused(names: tuple[str, ...], message: str) -> 
 
 def test_cut_archive_is_refused() -> None:
     data = _packed(member("a"))
-    assert _refusal(b"") == "the package ends too early"
-    assert _refusal(data[:700]) == "the package ends too early"
-    assert _refusal(_closed(header("a", 10**9))) == "the package ends too early"
+    assert _refusal(b"") == "the package is truncated"
+    assert _refusal(data[:700]) == "the package is truncated"
+    assert _refusal(_closed(header("a", 10**9))) == "the package is truncated"
 
 
 @pytest.mark.parametrize("extra", [b"\0", b"x", bytes(512), bytes(RECORD_BYTES), b"x" * 10240])
@@ -158,7 +158,7 @@ def test_bytes_hidden_in_padding_are_refused() -> None:
 
 def test_stream_shorter_than_announced_is_refused() -> None:
     data = _packed(member("a"))
-    with pytest.raises(AttestationError, match="the package ends too early"):
+    with pytest.raises(AttestationError, match="the package is truncated"):
         read_archive(io.BytesIO(data[:-1]), size_bytes=len(data), keep=KEEP)
 
 

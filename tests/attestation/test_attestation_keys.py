@@ -104,7 +104,7 @@ def test_added_key_keeps_the_document_sorted() -> None:
 
 def test_listed_key_is_not_added_again() -> None:
     revoked = trust_of(KeyStatus.REVOKED)
-    with pytest.raises(AttestationError, match="listed already, as revoked"):
+    with pytest.raises(AttestationError, match="already listed, as revoked"):
         with_key(revoked, trust_of().keys[0])
 
 
@@ -139,7 +139,7 @@ P384_DER = P384.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPubl
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"key_id": "0" * 64}, "raw_bytes does not have this key id"),
+        ({"key_id": "0" * 64}, "raw_bytes does not match this key id"),
         ({"raw_bytes": "AA=A"}, "is not valid base64"),
         (_named(b"junk"), "not a public key"),
         (_named(P384_DER), "is not an ECDSA key on P-256"),

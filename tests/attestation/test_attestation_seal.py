@@ -65,14 +65,12 @@ def test_seal_says_where_it_was_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize("outcome", [Outcome.CODE_DRIFT, Outcome.NONDETERMINISTIC, Outcome.ERROR])
 def test_verdict_that_does_not_pass_is_never_sealed(tmp_path: Path, outcome: Outcome) -> None:
     message = _refusal(tmp_path, verdict_of(outcome=outcome, passes=False))
-    assert message == f"only a verdict that passes is sealed; this one is {outcome}"
+    assert message == f"only a passing verdict is sealed; this one is {outcome}"
 
 
 def test_uncommitted_changes_are_never_sealed(tmp_path: Path) -> None:
     message = _refusal(tmp_path, verdict_of(changed_files=("train.py",)))
-    assert message == (
-        "the training used changes that are not committed, so no commit can be sealed"
-    )
+    assert message == ("the training used uncommitted changes, so no commit can be sealed")
 
 
 @pytest.mark.parametrize("name", ["commit", "checkpoint_root", "snapshot_digest"])
@@ -121,5 +119,5 @@ def test_written_seals_are_found_beside_the_package(tmp_path: Path) -> None:
 def test_missing_seal_is_told(tmp_path: Path) -> None:
     with pytest.raises(AttestationError) as caught:
         find_seals(tmp_path / "package.tar", FILES)
-    assert caught.value.message == "no seal lies beside package.tar"
+    assert caught.value.message == "no seal found beside package.tar"
     assert "package.dsse.json or package.sigstore.json" in caught.value.hint

@@ -91,8 +91,8 @@ def test_reader_is_told_what_weakens_the_seal(sealed: Sealed) -> None:
     key_id = trust_of().keys[0].key_id[:16]
     assert notes == (
         (
-            f"The signing key {key_id} is retired since 2027-01-01T00:00:00+00:00: this seal says "
-            "that it is older, and nothing proves its time."
+            f"The signing key {key_id} has been retired since 2027-01-01T00:00:00+00:00: this "
+            "seal claims to be older, and nothing proves its time."
         ),
         "The training ran under the gate's own account (isolation none).",
     )
@@ -185,15 +185,15 @@ def test_another_package_is_refused(sealed: Sealed) -> None:
     assert caught.value.details[0] == f"sealed: {sealed.package.sha256}"
 
 
-SUMS_REFUSED = "SHA256SUMS does not fit the members of the package"
+SUMS_REFUSED = "SHA256SUMS does not match the files of the package"
 
 
 @pytest.mark.parametrize(
     ("listed", "detail"),
     [
-        ((("a", b"1"), ("b", b"2")), "not packed like that: "),
-        ((), "not listed: "),
-        ((("a", b"changed"),), "not packed like that: "),
+        ((("a", b"1"), ("b", b"2")), "listed, but the package differs: "),
+        ((), "packed, but not listed: "),
+        ((("a", b"changed"),), "listed, but the package differs: "),
     ],
     ids=["member missing", "member extra", "member changed"],
 )

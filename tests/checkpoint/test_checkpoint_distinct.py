@@ -136,14 +136,14 @@ def test_keys_that_are_no_text_are_written_by_their_kind(tmp_path: Path) -> None
             "holds a set of tensors, whose order is that of their places in memory",
         ),
         (Opcodes(b"(" * 9 + b"N" + b"\x91" * 9), "nests sets deeper than 8 levels"),
-        (name("a:b", "c"), "refers to a module that no module can be named like"),
+        (name("a:b", "c"), "refers to a module with an impossible name"),
         (
             Opcodes(name("collections", "OrderedDict") + b")" + ONE + b"\x92"),
-            "makes a plain value with keywords, which no plain value takes",
+            "creates a plain value with keyword arguments, which none takes",
         ),
         (
             Opcodes(b"}B\0\2\0\0" + b"a" * 512 + b"Ns"),
-            "has a key of type bytes, which has no plain name",
+            "has a key of type bytes, which cannot be a name",
         ),
     ],
 )

@@ -195,34 +195,40 @@ def _chunk(name: str, value: object) -> Callable[[Any], None]:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (_info({"relative_path": "../outside"}), "points to '../outside', which is no file of"),
-        (_info({"relative_path": "/etc/passwd"}), "points to '/etc/passwd', which is no file of"),
-        (_info({"relative_path": ".."}), "points to '..', which is no file of its folder"),
-        (_info({"relative_path": 5}), "places 'w' nowhere"),
-        (_info({"offset": -1}), "places 'w' at an impossible range"),
-        (_info({"offset": 2**63}), "places 'w' at an impossible range"),
-        (_info({"length": 2**40}), "is cut short or points behind its own end"),
-        (_info({"length": 10}), "is cut short or points behind its own end"),
+        (_info({"relative_path": "../outside"}), "points to '../outside', which is not a file in"),
+        (
+            _info({"relative_path": "/etc/passwd"}),
+            ("points to '/etc/passwd', which is not a file in"),
+        ),
+        (_info({"relative_path": ".."}), "points to '..', which is not a file in its folder"),
+        (_info({"relative_path": 5}), "does not place 'w'"),
+        (_info({"offset": -1}), "places 'w' at an invalid range"),
+        (_info({"offset": 2**63}), "places 'w' at an invalid range"),
+        (_info({"length": 2**40}), "is truncated or points past its own end"),
+        (_info({"length": 10}), "is truncated or points past its own end"),
         (_info({"offset": 0}), "zip"),
-        (_info({"relative_path": "__1_0.distcp"}), "two entries over each other in '__1_0.distcp'"),
+        (_info({"relative_path": "__1_0.distcp"}), "overlapping entries in '__1_0.distcp'"),
         (_info({"transform_descriptors": ["zstd"]}), "'w' was transformed when it was written"),
-        (_set("storage_data", {}), "a chunk of 'w' is placed nowhere"),
-        (_set("storage_data", None), "its storage_data is no map"),
-        (_set("storage_data", {"w": 1}), "something else where a MetadataIndex is expected"),
-        (_set("state_dict_metadata", {}), "places something for 'w' that is no part of the state"),
-        (_set("state_dict_metadata", {"w": 5}), "where a TensorStorageMetadata is expected"),
-        (_set("state_dict_metadata", {7: 5}), "a key that is no text or is there twice"),
+        (_set("storage_data", {}), "a chunk of 'w' is not placed"),
+        (_set("storage_data", None), "its storage_data is not a map"),
+        (_set("storage_data", {"w": 1}), "lacks a MetadataIndex where one is expected"),
+        (_set("state_dict_metadata", {}), "places 'w', which is not part of the state"),
+        (
+            _set("state_dict_metadata", {"w": 5}),
+            ("lacks a TensorStorageMetadata where one is expected"),
+        ),
+        (_set("state_dict_metadata", {7: 5}), "a key that is not text or occurs twice"),
         (_set("planner_data", {"w": (1.5,)}), "a key that is neither text nor a position"),
-        (_set("planner_data", {"w": ()}), "'w' stands for keys that make no sense"),
+        (_set("planner_data", {"w": ()}), "'w' has invalid keys"),
         (_tensor("chunks", []), "tensor 'w' has no list of chunks"),
-        (_tensor("chunks", [5]), "something else where a ChunkStorageMetadata is expected"),
+        (_tensor("chunks", [5]), "lacks a ChunkStorageMetadata where one is expected"),
         (_tensor("size", torch.Size([2, 4])), "a chunk of 'w' reaches outside its tensor"),
         (_tensor("size", torch.Size([3])), "a chunk of 'w' reaches outside its tensor"),
-        (_tensor("size", (-1, 4)), "tensor 'w' has offsets or sizes that make no sense"),
+        (_tensor("size", (-1, 4)), "tensor 'w' has invalid offsets or sizes"),
         (_tensor("size", torch.Size([4, 4])), "chunks leave a hole"),
         (_tensor("size", torch.Size([2**61, 4])), "chunks leave a hole"),
         (_tensor("properties", None), "tensor 'w' has an unknown dtype"),
-        (_chunk("sizes", torch.Size([1, 3])), "something else than the F32 chunk of '/w'"),
+        (_chunk("sizes", torch.Size([1, 3])), "does not hold the F32 chunk of '/w'"),
         (_chunk("offsets", torch.Size([0, 1])), "reaches outside its tensor"),
     ],
 )
@@ -238,14 +244,14 @@ def test_another_dtype_than_told_is_refused(tmp_path: Path) -> None:
         metadata.state_dict_metadata["w"].properties.dtype = torch.int32
 
     folder = altered(in_chunks(tmp_path, WEIGHT, HALVES), lie)
-    assert "something else than the I32 chunk of '/w'" in told(folder)
+    assert "does not hold the I32 chunk of '/w'" in told(folder)
 
 
 def test_metadata_that_is_something_else_is_refused(tmp_path: Path) -> None:
     folder = in_chunks(tmp_path, WEIGHT, HALVES)
     for content, problem in (
         (b"", "is not a pickle of protocol 2 to 5"),
-        (b"\x80\x02}.", "something else where a Metadata is expected"),
+        (b"\x80\x02}.", "lacks a Metadata where one is expected"),
         (b"\x80\x02cos\nsystem\nX\x01\0\0\0x\x85R.", "calls 'os.system' when it is loaded"),
     ):
         (folder / ".metadata").write_bytes(content)

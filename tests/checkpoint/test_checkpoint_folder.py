@@ -82,7 +82,7 @@ def test_a_trainer_folder_is_a_map_of_its_files(tmp_path: Path) -> None:
     assert parts["/training_args/~states[0]/learning_rate"] == "other"
     assert {"/tokenizer.json/model/vocab/a", "/tokenizer.model", "/merges"} <= set(parts)
     assert parts["/merges"] == parts["/tokenizer.model"] == "other"
-    told = "its content is not understood, so its bytes were compared as they are"
+    told = "its format is unknown, so its bytes were compared as they are"
     assert found.notes[0] == f"merges.txt: {told}"
     assert found.notes[-1] == f"tokenizer.model: {told}"
 
@@ -139,7 +139,7 @@ def test_folders_in_folders_are_maps_in_maps(save: Save, tmp_path: Path) -> None
 
 def test_unknown_files_are_refused_without_the_policy(tmp_path: Path) -> None:
     folder = trainer(tmp_path)
-    with pytest.raises(EvidenceError, match=r"checkpoint-3/merges.txt: is of no format that is"):
+    with pytest.raises(EvidenceError, match=r"checkpoint-3/merges.txt: has an unknown format"):
         content_of(folder)
 
 
@@ -213,7 +213,7 @@ def test_empty_deep_and_large_folders_are_refused(
     monkeypatch.setattr(untrusted_folder, "MAX_OPEN_FILES", 2)
     assert refusal(folder) == "f/a: has more than 2 files"
     monkeypatch.setattr(untrusted_folder, "MAX_NAMES", 2)
-    assert "holds more than 2 names" in refusal(folder)
+    assert "has more than 2 entries" in refusal(folder)
 
 
 def test_files_together_are_bounded(tmp_path: Path) -> None:

@@ -75,11 +75,11 @@ def test_json_is_not_taken_for_safetensors(tmp_path: Path) -> None:
 
 def test_unknown_content_is_refused_or_compared_by_its_bytes(tmp_path: Path) -> None:
     path = written(tmp_path, b"step,loss\n1,0.5\n", "log.csv")
-    with pytest.raises(EvidenceError, match=r"log.csv: is of no format that is known"):
+    with pytest.raises(EvidenceError, match=r"log.csv: has an unknown format"):
         content_of(path)
     found = by_bytes(path)
     assert found.format == "unknown content"
-    assert found.notes == ("its content is not understood, so its bytes were compared as they are",)
+    assert found.notes == ("its format is unknown, so its bytes were compared as they are",)
     before = found.roots.whole
     path.write_bytes(b"step,loss\n1,0.6\n")
     assert by_bytes(path).roots.whole != before

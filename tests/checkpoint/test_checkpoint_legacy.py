@@ -80,14 +80,14 @@ TWO_TYPES = Opcodes(push((stored(), stored(kind="IntStorage"))))
 @pytest.mark.parametrize(
     ("state", "keys", "data", "told"),
     [
-        (stored(), ("0",), FOUR[:-1], "is cut short or points behind its own end"),
-        (stored(), ("0",), b"", "is cut short or points behind its own end"),
-        (stored(), ("0",), FOUR + b"x", "holds bytes behind its last storage"),
+        (stored(), ("0",), FOUR[:-1], "is truncated or points past its own end"),
+        (stored(), ("0",), b"", "is truncated or points past its own end"),
+        (stored(), ("0",), FOUR + b"x", "has bytes after its last storage"),
         (stored(), ("0",), b"\xff" * 24, "elements, not the 4 that the state says"),
         (stored(), (), b"", "storage '0' is missing"),
         (stored(), ("0", "0"), FOUR * 2, "storage '0' is listed twice or never used"),
         (stored(), ("0", "1"), FOUR * 2, "storage '1' is listed twice or never used"),
-        (stored(), push(5), b"", "its list of storages makes no sense"),
+        (stored(), push(5), b"", "its list of storages is invalid"),
         (stored(("1", 3, 2)), ("0",), FOUR, "a part of storage '0' reaches outside it"),
         (TWO_TYPES, ("0",), FOUR, "uses one storage under two types"),
     ],

@@ -39,7 +39,7 @@ def test_a_mapped_stretch_is_what_reading_gives(path: Path, places: list[int], c
 def test_a_stretch_behind_the_end_is_refused(path: Path) -> None:
     with (
         open_untrusted(LocalFiles(), path, "state", max_bytes=2**20) as opened,
-        pytest.raises(EvidenceError, match="state: is cut short or points behind its own end"),
+        pytest.raises(EvidenceError, match="state: is truncated or points past its own end"),
         opened.mapped(len(CONTENT) - 1, 2),
     ):
         pass

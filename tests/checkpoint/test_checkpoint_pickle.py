@@ -49,7 +49,7 @@ def test_a_frame_that_is_longer_than_the_pickle_is_refused_as_python_does(length
     data = b"\x80\x04\x95" + length.to_bytes(8, "little") + b"K\x05."
     with pytest.raises((pickle.UnpicklingError, EOFError, OverflowError)):
         pickle.loads(data)  # noqa: S301 - made here
-    with pytest.raises(StateError, match="cut short"):
+    with pytest.raises(StateError, match="truncated"):
         read_pickle(data)
 
 
@@ -93,29 +93,29 @@ def test_a_call_of_a_call_is_opaque() -> None:
     ("opcodes", "told"),
     [
         (tensor(offset=1), "a tensor reaches outside its storage"),
-        (tensor(offset=-1), "a tensor's offset, shape and strides do not belong together"),
+        (tensor(offset=-1), "a tensor's offset, shape and strides do not match"),
         (tensor(shape=(5,)), "a tensor reaches outside its storage"),
         (tensor(shape=(2,), strides=(4,)), "a tensor reaches outside its storage"),
-        (tensor(shape=(2,), strides=(-1,)), "a tensor's strides holds something else than sizes"),
-        (tensor(shape=(2**70,)), "a tensor's shape holds something else than sizes from 0"),
-        (tensor(shape=("4",)), "a tensor's shape holds something else than sizes from 0"),
-        (tensor(shape=(1,) * 65), "a tensor's shape is no short tuple"),
-        (tensor(shape=4), "a tensor's shape is no short tuple"),
-        (tensor(shape=(2, 2)), "a tensor's offset, shape and strides do not belong together"),
+        (tensor(shape=(2,), strides=(-1,)), "a tensor's strides has a value that is not sizes"),
+        (tensor(shape=(2**70,)), "a tensor's shape has a value that is not a size from 0"),
+        (tensor(shape=("4",)), "a tensor's shape has a value that is not a size from 0"),
+        (tensor(shape=(1,) * 65), "a tensor's shape is not a short tuple"),
+        (tensor(shape=4), "a tensor's shape is not a short tuple"),
+        (tensor(shape=(2, 2)), "a tensor's offset, shape and strides do not match"),
         (tensor(shape=(2**40,), strides=(0,)), "an expanded or strided tensor is too large"),
         (tensor(shape=(2**31,), strides=(0,)), "an expanded or strided tensor is too large"),
-        (tensor(source=push(1)), "rebuilds a tensor from something that is no storage"),
+        (tensor(source=push(1)), "rebuilds a tensor from something that is not a storage"),
         (tensor(source=storage(elements=5)), "storage '0' has 16 bytes, not the 5 elements"),
         (tensor(source=storage(elements=3)), "storage '0' has 16 bytes, not the 3 elements"),
-        (tensor(source=storage(elements=-4)), "storage '0' has an impossible size"),
+        (tensor(source=storage(elements=-4)), "storage '0' has an invalid size"),
         (tensor(source=storage(key="1")), "storage '1' is missing"),
         (tensor(source=storage(key="../data.pkl")), "storage '../data.pkl' is missing"),
-        (tensor(source=storage(key=0)), "refers to something outside that is no storage"),
+        (tensor(source=storage(key=0)), "refers to an external object that is not a storage"),
         (tensor(source=storage(kind="QInt8Storage")), "holds a storage of type 'QInt8Storage'"),
-        (Opcodes(push("0") + b"Q"), "refers to something outside that is no storage"),
+        (Opcodes(push("0") + b"Q"), "refers to an external object that is not a storage"),
         (
             Opcodes(push(("storage", name("os", "FloatStorage"), "0", "cpu", 4)) + b"Q"),
-            "holds a storage of type 'FloatStorage', which is not read",
+            "holds a storage of type 'FloatStorage', which is not supported",
         ),
         (
             call(name("torch._utils", "_rebuild_tensor_v3"), storage(), 0, (4,), (1,), None, None),
@@ -125,8 +125,8 @@ def test_a_call_of_a_call_is_opaque() -> None:
             call(name("torch._utils", "_rebuild_meta_tensor_no_storage"), 1),
             "holds a tensor on the meta device",
         ),
-        (call(name("_codecs", "encode"), "\u20ac", "latin1"), "holds bytes that are written as no"),
-        (Opcodes(name("m", "f") + b"NR"), "calls something with arguments that are no tuple"),
+        (call(name("_codecs", "encode"), "\u20ac", "latin1"), "holds bytes in an invalid"),
+        (Opcodes(name("m", "f") + b"NR"), "makes a call whose arguments are not a tuple"),
     ],
 )
 def test_tensors_and_calls_that_lie_are_refused(
@@ -139,25 +139,25 @@ def test_tensors_and_calls_that_lie_are_refused(
     ("data", "told"),
     [
         (b"", "is not a pickle of protocol 2 to 5"),
-        (b"\x80\x02", "its pickle is cut short"),
+        (b"\x80\x02", "its pickle is truncated"),
         (b"\x80\x02\xff.", "uses the opcode 0xff, which no state needs"),
-        (b"\x80\x02X\xff\xff\xff\xffa.", "its pickle is cut short"),
+        (b"\x80\x02X\xff\xff\xff\xffa.", "its pickle is truncated"),
         (b"}.", "is not a pickle of protocol 2 to 5"),
         (b"\x80\x01}.", "is not a pickle of protocol 2 to 5"),
-        (b"\x80\x02}.}.", "ends with open values or bytes behind its end"),
-        (b"\x80\x02}}.", "ends with open values or bytes behind its end"),
-        (b"\x80\x02(}.", "ends with open values or bytes behind its end"),
-        (b"\x80\x02.", "ends with open values or bytes behind its end"),
+        (b"\x80\x02}.}.", "ends with unused values or trailing bytes"),
+        (b"\x80\x02}}.", "ends with unused values or trailing bytes"),
+        (b"\x80\x02(}.", "ends with unused values or trailing bytes"),
+        (b"\x80\x02.", "ends with unused values or trailing bytes"),
         (b"\x80\x020.", "closes a group that it did not open"),
-        (b"\x80\x02}(NNa.", "adds items to something that holds none"),
+        (b"\x80\x02}(NNa.", "adds items to something that cannot hold any"),
         (b"\x80\x02a.", "takes a value from an empty stack"),
         (b"\x80\x02t.", "closes a group that it did not open"),
         (b"\x80\x02h\x01.", "recalls a value that it did not remember"),
-        (b"\x80\x02NNa.", "adds items to something that holds none"),
-        (b"\x80\x02]NNs.", "sets keys in something that has none"),
-        (b"\x80\x02}(Nu.", "sets keys in something that has none"),
-        (b"\x80\x02]}b.", "sets attributes of something that has none"),
-        (b"\x80\x04NN\x93.", "refers to a name that is no text"),
+        (b"\x80\x02NNa.", "adds items to something that cannot hold any"),
+        (b"\x80\x02]NNs.", "sets keys in something that cannot have any"),
+        (b"\x80\x02}(Nu.", "sets keys in something that cannot have any"),
+        (b"\x80\x02]}b.", "sets attributes of something that cannot have any"),
+        (b"\x80\x04NN\x93.", "refers to a name that is not text"),
         (b"\x80\x02(ios\nsystem\n.", "uses the opcode INST, which no state needs"),
         (b"\x80\x02\x82\x01.", "uses the opcode EXT1, which no state needs"),
         (b"\x80\x02Pname\n.", "uses the opcode PERSID, which no state needs"),
@@ -211,7 +211,7 @@ def test_deep_nesting_is_refused_without_recursion(tmp_path: Path, opcode: bytes
 
 def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
     data = b"\x80\x02}(" + push("a") + push(1) + push("a") + push(2) + b"u."
-    assert refusal(tmp_path, data) == "'/a' is there twice"
+    assert refusal(tmp_path, data) == "'/a' occurs twice"
 
 
 def test_old_and_rare_forms_are_read(tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ def test_a_header_that_lies_is_refused(
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"", "is cut short"),
-        (b"\x08\0\0\0\0\0\0\0{}", "is cut short"),
+        (b"", "is truncated"),
+        (b"\x08\0\0\0\0\0\0\0{}", "is truncated"),
         (b"\0\0\0\0\0\0\0\x10{}", "header of 1,152,921,504,606,846,976 bytes, the limit is"),
         (b"\x08\0\0\0\0\0\0\0" + b'{"a":1,}', "header: not valid JSON"),
         (b"\x0d\0\0\0\0\0\0\0" + b'{"a":1,"a":2}', "key 'a' is given twice"),

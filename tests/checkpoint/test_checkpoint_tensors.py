@@ -143,23 +143,23 @@ AFFINE = push((name("torch", "per_tensor_affine"), 1, 0))
 @pytest.mark.parametrize(
     ("opcodes", "told"),
     [
-        (call(SPARSE, ODD, (1, 2, (3,))), "holds a sparse tensor of a layout that is not known"),
-        (call(SPARSE, COO, 5), "holds a sparse tensor of a layout that is not known"),
+        (call(SPARSE, ODD, (1, 2, (3,))), "holds a sparse tensor of an unknown layout"),
+        (call(SPARSE, COO, 5), "holds a sparse tensor of an unknown layout"),
         (
             call(name("torch._utils", QUANTIZED), storage(), 0, (4,), (1,), AFFINE),
             "holds a quantized tensor whose storage is not quantized",
         ),
         (
             call(name("torch._utils", QUANTIZED), storage(kind="QUInt4x2Storage"), 0, (4,)),
-            "holds a storage of type 'QUInt4x2Storage', which is not read",
+            "holds a storage of type 'QUInt4x2Storage', which is not supported",
         ),
         (
             call(name("torch._utils", QUANTIZED), storage(kind="QInt32Storage"), 0, (4,), (1,), 5),
-            "holds a quantized tensor of a scheme that is not known",
+            "holds a quantized tensor of an unknown scheme",
         ),
         (
             call(name("torch._utils", QUANTIZED), storage(kind="QInt32Storage"), 0, (4,), (1,)),
-            "holds a quantized tensor of a scheme that is not known",
+            "holds a quantized tensor of an unknown scheme",
         ),
     ],
 )

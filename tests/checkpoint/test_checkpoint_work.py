@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 
-from gate.checkpoint.hashing.collector import collector_at_rest
+from gate.checkpoint.hashing.gc_pause import gc_paused
 from gate.checkpoint.hashing.tensors import run_all
 from gate.errors import EvidenceError
 
 
 def refuse() -> None:
-    raise EvidenceError("state: is cut short", hint="Save it again.")
+    raise EvidenceError("state: is truncated", hint="Save it again.")
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
@@ -26,13 +26,13 @@ def test_every_task_is_done_once(threads: int) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_fault_of_any_thread_reaches_the_caller(threads: int) -> None:
-    with pytest.raises(EvidenceError, match="is cut short"):
+    with pytest.raises(EvidenceError, match="is truncated"):
         run_all([lambda: None, refuse, lambda: None], threads)
 
 
 def test_a_fault_ends_the_rest() -> None:
     done: list[int] = []
-    with pytest.raises(EvidenceError, match="is cut short"):
+    with pytest.raises(EvidenceError, match="is truncated"):
         run_all([partial(done.append, 1), refuse, partial(done.append, 2)], 1)
     assert done == [1]
 
@@ -43,7 +43,7 @@ def test_two_threads_work_at_the_same_time() -> None:
 
 
 def test_the_collector_works_again_after_a_fault() -> None:
-    with pytest.raises(EvidenceError), collector_at_rest():
+    with pytest.raises(EvidenceError), gc_paused():
         refuse()
     assert gc.isenabled()
 
@@ -51,7 +51,7 @@ def test_the_collector_works_again_after_a_fault() -> None:
 def test_a_collector_that_was_off_stays_off() -> None:
     gc.disable()
     try:
-        with collector_at_rest():
+        with gc_paused():
             assert not gc.isenabled()
         assert not gc.isenabled()
     finally:

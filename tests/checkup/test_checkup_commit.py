@@ -23,7 +23,7 @@ def test_a_folder_beside_changes_is_one_line_of_them() -> None:
     seen = uncommitted(("train.py", "out/a", "out/b", "new.py"), ("out/", "new.py"))
     assert seen.found == "the work tree has 3 uncommitted changes"
     assert seen.entries == ("out/ (2 untracked files)", "train.py", "new.py")
-    assert seen.fix.endswith("add to .gitignore what does not belong to the project")
+    assert seen.fix.endswith("add what does not belong to the project to .gitignore")
 
 
 @given(st.lists(NAMES, min_size=1, max_size=30, unique=True), st.sets(NAMES, max_size=3))

@@ -50,30 +50,33 @@ WAYS = {
     ),
     "a container that was given none": (
         (
-            GpusSeen(kernel=("NVIDIA H100",), problem="nvidia-smi is not there"),
+            GpusSeen(kernel=("NVIDIA H100",), problem="nvidia-smi was not found"),
             seen(files=()),
             APART,
         ),
         GpuObstacle.NOT_GIVEN,
-        "where the training runs there is none",
+        "no GPU is visible where the training runs",
         "docs/gpu.md has six ways",
     ),
     "an engine that has none to give": (
         (HOST, seen(files=()), replace(APART, gpu_refusal="could not select device driver")),
         GpuObstacle.NOT_GIVEN,
-        "there is none (could not select device driver)",
+        "no GPU is visible where the training runs (could not select device driver)",
         "docs/gpu.md has six ways",
     ),
     "device files of a group": (
         (HOST, seen(files=closed("0")), APART),
         GpuObstacle.CLOSED,
-        "/dev/nvidia0 (mode 0660, group 44) is closed to the training's account: Permission denied",
+        (
+            "/dev/nvidia0 (mode 0660, group 44) is not accessible to the training's account: "
+            "Permission denied"
+        ),
         "Let the gate be root",
     ),
     "the same under one's own account": (
         (HOST, seen(files=closed("ctl")), OWN),
         GpuObstacle.CLOSED,
-        "/dev/nvidiactl (mode 0660, group 44) is closed",
+        "/dev/nvidiactl (mode 0660, group 44) is not accessible",
         "without isolation put your own account into it",
     ),
     "a container that lost its devices": (
@@ -85,7 +88,7 @@ WAYS = {
     "no nvidia-uvm": (
         (HOST, seen("CUDA unknown error", files=(FILES[0], FILES[2])), APART),
         GpuObstacle.NO_UVM,
-        "/dev/nvidia-uvm is not there, which CUDA needs",
+        "/dev/nvidia-uvm, which CUDA needs, is missing",
         "nvidia-modprobe -u -c 0",
     ),
     "an old driver by torch's words": (
@@ -143,9 +146,9 @@ WAYS = {
         "docs/gpu.md",
     ),
     "a Python that cannot be asked": (
-        (HOST, TrainingSeen(problem="its Python gave no answer within 180 s"), APART),
+        (HOST, TrainingSeen(problem="its Python timed out after 180 s"), APART),
         GpuObstacle.OTHER,
-        "is not known: its Python gave no answer within 180 s",
+        "unknown whether the training can use it: its Python timed out after 180 s",
         "docs/gpu.md",
     ),
 }
@@ -168,7 +171,7 @@ def test_every_obstacle_is_played_above() -> None:
 
 
 def test_without_a_gpu_there_is_nothing_to_miss() -> None:
-    assert why_no_gpu(GpusSeen(problem="nvidia-smi is not there"), seen(NO_GPUS), OWN) is None
+    assert why_no_gpu(GpusSeen(problem="nvidia-smi was not found"), seen(NO_GPUS), OWN) is None
 
 
 def test_a_gpu_that_torch_can_use_is_the_scripts_own_choice() -> None:

@@ -27,7 +27,7 @@ from gate.settings.load import parse_settings
 HERE = Environment(parts={"torch": "2.13.0"})
 UUID = "GPU-8b9c1a2d-0000-1111-2222-333344445555"
 HOST = GpusSeen(gpus=(Gpu(uuid=UUID, name="NVIDIA A", driver="580.1", memory_mib=81920),))
-NO_GPU = GpusSeen(problem="nvidia-smi is not there")
+NO_GPU = GpusSeen(problem="nvidia-smi was not found")
 CPU = TrainingSeen(
     parts={"python": "CPython 3.11.7", "torch": "2.13.0+cpu"}, shm_bytes=64 * 1024**2
 )
@@ -45,7 +45,7 @@ def _settings(device: str) -> GateSettings:
 def test_a_gpu_that_is_demanded_and_missing_fails_loudly() -> None:
     row = examined_gpu(_settings("cuda"), CPU, NO_GPU, None)
     assert row.health is CheckResult.FAIL
-    assert row.found == "train.device is cuda, and there is no GPU: nvidia-smi is not there"
+    assert row.found == "train.device is cuda, but no GPU was found: nvidia-smi was not found"
     assert "docs/gpu.md" in row.fix
 
 
@@ -85,7 +85,7 @@ def test_a_gpu_that_torch_cannot_use_is_no_gpu(device: str, health: CheckResult)
 def test_a_gpu_that_another_process_may_take_is_a_warning(host: GpusSeen, told: str) -> None:
     row = examined_gpu(_settings("auto"), CUDA, host, None)
     assert row.health is CheckResult.WARN
-    assert row.found.endswith(f"Another process may keep the training from it: {told}")
+    assert row.found.endswith(f"Another process may block the training from using it: {told}")
     assert "train.timeout_seconds" in row.fix
 
 
@@ -97,7 +97,7 @@ def test_a_shared_gpu_is_none(mode: str) -> None:
 
 def test_a_gpu_is_not_looked_for_when_the_cpu_is_wanted() -> None:
     row = examined_gpu(_settings("cpu"), CPU, HOST, None)
-    assert (row.health, row.found) == (CheckResult.OK, "train.device is cpu: none is used")
+    assert (row.health, row.found) == (CheckResult.OK, "train.device is cpu: no GPU is used")
 
 
 def test_versions_of_driver_and_libraries_are_told() -> None:
@@ -121,7 +121,7 @@ def test_python_and_torch_are_the_trainings_own() -> None:
 def test_a_containers_default_shared_memory_is_a_warning() -> None:
     row = examined_shared_memory(CPU, None)
     assert row.health is CheckResult.WARN
-    assert row.found == "64 MiB in /dev/shm: DataLoader workers may end with SIGBUS"
+    assert row.found == "64 MiB in /dev/shm: DataLoader workers may crash with SIGBUS"
 
 
 def _entry(**parts: str) -> BaselineEntry:
@@ -141,7 +141,10 @@ def test_an_entry_of_this_very_environment_is_fine() -> None:
     row = examined_baseline(
         Baseline(entries=(entry,)), "b.json", entry, Environment(parts={"torch": "2.13.0"})
     )
-    assert (row.health, row.found) == (CheckResult.OK, "b.json: an entry of this very environment")
+    assert (row.health, row.found) == (
+        CheckResult.OK,
+        "b.json: has an entry for exactly this environment",
+    )
 
 
 def test_what_moved_is_named_with_what_it_was() -> None:
@@ -150,7 +153,7 @@ def test_what_moved_is_named_with_what_it_was() -> None:
     row = examined_baseline(Baseline(entries=(entry,)), "b.json", entry, Environment(parts=seen))
     assert row.health is CheckResult.WARN
     assert row.found == (
-        "b.json: the nearest entry differs in driver 580.1 (was none), torch 2.13.0 (was 2.12.0)"
+        "b.json: the closest entry differs in driver 580.1 (was none), torch 2.13.0 (was 2.12.0)"
     )
 
 
@@ -159,13 +162,13 @@ def test_another_experiment_cannot_be_judged() -> None:
         Baseline(entries=(_entry(),)), "b.json", None, Environment(parts={"torch": "2.13.0"})
     )
     assert row.health is CheckResult.FAIL
-    assert "recorded under another command, seed, step or thread count" in row.found
+    assert "recorded with another command, seed, step count or thread count" in row.found
 
 
 def test_an_environment_that_is_not_known_is_said_to_be_so() -> None:
     entry = _entry()
     row = examined_baseline(Baseline(entries=(entry,)), "b.json", entry, Environment(parts={}))
-    assert row.found == "b.json: 1 entries; this environment is not known"
+    assert row.found == "b.json: 1 entries; this environment is unknown"
 
 
 def test_hostile_text_of_the_trainings_python_is_shown_as_text() -> None:
@@ -182,6 +185,6 @@ def test_no_baseline_fails() -> None:
     row = examined_baseline(None, ".repro-gate/baseline.json", None, Environment(parts={}))
     assert (row.health, row.found) == (
         CheckResult.FAIL,
-        ".repro-gate/baseline.json: none is committed",
+        ".repro-gate/baseline.json: no baseline is committed",
     )
     assert "baseline record" in row.fix

@@ -65,7 +65,7 @@ def test_what_says_nothing_is_no_reason(run: Run, reason: str) -> None:
     ended = run("baseline", "accept", "--reason", reason)
     assert ended.code == 2
     assert ended.err.startswith("error: accept needs ")
-    assert "Say what moved the result" in ended.err
+    assert "Say what changed the result" in ended.err
 
 
 def test_no_placeholder_of_our_own_next_command_is_a_reason() -> None:

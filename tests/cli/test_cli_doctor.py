@@ -29,7 +29,7 @@ def test_a_project_without_a_baseline_is_told_so(project: Project, run: Run) -> 
     assert ended.code == 3
     assert "repro-gate.yml is valid" in ended.out
     assert "torch" in ended.out
-    assert ".repro-gate/baseline.json: none is committed" in ended.out
+    assert ".repro-gate/baseline.json: no baseline is committed" in ended.out
     assert "→ Run `repro-gate baseline record`" in ended.out
     assert not (project.path / "repro-gate-out").exists()
 
@@ -41,7 +41,7 @@ def test_what_moved_since_the_baseline_is_named(project: Project, run: Run) -> N
     ended = run("doctor", "--json")
     row = _found(ended.out)["baseline"]
     assert (ended.code, row["health"]) == (0, "warn")
-    assert "the nearest entry differs in cpu" in row["found"]
+    assert "the closest entry differs in cpu" in row["found"]
 
 
 @pytest.mark.torch
@@ -153,11 +153,11 @@ def test_a_disk_that_takes_no_folder_is_a_row_beside_all_others(
     [
         ("python3 missing.py", "missing.py does not exist"),
         ("python3 new.py", "new.py is not committed"),
-        ("no-such-program train.py", "no-such-program: there is no such program"),
+        ("no-such-program train.py", "no-such-program: not found where the training runs"),
         ("python3 train.py data/x.bin", "ignored by git, so not in the commit: data/x.bin"),
         ("python3 train.py --data=data", "ignored by git, so not in the commit: data"),
-        ("python3 train.py --out=runs/new 3", "what it names is in the commit"),
-        ("python3 -m train /somewhere/else.py", "what it names is in the commit"),
+        ("python3 train.py --out=runs/new 3", "every file that it names is in the commit"),
+        ("python3 -m train /somewhere/else.py", "every file that it names is in the commit"),
     ],
 )
 def test_what_the_command_names_is_looked_for_in_the_commit(
@@ -170,7 +170,7 @@ def test_what_the_command_names_is_looked_for_in_the_commit(
     project.write("new.py", "x")
     row = _found(run("doctor", "--json").out)["command"]
     assert row["found"].startswith(found)
-    assert (row["health"] == "ok") == found.startswith("what it names")
+    assert (row["health"] == "ok") == found.startswith("every file that it names")
 
 
 def test_a_command_is_looked_for_below_its_own_folder(project: Project, run: Run) -> None:

@@ -103,7 +103,7 @@ def test_the_private_key_is_nobody_elses_and_never_overwritten(run: Run, tmp_pat
     run("keys", "generate", "--out", tmp_path / "keys")
     assert (tmp_path / "keys" / "signing-key.pem").stat().st_mode & 0o077 == 0
     ended = run("keys", "generate", "--out", tmp_path / "keys")
-    assert (ended.code, "there is a key already" in ended.err) == (2, True)
+    assert (ended.code, "already holds a key" in ended.err) == (2, True)
 
 
 @pytest.mark.usefixtures("project")

@@ -227,10 +227,10 @@ def test_a_file_that_nobody_understands_is_refused_or_taken_by_its_bytes(
     second.write_bytes(b"nor that.   ")
     refused = run("digest", first)
     assert refused.code == 3
-    assert "is of no format that is known" in refused.err
+    assert "has an unknown format" in refused.err
     taken = run("digest", first, "--unknown", "bytes", "--leaves")
     assert taken.code == 0
-    assert "its content is not understood, so its bytes were compared as they are" in taken.out
+    assert "its format is unknown, so its bytes were compared as they are" in taken.out
     assert taken.out.splitlines()[-1].strip().endswith("RAW[12]")
     assert run("diff", first, first, "--unknown", "bytes").code == 0
     assert run("diff", first, second, "--unknown", "bytes").code == 1

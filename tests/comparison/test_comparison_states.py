@@ -111,7 +111,7 @@ def test_nothing_compared_is_no_agreement() -> None:
 
 
 def test_a_path_that_is_there_twice_is_refused() -> None:
-    with pytest.raises(EvidenceError, match="'/n' is there twice"):
+    with pytest.raises(EvidenceError, match="'/n' occurs twice"):
         compare_states(_content(_int("/n", 1), _int("/n", 2)), _content(_int("/n", 1)))
 
 

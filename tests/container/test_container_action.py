@@ -200,7 +200,7 @@ def test_a_killed_step_is_ended_by_the_post_step(scene: Scene) -> None:
     assert step.name in scene.running()
     left = scene.post(result.state)
     assert left.exit_code == 0, left.log
-    assert "the gate's own container still ran, and was removed" in left.log
+    assert "removed the gate's own container, which was still running" in left.log
     assert scene.running() == before
     owners = {path.lstat().st_uid for path in scene.project.path.rglob("*")}
     assert owners == {RUNNER_ACCOUNT}

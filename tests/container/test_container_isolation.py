@@ -14,7 +14,7 @@ from gate.adapters.engine.docker_api import connect_docker
 from gate.adapters.engine.engine import Engine, engine_address
 from gate.adapters.engine.training_container import ContainerProcesses
 from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError, RunError
 from gate.execution.launch import install_harness
 from gate.records.runs import (
@@ -167,7 +167,7 @@ def test_a_daemon_does_not_outlive_its_container(run: Run, engine: Engine, run_i
 def test_cancellation_removes_the_container(
     engine: Engine, request_for: Callable[..., ProcessRequest]
 ) -> None:
-    interrupts = Interrupts()
+    interrupts = StopSignals()
     asked = request_for("import time; print('ready', flush=True); time.sleep(600)")
 
     def cancel(line: bytes) -> None:
@@ -182,7 +182,7 @@ def test_a_second_signal_removes_it_through_another_connection(
     engine: Engine, request_for: Callable[..., ProcessRequest]
 ) -> None:
     codes: list[int] = []
-    interrupts = Interrupts(leave=codes.append)
+    interrupts = StopSignals(leave=codes.append)
     asked = request_for("import time; print('ready', flush=True); time.sleep(600)")
 
     def stop_at_once(_: bytes) -> None:
@@ -221,7 +221,7 @@ def choose(engine: Engine, image: str, folder: Path, extra: str = "") -> Isolati
 def test_choice_is_made_by_trying(engine: Engine, base_image: str, open_folder: Path) -> None:
     chosen = choose(engine, base_image, open_folder)
     assert chosen.mode is IsolationMode.CONTAINER
-    assert chosen.reason == "the training runs in a container of its own"
+    assert chosen.reason == "the training runs in a separate container"
     assert chosen.container is not None
     assert chosen.container.image_id == base_image
 

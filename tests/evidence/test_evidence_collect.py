@@ -238,7 +238,7 @@ def test_a_checkpoint_may_be_a_folder_without_links(harness: HarnessFolder) -> N
         "checkpoint/a/epoch", "checkpoint/notes", "state/model/0/weight",
     ]  # fmt: skip
     assert evidence.notes == (
-        "saved: notes.txt: its content is not understood, so its bytes were compared as they are",
+        "saved: notes.txt: its format is unknown, so its bytes were compared as they are",
     )
     (folder / "secret").symlink_to("/etc/passwd")
     error = refusal(harness, train=train_of(checkpoint="saved"))

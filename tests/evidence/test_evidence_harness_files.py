@@ -218,7 +218,7 @@ def test_reading_behind_the_end_is_an_error(files: LocalFiles, tmp_path: Path) -
     (tmp_path / "a").write_bytes(b"12345678")
     with open_untrusted(files, tmp_path / "a", "a", max_bytes=100) as opened:
         for offset, length in ((0, 9), (-1, 2), (3, -1)):
-            with pytest.raises(EvidenceError, match="a: is cut short or points behind its own end"):
+            with pytest.raises(EvidenceError, match="a: is truncated or points past its own end"):
                 opened.read_at(offset, length)
 
 

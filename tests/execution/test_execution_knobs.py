@@ -166,7 +166,7 @@ def test_caches_lie_in_the_folder_that_each_run_finds_empty() -> None:
 @pytest.mark.parametrize("variable", ["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"])
 def test_a_cache_that_runs_would_share_is_refused(variable: str) -> None:
     error = refusal(**{variable: "/cache"})
-    assert error.message == f"{variable} is '/cache', every run needs a cache of its own"
+    assert error.message == f"{variable} is '/cache', every run needs its own cache"
 
 
 def test_the_mode_of_the_override_log_reaches_the_harness() -> None:

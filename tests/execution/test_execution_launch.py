@@ -140,11 +140,11 @@ def test_the_process_gets_its_environment_and_nothing_else(tmp_path: Path) -> No
     ("processes", "message", "hint"),
     [
         (Played(1, b"boom\n"), "python train.py exited with 1", "by hand in a clean checkout"),
-        (Played(-signal.SIGBUS), "was ended by SIGBUS", "--shm-size"),
-        (Played(-signal.SIGKILL), "was ended by SIGKILL", "want of memory"),
-        (Played(-signal.SIGXFSZ), "was ended by SIGXFSZ", "64 GiB"),
-        (Played(-signal.SIGSYS), "was ended by SIGSYS", "32-bit program"),
-        (Played(-99), "was ended by signal 99", "by hand in a clean checkout"),
+        (Played(-signal.SIGBUS), "was killed by SIGBUS", "--shm-size"),
+        (Played(-signal.SIGKILL), "was killed by SIGKILL", "lack of memory"),
+        (Played(-signal.SIGXFSZ), "was killed by SIGXFSZ", "64 GiB"),
+        (Played(-signal.SIGSYS), "was killed by SIGSYS", "32-bit program"),
+        (Played(-99), "was killed by signal 99", "by hand in a clean checkout"),
         (
             Played(1, b"RuntimeError: x does not have a deterministic implementation"),
             "exited with 1",
@@ -197,10 +197,22 @@ def test_a_run_that_ends_badly_says_how_and_what_to_do(
 @pytest.mark.parametrize(
     ("command", "output", "hint"),
     [
-        ("python train.py", b"torch.distributed.DistNetworkError: ...", "Ranks talk over loopback"),
-        ("python train.py", b"Cannot resolve 127.0.0.1 to a (local) address", "Ranks talk over"),
-        ("torchrun train.py", b"", "Ranks talk over loopback sockets"),
-        ("python train.py", b"<urlopen error [Errno 13] Permission denied>", "no connection"),
+        (
+            "python train.py",
+            b"torch.distributed.DistNetworkError: ...",
+            ("Ranks communicate over loopback"),
+        ),
+        (
+            "python train.py",
+            b"Cannot resolve 127.0.0.1 to a (local) address",
+            ("Ranks communicate over"),
+        ),
+        ("torchrun train.py", b"", "Ranks communicate over loopback sockets"),
+        (
+            "python train.py",
+            b"<urlopen error [Errno 13] Permission denied>",
+            ("blocks network connections"),
+        ),
         ("python train.py", b"No module named 'torch'", "lacks a package"),
         ("python train.py", b"PermissionError: [Errno 13] Permission denied: '/srv/a'", "$TMPDIR"),
         ("python train.py", b"OSError: [Errno 30] Read-only file system: '/a'", "$TMPDIR"),

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from gate.errors import RunError
-from gate.execution.missing_file import LeftOut, with_missing_file
+from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.records.runs import Snapshot
 
 TREE = Path("/out/work/run/tree")
-LEFT_OUT = LeftOut(ignored=("data/", "sub/corpus.bin"), untracked=("notes.txt",))
+LEFT_OUT = NotCommitted(ignored=("data/", "sub/corpus.bin"), untracked=("notes.txt",))
 
 
 def _hint(path: str, workdir: str = ".") -> str:

@@ -16,7 +16,7 @@ from gate.harness.recording.observer import structure_digest
 from gate.harness.recording.order import Order
 from gate.harness.recording.random_states import random_states
 from gate.harness.tensors.grid import COLUMNS, ROWS, grid_body
-from gate.harness.tensors.values import value_digest
+from gate.harness.tensors.values import nested_digest
 
 WORDS = COLUMNS * 3 + 17
 places = st.integers(0, WORDS - 1)
@@ -28,7 +28,7 @@ def words() -> torch.Tensor:
 
 def batch_digest(value: object) -> str:
     problems: list[str] = []
-    found = value_digest(value, problems.append)
+    found = nested_digest(value, problems.append)
     assert problems == []
     return found
 

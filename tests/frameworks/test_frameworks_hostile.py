@@ -156,14 +156,14 @@ def test_a_kill_is_told_with_its_likely_cause(trainings: Trainings) -> None:
         script(inside="if step == 2: __import__('os').kill(__import__('os').getpid(), 9)"),
     )
     assert isinstance(error, RunError)
-    assert "was ended by SIGKILL" in error.message
+    assert "was killed by SIGKILL" in error.message
     assert "want of memory" in error.hint
 
 
 def test_a_script_that_asks_gets_no_answer_and_a_hint(trainings: Trainings) -> None:
     error = refused(trainings, script(before="input('Continue? ')"))
     assert error.hint == (
-        "The training asks for input and gets none: give its answers as arguments instead."
+        "The training waits for input on stdin and gets none: pass the answers as arguments."
     )
 
 

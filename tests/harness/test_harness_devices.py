@@ -71,7 +71,7 @@ def test_the_kernels_own_word_on_the_driver_comes_first(tmp_path: Path) -> None:
 def test_a_rank_on_another_device_than_the_current_one_tells_its_own(play: Play) -> None:
     play(("NVIDIA A10", H100), (0, GIB))
     assert devices.described() == f"{H100} {SHOWN}"
-    assert [row["used"] for row in devices.facts()] == [False, True]
+    assert [row["used"] for row in devices.device_facts()] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_every_visible_device_is_attested_with_its_slice(play: Play) -> None:
 
 
 def test_a_process_that_started_no_gpu_has_none() -> None:
-    assert (devices.used(), devices.facts()) == ((), [])
+    assert (devices.used(), devices.device_facts()) == ((), [])
     parts = environment.parts(Problems())
     assert {parts[name] for name in ("cublas", "nccl", "driver", "variables")} == {"none"}
 

@@ -11,7 +11,7 @@ from attempt import Attempt
 
 from gate.adapters.account.account_lock import release_uid
 from gate.adapters.account.isolation import choose_isolation
-from gate.adapters.process.closed_way import closed_on_the_way
+from gate.adapters.process.path_access import first_blocked_folder
 from gate.adapters.process.processes import LocalProcesses
 from gate.records.runs import Credentials, WriteGuard
 from gate.records.settings import IsolationMode, IsolationSettings
@@ -25,7 +25,7 @@ CONTAINER_IMAGE = "REPRO_GATE_BASE_IMAGE"
 def gate_python() -> Path | None:
     """An interpreter that every account may start and that can run the gate; None without one."""
     # the link's own way counts as well as what it leads to
-    if closed_on_the_way(Path(sys.executable), STRANGER) is None:
+    if first_blocked_folder(Path(sys.executable), STRANGER) is None:
         return Path(sys.executable)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     return SYSTEM_PYTHON if os.path.realpath(SYSTEM_PYTHON).endswith(version) else None
@@ -37,7 +37,7 @@ def why_not(mode: IsolationMode) -> str:
         return f"{CONTAINER_IMAGE} names no image; `make container` builds and names it"
     if mode is not IsolationMode.NONE and os.geteuid() != 0:
         return "needs root"
-    closed = closed_on_the_way(Path(__file__), STRANGER)
+    closed = first_blocked_folder(Path(__file__), STRANGER)
     if mode is not IsolationMode.NONE and closed is not None:
         return f"needs a clone that every account may read: {closed} is closed to others"
     if mode is not IsolationMode.NONE and gate_python() is None:

@@ -86,7 +86,7 @@ BOMBS: tuple[Attempt, ...] = (
         script='for number in range(100_000): (out / f"f{number}").touch()',
         modes=EVERYWHERE,
         outcome=Outcome.ERROR,
-        cause="holds more than 20,000 names",
+        cause="has more than 20,000 entries",
     ),
     Attempt(
         name="million-lines",

@@ -18,7 +18,7 @@ from gate.records.report import ReportLinks
 from gate.records.runs import ProcessRequest, ProcessResult
 from gate.report.comment.comment import comment_text
 
-HOST = GpusSeen(kernel=("NVIDIA H100",), problem="nvidia-smi is not there")
+HOST = GpusSeen(kernel=("NVIDIA H100",), problem="nvidia-smi was not found")
 TRIED = {"built_for": "13.0", "supports": 0, "refusal": "", "hidden_by": "", "files": []}
 
 
@@ -59,8 +59,8 @@ def test_a_silent_cpu_is_the_first_warning_of_the_comment(bench: Bench) -> None:
     finding = found.verdict.findings[0]
     assert finding.code == "gpu-unused"
     assert finding.message == (
-        "the training ran on the CPU, although the machine has a GPU: NVIDIA H100; where the "
-        "training runs there is none"
+        "the training ran on the CPU, and the machine has a GPU: NVIDIA H100; no GPU is visible "
+        "where the training runs"
     )
     assert finding.remedy.startswith("docs/gpu.md has six ways to give a container one.")
     comment = comment_text(found.verdict, ReportLinks())
@@ -75,7 +75,7 @@ def test_a_gpu_that_could_have_been_used_is_the_scripts_own_choice(bench: Bench)
 
 
 def test_without_a_gpu_in_the_machine_nobody_is_asked(bench: Bench) -> None:
-    found, probed = gated(bench, GpusSeen(problem="nvidia-smi is not there"))
+    found, probed = gated(bench, GpusSeen(problem="nvidia-smi was not found"))
     assert "gpu-unused" not in {finding.code for finding in found.verdict.findings}
     assert probed.asked == 0
 
@@ -94,7 +94,7 @@ def test_a_gpu_that_is_demanded_ends_the_gate_with_the_cause(
     with pytest.raises(RunError) as caught:
         gated(bench)
     assert caught.value.message == (
-        "run strict-1: train.device is cuda, but the training ran on the CPU: NVIDIA H100; where "
-        "the training runs there is none"
+        "run strict-1: train.device is cuda, but the training ran on the CPU: NVIDIA H100; no "
+        "GPU is visible where the training runs"
     )
     assert caught.value.hint.startswith("docs/gpu.md has six ways")

@@ -17,7 +17,7 @@ from gate.action.main import Runner, github_comments, github_pull_request, run_a
 from gate.adapters.clock import SystemClock
 from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import ExitCode
 from gate.pipelines.entry import build_adapters
 from gate.pipelines.runs import Adapters
@@ -93,7 +93,7 @@ class Scene:
         return run_action(runner)
 
     def _adapters(self, top: Path) -> Adapters:
-        adapters = build_adapters(FILES, top, QuietProgress(), Interrupts(), self.variables)
+        adapters = build_adapters(FILES, top, QuietProgress(), StopSignals(), self.variables)
 
         def isolate(settings: GateSettings, _: tuple[Path, ...]) -> Isolation:
             self.asked.append(settings.isolation)

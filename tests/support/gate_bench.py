@@ -9,7 +9,7 @@ from git_workshop import Repository
 
 from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.stop_signals import StopSignals
 from gate.codec.documents import write_document
 from gate.pipelines.entry import LocalCall, build_adapters, local_request
 from gate.pipelines.gate import Gated, gate, record_baseline
@@ -36,7 +36,7 @@ class Bench:
 
     def adapters(self) -> Adapters:
         return build_adapters(
-            FILES, self.project.path, QuietProgress(), Interrupts(), dict(os.environ)
+            FILES, self.project.path, QuietProgress(), StopSignals(), dict(os.environ)
         )
 
     def gate(self, **options: object) -> Gated:

@@ -182,7 +182,7 @@ LEFT_OUT: Mapping[str, tuple[Make, str]] = {
         "layout torch._mkldnn is not supported",
     ),
     "not initialized": (_uninitialized, "it has not been initialized"),
-    "freed": (_freed, "its memory has been given back"),
+    "freed": (_freed, "its memory has been freed"),
     "fake": (_fake, "FakeTensor does not name its inner tensors"),
     "names nothing": (
         lambda value: NamesNothing((2, 4), value),

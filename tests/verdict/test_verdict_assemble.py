@@ -86,7 +86,7 @@ def test_places_that_a_run_could_write_are_told_with_their_number() -> None:
         credentials=None,
         reason="a test",
         guard=WriteGuard.NONE,
-        open_places=places,
+        writable_paths=places,
     )
     told = assemble(replace(_assessment(), isolation=used), REQUEST)
     assert told.isolation.described == "uid (permissions only)"
@@ -95,7 +95,7 @@ def test_places_that_a_run_could_write_are_told_with_their_number() -> None:
         "readable for the next run: '/srv/open-0', '/srv/open-1', '/srv/open-2', '/srv/open-3', "
         "'/srv/open-4', ..."
     )
-    cut = replace(used, open_places=places[:1], places_uncounted=True)
+    cut = replace(used, writable_paths=places[:1], paths_uncounted=True)
     told = assemble(replace(_assessment(), isolation=cut), REQUEST)
     assert _messages(told)["writable-paths"].startswith("at least 1 files and folders")
 

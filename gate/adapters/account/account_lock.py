@@ -1,4 +1,4 @@
-"""Who has an account for trainings, told among all gates that could harm each other by sharing it.
+"""A lock on each account for trainings, among all gates that could harm each other by sharing it.
 
 Whoever has one ends all its processes and wipes its files from the folders that every account may
 write in. So the lock lies in those very folders: where two gates wipe one folder, in whatever
@@ -23,7 +23,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from gate.adapters.account.leftovers import FILE_FOLDERS
+from gate.adapters.account.residue import FILE_FOLDERS
 from gate.adapters.files import trees
 from gate.adapters.files.storage_faults import storage_fault, storage_faults
 from gate.errors import RunError
@@ -61,9 +61,9 @@ def acquire_uid(uid: int, places: tuple[Path, ...] = FILE_FOLDERS) -> bool:
                 os.utime(lock)
         if not found:
             raise RunError(
-                "no place for a lock on the training's account: "
+                "cannot lock the training's account: "
                 f"{', '.join(map(str, places))} are missing or read-only",
-                hint="Give the machine or container of the gate a /tmp that can be written.",
+                hint="Give the gate's machine or container a writable /tmp.",
             )
         _held[uid] = taken.pop_all()
     return True
@@ -103,8 +103,9 @@ def _file_of(uid: int, shared: int, path: Path) -> int:
         # locks
         if facts.st_uid != os.geteuid() or facts.st_mode & OTHERS_MAY_WRITE:
             raise RunError(
-                f"{path} is not the gate's own: it belongs to account {facts.st_uid}",
-                hint="Somebody else made it, or opened it to others. Remove it; the gate makes it "
+                f"{path} is not private to the gate: its owner is account {facts.st_uid}",
+                hint="Somebody else created it, or opened it to others. Remove it; the gate "
+                "creates it "
                 "anew.",
             )
         return os.open(str(uid), LOCK_FLAGS, 0o600, dir_fd=locks)

@@ -1,4 +1,4 @@
-"""The device files of GPUs: made where they are missing, and whose group opens them."""
+"""The device files of GPUs: created where they are missing, and the groups that may open them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make_device_files(devices: Path = DEVICES, maker: Path = MAKER) -> bool:
     """Let the driver's own program make what is missing, as root; whether it was called.
 
     Without nvidia-persistenced /dev/nvidia-uvm is not there until root first uses CUDA. A fault of
-    the program is no fault here: what is still missing is told when the training looks.
+    the program is no fault here: what is still missing is reported when the training needs it.
     """
     if not (devices / "nvidiactl").exists() or (devices / "nvidia-uvm").exists():
         return False
@@ -52,7 +52,7 @@ def make_device_files(devices: Path = DEVICES, maker: Path = MAKER) -> bool:
     return True
 
 
-def device_groups(
+def gpu_file_groups(
     devices: Path = DEVICES, never: Iterable[Path] = NEVER_GIVEN, *, socket: str = ""
 ) -> tuple[int, ...]:
     """The groups without which another account could not open a GPU's device files, sorted.

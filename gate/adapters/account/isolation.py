@@ -1,4 +1,4 @@
-"""Whether the training can run under an account of its own, found out by trying."""
+"""Whether the training can run under a separate account, found out by trying."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from gate.adapters.account.account_lock import acquire_uid, release_uid
-from gate.adapters.account.leftovers import FILE_FOLDERS
-from gate.adapters.account.open_places import EVERYWHERE, OpenPlaces, find_open_places
+from gate.adapters.account.residue import FILE_FOLDERS
+from gate.adapters.account.writable_paths import EVERYWHERE, WritablePaths, find_writable_paths
 from gate.adapters.process.process_table import processes
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
@@ -42,14 +42,14 @@ itself = ids == {uid} and {*os.getgroups()} - {uid} == groups
 ids |= {*os.getgroups()}
 print("isolated" if itself and sandboxed else f"ids are {sorted(ids)}, sandboxed: {sandboxed}")
 """
-APART = "the training runs under an account of its own"
-NO_NETWORK = "and makes no connection"
-NETWORK_OPEN = "and reaches the network (isolation.network)"
+APART = "the training runs under a separate account"
+NO_NETWORK = "without network access"
+NETWORK_OPEN = "with network access (isolation.network)"
 GUARDED = {
     WriteGuard.MOUNT_NAMESPACE: "a mount namespace shows it the machine read-only",
     WriteGuard.LANDLOCK: "Landlock keeps it from writing outside its folders",
     WriteGuard.NONE: "permissions alone keep it from writing elsewhere, since neither a mount "
-    "namespace (CAP_SYS_ADMIN) nor Landlock can be had",
+    "namespace (CAP_SYS_ADMIN) nor Landlock is available",
 }
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - judged, not used
 # Landlock lets a run write in these where that leaves no way to the next one
@@ -63,7 +63,7 @@ def choose_isolation(
     folders: Sequence[Path],
     groups: tuple[int, ...] = (),
 ) -> Isolation:
-    """The strongest isolation that was asked for and can be had, with the reason.
+    """The strongest isolation that the settings allow and the machine supports, with the reason.
 
     `interpreter` is the Python that trains, `folders` is what it must be able to list: both are
     tried under the other account, which this process then holds, and which is given `groups`, those
@@ -130,26 +130,26 @@ def _isolated(account: Credentials, *, network: bool) -> Isolation:
     reason = f"{APART} {NETWORK_OPEN if network else NO_NETWORK}; {GUARDED[account.guard]}"
     if account.groups:
         reason += f"; it has the groups {_named(account.groups)}, which own the GPUs' device files"
-    found = OpenPlaces(paths=())
+    found = WritablePaths(paths=())
     if account.guard is WriteGuard.LANDLOCK:
-        found = find_open_places(FILE_FOLDERS, account.groups)
+        found = find_writable_paths(FILE_FOLDERS, account.groups)
         shared = tuple(place for place in TEMPORARY if not found.below(place))
         account = replace(account, shared=shared)
         for place in sorted(set(TEMPORARY) - set(shared)):
-            reason += f"; {place} is closed to it, since others can write in parts of it"
+            reason += f"; {place} is closed to it, because other accounts can write in parts of it"
         # shared memory must stay open to libraries
         outside = [path for path in found.paths if path.is_relative_to(SHARED_MEMORY)]
         found = replace(found, paths=tuple(outside), complete=True)
     elif account.guard is WriteGuard.NONE:
-        found = find_open_places(EVERYWHERE, account.groups)
+        found = find_writable_paths(EVERYWHERE, account.groups)
     return Isolation(
         mode=IsolationMode.UID,
         credentials=account,
         reason=reason,
         network=network,
         guard=account.guard,
-        open_places=found.paths,
-        places_uncounted=not found.complete,
+        writable_paths=found.paths,
+        paths_uncounted=not found.complete,
         device_groups=account.groups,
     )
 
@@ -187,7 +187,7 @@ def _obstacle(
         except RunError as error:
             return error.message
         if account.guard is not WriteGuard.NONE and list(Path(trap).iterdir()):
-            return f"{account.guard.value}: another account could write in {trap} all the same"
+            return f"{account.guard.value}: another account could still write in {trap}"
     if result.exit_code == 0 and result.output.strip() == PROBE_ANSWER:
         return ""
     last = (result.output.strip().splitlines() or [b"no answer"])[-1]

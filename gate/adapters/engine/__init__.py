@@ -1,1 +1,1 @@
-"""The container engine, and a container for the training beside the gate's own."""
+"""The container engine, and a separate container for the training."""

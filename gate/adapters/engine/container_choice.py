@@ -1,4 +1,4 @@
-"""Whether the training can have a container of its own, found out by trying."""
+"""Whether the training can have a separate container, found out by trying."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ if {*os.getresuid()} != {int(uid)} or {*os.getresgid()} != {int(gid)} or groups 
 if status["NoNewPrivs"] != "1" or int(status["CapEff"], 16) or int(status["CapBnd"], 16):
     faults.append("it has privileges, or could gain them")
 if not os.statvfs("/").f_flag & os.ST_RDONLY:
-    faults.append("its root file system can be written to")
+    faults.append("its root file system is writable")
 others = [name for _, name in socket.if_nameindex() if name != "lo"]
 if network == "none" and others:
     faults.append(f"it has the network {others}")
 if os.path.exists("/var/run/docker.sock"):
-    faults.append("the engine's socket is in it")
+    faults.append("the engine's socket is mounted in it")
 for folder in folders:
     name, _, owner = folder.rpartition("=")
     os.listdir(name)
     if os.stat(name).st_uid != int(owner):
-        faults.append(f"accounts are mapped: {owner} is {os.stat(name).st_uid} there")
+        faults.append(f"user ids are mapped: {owner} is {os.stat(name).st_uid} inside")
 def told(word, ids): return f" {word} " + " ".join(map(str, sorted(ids))) if ids else ""
 print("; ".join(faults) or "isolated" + told("groups", groups) + told("wants", wants))
 """
@@ -125,7 +125,7 @@ class ContainerChooser:
         return Isolation(
             mode=IsolationMode.CONTAINER,
             credentials=account,
-            reason="the training runs in a container of its own",
+            reason="the training runs in a separate container",
             network=asked.network,
             container=container,
             device_groups=has,
@@ -148,13 +148,13 @@ class ContainerChooser:
         if result.exit_code == 0 and answer:
             return _numbers(answer["has"]), _numbers(answer["wants"])
         obstacle = (
-            f"no answer within {PROBE_SECONDS:g} s"
+            f"timed out after {PROBE_SECONDS:g} s"
             if result.timed_out
             else safe_line((result.output.strip().splitlines() or [b"no answer"])[-1])
         )
         raise RunError(
-            f"the training's container is not what it must be: {obstacle}",
-            hint="The image must hold Python, and the engine must run without user namespaces "
+            f"the training's container is not isolated: {obstacle}",
+            hint="The image must have Python, and the engine must run without user namespaces "
             "(neither rootless nor userns-remap); isolation.mode uid needs neither.",
         )
 
@@ -204,6 +204,6 @@ def _account() -> Credentials:
     if found is None:
         raise RunError(
             "every account for trainings is in use on this machine",
-            hint="Wait for the other gates to end, or look for trainings that were left behind.",
+            hint="Wait for the other gates to end, or look for leftover training processes.",
         )
     return found

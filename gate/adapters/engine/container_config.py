@@ -1,4 +1,4 @@
-"""A training's container as the engine wants it told: all is closed, then little is opened."""
+"""The engine's configuration of a training's container: everything closed, then little opened."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def connect_docker(address: str) -> Connect:
         # a remote engine mounts folders of its own machine, where the run's do not lie
         if not address.startswith(LOCAL):
             raise RunError(
-                f"the container engine at {safe_line(address)} is not behind a local socket",
+                f"the container engine at {safe_line(address)} is not on a local socket",
                 hint="The training's folders are mounted into its container, so the engine must "
                 "run on this machine: set DOCKER_HOST to unix://, or unset it.",
             )

@@ -71,7 +71,7 @@ class Engine:
 
     def mounts_of(self, container: str) -> tuple[tuple[str, str], ...] | None:
         """Destination in a container and source on the engine's machine, or None if unknown."""
-        with self._faults("asking about the gate's own container"):
+        with self._faults("inspecting the gate's own container"):
             try:
                 found = self._api().inspect_container(container)
             except RequestException as error:
@@ -82,7 +82,7 @@ class Engine:
 
     def create(self, config: Mapping[str, Any]) -> str:
         """Make a container and answer its id; it does not run yet."""
-        with self._faults("making the training's container"):
+        with self._faults("creating the training's container"):
             return str(self._api().create_container_from_config(dict(config))["Id"])
 
     @contextmanager
@@ -91,7 +91,7 @@ class Engine:
 
         What comes through it is framed; see `gate.adapters.engine.container_output`.
         """
-        with self._faults("listening to the training's container"):
+        with self._faults("attaching to the training's container"):
             stream = self._api().attach_socket(
                 container,
                 # `logs` would replay what was printed before, and the log itself is switched off
@@ -110,7 +110,7 @@ class Engine:
 
     def state(self, container: str) -> Mapping[str, Any]:
         """`Running`, `ExitCode` and `OOMKilled`, as the engine tells them."""
-        with self._faults("asking about the training's container"):
+        with self._faults("inspecting the training's container"):
             state: Mapping[str, Any] = self._api().inspect_container(container)["State"]
             return state
 

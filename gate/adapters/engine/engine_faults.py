@@ -17,11 +17,11 @@ HINTS = {
     "registry, or pull the image in a step before this one.",
     "device driver": "The engine has no NVIDIA runtime: install nvidia-container-toolkit on the "
     "machine, or set train.device to cpu and leave isolation.gpus empty.",
-    "bind source path does not exist": "The gate runs in a container that this engine does not "
-    "know. Run it where the engine runs, or set isolation.mode to uid.",
-    "dial tcp": "The engine cannot reach the image's registry: look at its network and its proxy.",
-    "denied": "The registry wants a login: run docker login in a step before this one, and pull "
-    "the image there.",
+    "bind source path does not exist": "The gate runs in a container of another engine. Run it "
+    "where this engine runs, or set isolation.mode to uid.",
+    "dial tcp": "The engine cannot reach the image's registry: check its network and proxy.",
+    "denied": "The registry requires a login: run docker login in a step before this one, and "
+    "pull the image there.",
 }
 
 
@@ -34,4 +34,4 @@ def engine_fault(doing: str, error: Exception, address: str) -> RunError:
 
 def _hint(words: str, address: str) -> str:
     found = (hint for part, hint in HINTS.items() if part in words)
-    return next(found, "The engine's log on this machine says more.").format(address=address)
+    return next(found, "See the engine's log on this machine.").format(address=address)

@@ -73,8 +73,9 @@ def seen_by_engine(path: Path, mounts: Sequence[Mount] | None) -> str:
     holding = [mount for mount in mounts if real.is_relative_to(mount.here)]
     if not holding:
         raise RunError(
-            f"{safe_line(str(real))} lies in the gate's own container, another cannot mount it",
-            hint="Let the output folder lie in the workspace, which the runner mounts.",
+            f"{safe_line(str(real))} is inside the gate's own container, so no other container "
+            f"can mount it",
+            hint="Put the output folder into the workspace, which the runner mounts.",
         )
     # mounts may lie inside each other: the innermost one holds the path
     nearest = max(holding, key=lambda mount: len(mount.here.parts))

@@ -15,8 +15,8 @@ from gate.adapters.engine.container_config import container_config
 from gate.adapters.engine.engine import Engine
 from gate.adapters.engine.own_container import Mount, own_mounts, seen_by_engine
 from gate.adapters.engine.running_container import RunningContainer
-from gate.adapters.process.interrupts import Interrupts
 from gate.adapters.process.output_capture import RunOutput
+from gate.adapters.process.stop_signals import StopSignals
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 from gate.ports import Processes
@@ -27,12 +27,12 @@ class ContainerProcesses:
     """One container a process; `own_ids` are the names that the gate's own container may have."""
 
     def __init__(
-        self, engine: Engine, own_ids: Sequence[str] = (), interrupts: Interrupts | None = None
+        self, engine: Engine, own_ids: Sequence[str] = (), interrupts: StopSignals | None = None
     ) -> None:
         """`interrupts` must be the installed ones, if any are."""
         self._engine = engine
         self._own_ids = own_ids
-        self._interrupts = interrupts or Interrupts()
+        self._interrupts = interrupts or StopSignals()
         self._mounts: tuple[Mount, ...] | None = None
         self._mounts_known = False
 
@@ -94,8 +94,8 @@ def _container(request: ProcessRequest) -> TrainingContainer:
     """Refuse what the engine would make good in its own way: it makes missing folders, as root."""
     if request.container is None or request.credentials is None or request.credentials.uid == 0:
         raise RunError(
-            "a container of its own needs an image, and an account that is not root",
-            hint="This is a fault of the gate; report it with your repro-gate.yml.",
+            "isolation container needs an image, and an account that is not root",
+            hint="This is a bug in repro-gate; report it with your repro-gate.yml.",
         )
     if not request.workdir.is_dir():
         raise RunError(

@@ -67,7 +67,7 @@ class LocalFiles:
                 names = [entry.name for entry in islice(entries, max_names + 1)]
         if len(names) > max_names:
             raise StorageError(
-                f"{safe_line(str(folder))} holds more than {max_names:,} names",
+                f"{safe_line(str(folder))} has more than {max_names:,} entries",
                 hint="Let the training write fewer files there.",
             )
         return tuple(sorted(names))

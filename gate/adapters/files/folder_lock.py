@@ -51,7 +51,7 @@ def _open(folder: Path) -> int:
     if folder.exists() and not folder.is_dir():
         raise SettingsError(
             f"{_shown(folder)} is a file, not a folder",
-            hint="Move it away, or give --out another folder.",
+            hint="Move it away, or choose another folder with --out.",
         )
     with storage_faults("making", folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,8 +77,8 @@ def _taken(folder: Path, descriptor: int) -> SettingsError:
     number = os.pread(descriptor, MAX_NUMBER_BYTES, 0).strip()
     who = f" (process {int(number)})" if number.isdigit() else ""
     return SettingsError(
-        f"another repro-gate call{who} works in {_shown(folder)}",
-        hint="Wait for it, or give --out another folder.",
+        f"another repro-gate call{who} is using {_shown(folder)}",
+        hint="Wait for it, or choose another folder with --out.",
     )
 
 

@@ -128,12 +128,12 @@ def require_regular(path: Path, facts: os.stat_result) -> None:
     if not stat.S_ISREG(facts.st_mode):
         raise StorageError(
             f"{safe_line(str(path))} is {KINDS[stat.S_IFMT(facts.st_mode)]}, not a regular file",
-            hint="Only regular files are read and added to; links are not followed.",
+            hint="Only regular files are read and written; links are not followed.",
         )
 
 
 def _too_large(path: Path, max_bytes: int) -> StorageError:
     return StorageError(
         f"{safe_line(str(path))} is larger than {max_bytes:,} bytes",
-        hint="Make it smaller; the limit protects the machine that judges.",
+        hint="Make it smaller; the limit protects the machine that runs the gate.",
     )

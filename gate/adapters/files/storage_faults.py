@@ -18,9 +18,9 @@ _HINTS = {
     errno.EACCES: "Give the account that runs the gate access to it.",
     errno.EPERM: "Give the account that runs the gate access to it.",
     errno.EFBIG: "Raise the limit (ulimit -f) of the account that runs the gate.",
-    errno.EROFS: "Choose a folder on a disk that can be written.",
+    errno.EROFS: "Choose a folder on a writable disk.",
     errno.EMFILE: "Raise the limit of open files (ulimit -n).",
-    errno.ELOOP: "Replace the link by the file itself; links are not followed.",
+    errno.ELOOP: "Replace the link with the file itself; links are not followed.",
     errno.ENAMETOOLONG: "Use shorter names or fewer nested folders.",
 }
 
@@ -57,6 +57,6 @@ def require_room(path: Path, size_bytes: int) -> None:
     if disk.f_blocks and size_bytes > free_bytes:
         raise StorageError(
             f"disk full while writing {safe_line(str(path))}: "
-            f"it has {size_bytes:,} bytes, {free_bytes:,} are free",
+            f"the file has {size_bytes:,} bytes, {free_bytes:,} are free",
             hint=_FULL_HINT,
         )

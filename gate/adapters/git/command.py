@@ -131,7 +131,7 @@ def failure(arguments: tuple[str, ...], stderr: bytes) -> RepositoryError:
     details = tuple(safe_line(line) for line in stderr.splitlines()[:5])
     return RepositoryError(
         f"git {arguments[0]} failed",
-        hint="Run the same in the repository by hand; a broken clone is best made again.",
+        hint="Run the same command in the repository by hand; clone again if the clone is broken.",
         details=details,
     )
 
@@ -139,7 +139,7 @@ def failure(arguments: tuple[str, ...], stderr: bytes) -> RepositoryError:
 def _cannot_start(error: OSError | ValueError) -> RepositoryError:
     if isinstance(error, FileNotFoundError):
         return RepositoryError(
-            "git is not installed, or not where it is looked for",
+            "git is not installed, or not on the PATH",
             hint="Install git (2.30 or later) and put it on the PATH.",
         )
     return RepositoryError(f"git cannot be started: {error}", hint="Check the installation of git.")
@@ -147,7 +147,7 @@ def _cannot_start(error: OSError | ValueError) -> RepositoryError:
 
 def _hangs(arguments: tuple[str, ...], seconds: float) -> RepositoryError:
     return RepositoryError(
-        f"git {arguments[0]} gave no answer within {seconds:g} s",
-        hint="Check the disk that the repository is on; a huge untracked folder belongs into "
+        f"git {arguments[0]} timed out after {seconds:g} s",
+        hint="Check the disk that the repository is on; a huge untracked folder belongs in "
         ".gitignore.",
     )

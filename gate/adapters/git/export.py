@@ -73,7 +73,7 @@ class TreeWriter:
         """Note a link for the end."""
         if not 0 < len(destination) <= MAX_LINK_BYTES or b"\0" in destination:
             raise CommitError(
-                f"{safe_line(path)} is a link that no file system can hold",
+                f"{safe_line(path)} is a link that no file system can store",
                 hint="Remove it from the commit.",
             )
         self._links[check_path(path)] = destination
@@ -89,9 +89,9 @@ class TreeWriter:
             real = Path(os.path.realpath(self._target / path))
             if destination.startswith(b"/") or not real.is_relative_to(root):
                 raise CommitError(
-                    f"the link {safe_line(path)} leads out of the repository: "
+                    f"the link {safe_line(path)} points out of the repository: "
                     f"{safe_line(destination)}",
-                    hint="Replace it by a relative link inside the repository, or by the file.",
+                    hint="Replace it with a relative link inside the repository, or with the file.",
                 )
         return tree_digest(self._entries)
 
@@ -157,8 +157,8 @@ def _exactly(stream: IO[bytes], size: int) -> Iterator[bytes]:
         chunk = stream.read(min(size, CHUNK_BYTES))
         if not chunk:
             raise RepositoryError(
-                "git ended in the middle of a file",
-                hint="Check the clone with `git fsck`, or make it again.",
+                "git stopped in the middle of a file",
+                hint="Check the clone with `git fsck`, or clone again.",
             )
         size -= len(chunk)
         yield chunk

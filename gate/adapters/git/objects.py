@@ -88,7 +88,7 @@ def listed_twice(path: str, commit: str) -> CommitError:
     """The error for a name that a forged tree holds twice: no folder on disk can."""
     return CommitError(
         f"commit {commit[:12]} lists {safe_line(path)} twice",
-        hint="Make the commit again with git itself, which never writes such a tree.",
+        hint="Recreate the commit with git itself, which never writes such a tree.",
     )
 
 
@@ -116,16 +116,16 @@ def unsafe_path(path: str) -> CommitError:
     """The error for a path that could write outside the folder it is meant for."""
     return CommitError(
         f"the repository holds a file with an unsafe path: {safe_line(path)}",
-        hint="Remove it from the commit; git itself never makes such a name.",
+        hint="Remove it from the commit; git itself never writes such a name.",
     )
 
 
 def submodule(path: str) -> CommitError:
     """The error for a repository inside the repository."""
     return CommitError(
-        f"{safe_line(path)} is a repository of its own (a submodule)",
+        f"{safe_line(path)} is a separate repository (a submodule)",
         hint="Put its files into the repository itself, or install it as a package; an untracked "
-        "one belongs into .gitignore.",
+        "one belongs in .gitignore.",
     )
 
 
@@ -149,5 +149,5 @@ def odd_mode(path: str, mode: str) -> CommitError:
     """The error for an entry of a kind that git does not have."""
     return CommitError(
         f"{safe_line(path)} has the mode {mode} in the commit, which git does not know",
-        hint="Make the commit again with git itself, which never writes such an entry.",
+        hint="Recreate the commit with git itself, which never writes such an entry.",
     )

@@ -145,7 +145,8 @@ class GitRepository:
             kind = "a link" if entry.mode == LINK else "no file"
             raise CommitError(
                 f"{safe_line(path)} is {kind} in commit {commit[:12]}",
-                hint="Commit a regular file there: it is read from the commit, links unfollowed.",
+                hint="Commit a regular file there: it is read from the commit, and links are not "
+                "followed.",
             )
         if entry.size > MAX_FILE_BYTES:
             raise CommitError(

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, TypeAdapter
 
-from gate.adapters.github.http import Answer, GitHubApi
+from gate.adapters.github.http import GitHubApi, Response
 from gate.adapters.github.refusals import (
     COMMENT_REFUSALS,
     RefusedError,
@@ -161,7 +161,7 @@ class GitHubComments:
                 return
             # next links come from the server: a proxy's mistake must not become an endless loop
             if url in seen:
-                raise PublishError("GitHub's list of comments leads back to a page already read")
+                raise PublishError("GitHub's list of comments links back to a page already read")
         raise PublishError(
             f"the pull request has more than {MAX_PAGES * PAGE_SIZE:,} comments",
             hint="The job summary holds the report; a new pull request gets comments again.",
@@ -171,7 +171,7 @@ class GitHubComments:
         return self._api.send(method, url, {"body": body}).read_as(_COMMENT).comment()
 
 
-def _moment(answer: Answer) -> str:
+def _moment(answer: Response) -> str:
     """The server's own time of an answer, a little before it, as the API writes it; or nothing."""
     try:
         told = parsedate_to_datetime(answer.headers.get("Date", ""))

@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Response:
     """An answer that arrived whole; `next_url` leads to the next page, empty on the last."""
 
     status: int
@@ -62,7 +62,7 @@ class Answer:
             return kind.validate_json(self.content)
         except ValidationError as error:
             raise PublishError(
-                "the answer is not that of GitHub's API",
+                "the answer does not come from GitHub's API",
                 hint="Check that GITHUB_API_URL is the address of the API, not of the web pages.",
             ) from error
 
@@ -99,18 +99,18 @@ class GitHubApi:
         parts = urlsplit(self.base)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise PublishError(
-                f"{api_url[:MESSAGE_LIMIT]!r} is no address of an API",
+                f"{api_url[:MESSAGE_LIMIT]!r} is not the address of an API",
                 hint="GITHUB_API_URL is https://api.github.com, or that of your own server.",
             )
         # a line end in it would begin a header of its own (CWE-113)
         if not _TOKEN.fullmatch(token):
             raise PublishError(
-                "the GitHub token is empty or holds a character that no token has",
+                "the GitHub token is empty or has an invalid character",
                 hint="Pass the token of this job, without quotes or line ends.",
             )
         if not _REPOSITORY.fullmatch(repository):
             raise PublishError(
-                f"{repository[:100]!r} is no repository", hint="It is written as owner/name."
+                f"{repository[:100]!r} is not a repository", hint="It is written as owner/name."
             )
         self.repository_url = f"{self.base}/repos/{repository}"
         self._origin = f"{parts.scheme}://{parts.netloc}"
@@ -138,7 +138,7 @@ class GitHubApi:
         """Close all connections."""
         self._session.close()
 
-    def send(self, method: str, url: str, body: Mapping[str, str] | None = None) -> Answer:
+    def send(self, method: str, url: str, body: Mapping[str, str] | None = None) -> Response:
         """Send a request, wait where GitHub asks for it, and follow redirects on the same host.
 
         Raises `UnansweredError` when nobody can know whether it was carried out, and another
@@ -157,7 +157,7 @@ class GitHubApi:
             if answer.status not in REDIRECTS:
                 return answer
             url = answer.headers.get("Location", "")
-        raise PublishError("GitHub sent the request from one address to the next without end")
+        raise PublishError("GitHub redirected the request in a loop")
 
     def _on_same_host(self, url: str) -> str:
         """The address in full; `PublishError` when it leads to a host that gets no token."""
@@ -166,7 +166,7 @@ class GitHubApi:
         # with the slash: https://api.github.com.example.org begins like the real one
         if not url.startswith(self._origin + "/"):
             raise PublishError(
-                "GitHub sent the request on to another host; it was not followed",
+                "GitHub redirected the request to another host; the redirect was not followed",
                 hint="Check GITHUB_API_URL and the proxy.",
             )
         return url
@@ -182,7 +182,7 @@ class GitHubApi:
 
     def _answer(
         self, method: str, url: str, body: Mapping[str, str] | None, retry: Retry
-    ) -> Answer:
+    ) -> Response:
         seconds = self._policy.timeout_seconds
         try:
             while True:
@@ -199,17 +199,17 @@ class GitHubApi:
                 retry.sleep()
         except HTTPError as error:
             raise UnansweredError(
-                f"the answer of {self._origin} broke off", hint="Run the job again."
+                f"the answer of {self._origin} was cut off", hint="Run the job again."
             ) from error
         except requests.RequestException as error:
             raise unreached(error, self._origin, seconds) from error
 
-    def _whole(self, response: requests.Response) -> Answer:
+    def _whole(self, response: requests.Response) -> Response:
         status, content = response.status_code, self._content(response.raw)
         if status >= requests.codes.bad_request:
             raise refusal(status, told(content, self._token), self._refusals)
         next_url = response.links.get("next", {}).get("url", "")
-        return Answer(status=status, headers=response.headers, content=content, next_url=next_url)
+        return Response(status=status, headers=response.headers, content=content, next_url=next_url)
 
     def _limit(self, response: BaseHTTPResponse) -> LimitedError:
         """The limit that an answer tells of; `RefusedError` when it tells of none."""

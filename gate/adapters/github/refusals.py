@@ -1,4 +1,4 @@
-"""What GitHub's answers mean to a person: status codes as sentences with a hint.
+"""GitHub's status codes as messages with a hint.
 
 Status codes: GitHub REST API, version 2022-11-28, "Troubleshooting the REST API".
 """
@@ -33,8 +33,8 @@ _TOKEN_REFUSED: Final = Words(
     "the token was refused", "Pass the token of this job; an older one has expired."
 )
 _LOCKED: Final = Words(
-    "comments are switched off or locked here",
-    "Unlock the conversation, or switch issues on in the repository's settings.",
+    "comments are disabled or locked here",
+    "Unlock the conversation, or enable issues in the repository's settings.",
 )
 _OTHER: Final = Words("GitHub refused the request", "The job summary holds the report.")
 COMMENT_REFUSALS: Final[Refusals] = MappingProxyType(
@@ -119,7 +119,7 @@ def refusal(status: int, told: str, refusals: Refusals) -> RefusedError | Unansw
     """An answer of 400 or above in words; `told` is what GitHub says about it."""
     if status >= requests.codes.internal_server_error:
         return UnansweredError(
-            f"GitHub had a fault of its own ({status})",
+            f"GitHub reported a server error ({status})",
             hint="Run the job again.",
             details=_details(told),
         )
@@ -149,13 +149,13 @@ def unreached(error: requests.RequestException, origin: str, seconds: float) -> 
     if isinstance(error, requests.exceptions.SSLError):
         return UnansweredError(
             f"the certificate of {origin} was not accepted",
-            hint="Let REQUESTS_CA_BUNDLE name the file with your own authority's certificate, at "
-            "a path that the action's container can read.",
+            hint="Set REQUESTS_CA_BUNDLE to the file with your certificate authority, at a path "
+            "that the action's container can read.",
         )
     if isinstance(error, requests.exceptions.ProxyError):
         return UnansweredError(
-            f"the proxy on the way to {origin} did not let the request through",
-            hint="Check HTTPS_PROXY; NO_PROXY names the hosts that need none.",
+            f"the proxy refused the request to {origin}",
+            hint="Check HTTPS_PROXY; list the hosts that need no proxy in NO_PROXY.",
         )
     return UnansweredError(
         f"{origin} could not be reached ({type(error).__name__})",

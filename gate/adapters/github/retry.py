@@ -1,4 +1,4 @@
-"""What is asked of GitHub again, and after how long.
+"""Which requests to GitHub are retried, and after how long.
 
 Limits and headers: GitHub REST API, version 2022-11-28, "Rate limits" and "Best practices": obey
 `retry-after`, else `x-ratelimit-reset`, else wait for a minute; a second between writes.

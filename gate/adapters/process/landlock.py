@@ -21,7 +21,7 @@ WRITE_FILE, REMOVE_FILE, MAKE_FILE, CHANGE_ENTRIES = 1 << 1, 1 << 5, 1 << 8, 0x1
 # further rights to write, by the version of Landlock that brought them: REFER, TRUNCATE
 LATER_RIGHTS = {2: 1 << 13, 3: 1 << 14}
 TRUNCATE = LATER_RIGHTS[3]
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - of processes of one run; leftovers.py empties it
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - of processes of one run; residue.py empties it
 # libraries name threads through files of /proc; all there that is not the account's own is root's
 KERNEL_FILES = "/proc"
 # what programs and libraries for accelerators open to write, by the first letters

@@ -1,4 +1,4 @@
-"""What a process of the gate's own gives up before it looks at untrusted bytes."""
+"""The resource limits that the reader sets for itself before it looks at untrusted bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A view of the machine for one run: read-only but for its folders, with temporary ones of its own.
+"""One run's mount namespace: read-only but for the run's folders, with private temporary folders.
 
 A mount namespace, made by `sandbox_launcher.py` as root with CAP_SYS_ADMIN: of the standard
 library alone. It goes with the last process of the run, and with it what that left in

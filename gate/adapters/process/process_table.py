@@ -136,8 +136,8 @@ def require_other_account(account: Credentials) -> None:
         for number in (account.uid, account.gid, *account.groups)
     ):
         raise RunError(
-            f"account {account.uid}:{account.gid} is none that a training may run under",
-            hint="Take an account that nothing else uses; the gate finds one by itself.",
+            f"account {account.uid}:{account.gid} is not allowed for a training",
+            hint="Use an account that nothing else uses; the gate finds one by itself.",
         )
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gate.adapters.process.closed_way import closed_folder
-from gate.adapters.process.interrupts import Interrupts
 from gate.adapters.process.output_capture import RunOutput
+from gate.adapters.process.path_access import blocking_folder
 from gate.adapters.process.process_table import adopt_orphans, closed_memory, descendants
 from gate.adapters.process.running_process import RunningProcess
 from gate.adapters.process.sandboxed_start import start_sandboxed
+from gate.adapters.process.stop_signals import StopSignals
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 from gate.records.runs import ProcessRequest, ProcessResult
@@ -24,8 +24,8 @@ from gate.records.runs import ProcessRequest, ProcessResult
 class LocalProcesses:
     """The port `Processes` on this machine; `interrupts` must be the installed ones, if any are."""
 
-    def __init__(self, interrupts: Interrupts | None = None) -> None:
-        self._interrupts = interrupts or Interrupts()
+    def __init__(self, interrupts: StopSignals | None = None) -> None:
+        self._interrupts = interrupts or StopSignals()
 
     def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
         """Run to the end, to its time limit, or to an exception, then leave no process behind.
@@ -120,9 +120,9 @@ def _not_permitted(request: ProcessRequest, name: str) -> RunError:
         file = safe_line(Path(request.argv[0]).name)
         return RunError(
             f"cannot start {name}: permission denied",
-            hint=f"Make it executable (chmod +x {file}), or start it by python.",
+            hint=f"Make it executable (chmod +x {file}), or start it with python.",
         )
-    closed = closed_folder(request, account)
+    closed = blocking_folder(request, account)
     if closed is None:
         return RunError(
             f"cannot start {name}: permission denied",
@@ -132,7 +132,8 @@ def _not_permitted(request: ProcessRequest, name: str) -> RunError:
     mode = stat.S_IMODE(closed.stat().st_mode)
     return RunError(
         f"cannot start {name}: {folder} is closed to other accounts (mode {mode:04o})",
-        hint=f"Let others pass through it (chmod o+x {folder}), or use an interpreter and a "
-        "repository that do not lie below it; an environment made from /usr/bin/python3 does not "
-        "need anybody's home.",
+        hint=f"Let other accounts pass through it (chmod o+x {folder}), or use an interpreter "
+        f"and a "
+        "repository that do not lie below it; an environment created from /usr/bin/python3 needs "
+        "nobody's home.",
     )

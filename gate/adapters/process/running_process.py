@@ -80,7 +80,7 @@ class RunningProcess:
         reap(but=self._family_before)
         if left:
             raise RunError(
-                f"processes of the training could not be ended: {sorted(left)[:10]}",
+                f"processes of the training could not be killed: {sorted(left)[:10]}",
                 hint="They hang in the kernel, often in a driver. Restart the machine before the "
                 "next run.",
             )

@@ -1,4 +1,4 @@
-"""A program of its own that gives up all it may do, and then becomes the training.
+"""A separate program that gives up its privileges, and then becomes the training.
 
 `sandboxed_start.py` starts it as root with the gate's interpreter (`-I -S`), so it imports from the
 standard library alone, and nothing once the account is changed: that one may not be able to read
@@ -66,7 +66,7 @@ def main(report: int) -> None:
     # execve closes it, which tells the gate of a good start, and the training never holds it
     os.set_inheritable(report, False)
     for step in STEPS:
-        if step is start:
+        if step is exec_command:
             os.write(report, READY)
         try:
             step(plan)
@@ -144,7 +144,7 @@ def _control(option: int, first: int, second: int) -> None:
     checked(library.prctl(option, *values))
 
 
-def start(plan: Plan) -> None:
+def exec_command(plan: Plan) -> None:
     """Become the training, in its folder, found on its own PATH.
 
     Not by `os.execvpe`, which imports: the account may be one that cannot read this interpreter.
@@ -177,5 +177,5 @@ STEPS: tuple[Step, ...] = (
     refuse_privileges,
     refuse_writing,
     refuse_calls,
-    start,
+    exec_command,
 )

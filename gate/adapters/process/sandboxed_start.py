@@ -99,8 +99,8 @@ def _fault(report: bytes, output: bytes) -> OSError | ValueError | RunError:
     """What the program said went wrong; it is ours, and the training has not run yet."""
     if not report:
         return RunError(
-            "the sandbox launcher ended before its time",
-            hint="Install the gate again: its own interpreter could not run its own file.",
+            "the sandbox launcher ended early",
+            hint="Reinstall the gate: its interpreter could not run its own file.",
             details=tuple(safe_line(line) for line in output.splitlines()[-5:]),
         )
     told = json.loads(report.removeprefix(READY))

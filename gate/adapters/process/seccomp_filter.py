@@ -28,16 +28,16 @@ X32_CALLS = 0x40000000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
-    """A kind of machine: its number in linux/audit.h, and the numbers of its calls."""
+class Architecture:
+    """An architecture: its number in linux/audit.h, and the numbers of its calls."""
 
     architecture: int
     calls: dict[str, int]
     has_x32: bool = False
 
 
-MACHINES = {
-    "x86_64": Machine(
+ARCHITECTURES = {
+    "x86_64": Architecture(
         architecture=0xC000003E,
         has_x32=True,
         calls={
@@ -60,7 +60,7 @@ MACHINES = {
             "pidfd_getfd": 438,
         },
     ),
-    "aarch64": Machine(
+    "aarch64": Architecture(
         architecture=0xC00000B7,
         calls={
             "unshare": 97,
@@ -115,11 +115,11 @@ def seccomp_filter(machine: str, *, network: bool) -> bytes:
     `network` no socket but a local one (AF_UNIX) can be made, and the answer is EACCES. Raises
     `RunError` for a machine whose numbers are not known here.
     """
-    known = MACHINES.get(machine)
+    known = ARCHITECTURES.get(machine)
     if known is None:
         raise RunError(
-            f"there is no filter of system calls for a machine of kind {machine!r}",
-            hint=f"Train on {' or '.join(MACHINES)}, or set isolation.mode to none.",
+            f"no seccomp filter is known for a machine of type {machine!r}",
+            hint=f"Train on {' or '.join(ARCHITECTURES)}, or set isolation.mode to none.",
         )
     program = [
         # first of all: a 32-bit call (int 0x80) has other numbers, and would pass as another call

@@ -25,7 +25,7 @@ MAX_DIMENSIONS = 64
 Sizes = tuple[int, ...]
 
 
-class Place(NamedTuple):
+class FileRange(NamedTuple):
     """Where a chunk lies: a range of a file of the folder."""
 
     file: str
@@ -38,7 +38,7 @@ class Chunk(NamedTuple):
 
     offsets: Sizes
     sizes: Sizes
-    place: Place
+    place: FileRange
 
 
 class ChunkedTensor(NamedTuple):
@@ -54,17 +54,17 @@ class SavedObject(NamedTuple):
     """Anything else: an object that was saved on its own."""
 
     path: str
-    place: Place
+    place: FileRange
 
 
 Entry = ChunkedTensor | SavedObject
-Places = dict[tuple[str, Sizes | None], Place]
+Places = dict[tuple[str, Sizes | None], FileRange]
 
 
 def read_metadata(data: bytes) -> list[Entry]:
     """Every entry under the path that it has in one file.
 
-    Raises `StateError` for what makes no sense.
+    Raises `StateError` for invalid metadata.
     """
     told = _fields(read_pickle(data), "metadata.Metadata")
     places = _places(_map(told.get("storage_data"), "storage_data"))
@@ -80,7 +80,7 @@ def read_metadata(data: bytes) -> list[Entry]:
     # hashed
     if places:
         name = min(name for name, _ in places)
-        raise fault(f"places something for {short_text(name)} that is no part of the state")
+        raise fault(f"places {short_text(name)}, which is not part of the state")
     return entries
 
 
@@ -127,7 +127,7 @@ def _places(node: MapNode) -> Places:
         info = _fields(value, "filesystem._StorageInfo")
         name, offset = index.get("fqn"), index.get("offset")
         if not isinstance(name, str):
-            raise fault("places something that has no name")
+            raise fault("places an entry without a name")
         where = name, None if offset is None else _sizes(offset, name)
         if where in found:
             raise fault(f"places a chunk of {short_text(name)} twice")
@@ -135,7 +135,7 @@ def _places(node: MapNode) -> Places:
     return found
 
 
-def _place(name: str, info: dict[str, object]) -> Place:
+def _place(name: str, info: dict[str, object]) -> FileRange:
     # undoing a transform means running its decoder, whose name the run has written
     if info.get("transform_descriptors"):
         raise fault(
@@ -146,17 +146,17 @@ def _place(name: str, info: dict[str, object]) -> Place:
         case (str() as file, int() as offset, int() as length):
             # the metadata was written by the run: a path in it could lead anywhere (CWE-22)
             if not is_plain_name(file):
-                raise fault(f"points to {short_text(file)}, which is no file of its folder")
+                raise fault(f"points to {short_text(file)}, which is not a file in its folder")
             if not 0 <= offset < MAX_INTEGER or not 0 <= length < MAX_INTEGER:
-                raise fault(f"places {short_text(name)} at an impossible range")
-            return Place(file, offset, length)
-    raise fault(f"places {short_text(name)} nowhere")
+                raise fault(f"places {short_text(name)} at an invalid range")
+            return FileRange(file, offset, length)
+    raise fault(f"does not place {short_text(name)}")
 
 
-def _taken(places: Places, name: str, offsets: Sizes | None) -> Place:
+def _taken(places: Places, name: str, offsets: Sizes | None) -> FileRange:
     place = places.pop((name, offsets), None)
     if place is None:
-        raise fault(f"a chunk of {short_text(name)} is placed nowhere")
+        raise fault(f"a chunk of {short_text(name)} is not placed")
     return place
 
 
@@ -167,7 +167,7 @@ def _paths(node: object) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, keys in _named(node):
         if not isinstance(keys, tuple) or not keys:
-            raise fault(f"{short_text(name)} stands for keys that make no sense")
+            raise fault(f"{short_text(name)} has invalid keys")
         found[name] = "".join(_key_part(name, key) for key in keys)
     return found
 
@@ -178,7 +178,7 @@ def _key_part(name: str, key: object) -> str:
     # not `isinstance`: True is an integer to that, and would be the name `[True]`
     if type(key) is int and 0 <= key < MAX_INTEGER:
         return f"[{key}]"
-    raise fault(f"{short_text(name)} stands for a key that is neither text nor a position")
+    raise fault(f"{short_text(name)} has a key that is neither text nor a position")
 
 
 def _is_a(node: object, name: str) -> bool:
@@ -191,12 +191,12 @@ def _fields(node: object, name: str) -> dict[str, object]:
         match node:
             case OpaqueNode(states=[MapNode() as told]):
                 return dict(_named(told))
-    raise fault(f"holds something else where a {name.rpartition('.')[2]} is expected")
+    raise fault(f"lacks a {name.rpartition('.')[2]} where one is expected")
 
 
 def _map(node: object, name: str) -> MapNode:
     if not isinstance(node, MapNode) or len(node.pairs) > MAX_ENTRIES:
-        raise fault(f"its {name} is no map")
+        raise fault(f"its {name} is not a map")
     return node
 
 
@@ -204,7 +204,7 @@ def _named(node: MapNode) -> list[tuple[str, object]]:
     """The pairs of a map whose keys are distinct texts of a bounded length."""
     pairs = [(key, value) for key, value in node.pairs if isinstance(key, str)]
     if len(pairs) != len(node.pairs) or len({key for key, _ in pairs}) != len(pairs):
-        raise fault("has a map with a key that is no text or is there twice")
+        raise fault("has a map with a key that is not text or occurs twice")
     return pairs
 
 
@@ -213,4 +213,4 @@ def _sizes(value: object, name: str) -> Sizes:
         sizes = tuple(size for size in value if type(size) is int and 0 <= size < MAX_INTEGER)
         if len(sizes) == len(value):
             return sizes
-    raise fault(f"tensor {short_text(name)} has offsets or sizes that make no sense")
+    raise fault(f"tensor {short_text(name)} has invalid offsets or sizes")

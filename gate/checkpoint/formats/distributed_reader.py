@@ -14,7 +14,7 @@ from gate.checkpoint.formats.distributed_metadata import (
     Chunk,
     ChunkedTensor,
     Entry,
-    Place,
+    FileRange,
     SavedObject,
     read_metadata,
 )
@@ -64,19 +64,17 @@ def read_distributed(folder: UntrustedFolder) -> tuple[StateContent, set[str]]:
     return content, {METADATA, *shards}
 
 
-def _places(entry: Entry) -> list[Place]:
+def _places(entry: Entry) -> list[FileRange]:
     if isinstance(entry, SavedObject):
         return [entry.place]
     return [chunk.place for chunk in entry.chunks]
 
 
-def _refuse_overlaps(opened: UntrustedFile, places: list[Place]) -> None:
+def _refuse_overlaps(opened: UntrustedFile, places: list[FileRange]) -> None:
     """Each byte belongs to one entry, so that reading all of them is reading the files once."""
     for one, other in pairwise(sorted(places)):
         if one.file == other.file and other.offset < one.offset + one.length:
-            raise opened.fault(
-                f"places two entries over each other in {short_text(one.file)}", hint=HINT
-            )
+            raise opened.fault(f"has overlapping entries in {short_text(one.file)}", hint=HINT)
 
 
 def _open_shards(folder: UntrustedFolder, wanted: set[str]) -> dict[str, UntrustedFile]:
@@ -95,7 +93,7 @@ def _open_shards(folder: UntrustedFolder, wanted: set[str]) -> dict[str, Untrust
     return {name: folder.open(name) for name in sorted(wanted)}
 
 
-def _saved(shards: dict[str, UntrustedFile], place: Place, path: str) -> StateContent:
+def _saved(shards: dict[str, UntrustedFile], place: FileRange, path: str) -> StateContent:
     shard = shards[place.file]
     part = file_part(shard, place.offset, place.length, f"{shard.shown}: {short_text(path)}")
     return read_torch_archive(part, read_zip_records(part))
@@ -124,8 +122,8 @@ def _chunk_source(
         case (TensorLeaf("", tensor.dtype, chunk.sizes, source),):
             return _in_whole_file(source)
     raise shards[chunk.place.file].fault(
-        f"holds something else than the {tensor.dtype} chunk of {short_text(tensor.path)} that "
-        f"{METADATA} says to be there", hint=HINT,
+        f"does not hold the {tensor.dtype} chunk of {short_text(tensor.path)} that {METADATA} "
+            f"names", hint=HINT,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Reads one saved file of any format that is known, told by its content and never by its name."""
+"""Reads one saved file of any known format, detected by its content and never by its name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gate.errors import DocumentError, EvidenceError
 HEAD_BYTES = 64
 ZIP_HEADS = (b"PK\x03\x04", b"PK\x05\x06")
 RAW_FORMAT = "unknown content"
-RAW_NOTE = "its content is not understood, so its bytes were compared as they are"
+RAW_NOTE = "its format is unknown, so its bytes were compared as they are"
 
 
 class UnknownContent(Enum):
@@ -53,7 +53,7 @@ def read_file(opened: UntrustedFile, unknown: UnknownContent) -> StateContent:
         return read_safetensors(opened)
     if is_json(head):
         return _read_json(opened, unknown)
-    return _read_unknown(opened, unknown, "is of no format that is known")
+    return _read_unknown(opened, unknown, "has an unknown format")
 
 
 def read_raw(opened: UntrustedFile, why: str) -> StateContent:

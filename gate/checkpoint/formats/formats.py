@@ -1,4 +1,4 @@
-"""Opens a saved state of any format that is known, a file or a folder, told by its content."""
+"""Opens a saved state of any known format, a file or a folder, detected by its content."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from gate.checkpoint.formats.file_formats import UnknownContent, read_file
 from gate.checkpoint.formats.folder_reader import read_folder
 from gate.checkpoint.formats.sharded_reader import read_index, read_shards
-from gate.checkpoint.hashing.collector import collector_at_rest
+from gate.checkpoint.hashing.gc_pause import gc_paused
 from gate.checkpoint.leaves import StateContent
 from gate.checkpoint.sources.untrusted_file import HINT, ReadableFiles
-from gate.checkpoint.sources.untrusted_folder import UntrustedFolder, open_folder
+from gate.checkpoint.sources.untrusted_folder import UntrustedFolder, open_untrusted_folder
 from gate.codec.untrusted_text import plain_text
 from gate.errors import DocumentError, EvidenceError
 
@@ -35,9 +35,9 @@ def open_state(
     is_folder = files.is_folder(path)
     # the folder around a single file too: it may be an index of shards that lie beside it
     where = path if is_folder else path.parent
-    with open_folder(files, where, shown, max_bytes=max_bytes) as folder:
+    with open_untrusted_folder(files, where, shown, max_bytes=max_bytes) as folder:
         try:
-            with collector_at_rest():
+            with gc_paused():
                 content = (
                     read_folder(folder, unknown) if is_folder else _read(folder, path, unknown)
                 )

@@ -29,7 +29,7 @@ def read_json(opened: UntrustedFile) -> StateContent:
     file and what is wrong with it.
     """
     if opened.size_bytes > MAX_JSON_BYTES:
-        raise opened.fault(f"JSON above {MAX_JSON_BYTES:,} bytes")
+        raise opened.fault(f"JSON larger than {MAX_JSON_BYTES:,} bytes")
     data = opened.read_at(0, opened.size_bytes)
     # counted before anything is built of it: an empty list costs two bytes here and 56 there
     if data.count(b",") + data.count(b"[") + data.count(b"{") > MAX_VALUES:

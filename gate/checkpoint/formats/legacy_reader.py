@@ -60,7 +60,7 @@ def _leaves(opened: UntrustedFile) -> list[Leaf]:
     if orders != [True]:
         raise fault("does not say in which byte order it was written", hint=SAVE_HINT)
     if not isinstance(keys, list) or len(keys) > MAX_STORAGES:
-        raise fault("its list of storages makes no sense")
+        raise fault("its list of storages is invalid")
     places = _places(opened, keys, pickles[-2].storages, pickles[-1].end)
 
     def source_of(tensor: TensorNode) -> TensorSource:
@@ -83,7 +83,7 @@ def _pickles(opened: UntrustedFile) -> list[Machine]:
             if length == opened.size_bytes:
                 raise
             if length == MAX_PICKLE_BYTES:
-                problem = f"its pickles are broken or above {MAX_PICKLE_BYTES:,} bytes"
+                problem = f"its pickles are damaged or larger than {MAX_PICKLE_BYTES:,} bytes"
                 raise fault(problem, hint=error.hint) from error
         # by a factor, so that all attempts together cost little more than the last
         length *= GROWTH
@@ -121,5 +121,5 @@ def _places(
         position += COUNT_BYTES + size_bytes
     # bytes that belong to no storage would be in no digest
     if position != opened.size_bytes:
-        raise fault("holds bytes behind its last storage")
+        raise fault("has bytes after its last storage")
     return places

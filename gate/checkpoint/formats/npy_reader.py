@@ -148,13 +148,13 @@ def _array_leaves(body: Body, path: str) -> list[Leaf]:
         return _object_leaves(body, header, path)
     dtype = NUMPY_DTYPES.get(header.code)
     if dtype is None:
-        problem = f"holds elements of the type {short_text(header.code)}, which is not read"
+        problem = f"holds elements of the type {short_text(header.code)}, which is not supported"
         raise body.opened.fault(problem, hint=HINT)
     width = ELEMENT_BYTES[dtype]
     data_bytes = body.size_bytes - header.size_bytes
     if math.prod(header.shape) * width != data_bytes:
         raise body.opened.fault(
-            f"its header promises {short_text(str(header.shape))} elements of {width} bytes, "
+            f"its header declares {short_text(str(header.shape))} elements of {width} bytes, "
             f"but {data_bytes:,} bytes follow"
         )
     source = little_endian(body.source(header.size_bytes), dtype, header.order)
@@ -181,7 +181,7 @@ def _read_header(body: Body) -> _Header:
     start = FIXED_BYTES + length_bytes
     length = int.from_bytes(fixed[FIXED_BYTES:start], "little")
     if not fixed.startswith(MAGIC) or not length_bytes:
-        raise body.opened.fault("is cut short or a NumPy array of an unknown version", hint=HINT)
+        raise body.opened.fault("is truncated or a NumPy array of an unknown version", hint=HINT)
     if length > MAX_HEADER_BYTES or start + length > body.size_bytes:
         raise body.opened.fault(f"its header of {length:,} bytes is too large", hint=HINT)
     return _parse_header(body, body.head(start + length)[start:], start + length)
@@ -196,11 +196,13 @@ def _parse_header(body: Body, data: bytes, size_bytes: int) -> _Header:
         raise body.opened.fault("its header is not what NumPy writes", hint=HINT)
     descr = DESCR.fullmatch(header["descr"])
     if descr is None:
-        problem = f"holds elements of the type {short_text(header['descr'])}, which is not read"
+        problem = (
+            f"holds elements of the type {short_text(header['descr'])}, which is not supported"
+        )
         raise body.opened.fault(problem, hint=HINT)
     sizes = [size for size in header["shape"].split(",") if size.strip()]
     if SIZES.fullmatch(header["shape"]) is None or len(sizes) > MAX_DIMENSIONS:
-        raise body.opened.fault("its shape is no short list of sizes", hint=HINT)
+        raise body.opened.fault("its shape is not a short list of sizes", hint=HINT)
     return _Header(
         code=descr["code"],
         order=descr["order"],

@@ -24,7 +24,7 @@ def read_pickle_file(opened: UntrustedFile) -> StateContent:
     """
     if opened.size_bytes > MAX_PICKLE_BYTES:
         raise opened.fault(
-            f"is a pickle above {MAX_PICKLE_BYTES:,} bytes",
+            f"is a pickle larger than {MAX_PICKLE_BYTES:,} bytes",
             hint="Save large arrays with torch.save, numpy.save or as safetensors.",
         )
     try:

@@ -50,11 +50,11 @@ def _checked(opened: UntrustedFile, places: dict[object, object]) -> dict[str, s
     found: dict[str, str] = {}
     for name, file in places.items():
         if not isinstance(name, str) or not isinstance(file, str):
-            raise opened.fault("its weight_map holds something else than names")
+            raise opened.fault("its weight_map has a value that is not a name")
         # the index was written by the run: a path in it could lead anywhere (CWE-22)
         if not is_plain_name(file):
             raise opened.fault(
-                f"its weight_map points to {short_text(file)}, which is no file of its folder"
+                f"its weight_map points to {short_text(file)}, which is not a file in its folder"
             )
         found[name] = file
     if not found:
@@ -108,9 +108,9 @@ def _compare(shown: str, expected: set[str], leaves: tuple[Leaf, ...]) -> None:
     found = {leaf.path for leaf in leaves if isinstance(leaf, TensorLeaf)}
     missing = expected - found
     if missing:
-        problem = f"{short_text(min(missing))} is missing, which the index says to be there"
+        problem = f"{short_text(min(missing))} is missing, although the index names it"
         raise EvidenceError(f"{shown}: {problem}", hint=SHARD_HINT)
     extra = {leaf.path for leaf in leaves} - expected
     if extra:
-        problem = f"{short_text(min(extra))} is there, but the index says otherwise"
+        problem = f"{short_text(min(extra))} is in this shard, but not according to the index"
         raise EvidenceError(f"{shown}: {problem}", hint=SHARD_HINT)

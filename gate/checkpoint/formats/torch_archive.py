@@ -59,7 +59,9 @@ class _TorchArchive:
         pickles = [name for name in names if name.endswith(PICKLE_NAME)]
         # with two of them a file holds two states, and each reader chooses for itself
         if len(pickles) != 1:
-            raise self._opened.fault("is a zip archive but not one of torch.save", hint=SAVE_HINT)
+            raise self._opened.fault(
+                "is a zip archive that torch.save did not write", hint=SAVE_HINT
+            )
         prefix = pickles[0].removesuffix(PICKLE_NAME)
         packed = next((name for name, record in self._records.items() if record.deflated), None)
         if packed is not None:
@@ -80,7 +82,7 @@ class _TorchArchive:
         if order != b"little":
             raise self._opened.fault(
                 f"its record byteorder holds {ascii(order)[1:]}, neither 'little' nor 'big'",
-                hint="The archive is damaged, or its directory lies about the record's size. "
+                hint="The archive is damaged, or its directory has a wrong size for the record. "
                 f"{SAVE_HINT}",
             )
 

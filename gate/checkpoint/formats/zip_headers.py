@@ -11,7 +11,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from gate.checkpoint.sources.neighbours import grouped
+from gate.checkpoint.sources.read_groups import grouped
 from gate.checkpoint.sources.untrusted_file import UntrustedFile
 from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError

@@ -70,7 +70,7 @@ def read_zip_records(opened: UntrustedFile) -> dict[str, ZipRecord]:
     records = {record.name: record for record in located(opened, entries)}
     # of two entries with one name some readers take the first, others the last
     if len(records) < len(entries):
-        raise opened.fault(f"zip entry {short_text(_repeated(entries))} is there twice")
+        raise opened.fault(f"zip entry {short_text(_repeated(entries))} occurs twice")
     _check_apart(opened, records.values(), directory.start)
     return records
 
@@ -89,7 +89,7 @@ def _find_directory(opened: UntrustedFile) -> _Directory:
         opened.read_at(end_start, END.size)
     )
     if magic != END_MAGIC or comment:
-        raise opened.fault("zip archive without its end record: it is cut short or has a comment")
+        raise opened.fault("zip archive without an end record: it is truncated or has a comment")
     if disk or start_disk or here != entries:
         raise opened.fault("zip archive in several parts")
     directory = _Directory(start=start, size_bytes=size_bytes, entries=entries)
@@ -100,7 +100,7 @@ def _find_directory(opened: UntrustedFile) -> _Directory:
             directory_end, directory = _large_directory(opened, locator, directory)
     # Python's zipfile adds such a shift to every offset without a word: room for a second archive
     if directory.start + directory.size_bytes != directory_end:
-        raise opened.fault("zip directory does not lie where the end record says")
+        raise opened.fault("zip directory is not where the end record says")
     return directory
 
 
@@ -143,13 +143,13 @@ def _central_entries(opened: UntrustedFile, directory: _Directory) -> Iterator[E
             len(found),
         )
         if not same:
-            raise opened.fault(f"zip directory is broken at entry {number + 1}")
+            raise opened.fault(f"zip directory is damaged at entry {number + 1}")
         yield from _entries(opened, found[:same])
         number += same
         position += same * row.size
     # rows that the count leaves out would be seen by a reader that goes to the end
     if position != len(data):
-        raise opened.fault("zip directory holds bytes behind its last entry")
+        raise opened.fault("zip directory has bytes after its last entry")
 
 
 def _entries(opened: UntrustedFile, rows: list[tuple[Any, ...]]) -> Iterator[Entry]:
@@ -167,16 +167,16 @@ def _entry(opened: UntrustedFile, fields: tuple[Any, ...]) -> Entry:
     if flags & ENCRYPTED_FLAG:
         raise _fault(opened, name, "is encrypted")
     if method not in {STORED, DEFLATED}:
-        raise _fault(opened, name, f"is compressed by method {method}, which is not read")
+        raise _fault(opened, name, f"is compressed by method {method}, which is not supported")
     if UNKNOWN_32 in {size_bytes, stored_bytes, header_start}:
         size_bytes, stored_bytes, header_start = _large_values(
             opened, name, (size_bytes, stored_bytes, header_start), extra
         )
     if method == STORED and stored_bytes != size_bytes:
-        raise _fault(opened, name, "is stored in another size than its own")
+        raise _fault(opened, name, "is stored with a size other than its own")
     # a bomb (CWE-409) is refused for what it claims, before any of it is unpacked
     if size_bytes > stored_bytes * MAX_RATIO + MAX_RATIO:
-        problem = f"says to unpack {stored_bytes:,} bytes to {size_bytes:,}"
+        problem = f"claims to unpack {stored_bytes:,} bytes to {size_bytes:,}"
         raise _fault(opened, name, f"{problem}, which no compression can")
     return Entry(header_start, name, method, stored_bytes, size_bytes)
 
@@ -219,5 +219,5 @@ def _check_apart(opened: UntrustedFile, records: Iterable[ZipRecord], limit: int
         # entries over the same bytes are how a small archive unpacks to petabytes (D. Fifield, A
         # better zip bomb, WOOT 2019)
         if start < end or start + stored_bytes > limit:
-            raise opened.fault(f"zip entry {short_text(name)} lies over other data")
+            raise opened.fault(f"zip entry {short_text(name)} overlaps other data")
         end = start + stored_bytes

@@ -21,7 +21,7 @@ from gate.checkpoint.hashing.canonical import (
     value_digest,
 )
 from gate.checkpoint.leaves import PIECE_BYTES, FileSpan, Leaf, TensorLeaf, ValueLeaf
-from gate.checkpoint.sources.neighbours import grouped
+from gate.checkpoint.sources.read_groups import grouped
 from gate.checkpoint.sources.untrusted_file import UntrustedFile
 
 SMALL_BYTES = 64 * 1024

@@ -55,7 +55,7 @@ def named(module: str, name: str) -> GlobalNode:
     """The node of a name; `StateError` for a module that is none."""
     # a colon joins module and name where they are hashed; one more would make two names look alike
     if ":" in module:
-        raise fault("refers to a module that no module can be named like")
+        raise fault("refers to a module with an impossible name")
     return global_node(module, name)
 
 
@@ -74,11 +74,11 @@ def _is_text(value: object, text: str) -> bool:
 def call(function: object, arguments: object) -> object:
     """The value that a call stands for, or an opaque node.
 
-    Raises `StateError` for a call whose arguments make no sense, and for tensors without plain
+    Raises `StateError` for a call with invalid arguments, and for tensors without plain
     bytes, which must not be left out silently.
     """
     if not isinstance(arguments, tuple):
-        raise fault("calls something with arguments that are no tuple")
+        raise fault("makes a call whose arguments are not a tuple")
     if not isinstance(function, GlobalNode):
         return OpaqueNode("an object", (function, *arguments))
     if function.key in NOT_PLAIN:
@@ -96,8 +96,8 @@ def _opaque(function: GlobalNode, arguments: Arguments) -> OpaqueNode:
     if _acts(function):
         raise fault(
             f"calls {short_text(f'{function.module}.{function.name}')} when it is loaded",
-            hint="This is no saved state but code in its place: do not load the file anywhere, "
-            "and look at what the change does.",
+            hint="This checkpoint runs code when it is loaded: do not load it anywhere, and "
+            "check what the change does.",
         )
     return OpaqueNode(function.shown, arguments)
 
@@ -129,7 +129,7 @@ def storage(reference: object) -> object:
         case ("module", GlobalNode() as kind, *_):
             # its source text follows, which is no part of a state
             return kind
-    raise fault("refers to something outside that is no storage")
+    raise fault("refers to an external object that is not a storage")
 
 
 def _storage(kind: GlobalNode, key: str, elements: int, part: tuple[int, int]) -> StorageNode:
@@ -139,7 +139,7 @@ def _storage(kind: GlobalNode, key: str, elements: int, part: tuple[int, int]) -
     if dtype is None or kind.module.partition(".")[0] != "torch":
         raise _unread_storage(kind.name)
     if not 0 <= elements < MAX_INTEGER:
-        raise fault(f"storage {short_text(key)} has an impossible size")
+        raise fault(f"storage {short_text(key)} has an invalid size")
     first, length = part
     if not 0 <= first <= first + length <= elements:
         raise fault(f"a part of storage {short_text(key)} reaches outside it")
@@ -148,17 +148,17 @@ def _storage(kind: GlobalNode, key: str, elements: int, part: tuple[int, int]) -
 
 def _unread_storage(kind: str) -> StateError:
     return fault(
-        f"holds a storage of type {short_text(kind)}, which is not read",
+        f"holds a storage of type {short_text(kind)}, which is not supported",
         hint="Save ordinary tensors, for example dequantized ones.",
     )
 
 
 def _sizes(values: object, what: str) -> tuple[int, ...]:
     if not isinstance(values, tuple) or len(values) > MAX_DIMENSIONS:
-        raise fault(f"a tensor's {what} is no short tuple")
+        raise fault(f"a tensor's {what} is not a short tuple")
     sizes = [value for value in values if type(value) is int and 0 <= value < MAX_INTEGER]
     if len(sizes) != len(values):
-        raise fault(f"a tensor's {what} holds something else than sizes from 0")
+        raise fault(f"a tensor's {what} has a value that is not a size from 0")
     return tuple(sizes)
 
 
@@ -170,7 +170,7 @@ def _tensor(
         case (StorageNode() as source, int() as offset, shape, strides, *_):
             pass
         case _:
-            raise fault("rebuilds a tensor from something that is no storage")
+            raise fault("rebuilds a tensor from something that is not a storage")
     if source.quantized and not quantized:
         raise _unread_storage(source.quantized)
     marks = _marks(metadata)
@@ -184,7 +184,7 @@ def _tensor(
         "neg" in marks,
     )
     if not 0 <= offset < MAX_INTEGER or len(node.shape) != len(node.strides):
-        raise fault("a tensor's offset, shape and strides do not belong together")
+        raise fault("a tensor's offset, shape and strides do not match")
     return node
 
 
@@ -271,7 +271,7 @@ def _bytes(arguments: Arguments) -> object:
             try:
                 return text.encode("latin-1")
             except UnicodeEncodeError as error:
-                raise fault("holds bytes that are written as no bytes") from error
+                raise fault("holds bytes in an invalid encoding") from error
     return None
 
 

@@ -12,7 +12,7 @@ from gate.checkpoint.pickle.special_tensors import SPECIAL_CALLS
 _CALLS: Final = {**pickle_calls.CALLS, **NUMPY_CALLS, **SPECIAL_CALLS}
 
 
-def call(function: object, arguments: object) -> object:
+def known_call(function: object, arguments: object) -> object:
     """The value that a call stands for, or an opaque node; `StateError` as in `pickle_calls`."""
     if isinstance(function, GlobalNode) and isinstance(arguments, tuple):
         known = _CALLS.get(function.key)

@@ -30,7 +30,7 @@ class Machine:
         """Push something new that can hold other values, and count it."""
         self.containers += OBJECT_WEIGHT if type(made) is OpaqueNode else 1
         if self.containers > MAX_CONTAINERS:
-            raise fault(f"makes more than {MAX_CONTAINERS:,} lists, maps and objects")
+            raise fault(f"creates more than {MAX_CONTAINERS:,} lists, maps and objects")
         self.stack.append(made)
 
     def pop_mark(self) -> list[object]:

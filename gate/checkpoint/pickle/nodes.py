@@ -1,6 +1,6 @@
 """What an interpreted pickle consists of: plain values, and these nodes for everything else.
 
-Nodes compare by identity: a hostile pickle can nest them deeper than any comparison could follow.
+Nodes compare by identity: an untrusted pickle can nest them deeper than a comparison could follow.
 Those of tensors are not frozen, since a frozen one takes three times as long to make.
 """
 

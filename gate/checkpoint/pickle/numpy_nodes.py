@@ -63,7 +63,7 @@ class ArrayNode:
         match self.states:
             case [(_, tuple() as shape, DtypeNode() as dtype, bool() as by_column, data)]:
                 return array_value(shape, dtype, data, by_column=by_column)
-        raise fault("holds a NumPy array without a state that makes sense")
+        raise fault("holds a NumPy array with an invalid state")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +110,7 @@ def little_endian(source: TensorSource, dtype: str, order: str) -> TensorSource:
 def _sizes(shape: tuple[object, ...]) -> tuple[int, ...]:
     sizes = tuple(size for size in shape if type(size) is int and 0 <= size < MAX_INTEGER)
     if len(sizes) != len(shape) or len(sizes) > MAX_DIMENSIONS:
-        raise fault("a NumPy array's shape holds something else than sizes from 0")
+        raise fault("a NumPy array's shape has a value that is not a size from 0")
     return sizes
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gate.checkpoint.pickle.calls import attributes_of, fault, named
-from gate.checkpoint.pickle.known_calls import call
+from gate.checkpoint.pickle.known_calls import known_call
 from gate.checkpoint.pickle.machine import Machine
 from gate.checkpoint.pickle.memo import get, long_get, long_put, memoize, put
 from gate.checkpoint.pickle.nodes import MapNode, OpaqueNode, SetNode
@@ -167,7 +167,7 @@ def _global(machine: Machine, position: int) -> int:
 def _stack_global(machine: Machine, position: int) -> int:
     name, module = machine.stack.pop(), machine.stack.pop()
     if not isinstance(name, str) or not isinstance(module, str):
-        raise fault("refers to a name that is no text")
+        raise fault("refers to a name that is not text")
     machine.stack.append(named(module, name))
     return position
 
@@ -178,7 +178,7 @@ def _extend(target: object, items: list[object]) -> None:
     elif isinstance(target, SetNode | OpaqueNode):
         target.items.extend(items)
     else:
-        raise fault("adds items to something that holds none")
+        raise fault("adds items to something that cannot hold any")
 
 
 def _append(machine: Machine, position: int) -> int:
@@ -195,7 +195,7 @@ def _append_many(machine: Machine, position: int) -> int:
 
 def _extend_pairs(target: object, items: list[object]) -> None:
     if not isinstance(target, MapNode | OpaqueNode) or len(items) % 2:
-        raise fault("sets keys in something that has none")
+        raise fault("sets keys in something that cannot have any")
     # pairs instead of a dictionary: keys here may not be hashable, and of two equal keys a
     # dictionary drops the first unseen, while both of these meet again as one path that is there
     # twice
@@ -222,17 +222,17 @@ def _persistent_id(machine: Machine, position: int) -> int:
 def _reduce(machine: Machine, position: int) -> int:
     # REDUCE and NEWOBJ are how a pickle runs code: `call` only looks the name up in a table
     arguments, function = machine.stack.pop(), machine.stack.pop()
-    machine.push_container(call(function, arguments))
+    machine.push_container(known_call(function, arguments))
     return position
 
 
 def _new_object_with_keywords(machine: Machine, position: int) -> int:
     keywords, arguments = machine.stack.pop(), machine.stack.pop()
-    made = call(machine.stack.pop(), arguments)
+    made = known_call(machine.stack.pop(), arguments)
     if isinstance(made, OpaqueNode):
         made.keywords.append(keywords)
     elif not isinstance(keywords, MapNode) or keywords.pairs:
-        raise fault("makes a plain value with keywords, which no plain value takes")
+        raise fault("creates a plain value with keyword arguments, which none takes")
     machine.push_container(made)
     return position
 
@@ -247,7 +247,7 @@ def _build(machine: Machine, position: int) -> int:
     elif isinstance(target, MapNode):
         target.attributes.extend(attributes_of(state))
     else:
-        raise fault("sets attributes of something that has none")
+        raise fault("sets attributes of something that cannot have any")
     return position
 
 

@@ -23,7 +23,7 @@ def read_pickle(data: bytes) -> object:
     """
     value, end = read_pickle_at(data, 0)
     if end != len(data):
-        raise fault("ends with open values or bytes behind its end")
+        raise fault("ends with unused values or trailing bytes")
     return value
 
 
@@ -52,11 +52,11 @@ def run_opcodes(machine: Machine, start: int) -> None:
     # handlers read on without asking how much is left; that they ran out shows here, for all of
     # them
     except (IndexError, struct.error) as error:
-        raise fault("its pickle is cut short or takes a value from an empty stack") from error
+        raise fault("its pickle is truncated or takes a value from an empty stack") from error
     except UnicodeDecodeError as error:
-        raise fault("its pickle holds text that is no UTF-8") from error
+        raise fault("its pickle has text that is not UTF-8") from error
     if machine.marks or len(machine.stack) != 1:
-        raise fault("ends with open values or bytes behind its end")
+        raise fault("ends with unused values or trailing bytes")
 
 
 def _run(machine: Machine, position: int) -> None:

@@ -49,7 +49,7 @@ def _sparse(arguments: Arguments) -> object:
             first, second = COMPRESSED[layout]
             return _parts(layout, size=size, values=values, **{first: offsets, second: indices})
     raise fault(
-        "holds a sparse tensor of a layout that is not known",
+        "holds a sparse tensor of an unknown layout",
         hint="Save tensor.to_dense(), or a COO, CSR, CSC, BSR or BSC tensor.",
     )
 
@@ -71,7 +71,7 @@ def _quantized(arguments: Arguments) -> object:
                 axis=axis,
             )  # fmt: skip
     raise fault(
-        "holds a quantized tensor of a scheme that is not known",
+        "holds a quantized tensor of an unknown scheme",
         hint="Save tensor.dequantize(), or a tensor quantized per tensor or per channel.",
     )
 

@@ -108,11 +108,11 @@ class Inflated(NamedTuple):
             piece = memoryview(data)[max(0, self.skipped - position) :]
             position += len(data)
             if position > self.full_bytes:
-                raise self.opened.fault("a compressed entry unpacks to more than it says")
+                raise self.opened.fault("a compressed entry unpacks to more than it claims")
             if piece:
                 yield piece
         if position != self.full_bytes:
-            raise self.opened.fault("a compressed entry unpacks to less than it says")
+            raise self.opened.fault("a compressed entry unpacks to less than it claims")
 
     def _unpacked(self, size: int) -> Iterator[bytes]:
         # no zlib header: zip holds bare deflate data (RFC 1951)

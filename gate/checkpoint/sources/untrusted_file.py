@@ -1,10 +1,10 @@
-"""A file that somebody left: opened without trust, read at checked places.
+"""An untrusted file: opened safely, read within checked ranges.
 
 Small pieces are read, large stretches mapped, one after the other, so that neither memory nor
 address space grows with the file. A file that becomes shorter just while a stretch is mapped ends
-its reader with SIGBUS. So the programs that map are processes of their own, whose end another one
-explains: `gate.adapters.process.watched` for the command line, `gate.evidence.fresh_process` for
-the gate.
+its reader with SIGBUS. So the programs that map are child processes, and their parent explains how
+they ended: `gate.adapters.process.sigbus_guard` for the command line,
+`gate.evidence.fresh_process` for the gate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gate.errors import DocumentError, EvidenceError, StorageError
 
 CHUNK_BYTES = 1024 * 1024
 SHORTER = "became shorter while it was read"
-HINT = "The training process wrote or damaged this file; look at its output, then run again."
+HINT = "The training process wrote to or damaged this file; check its output, then run again."
 
 
 class ReadableFiles(Protocol):
@@ -116,7 +116,7 @@ class UntrustedFile:
     def check_range(self, offset: int, length: int) -> None:
         """Refuse a range that does not lie inside the file."""
         if offset < 0 or length < 0 or offset + length > self.size_bytes:
-            raise self.fault("is cut short or points behind its own end")
+            raise self.fault("is truncated or points past its own end")
 
     def pieces(self, offset: int, length: int) -> Iterator[bytes]:
         """The same bytes in chunks of 1 MiB, so that memory does not grow with the file."""

@@ -1,4 +1,4 @@
-"""A folder that somebody left: listed without trust, its files kept open while they are needed."""
+"""An untrusted folder: listed safely, its files kept open while they are needed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class UntrustedFolder:
         missing files, and when all files together are too many or too large.
         """
         if not is_plain_name(name):
-            raise self.fault(f"{short_text(name)} is named, which lies outside the folder")
+            raise self.fault(f"{short_text(name)} is named, which is outside the folder")
         path = self.path / name
         if path not in self.opened.by_path:
             self.opened.by_path[path] = self._newly_opened(path, shown or f"{self.shown}/{name}")
@@ -84,7 +84,7 @@ class UntrustedFolder:
 
 
 @contextmanager
-def open_folder(
+def open_untrusted_folder(
     files: ReadableFiles, path: Path, shown: str, *, max_bytes: int
 ) -> Iterator[UntrustedFolder]:
     """A folder whose files may have `max_bytes` together; all are closed after the body."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gate.checkpoint.hashing.tensors import SMALL_BYTES, WINDOW_BYTES, run_all
 from gate.checkpoint.leaves import FileSpan, TensorLeaf
-from gate.checkpoint.sources.neighbours import grouped
+from gate.checkpoint.sources.read_groups import grouped
 from gate.comparison.tensors.equal_bytes import (
     STRETCH_BYTES,
     Stretch,

@@ -1,9 +1,9 @@
-"""Watches the knobs that the harness has set: who turns them back, where, and at which step.
+"""Watches the knobs that the harness has set: who overrides them, where, and at which step.
 
-A setting that was turned and taken back within one step is told as `closed`: around one operator
-`use_deterministic_algorithms(False)` is legal, and what lies between is a suspended determinism.
-One that still stands at the end of the step is told then. Under `restore` a switch is put back at
-once, except for that one, which is put back at the end of the step.
+A setting that was overridden and restored within one step is recorded as `closed`: around one
+operator `use_deterministic_algorithms(False)` is legal, and what lies between is a suspended
+determinism. One that still stands at the end of the step is told then. Under `restore` a switch is
+put back at once, except for that one, which is put back at the end of the step.
 
 Variables are judged at the end of a step only: libraries empty the environment and fill it again
 around a call (`mock.patch.dict`, `clear_environment` of accelerate), and no code that reads them
@@ -17,13 +17,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NamedTuple
 
-from ..user_code import Caller, Place, caller_of
-from .override_log import Event
+from ..user_code import Caller, CodeLine, caller_of
+from .override_log import OverrideEvent
 
 MAY_BE_OPENED = "deterministic_algorithms"
 ENVIRONMENT = "environment"
 RESTORE = "restore"
-_NOBODY = Caller(Place(), through_context=False, importing=False)
+_NOBODY = Caller(CodeLine(), through_context=False, importing=False)
 
 
 class GuardedSetting(NamedTuple):
@@ -43,14 +43,14 @@ class Guard:
         settings: dict[str, GuardedSetting],
         *,
         mode: str,
-        report: Callable[[Event], None],
+        report: Callable[[OverrideEvent], None],
         step: Callable[[], int],
     ) -> None:
         self._settings = settings
         self._restores = mode == RESTORE
         self._report = report
         self._step = step
-        self._open: dict[str, Event] = {}
+        self._open: dict[str, OverrideEvent] = {}
         self._reported: set[str] = set()
 
     def reading(self, name: str) -> str:
@@ -76,7 +76,7 @@ class Guard:
             self._open[name] = event
 
     def poll(self) -> None:
-        """At the end of a step: tell what still stands, and what was turned without being seen."""
+        """At the end of a step: record what is still overridden, and what no hook saw."""
         for name, setting in self._settings.items():
             now = setting.read()
             if now == setting.wanted:
@@ -102,10 +102,10 @@ class Guard:
         self._open.pop(name, None)
         self._reported.discard(name)
 
-    def _event(self, name: str, before: str, after: str, frame: FrameType | None) -> Event:
+    def _event(self, name: str, before: str, after: str, frame: FrameType | None) -> OverrideEvent:
         caller = _NOBODY if frame is None else caller_of(frame)
         kind = "context" if caller.through_context else self._settings[name].kind
-        event = Event(kind, name, before, after, caller.place, self._step())
+        event = OverrideEvent(kind, name, before, after, caller.place, self._step())
         return event._replace(importing=caller.importing)
 
 

@@ -20,7 +20,7 @@ from ..user_code import called_by_torch, calling_frame, unseen_by_warnings
 from . import seed_hooks
 from .guard import Guard, GuardedSetting, guarded_variable
 from .knobs import KEEP, OFF, SWITCHES, wanted
-from .override_log import Event
+from .override_log import OverrideEvent
 
 # The setters of torch through which its public functions, properties and contexts go. One that a
 # version of torch lacks is passed over: the poll at each step still sees the setting.
@@ -80,7 +80,7 @@ def install(guarded: dict[str, GuardedSetting], guard: Callable[[], Guard | None
     _hook_environ({VARIABLES[name]: name for name in guarded if name in VARIABLES}, guard)
 
 
-def hook_seeds(report: Callable[[Event], None], step: Callable[[], int]) -> None:
+def hook_seeds(report: Callable[[OverrideEvent], None], step: Callable[[], int]) -> None:
     """Report every seeding, also those from before torch was imported."""
     for owner, name in SEEDING:
         seed_hooks.hook(owner, name)
@@ -89,7 +89,7 @@ def hook_seeds(report: Callable[[Event], None], step: Callable[[], int]) -> None
 
     def report_call(call: seed_hooks.SeedCall) -> None:
         kind = "entropy" if call.entropy else "reseed"
-        event = Event(kind, call.generator, "", call.value, call.place, step())
+        event = OverrideEvent(kind, call.generator, "", call.value, call.place, step())
         scope = "private" if call.private else "global"
         report(event._replace(importing=call.importing, scope=scope))
 

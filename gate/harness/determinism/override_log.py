@@ -1,4 +1,4 @@
-"""What the training's own code did to its knobs, one line for each place and step, capped."""
+"""Overrides of knobs by the training's own code, one line for each place and step, capped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from ..output import Output
-from ..user_code import Place
+from ..user_code import CodeLine
 
 MAX_LINES = 200
 MAX_LINES_OF_ONE_PLACE = 3
@@ -16,7 +16,7 @@ MAX_PRIVATE_LINES = 100
 MAX_TEXT = 200
 
 
-class Event(NamedTuple):
+class OverrideEvent(NamedTuple):
     """One override. `closed`: the script reverted it within the step; `restored`: the harness did.
 
     `importing`: a library did it while the line imported it. `scope` is `global` or `private` for a
@@ -27,7 +27,7 @@ class Event(NamedTuple):
     name: str
     before: str
     after: str
-    place: Place
+    place: CodeLine
     step: int
     closed: bool = False
     restored: bool = False
@@ -41,7 +41,7 @@ class Event(NamedTuple):
 
 
 class OverrideLog:
-    """Writes events as they are told; `total` counts those that were not written, too."""
+    """Writes events as they come; `total` counts those that were not written, too."""
 
     def __init__(self, output: Output) -> None:
         self.total = 0
@@ -51,7 +51,7 @@ class OverrideLog:
         self._of_place: Counter[tuple[str, str, str, str]] = Counter()
         self._lock = threading.Lock()
 
-    def add(self, event: Event) -> None:
+    def add(self, event: OverrideEvent) -> None:
         """Count an event and write its line, unless its place or the log has had enough.
 
         `OSError` when it cannot be written.

@@ -60,7 +60,7 @@ def _shown(value: object) -> str:
 
 
 class SeedCalls:
-    """The calls on their way to whoever subscribes; until somebody does, they wait."""
+    """Calls for the subscriber; until there is one, they wait."""
 
     def __init__(self) -> None:
         self._waiting: list[SeedCall] = []
@@ -95,7 +95,7 @@ def hook_module(module: ModuleType) -> None:
 
 
 def hook(module: Any, name: str) -> None:
-    """Replace a function that seeds a common generator by one that tells and does the same."""
+    """Replace a function that seeds a common generator with one that also reports the call."""
     plain: Callable[..., Any] = getattr(module, name)
 
     def seeding(*args: Any, **kwargs: Any) -> Any:
@@ -117,7 +117,7 @@ def hook(module: Any, name: str) -> None:
 def report_private(
     generator: str, value: object, frame: FrameType, *, entropy: bool = False
 ) -> None:
-    """Tell of a generator of the script's own.
+    """Report a generator of the script's own.
 
     Those that Python's library and torch make for themselves (names of temporary files, data
     workers) are passed over.

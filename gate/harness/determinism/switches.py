@@ -47,7 +47,7 @@ def _seed(seed: int, *, torch_too: bool, cuda_too: bool) -> None:
 
 
 def read_back(problems: Problems) -> Readings:
-    """Every setting as torch itself tells it now, those that the harness never sets too.
+    """Every setting as torch reports it now, including those that the harness never sets.
 
     Torch refuses some readings after old and new names of a setting were mixed: told as such.
     """

@@ -29,14 +29,14 @@ def about_this_process(problems: Problems) -> dict[str, object]:
             "started": _how_started(),
             "device": _device(),
             "versions": _versions(),
-            "devices": devices.facts(),
+            "devices": devices.device_facts(),
             "variables": {**variables.attested(), **switches.variables()},
         }
     return {}
 
 
 def training_rank() -> int:
-    """The rank as the process group knows it, or else as the launcher told it, or 0.
+    """The rank as the process group knows it, or else as the launcher set it, or 0.
 
     Workers of `torch.multiprocessing.spawn` often hand their rank to `init_process_group` only.
     """

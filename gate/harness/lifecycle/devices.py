@@ -51,7 +51,7 @@ def _held(index: int) -> bool:
     return any(figures.get(f"reserved_bytes.all.{kind}", 0) > 0 for kind in kinds)
 
 
-def facts() -> list[dict[str, object]]:
+def device_facts() -> list[dict[str, object]]:
     """One row for each device that this process can see, once it has started CUDA."""
     if not cuda.in_use():
         return []

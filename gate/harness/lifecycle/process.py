@@ -13,26 +13,26 @@ from torch.optim import Optimizer
 from .. import cuda
 from ..determinism import override_hooks, switches
 from ..determinism.guard import Guard
-from ..determinism.override_log import Event
+from ..determinism.override_log import OverrideEvent
 from ..operators import policy
 from ..operators.policy import Operators
 from ..output import Problems
 from ..recording import auxiliary_state, cuda_graphs, training_hooks
 from ..settings import HarnessSettings
 from .hook_integrity import remember_functions
-from .session import Session
+from .session import HarnessSession
 
 GRADIENTS_OF_A_GRAPH = "the gradients of steps inside a CUDA graph are left out"
 
 _settings: HarnessSettings | None = None
-_session: Session | None = None
+_session: HarnessSession | None = None
 
 
 def begin(settings: HarnessSettings) -> None:
     """Torch has just been imported: set its switches, attest them, watch its training."""
     global _settings, _session
     _settings = settings
-    _session = Session(settings, switches.read_back(Problems()), late=cuda.in_use())
+    _session = HarnessSession(settings, switches.read_back(Problems()), late=cuda.in_use())
     switches.apply(settings, _session.problems)
     # only now that switches and seed are set: what the harness does itself is no override
     with _session.problems.noting("watching the knobs"):
@@ -51,7 +51,7 @@ def begin(settings: HarnessSettings) -> None:
     _session.attest(just_set=True)
 
 
-def current() -> Session | None:
+def current() -> HarnessSession | None:
     """The session of this process, or None outside a gate run.
 
     A forked child finds its parent's session here; it starts its own, so that the two never write
@@ -60,7 +60,7 @@ def current() -> Session | None:
     global _session
     if _session is None or _settings is None or _session.pid == os.getpid():
         return _session
-    _session = Session(_settings, _session.before, late=_session.late)
+    _session = HarnessSession(_settings, _session.before, late=_session.late)
     _session.attest()
     return _session
 
@@ -156,7 +156,7 @@ def _guard() -> Guard | None:
     return None if session is None else session.guard
 
 
-def _on_seed(event: Event) -> None:
+def _on_seed(event: OverrideEvent) -> None:
     session = current()
     if session is not None:
         session.note_override(event)

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from .. import cuda
 from ..determinism import override_hooks, switches
 from ..determinism.guard import Guard
-from ..determinism.override_log import Event, OverrideLog
+from ..determinism.override_log import OverrideEvent, OverrideLog
 from ..operators.policy import Operators
 from ..output import Output, Problems
 from ..recording import auxiliary_state, memory
@@ -53,7 +53,7 @@ class TrainingStopped(SystemExit):
         super().__init__(0)
 
 
-class Session:
+class HarnessSession:
     """The harness of one process; a forked child gets one of its own."""
 
     def __init__(self, settings: HarnessSettings, before: switches.Readings, *, late: bool) -> None:
@@ -95,7 +95,7 @@ class Session:
         """The optimizer step that is being worked on, from 1."""
         return self.recorder.steps + 1
 
-    def note_override(self, event: Event) -> None:
+    def note_override(self, event: OverrideEvent) -> None:
         """Put what the training did to a knob on record."""
         with self.problems.noting("writing the override log"):
             self.override_log.add(event)
@@ -261,7 +261,7 @@ class Session:
             "stopped_by": stopped_by,
             "environment": environment.parts(self.problems),
             "packages": environment.packages(self.problems),
-            "peak_memory_bytes": memory.peak_bytes(),
+            "peak_memory_bytes": memory.peak_resident_bytes(),
             "device_memory_bytes": self.recorder.device_peak_bytes(),
             "sampling_intervals": self.schedule.sampling_intervals,
             "optimizer_numbers": self.recorder.optimizer_numbers,

@@ -75,7 +75,7 @@ def _hook_starters(hook: Callable[[], None]) -> None:
     try:
         hook()
     except Exception as error:
-        _complain(f"processes that the script starts are not watched: {error}")
+        _complain(f"processes that the script starts are not recorded: {error}")
 
 
 def _hook_event_files() -> None:
@@ -85,7 +85,7 @@ def _hook_event_files() -> None:
 
         hook_writers()
     except Exception as error:
-        _complain(f"TensorBoard files may end too early: {error}")
+        _complain(f"TensorBoard files may be incomplete: {error}")
 
 
 def _complain(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Sees every operator call of an operator audit; judged runs are spared, since each call slows.
+"""Sees every operator call of an operator audit; not used in judged runs, which it would slow.
 
 What a compiled region consists of is not seen, and neither is a thread that the script starts.
 """

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ..user_code import Place
+from ..user_code import CodeLine
 
 MAX_USES = 1000
 MAX_REFUSALS = 100
@@ -14,7 +14,7 @@ MAX_SPANS = 500
 Span = list[int]
 
 
-class OperatorAudit:
+class OperatorCounts:
     """Counts by operator and place. `step` gives the step in progress, from 1.
 
     Beyond `MAX_USES` different uses the rest is only counted in `dropped`.
@@ -27,7 +27,7 @@ class OperatorAudit:
         self._dropped = 0
         self._lock = threading.Lock()
 
-    def count(self, source: str, operator: str, device: str, place: Place) -> None:
+    def count(self, source: str, operator: str, device: str, place: CodeLine) -> None:
         """One call; `source` is `alert` when torch said it and `call` when the harness saw it."""
         direction = "backward" if place.backward else "forward"
         key = (source, operator, device, direction, place.file, str(place.line))
@@ -50,7 +50,7 @@ class OperatorAudit:
         else:
             self._dropped += 1
 
-    def refuse(self, operator: str, place: Place) -> bool:
+    def refuse(self, operator: str, place: CodeLine) -> bool:
         """Strict mode did not let this operator run; False when that is known already."""
         key = (operator, str(place))
         with self._lock:

@@ -1,4 +1,4 @@
-"""Operators that the determinism flag refuses or does not reach: allowed, refused, counted, told.
+"""Operators that the determinism flag refuses or does not cover: allowed, refused or counted.
 
 Three ways, by mode. Strict: torch refuses and the harness notes what. Strict with an allow-list:
 torch only warns, and the harness refuses what is not on the list. Operator audit: nothing is
@@ -15,10 +15,10 @@ import torch
 
 from ..output import Output, Problems
 from ..settings import HarnessSettings
-from ..user_code import Place, place_here
+from ..user_code import CodeLine, running_line
 from . import uncovered
 from .dispatch_recorder import DispatchRecorder
-from .operator_audit import OperatorAudit
+from .operator_audit import OperatorCounts
 from .refusals import RefusalHooks
 from .warning_interceptor import WarningInterceptor
 
@@ -40,11 +40,11 @@ class Operators:
         self._settings = settings
         self._output = output
         self._problems = problems
-        self._operator_audit = OperatorAudit(step)
+        self._operator_audit = OperatorCounts(step)
 
     def on_alert(self, operator: str) -> None:
         """Torch has no deterministic form of this one; in strict mode it must be on the list."""
-        place = place_here()
+        place = running_line()
         if not self._settings.strict or operator in self._settings.allowed:
             with self._problems.noting("counting an operator"):
                 self._operator_audit.count("alert", operator, "any", place)
@@ -52,7 +52,7 @@ class Operators:
         self.refused(operator, place)
         raise RuntimeError(_refusal(operator, place))
 
-    def refused(self, operator: str, place: Place) -> None:
+    def refused(self, operator: str, place: CodeLine) -> None:
         """Strict mode refused; written at once, for the process may be about to end."""
         if self._operator_audit.refuse(operator, place):
             self.write()
@@ -60,7 +60,7 @@ class Operators:
     def on_call(self, operator: str, device: str) -> None:
         """The operator audit saw a call of an operator that it looks for."""
         with self._problems.noting("counting an operator"):
-            self._operator_audit.count("call", operator, device, place_here())
+            self._operator_audit.count("call", operator, device, running_line())
 
     def after_step(self) -> None:
         """In warn-only mode nothing may have silenced torch's notices."""
@@ -91,7 +91,7 @@ class Operators:
         }
 
 
-def _refusal(operator: str, place: Place) -> str:
+def _refusal(operator: str, place: CodeLine) -> str:
     """As torch's own words in strict mode, with the line and what would admit it."""
     return (
         f"{operator} does not have a deterministic implementation, but you set strict mode "

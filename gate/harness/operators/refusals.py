@@ -16,23 +16,23 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from ..user_code import UNKNOWN, Place, place_here, place_of
+from ..user_code import UNKNOWN, CodeLine, failing_line, running_line
 from .warning_interceptor import alerting_operator
 
 MAX_CHAIN = 20
 # Of the six tools that Python lets register, those that it reserves for no purpose.
 FREE_TOOLS = (3, 4)
-OnRefusal = Callable[[str, Place], None]
+OnRefusal = Callable[[str, CodeLine], None]
 
 
-def refused_operator(error: BaseException | None) -> tuple[str, Place] | None:
+def refused_operator(error: BaseException | None) -> tuple[str, CodeLine] | None:
     """The operator that torch refused, from an error or from one that led to it."""
     for _ in range(MAX_CHAIN):
         if error is None:
             return None
         operator = alerting_operator(str(error)) if isinstance(error, RuntimeError) else None
         if operator is not None:
-            return operator, place_of(error.__traceback__)
+            return operator, failing_line(error.__traceback__)
         error = error.__cause__ or error.__context__
     return None
 
@@ -53,7 +53,7 @@ class RefusalHooks:
             if refusal is not None:
                 operator, place = refusal
                 if just_raised and place.file == UNKNOWN:
-                    place = place_here()
+                    place = running_line()
                 self._on_refusal(operator, place)
         except Exception:
             # in the middle of the script's own error: that one must be seen, not ours

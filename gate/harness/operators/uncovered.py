@@ -1,4 +1,4 @@
-"""Looks for what torch's determinism flag does not reach: packages, autotuners, own operators.
+"""Looks for what torch's determinism flag does not cover: packages, autotuners, custom operators.
 
 Names to look for come from the gate, which also knows what is to be said about each.
 """

@@ -20,36 +20,36 @@ import torch
 from .. import cuda
 
 
-class Mark(NamedTuple):
+class TimeMark(NamedTuple):
     """A moment: the host's clock in seconds, and an event for each device in use."""
 
     host_seconds: float
     events: dict[torch.device, Any]
 
 
-class Span(NamedTuple):
+class HarnessSpan(NamedTuple):
     """A part of a step that the harness took for itself, for one group of streams or for none."""
 
     group: str
-    begun: Mark
-    ended: Mark
+    begun: TimeMark
+    ended: TimeMark
 
 
-class Clock:
+class StepClock:
     """Marks and spans of the step that is under way, in one process."""
 
     def __init__(self) -> None:
         self.devices: cuda.Devices = ()
-        self._spans: list[Span] = []
+        self._spans: list[HarnessSpan] = []
 
     def follow(self, devices: cuda.Devices) -> None:
         """From now on, mark the time lines of these devices too."""
-        self.devices = cuda.in_order((*self.devices, *devices))
+        self.devices = cuda.sorted_by_index((*self.devices, *devices))
 
-    def mark(self) -> Mark:
+    def mark(self) -> TimeMark:
         """The moment that it is now; nothing is waited for."""
         events = {device: cuda.passed(device) for device in self.devices}
-        return Mark(time.perf_counter(), events)
+        return TimeMark(time.perf_counter(), events)
 
     @contextmanager
     def span(self, group: str = "") -> Iterator[None]:
@@ -58,26 +58,26 @@ class Clock:
         try:
             yield
         finally:
-            self._spans.append(Span(group, begun, self.mark()))
+            self._spans.append(HarnessSpan(group, begun, self.mark()))
 
-    def take_spans(self) -> tuple[Span, ...]:
+    def take_spans(self) -> tuple[HarnessSpan, ...]:
         """The spans since the last call."""
         spans, self._spans = tuple(self._spans), []
         return spans
 
 
-def reached(mark: Mark) -> bool:
+def reached(mark: TimeMark) -> bool:
     """Whether the devices have come so far; asking does not wait."""
     return all(event.query() for event in mark.events.values())
 
 
-def wait_for(mark: Mark) -> None:
+def wait_for(mark: TimeMark) -> None:
     """Return when the devices have come so far."""
     for event in mark.events.values():
         event.synchronize()
 
 
-def seconds_between(earlier: Mark, later: Mark) -> float | None:
+def seconds_between(earlier: TimeMark, later: TimeMark) -> float | None:
     """Seconds on the device, the longest where there are several, or on the host without one.
 
     Waits for what has not been reached. None where a device came into use in between: it
@@ -102,11 +102,11 @@ class StepTimes(NamedTuple):
     `after` those that followed, until `observed`.
     """
 
-    before: Span | None
-    inside: tuple[Span, ...]
-    done: Mark
-    after: tuple[Span, ...]
-    observed: Mark
+    before: HarnessSpan | None
+    inside: tuple[HarnessSpan, ...]
+    done: TimeMark
+    after: tuple[HarnessSpan, ...]
+    observed: TimeMark
 
     def whole_seconds(self) -> float | None:
         """From the step before to this one, with the harness's work; None for the first."""
@@ -133,5 +133,5 @@ class StepTimes(NamedTuple):
         return totals
 
 
-def _total(spans: tuple[Span, ...]) -> float:
+def _total(spans: tuple[HarnessSpan, ...]) -> float:
     return sum(seconds_between(span.begun, span.ended) or 0.0 for span in spans)

@@ -1,6 +1,6 @@
 """Whether a script changes its weights by itself, without any optimizer of torch's.
 
-Such a script is never seen to take a step. Waiting for its end tells nobody anything, so it is told
+Such a script is never seen to take a step. Waiting for its end helps nobody, so it is reported
 after few passes; a script that only accumulates gradients changes no weight in between and goes on.
 """
 

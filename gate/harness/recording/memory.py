@@ -16,7 +16,7 @@ _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = resource.getpagesize()
 
 
-def peak_bytes() -> int:
+def peak_resident_bytes() -> int:
     """The largest resident set so far.
 
     Linux carries `ru_maxrss` over from the process that started this one, which may have been

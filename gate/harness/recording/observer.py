@@ -19,14 +19,14 @@ from ..output import Problems
 from ..tensors.digests import HostCopies, StartedDigest, finish_all, start_parameters
 from ..tensors.plain_parts import gradient, structure
 from ..tensors.values import start_value
-from .clock import Clock
+from .clock import StepClock
 from .order import Order
 from .random_states import random_states
 from .schedule import BATCH, RANDOM, TENSORS, Schedule
 from .state import named_tensors, optimized_parameters
 
 
-class Seen(NamedTuple):
+class StepObservation(NamedTuple):
     """What was seen of a step: known fingerprints, and digests whose values may be on the way.
 
     `batches` and `started` take the values off `copies` in that order.
@@ -58,7 +58,7 @@ class Observer:
     step's time, and after the update. Each is a span on the `clock`.
     """
 
-    def __init__(self, schedule: Schedule, problems: Problems, clock: Clock) -> None:
+    def __init__(self, schedule: Schedule, problems: Problems, clock: StepClock) -> None:
         self.schedule = schedule
         self._problems = problems
         self._clock = clock
@@ -96,7 +96,7 @@ class Observer:
         left_out = [group for group in (RANDOM, TENSORS) if not self.schedule.due(group, step)]
         return [*left_out, BATCH] if self._left_a_batch_out else left_out
 
-    def after(self, optimizer: Optimizer, step: int, order: Order) -> Seen:
+    def after(self, optimizer: Optimizer, step: int, order: Order) -> StepObservation:
         """Look at what the update left, and send everything that was seen to the host."""
         fingerprints, batches, started = self._fingerprints, tuple(self._batches), self._started
         try:
@@ -107,7 +107,7 @@ class Observer:
                 if self.schedule.due(TENSORS, step):
                     self._start_results(optimizer, order.parameters(optimizer))
                 copies = HostCopies((*batches, *started.values()), self._clock.devices)
-            return Seen(fingerprints, batches, started, copies)
+            return StepObservation(fingerprints, batches, started, copies)
         finally:
             # also after a fault: nothing of this step is taken for the next one's
             self._batches, self._started, self._fingerprints = [], {}, {}

@@ -16,7 +16,7 @@ import torch
 from .. import cuda
 from ..output import Problems
 from ..tensors.plain_bytes import use_bytes
-from ..tensors.values import value_digest
+from ..tensors.values import nested_digest
 
 
 def random_states(problems: Problems) -> dict[str, str]:
@@ -43,7 +43,7 @@ def _python() -> str:
 
 
 def _numpy() -> str:
-    return value_digest(sys.modules["numpy.random"].get_state(legacy=False), lambda _: None)
+    return nested_digest(sys.modules["numpy.random"].get_state(legacy=False), lambda _: None)
 
 
 def _torch() -> str:

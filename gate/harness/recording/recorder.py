@@ -16,9 +16,9 @@ from ..tensors.plain_bytes import UnsupportedTensorError
 from ..tensors.plain_parts import own_number
 from . import memory
 from .auxiliary_state import Skipped, unscaled
-from .clock import Clock, Span, StepTimes, reached, wait_for
+from .clock import HarnessSpan, StepClock, StepTimes, reached, wait_for
 from .module_search import outermost_owners
-from .observer import Observer, Seen
+from .observer import Observer, StepObservation
 from .order import Order, SortKey, module_key, ranking
 from .schedule import Schedule
 from .state import optimized_parameters
@@ -36,7 +36,7 @@ class OpenStep(NamedTuple):
     known: dict[str, Any]
     losses: list[torch.Tensor | None]
     skipped: Skipped
-    seen: Seen | None
+    seen: StepObservation | None
     times: StepTimes
 
 
@@ -63,7 +63,7 @@ class Recorder:
         self._output = output
         self._problems = problems
         self._schedule = schedule
-        self._clock = Clock()
+        self._clock = StepClock()
         self._observer = Observer(schedule, problems, self._clock) if observe else None
         self.order = Order()
         self._burst = 0
@@ -73,7 +73,7 @@ class Recorder:
         self._losses: list[torch.Tensor | None] = []
         self._derived: list[torch.Tensor | None] = []
         self._backwards = 0
-        self._about_the_last: Span | None = None
+        self._about_the_last: HarnessSpan | None = None
         self._open: deque[OpenStep] = deque()
         self._write_seconds = 0.0
 
@@ -148,7 +148,7 @@ class Recorder:
                 self._open_step(number, skipped, times)
             self._losses, self._derived, self._backwards = [], [], 0
             self._write_known(number)
-            self._about_the_last = Span("", done, self._clock.mark())
+            self._about_the_last = HarnessSpan("", done, self._clock.mark())
 
     def device_peak_bytes(self) -> int:
         """The largest amount of device memory that the training had allocated; 0 without one."""

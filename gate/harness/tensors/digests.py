@@ -37,7 +37,7 @@ import torch
 from .. import cuda
 from .grid import grid_body
 from .plain_bytes import UnsupportedTensorError, row_major, use_bytes
-from .plain_parts import facts, plain_parts
+from .plain_parts import plain_parts, type_and_shape
 
 MULTIPLIER: Final = 6364136223846793005
 # The scratch of a device: powers and products of a chunk, 32 MiB each at most, and none of them
@@ -95,11 +95,11 @@ class StartedDigest:
         parts = plain_parts(tensor)
         shown = f"{name} " if fast else ""
         if [path for path, _ in parts] != [""]:
-            header = f"{shown}{type(tensor).__qualname__} {facts(tensor)}\n"
+            header = f"{shown}{type(tensor).__qualname__} {type_and_shape(tensor)}\n"
             self._parts.append((header.encode("utf-8", "backslashreplace"), b""))
         for path, part in parts:
             place = f"{name}{path} " if fast else f"{path} " if path else ""
-            header = f"{place}{facts(part)}\n"
+            header = f"{place}{type_and_shape(part)}\n"
             self._parts.append(
                 (header.encode("utf-8", "backslashreplace"), self._body(part, fast=fast))
             )

@@ -49,7 +49,7 @@ def plain_parts(tensor: torch.Tensor) -> list[Part]:
         raise UnsupportedTensorError(f"{type(tensor).__name__} cannot be read: {reason}") from error
 
 
-def facts(tensor: torch.Tensor) -> str:
+def type_and_shape(tensor: torch.Tensor) -> str:
     """Type and shape as text, without asking the tensor's class.
 
     A length that differs from row to row is a `*`: torch numbers such lengths as they come up, so
@@ -67,7 +67,7 @@ def facts(tensor: torch.Tensor) -> str:
 def structure(parameter: torch.Tensor) -> str:
     """Its type and shape, and whether it wants a gradient, as text."""
     with _plain_attributes():
-        return f"{facts(parameter)} {parameter.requires_grad}"
+        return f"{type_and_shape(parameter)} {parameter.requires_grad}"
 
 
 def gradient(parameter: torch.Tensor) -> torch.Tensor | None:
@@ -144,5 +144,5 @@ def _itself(tensor: torch.Tensor) -> torch.Tensor:
         # its operators are its own, and what they would give need not be all that it holds
         raise UnsupportedTensorError(_NAMES_NOTHING.format(type(tensor).__name__))
     if tensor.numel() and tensor.data_ptr() == 0:
-        raise UnsupportedTensorError("its memory has been given back")  # as sharding does it
+        raise UnsupportedTensorError("its memory has been freed")  # as sharding does it
     return tensor.detach() if plain else tensor.as_subclass(torch.Tensor).detach()

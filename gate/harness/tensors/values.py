@@ -22,21 +22,21 @@ def start_value(value: object, on_left_out: OnLeftOut) -> StartedDigest:
     return StartedDigest(_tensors(value), "batch", on_left_out, fast=True)
 
 
-def value_digest(value: object, on_left_out: OnLeftOut) -> str:
+def nested_digest(value: object, on_left_out: OnLeftOut) -> str:
     """`algorithm:hex` over the value; waits where a part of it is on a device."""
     return finish_all([start_value(value, on_left_out)])[0]
 
 
 def _tensors(value: object) -> Iterator[tuple[str, torch.Tensor | None]]:
     """Tensors under their place; whatever is no tensor is a name without one."""
-    for place, leaf in leaves("", value, 0):
+    for place, leaf in nested_leaves("", value, 0):
         if isinstance(leaf, torch.Tensor):
             yield place, leaf
         else:
             yield f"{place}={leaf!a}" if isinstance(leaf, _PLAIN) else f"{place}:{leaf}", None
 
 
-def leaves(place: str, value: Any, depth: int) -> Iterator[tuple[str, object]]:
+def nested_leaves(place: str, value: Any, depth: int) -> Iterator[tuple[str, object]]:
     """Each leaf with its place: a tensor, a plain value, or the name of another type in brackets.
 
     Arrays become tensors of their bytes.
@@ -47,16 +47,16 @@ def leaves(place: str, value: Any, depth: int) -> Iterator[tuple[str, object]]:
         yield place, f"[{type(value).__name__}]"
     elif isinstance(value, Mapping):
         for key, part in value.items():
-            yield from leaves(f"{place}/{key!a}", part, depth + 1)
+            yield from nested_leaves(f"{place}/{key!a}", part, depth + 1)
     elif isinstance(value, list | tuple):
         yield place, f"[{type(value).__name__} of {len(value)}]"
         for position, part in enumerate(value):
-            yield from leaves(f"{place}/{position}", part, depth + 1)
+            yield from nested_leaves(f"{place}/{position}", part, depth + 1)
     elif type(value).__module__ == "numpy":
         yield f"{place} {value.dtype} {value.shape}", _array(value)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
-            yield from leaves(f"{place}.{field.name}", getattr(value, field.name), depth + 1)
+            yield from nested_leaves(f"{place}.{field.name}", getattr(value, field.name), depth + 1)
     else:
         yield place, f"[{type(value).__name__}]"
 

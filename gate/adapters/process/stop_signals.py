@@ -18,7 +18,7 @@ from gate.errors import CancelledError, ExitCode
 LAST_WORDS = b"\nstopped at once: every training process was killed, nothing was kept\n"
 
 
-class Interrupts:
+class StopSignals:
     """One for the whole program; `leave` ends the process (handed in so that a test survives)."""
 
     def __init__(self, leave: Callable[[int], object] = os._exit) -> None:

@@ -1,4 +1,4 @@
-"""Text for people: how to verify a package without this program, and a package's own README."""
+"""How to verify a package without this program, and the README inside a package."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gate.checkup.places import (
+from gate.checkup.preconditions import (
     examined_clone,
     examined_engine,
     examined_room,

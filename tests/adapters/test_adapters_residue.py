@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.account import leftovers
-from gate.adapters.account.leftovers import remove_leftovers
+from gate.adapters.account import residue
+from gate.adapters.account.residue import remove_residue
 from gate.errors import RunError
 from gate.records.runs import Credentials
 
@@ -48,7 +48,7 @@ def test_files_folders_and_links_of_the_account_are_removed(
         "mkfifo pipe; touch .X11-unix/hidden; ln -s / .X11-unix/root",
         shared,
     )
-    remove_leftovers(account, (shared, Path("/no/such/folder")))
+    remove_residue(account, (shared, Path("/no/such/folder")))
     left = sorted(str(path.relative_to(shared)) for path in shared.rglob("*"))
     assert left == [".X11-unix", "roots", "roots/file"]
 
@@ -59,35 +59,35 @@ def test_a_folder_of_a_third_account_is_not_entered(shared: Path, account: Crede
     (shared / "third").chmod(0o777)
     as_the(account, "touch third/file", shared)
     os.chown(shared / "third", 60900, 60900)
-    remove_leftovers(account, (shared,))
+    remove_residue(account, (shared,))
     assert (shared / "third" / "file").exists()
 
 
 def test_system_v_objects_are_removed(shared: Path, account: Credentials) -> None:
-    if not Path(leftovers.IPCRM).exists():
+    if not Path(residue.IPCRM).exists():
         pytest.skip("ipcmk and ipcrm are not installed")
     as_the(account, "ipcmk -M 64 && ipcmk -S 1 && ipcmk -Q", shared)
-    assert {kind for kind, _ in leftovers._system_v_of(account.uid)} == {"shm", "sem", "msg"}
-    remove_leftovers(account, ())
-    assert list(leftovers._system_v_of(account.uid)) == []
+    assert {kind for kind, _ in residue._system_v_of(account.uid)} == {"shm", "sem", "msg"}
+    remove_residue(account, ())
+    assert list(residue._system_v_of(account.uid)) == []
 
 
 def test_objects_that_stay_are_an_error(
     shared: Path, account: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not Path(leftovers.IPCRM).exists():
+    if not Path(residue.IPCRM).exists():
         pytest.skip("ipcmk and ipcrm are not installed")
     as_the(account, "ipcmk -Q", shared)
     with monkeypatch.context() as patched:
-        patched.setattr(leftovers, "IPCRM", "/no/such/ipcrm")
+        patched.setattr(residue, "IPCRM", "/no/such/ipcrm")
         with pytest.raises(RunError, match=r"System V objects that cannot be removed") as caught:
-            remove_leftovers(account, ())
+            remove_residue(account, ())
     assert "Install ipcrm" in caught.value.hint
-    remove_leftovers(account, ())
+    remove_residue(account, ())
 
 
 def test_nothing_of_root_or_of_the_gate_is_ever_wiped(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match="is none that a training may run under"):
-        remove_leftovers(Credentials(uid=os.getuid(), gid=61095), (tmp_path,))
+    with pytest.raises(RunError, match="is not allowed for a training"):
+        remove_residue(Credentials(uid=os.getuid(), gid=61095), (tmp_path,))
     assert (tmp_path / "file").exists()

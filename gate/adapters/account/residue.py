@@ -1,4 +1,4 @@
-"""What an account left outside its run's folders, removed: it could tell the next run something."""
+"""Remove what an account left outside its run's folders: it could pass data to the next run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IPCRM = "/usr/bin/ipcrm"
 REMOVAL_SECONDS = 10.0
 
 
-def remove_leftovers(account: Credentials, folders: tuple[Path, ...] = SHARED_FOLDERS) -> None:
+def remove_residue(account: Credentials, folders: tuple[Path, ...] = SHARED_FOLDERS) -> None:
     """Remove every entry of the account's in the shared folders, and its System V objects.
 
     Call it when no process of that account lives. No link is followed, nothing of another account
@@ -91,7 +91,7 @@ def _remove_system_v(account: Credentials) -> None:
     if left:
         raise RunError(
             f"the training left System V objects that cannot be removed: {left[:5]}",
-            hint="They carry word from one run to the next. Install ipcrm (package util-linux), "
+            hint="They can pass data from one run to the next. Install ipcrm (package util-linux), "
             "or restart the machine.",
         )
 

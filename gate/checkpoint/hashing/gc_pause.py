@@ -1,4 +1,4 @@
-"""Python's collector of cycles, held still while many objects are made that all stay."""
+"""Pause Python's garbage collector while many long-lived objects are created."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collector_at_rest() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Nothing is collected in the body, which would look at every new object again and again.
 
     Reference counts still free what is not needed any more; cycles wait until the body has ended.

@@ -18,7 +18,7 @@ def looks_like_package(head: bytes) -> bool:
     return head[MAGIC_START : MAGIC_START + len(MAGIC)] == MAGIC
 
 
-def member_places(
+def member_index(
     read_at: Callable[[int, int], bytes], size_bytes: int
 ) -> Iterator[tuple[str, int, int]]:
     """Name, start and size of each file, in the order in which they lie there.

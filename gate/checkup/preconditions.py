@@ -1,4 +1,4 @@
-"""Where the gate runs: settings, clone, token, engine, free room."""
+"""Preconditions of the gate: settings, clone, token, engine, disk space."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def examined_settings(source: str, *, pull_request: bool) -> Examined:
     """Settings that could be read; faults come as `failed`."""
     found = f"{source} is valid"
     if pull_request:
-        found += " here; what decides on a pull request is that of the base commit"
+        found += " here; on a pull request the base commit's version decides"
     return Examined(name="settings", health=CheckResult.OK, found=found)
 
 
 def examined_clone(clone: CloneSeen) -> tuple[Examined, ...]:
-    """Whether the commits that decide are there, and nothing secret beside them."""
+    """Whether the clone has the commits that decide, and holds no credentials."""
     return (_history(clone), _credentials(clone))
 
 
@@ -48,7 +48,7 @@ def _history(clone: CloneSeen) -> Examined:
         return Examined(
             name="history",
             health=CheckResult.OK,
-            found=f"the base commit {clone.base[:12]} is there",
+            found=f"the base commit {clone.base[:12]} is in this clone",
         )
     if clone.shallow:
         return Examined(
@@ -77,7 +77,7 @@ def examined_token(token: TokenSeen | None, *, pull_request: bool) -> Examined:
         return Examined(
             name="token",
             health=CheckResult.WARN if pull_request else CheckResult.OK,
-            found="none given: no comment is written",
+            found="no token: no comment is written",
             fix="Give the step `GITHUB_TOKEN: ${{ github.token }}`." if pull_request else "",
         )
     health, found, fix = _token(token, pull_request=pull_request)
@@ -98,7 +98,7 @@ def _token(token: TokenSeen, *, pull_request: bool) -> tuple[CheckResult, str, s
     fix = (
         "Give the job `pull-requests: write`. From a fork it is never granted: docs/forks.md."
         if token.comment_status == FORBIDDEN
-        else "Look whether the pull request is open and its conversation unlocked."
+        else "Check that the pull request is open and its conversation unlocked."
     )
     return CheckResult.WARN, f"may not comment on the pull request ({token.comment_status})", fix
 
@@ -129,5 +129,6 @@ def examined_room(free_bytes: int) -> Examined:
         name="disk",
         health=CheckResult.FAIL if free_bytes < LEAST_FREE_BYTES else CheckResult.WARN,
         found=found,
-        fix="Free some: two copies of model and optimizer state have to fit, and the code.",
+        fix="Free some space: two copies of the model and optimizer state have to fit, and the "
+        "code.",
     )

@@ -1,4 +1,4 @@
-"""Which folder keeps an account from a file: asked only once it was refused."""
+"""Which folder denies an account access to a file; asked only after access was denied."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from gate.records.runs import Credentials, ProcessRequest
 MAX_STEPS = 1000
 
 
-def closed_folder(request: ProcessRequest, account: Credentials) -> Path | None:
+def blocking_folder(request: ProcessRequest, account: Credentials) -> Path | None:
     """The first folder that the account may not enter on the way to the program or its workdir."""
     name = request.argv[0]
     program = request.workdir / name if "/" in name else shutil.which(name, path=_path_of(request))
     places = (request.workdir, *((Path(program),) if program else ()))
-    return next(filter(None, (closed_on_the_way(place, account) for place in places)), None)
+    return next(filter(None, (first_blocked_folder(place, account) for place in places)), None)
 
 
 def _path_of(request: ProcessRequest) -> str:
     return request.env.get("PATH", os.defpath)
 
 
-def closed_on_the_way(path: Path, account: Credentials) -> Path | None:
+def first_blocked_folder(path: Path, account: Credentials) -> Path | None:
     """The first folder on the way that the account may not enter; links are followed one by one.
 
     None when all are open to it, or the way ends before. The folder that a path itself names is

@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.process.interrupts import Interrupts
 from gate.adapters.process.process_table import processes
+from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError
 
 PROGRAM = """
 import os, pathlib, signal, sys
 # whatever started these tests, `nohup` for example, may have left it ignored
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.stop_signals import StopSignals
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import GateError
 from gate.records.runs import ProcessRequest
 
-interrupts = Interrupts()
+interrupts = StopSignals()
 request = ProcessRequest(
     argv=("sh", "-c", sys.argv[1]),
     env={"PATH": os.defpath},
@@ -112,7 +112,7 @@ def test_a_second_signal_does_not_wait(start: Start, tmp_path: Path) -> None:
 
 
 def test_a_deferred_signal_is_raised_on_the_way_out() -> None:
-    interrupts, seen = Interrupts(), []
+    interrupts, seen = StopSignals(), []
 
     def work() -> None:
         with interrupts.installed(), interrupts.deferred():
@@ -128,7 +128,7 @@ def test_a_deferred_signal_is_raised_on_the_way_out() -> None:
 
 
 def test_a_deferred_signal_is_raised_where_it_is_allowed() -> None:
-    interrupts, seen = Interrupts(), []
+    interrupts, seen = StopSignals(), []
 
     def work() -> None:
         with interrupts.installed(), interrupts.deferred():
@@ -145,7 +145,7 @@ def test_a_deferred_signal_is_raised_where_it_is_allowed() -> None:
 
 
 def test_cancelling_is_told_once() -> None:
-    interrupts = Interrupts()
+    interrupts = StopSignals()
     with interrupts.installed():
         with pytest.raises(CancelledError):
             signal.raise_signal(signal.SIGINT)
@@ -157,7 +157,7 @@ def test_a_second_signal_uses_the_last_resorts_innermost_first(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     calls: list[object] = []
-    interrupts = Interrupts(leave=calls.append)
+    interrupts = StopSignals(leave=calls.append)
 
     def work() -> None:
         with interrupts.installed(), interrupts.deferred():
@@ -179,7 +179,7 @@ def test_a_second_signal_uses_the_last_resorts_innermost_first(
 def test_handlers_are_put_back() -> None:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
-    with Interrupts().installed():
+    with StopSignals().installed():
         assert [signal.getsignal(number) for number in numbers] != before
     assert [signal.getsignal(number) for number in numbers] == before
 
@@ -187,7 +187,7 @@ def test_handlers_are_put_back() -> None:
 def test_nohup_is_respected() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with Interrupts().installed():
+        with StopSignals().installed():
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -195,7 +195,7 @@ def test_nohup_is_respected() -> None:
 
 def test_signals_reach_the_main_thread_while_another_works() -> None:
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM))
-    with Interrupts().installed():
+    with StopSignals().installed():
         timer.start()
         with pytest.raises(CancelledError):
             time.sleep(10)
@@ -203,7 +203,7 @@ def test_signals_reach_the_main_thread_while_another_works() -> None:
 
 
 def test_a_cancellation_that_a_library_ate_is_raised_before_the_next_process() -> None:
-    interrupts = Interrupts()
+    interrupts = StopSignals()
     with pytest.raises(CancelledError):
         interrupts._handle(signal.SIGINT, None)
     with pytest.raises(CancelledError), interrupts.deferred(), interrupts.allowed():

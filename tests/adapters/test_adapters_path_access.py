@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.process.closed_way import closed_on_the_way
+from gate.adapters.process.path_access import first_blocked_folder
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import RunError
 from gate.records.runs import Credentials, Isolation, ProcessRequest
@@ -29,24 +29,26 @@ def top(open_folder_for_all: Path) -> Path:
 def test_the_closed_folder_behind_a_link_is_named(top: Path, target: str) -> None:
     (top / "x").mkdir()
     (top / "environment").symlink_to(target)
-    assert closed_on_the_way(top / "environment", STRANGER) == top / "home"
+    assert first_blocked_folder(top / "environment", STRANGER) == top / "home"
     (top / "second").symlink_to(top / "environment")
-    assert closed_on_the_way(top / "second", STRANGER) == top / "home"
+    assert first_blocked_folder(top / "second", STRANGER) == top / "home"
 
 
 def test_a_way_that_is_open_or_ends_names_nothing(top: Path) -> None:
     (top / "file").touch()
     (top / "circle").symlink_to("circle")
     for name in ("file", "file/below", "missing/below", "circle"):
-        assert closed_on_the_way(top / name, STRANGER) is None
+        assert first_blocked_folder(top / name, STRANGER) is None
 
 
 def test_its_owner_and_its_group_may_enter_by_their_own_permissions(top: Path) -> None:
     facts = (top / "home").stat()
     owner = Credentials(uid=facts.st_uid, gid=60900)
-    assert closed_on_the_way(top / "home/python", owner) is None
+    assert first_blocked_folder(top / "home/python", owner) is None
     (top / "home").chmod(0o710)
-    assert closed_on_the_way(top / "home/python", Credentials(uid=60900, gid=facts.st_gid)) is None
+    assert (
+        first_blocked_folder(top / "home/python", Credentials(uid=60900, gid=facts.st_gid)) is None
+    )
 
 
 def test_a_link_of_an_environment_into_a_closed_home_is_explained(

@@ -1,4 +1,4 @@
-"""Files and folders that every account can write: where a run could leave word for the next one."""
+"""Files and folders that every account can write: a run could leave data there for the next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.adapters.account.leftovers import FILE_FOLDERS, SHARED_FOLDERS
+from gate.adapters.account.residue import FILE_FOLDERS, SHARED_FOLDERS
 from gate.adapters.files.trees import open_folder
 
 MAX_ENTRIES = 50_000
@@ -22,7 +22,7 @@ EVERYWHERE = (*SHARED_FOLDERS, Path("/"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OpenPlaces:
+class WritablePaths:
     """What was found; `complete` is False when there were more entries than are looked at."""
 
     paths: tuple[Path, ...]
@@ -33,14 +33,14 @@ class OpenPlaces:
         return not self.complete or any(path.is_relative_to(folder) for path in self.paths)
 
 
-def find_open_places(
+def find_writable_paths(
     tops: Iterable[Path], groups: Collection[int] = (), *, max_entries: int = MAX_ENTRIES
-) -> OpenPlaces:
+) -> WritablePaths:
     """Look below folders for what other accounts can reach and write; no link is followed.
 
     `groups` are those that the account has: what one of them can write is open to it as well.
 
-    Left out are folders that `leftovers.py` empties after every run, and what it finds in them.
+    Left out are folders that `residue.py` empties after every run, and what it finds in them.
     Nearer ones are looked at first, so that a limit cuts off what lies deep.
     """
     look = _Look(max_entries, groups)
@@ -48,7 +48,7 @@ def find_open_places(
     pending = deque(dict.fromkeys(tops))
     while pending and look.seen <= max_entries:
         pending += look.inside(pending.popleft())
-    return OpenPlaces(paths=tuple(sorted(look.found)), complete=look.complete)
+    return WritablePaths(paths=tuple(sorted(look.found)), complete=look.complete)
 
 
 class _Look:

@@ -1,4 +1,4 @@
-"""What lies near each other in a file, so that it is read together."""
+"""Group ranges that lie near each other in a file, so that they are read together."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Taking other accounts' access off places with secrets, for as long as untrusted code runs.
+"""Restrict other accounts' access to paths with secrets while untrusted code runs.
 
-An account of its own does not keep a training from files that everybody may read: the runner's
+A separate account does not keep a training from files that everybody may read: the runner's
 temporary folder (newer checkouts keep the token there), its command files, the event, the clone's
 `.git`, the evidence of an earlier run. Permissions are used, not Landlock: every kernel and every
 file system has them, and should the gate be killed before it gives the access back, whoever owns
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.process.stop_signals import StopSignals
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError, StorageError
 
@@ -38,7 +38,7 @@ RUNNERS_FILES = (
 CREDENTIAL_FILES = "gha-creds-*.json"
 
 
-def private_places(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
+def secret_paths(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
     """What a training in a clone at `top` must not read; on a runner, the runner's places too."""
     places = [top / ".git", *sorted(top.glob(CREDENTIAL_FILES))]
     if variables.get("GITHUB_ACTIONS") == "true":
@@ -52,14 +52,14 @@ def private_places(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
 
 @contextmanager
 def restrict_access(
-    places: Iterable[Path], way: Path, interrupts: Interrupts, groups: Collection[int] = ()
+    places: Iterable[Path], way: Path, interrupts: StopSignals, groups: Collection[int] = ()
 ) -> Iterator[None]:
-    """Keep the places closed while the body runs; given back on every way out.
+    """Keep the paths closed while the body runs; restored on every way out.
 
     They are closed to the accounts of `groups` too: the training has these. See
-    `ClosedPlaces.close`; raises `RunError` as that does, with nothing left closed.
+    `RestrictedPaths.close`; raises `RunError` as that does, with nothing left closed.
     """
-    closed = ClosedPlaces(groups)
+    closed = RestrictedPaths(groups)
     with interrupts.last_resort(closed.give_back):
         try:
             closed.close(places, way)
@@ -69,9 +69,9 @@ def restrict_access(
                 still_closed = closed.give_back()
         if still_closed:
             raise StorageError(
-                f"{safe_line(str(still_closed[0]))} was closed to other accounts and cannot be "
-                "opened again",
-                hint="Give it back its permissions by hand (chmod o+rX).",
+                f"{safe_line(str(still_closed[0]))} was closed to other accounts and its "
+                f"permissions cannot be restored",
+                hint="Restore them by hand (chmod o+rX).",
             )
 
 
@@ -84,8 +84,8 @@ class Taken:
     access: int
 
 
-class ClosedPlaces:
-    """Closes, and remembers what to give back."""
+class RestrictedPaths:
+    """Closes paths, and remembers what to restore."""
 
     def __init__(self, groups: Collection[int] = ()) -> None:
         """`groups` are others as well: whoever is in one of them is kept out."""
@@ -183,5 +183,5 @@ def _cannot_close(path: Path, error: OSError) -> RunError:
     return RunError(
         f"cannot close {safe_line(str(path))} to the training: {error.strerror}",
         hint="The gate must own it or hold CAP_FOWNER, and its disk must be writable; otherwise "
-        "the training could read what lies there.",
+        "the training could read it.",
     )

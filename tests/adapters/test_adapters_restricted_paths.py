@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.account.closed_places import private_places, restrict_access
-from gate.adapters.process.interrupts import Interrupts
+from gate.adapters.account.restricted_paths import restrict_access, secret_paths
+from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError, RunError, StorageError
 
 OTHER = 60900
@@ -71,7 +71,7 @@ def test_a_canary_is_out_of_reach_and_the_way_to_the_run_is_not(runner: Path) ->
     secret = [runner / "runner_temp", runner / "runner_temp" / "git-credentials.config",
               runner / "workspace" / ".git" / "config", out, out / "evidence" / "strict-1.json",
               out / "work" / "head-snapshot" / "train.py"]  # fmt: skip
-    with restrict_access(places(runner), out / "work" / "run", Interrupts()):
+    with restrict_access(places(runner), out / "work" / "run", StopSignals()):
         assert not any(map(seen_by_another, secret))
         assert seen_by_another(out / "work" / "run" / "tree" / "train.py")
         assert seen_by_another(runner / "workspace" / "train.py")
@@ -90,18 +90,18 @@ def test_a_group_that_the_training_has_is_closed_out_as_well(runner: Path) -> No
     for path in (secret, other):
         os.chown(path, 0, 60944)
         path.chmod(0o770)
-    with restrict_access((secret, other), way, Interrupts(), (60944,)):
+    with restrict_access((secret, other), way, StopSignals(), (60944,)):
         assert stat.S_IMODE(secret.stat().st_mode) == 0o700
         # what the way lies in stays passable
         assert stat.S_IMODE(other.stat().st_mode) == 0o710
     assert {stat.S_IMODE(path.stat().st_mode) for path in (secret, other)} == {0o770}
-    with restrict_access((secret,), way, Interrupts()):
+    with restrict_access((secret,), way, StopSignals()):
         assert stat.S_IMODE(secret.stat().st_mode) == 0o770
 
 
 def test_access_is_given_back_after_a_fault(runner: Path) -> None:
     before = modes(runner)
-    with pytest.raises(KeyError), restrict_access(places(runner), runner / "x", Interrupts()):
+    with pytest.raises(KeyError), restrict_access(places(runner), runner / "x", StopSignals()):
         _fail_if(modes(runner) != before)
     assert modes(runner) == before
 
@@ -110,7 +110,7 @@ def test_access_is_given_back_by_both_signals(runner: Path) -> None:
     before = modes(runner)
     seen: list[bool] = []
     # the real one ends the process
-    interrupts = Interrupts(leave=lambda _: seen.append(modes(runner) == before))
+    interrupts = StopSignals(leave=lambda _: seen.append(modes(runner) == before))
     with (
         interrupts.installed(),
         pytest.raises(CancelledError),
@@ -130,7 +130,7 @@ def test_a_link_is_left_alone_and_so_is_what_it_leads_to(tmp_path: Path) -> None
     (out / "link").symlink_to(victim)
     os.mkfifo(out / "pipe")
     before = modes(tmp_path)
-    with restrict_access((out, tmp_path / "missing"), out / "run", Interrupts()):
+    with restrict_access((out, tmp_path / "missing"), out / "run", StopSignals()):
         assert modes(tmp_path) == {**before, str(out): 0o751}
     assert modes(tmp_path) == before
 
@@ -138,7 +138,7 @@ def test_a_link_is_left_alone_and_so_is_what_it_leads_to(tmp_path: Path) -> None
 def test_what_was_put_in_the_place_meanwhile_keeps_its_permissions(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("old")
-    with restrict_access((secret,), tmp_path / "run", Interrupts()):
+    with restrict_access((secret,), tmp_path / "run", StopSignals()):
         (tmp_path / "new").write_text("new")
         (tmp_path / "new").chmod(0o600)
         (tmp_path / "new").replace(secret)
@@ -151,17 +151,19 @@ def test_access_that_cannot_be_given_back_is_told(
     (tmp_path / "secret").write_text(CANARY)
     with (
         pytest.raises(StorageError) as caught,
-        restrict_access((tmp_path / "secret",), tmp_path / "run", Interrupts()),
+        restrict_access((tmp_path / "secret",), tmp_path / "run", StopSignals()),
     ):
         monkeypatch.setattr(os, "fchmod", lambda *_: tmp_path.rmdir())
-    assert caught.value.message.endswith("was closed to other accounts and cannot be opened again")
+    assert caught.value.message.endswith(
+        "was closed to other accounts and its permissions cannot be restored"
+    )
 
 
 @pytest.mark.usefixtures("root")
 def test_what_cannot_be_closed_is_an_error() -> None:
     with (
         pytest.raises(RunError) as caught,
-        restrict_access((Path("/proc/sys/kernel/hostname"),), Path("/run"), Interrupts()),
+        restrict_access((Path("/proc/sys/kernel/hostname"),), Path("/run"), StopSignals()),
     ):
         pass
     assert caught.value.message == (
@@ -181,7 +183,7 @@ def test_on_a_runner_its_own_places_are_private(tmp_path: Path) -> None:
         "HOME": "/github/home",
         "RUNNER_TEMP": "/github/runner_temp",
     }
-    assert private_places(tmp_path, variables) == (
+    assert secret_paths(tmp_path, variables) == (
         tmp_path / ".git",
         tmp_path / "gha-creds-0123.json",
         Path("/github/runner_temp"),
@@ -189,6 +191,6 @@ def test_on_a_runner_its_own_places_are_private(tmp_path: Path) -> None:
         Path("/github/file_commands"),
         Path("/github/workflow"),
     )
-    beside_nothing = private_places(tmp_path / "clone", {**variables, "HOME": "/"})
+    beside_nothing = secret_paths(tmp_path / "clone", {**variables, "HOME": "/"})
     assert Path("/") not in beside_nothing
-    assert private_places(tmp_path / "clone", {"HOME": "/root"}) == (tmp_path / "clone" / ".git",)
+    assert secret_paths(tmp_path / "clone", {"HOME": "/root"}) == (tmp_path / "clone" / ".git",)

@@ -1,4 +1,4 @@
-"""A process that maps files of others may be ended by one that becomes shorter; here that is told.
+"""Explains SIGBUS: a process that maps a file is killed when another process makes it shorter.
 
 The kernel ends the reader with SIGBUS, which Python cannot handle: the instruction that failed
 would be tried again for ever. So the reader is a child, and its parent says what happened.
@@ -18,7 +18,7 @@ PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SIGNAL_BASE: Final = 128
 
 
-def become_watched() -> None:
+def run_under_sigbus_guard() -> None:
     """Go on in a child; the parent leaves with `SystemExit` and the child's exit code.
 
     Signals have their default meaning in the child. The parent raises `EvidenceError` when a file

@@ -14,13 +14,13 @@ import pytest
 
 BEGIN = """
 import mmap, os, signal, sys, time
-from gate.adapters.process.watched import become_watched
+from gate.adapters.process.sigbus_guard import run_under_sigbus_guard
 from gate.errors import GateError
 # a shell starts what runs behind it with SIGINT ignored, which a program then keeps
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, signal.SIG_DFL)
 try:
-    become_watched()
+    run_under_sigbus_guard()
 except GateError as error:
     sys.exit(f"told: {error.message}")
 """
