@@ -18,7 +18,7 @@ from gate.adapters.job_log import quoted
 from gate.adapters.secrets import InputSecrets
 from gate.codec.untrusted_text import safe_block
 from gate.errors import ExitCode, GateError, InternalError, PublishError, SettingsError
-from gate.pipelines.entry import Outcome, judging, run_and_deliver, run_only
+from gate.pipelines.entry import DeliveredVerdict, judging, run_and_deliver, run_only
 from gate.pipelines.gate import gate
 from gate.pipelines.runs import Adapters
 from gate.ports import Clock, Comments, Files
@@ -266,7 +266,7 @@ def _publish(
 
 
 def _tell(
-    runner: Runner, context: ActionContext, outcome: Outcome, publication: Publication
+    runner: Runner, context: ActionContext, outcome: DeliveredVerdict, publication: Publication
 ) -> None:
     """Annotations and the log first, then the runner's files."""
     for command in annotation_commands(outcome.verdict):

@@ -14,7 +14,7 @@ from gate.adapters.console import ConsoleProgress, QuietProgress
 from gate.codec.documents import write_document
 from gate.codec.untrusted_text import safe_block
 from gate.commands.program import FILES, INTERRUPTS
-from gate.pipelines.entry import LocalCall, Outcome, build_adapters, local_request
+from gate.pipelines.entry import DeliveredVerdict, LocalCall, build_adapters, local_request
 from gate.pipelines.runs import Adapters
 from gate.ports import Progress
 from gate.records.document import Document
@@ -83,7 +83,7 @@ def show(document: Document, view: RenderableType, *, as_json: bool) -> None:
     console().print(view)
 
 
-def print_outcome(outcome: Outcome, *, as_json: bool, quiet: bool = False) -> None:
+def print_outcome(outcome: DeliveredVerdict, *, as_json: bool, quiet: bool = False) -> None:
     """The verdict for a person, or the document itself; `quiet` makes it one line."""
     if as_json:
         sys.stdout.write(write_document(outcome.verdict).decode("utf-8"))

@@ -135,7 +135,7 @@ def seal_package(
     return Sealing(bare=bare, bundle=bundle)
 
 
-def verify_command(verdict: Verdict, request: GateRequest, trusted_keys: str) -> str:
+def verify_line(verdict: Verdict, request: GateRequest, trusted_keys: str) -> str:
     """The command that verifies the seal, as the reader can paste it."""
     package = request.shown_out / PACKAGE
     return f"repro-gate verify {package} --trusted-keys {trusted_keys} --commit {verdict.commit}"

@@ -28,7 +28,7 @@ from gate.pipelines.delivery import (
     Signer,
     seal_package,
     stale_outputs,
-    verify_command,
+    verify_line,
     write_package,
     write_reports,
 )
@@ -148,7 +148,7 @@ def local_request(call: LocalCall, files: Files) -> GateRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class DeliveredVerdict:
     """The result of a gate call; `fault` is what stopped it, if anything did."""
 
     verdict: Verdict
@@ -202,7 +202,7 @@ def run_and_deliver(
     *,
     trusted_keys: str = "",
     allow_plain_key: bool = False,
-) -> Outcome:
+) -> DeliveredVerdict:
     """Come to a verdict, then write every document; a fault on the way is written down as well.
 
     `trusted_keys` is the file that the verify command names, where it is not the one of the
@@ -235,7 +235,7 @@ def _deliver(
     gated: Gated,
     secrets: Secrets,
     keys: tuple[str, bool],
-) -> Outcome:
+) -> DeliveredVerdict:
     adapters.progress.step("packing and sealing")
     package = write_package(gated.verdict, gated.evidence, gated.baseline, request, adapters.files)
     signer = Signer(
@@ -248,11 +248,11 @@ def _deliver(
     if gated.proposed is not None:
         path = request.out / PROPOSED_BASELINE
         adapters.files.write_bytes(path, write_document(gated.proposed))
-    command = verify_command(gated.verdict, request, keys[0]) if sealing.bundle is not None else ""
+    command = verify_line(gated.verdict, request, keys[0]) if sealing.bundle is not None else ""
     shown = request.shown_out / package.path.name
     links = ReportLinks(run_url=request.run_url, package_path=str(shown), verify_command=command)
     drawn = page_sources(gated.verdict, gated.evidence, gated.baseline)
-    return Outcome(
+    return DeliveredVerdict(
         verdict=gated.verdict,
         reports=write_reports(gated.verdict, request, links, adapters.files, drawn),
         sealing=sealing,
@@ -264,7 +264,7 @@ def _deliver(
 
 def _deliver_fault(
     request: GateRequest, adapters: Adapters, commit: str, fault: GateError
-) -> Outcome:
+) -> DeliveredVerdict:
     now = adapters.clock.now().isoformat()
     verdict = error_verdict(request, commit, now, fault)
     links = ReportLinks(run_url=request.run_url)
@@ -273,7 +273,7 @@ def _deliver_fault(
     except StorageError as second:
         # the first fault is the answer; that it could not be written down as well is a second one
         raise fault from second
-    return Outcome(
+    return DeliveredVerdict(
         verdict=verdict,
         reports=reports,
         sealing=Sealing(why_not="only a pass is sealed"),

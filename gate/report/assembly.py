@@ -14,7 +14,7 @@ from gate.report.wording import WORDS, headline, icon, sentences, short, why_wor
 MAX_ALERTS = 5
 
 
-def assemble(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
+def report_of(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
     """Everything that a reader may be shown, each table cut to `limits`."""
     alerts = tuple(
         Alert(code=finding.code, text=sentences(finding.message, finding.remedy))

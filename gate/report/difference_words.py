@@ -23,7 +23,7 @@ HEADINGS: Final = (
 ULP_KEYS: Final = {0.5: "ulp_50", 0.9: "ulp_90", 0.99: "ulp_99", 1.0: "ulp_max"}
 
 
-def headline(difference: StateDifference) -> str:
+def difference_headline(difference: StateDifference) -> str:
     """How many leaves differ, or that none does."""
     tensors = _count(difference.equal_tensors, "tensor")
     equal = f"{tensors} and {_count(difference.equal_values, 'value')}"

@@ -16,7 +16,7 @@ from gate.records.observed.fingerprints import (
     RANDOM,
     SAMPLING,
     SamplingGroup,
-    place_of,
+    order_of,
 )
 
 PROTOCOL = Path(__file__).parents[2] / "docs" / "harness-protocol.md"
@@ -55,4 +55,4 @@ def test_the_protocol_lists_them_in_order_with_their_groups() -> None:
 def test_an_unknown_name_comes_last() -> None:
     names = ["zzz", "optimizer", "random.cuda", "random.python", "random.mine", "structure"]
     order = ["structure", "random.python", "random.cuda", "random.mine", "optimizer", "zzz"]
-    assert sorted(names, key=place_of) == order
+    assert sorted(names, key=order_of) == order

@@ -35,19 +35,19 @@ from gate.records.observed.evidence import Environment
 from gate.records.report import ReportLinks
 from gate.records.runs import RunMode
 from gate.records.verdict import Answer, Answers, Outcome, SelfTestProbe, Verdict
-from gate.report.assembly import assemble
+from gate.report.assembly import report_of
 from gate.report.layout import Limits, Table
 
 LIMITS = Limits(deltas=10, rows=3)
 
 
 def answers(verdict: Verdict, **changes: object) -> dict[str, str]:
-    report = assemble(verdict.model_copy(update=changes), ReportLinks(), LIMITS)
+    report = report_of(verdict.model_copy(update=changes), ReportLinks(), LIMITS)
     return {question.text: answer.text for question, answer in report.overview.rows}
 
 
 def section(verdict: Verdict, title: str) -> Table:
-    report = assemble(verdict, ReportLinks(), LIMITS)
+    report = report_of(verdict, ReportLinks(), LIMITS)
     (found,) = (one.table for one in report.sections if one.title.startswith(title))
     return found
 
@@ -168,7 +168,7 @@ def _knobs_said(knob_costs: KnobCosts | None) -> str:
     assert REPRODUCED.baseline_facts is not None
     facts = REPRODUCED.baseline_facts.model_copy(update={"knob_costs": knob_costs})
     verdict = REPRODUCED.model_copy(update={"baseline_facts": facts})
-    report = assemble(verdict, ReportLinks(), Limits(deltas=10, rows=20))
+    report = report_of(verdict, ReportLinks(), Limits(deltas=10, rows=20))
     (table,) = (one.table for one in report.sections if one.title == "Cost of determinism")
     return next(row[1].text for row in table.rows if row[0].text == "Cost by knob")
 
@@ -206,7 +206,7 @@ def test_a_run_that_was_stopped_says_so() -> None:
 
 
 def test_without_runs_there_is_nothing_to_list() -> None:
-    report = assemble(ERROR.model_copy(update={"runs": ()}), ReportLinks(), LIMITS)
+    report = report_of(ERROR.model_copy(update={"runs": ()}), ReportLinks(), LIMITS)
     assert [one.title for one in report.sections][1:] == ["What was judged"]
 
 
@@ -219,7 +219,7 @@ def test_a_self_test_that_did_not_fire_cannot_be_overlooked() -> None:
 def test_a_baseline_of_the_head_is_told() -> None:
     assert REPRODUCED.baseline_facts is not None
     facts = REPRODUCED.baseline_facts.model_copy(update={"from_base": False, "stale": True})
-    report = assemble(
+    report = report_of(
         REPRODUCED.model_copy(update={"baseline_facts": facts}),
         ReportLinks(),
         Limits(deltas=1, rows=9),
@@ -243,7 +243,7 @@ def test_a_cost_that_is_only_a_reason_shows_the_reason() -> None:
 
 
 def test_equal_things_have_no_section() -> None:
-    titles = [one.title for one in assemble(REPRODUCED, ReportLinks(), LIMITS).sections]
+    titles = [one.title for one in report_of(REPRODUCED, ReportLinks(), LIMITS).sections]
     assert not [title for title in titles if "differ" in title or "moved" in title]
 
 

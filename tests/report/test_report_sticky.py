@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gate.errors import PublishError
 from gate.records.report import Comment, Publication
-from gate.report.comment.sticky import Create, Decision, Unchanged, Update, decide, publish
+from gate.report.comment.sticky import Create, Decision, Unchanged, Update, comment_change, publish
 
 BOT = "github-actions[bot]"
 MARKER = "<!-- repro-gate:default -->"
@@ -41,7 +41,7 @@ class KeptComments:
 
 
 def decision(*comments: Comment, body: str = f"{MARKER}\nnew") -> Decision:
-    return decide(comments, author=BOT, marker=MARKER, body=body)
+    return comment_change(comments, author=BOT, marker=MARKER, body=body)
 
 
 def test_no_comment_yet() -> None:

@@ -31,7 +31,7 @@ def family_of(name: str) -> str:
     return name.partition(".")[0]
 
 
-def place_of(name: str) -> tuple[int, int, str]:
+def order_of(name: str) -> tuple[int, int, str]:
     """Sorts names in the order of causes; one that the harness does not write comes last."""
     family, _, generator = name.partition(".")
     return _index(FAMILIES, family), _index(GENERATORS, generator), name

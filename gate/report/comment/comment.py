@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gate.records.report import ReportLinks
 from gate.records.verdict import NextStep, Verdict
-from gate.report.assembly import assemble
+from gate.report.assembly import report_of
 from gate.report.escape import code_block, prose, safe_url
 from gate.report.layout import Limits, Report
 from gate.report.markdown import (
@@ -31,7 +31,7 @@ def marker(gate_id: str) -> str:
 
 def comment_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "default") -> str:
     """The comment in GitHub Markdown: at most 60,000 bytes of UTF-8, equal for equal verdicts."""
-    report = assemble(verdict, links, COMMENT_LIMITS)
+    report = report_of(verdict, links, COMMENT_LIMITS)
     # the marker is in the part that is never cut
     head = f"{marker(gate_id)}\n{head_markdown(report, gate_id)}"
     return fit(head, _parts(report), COMMENT_BYTES)

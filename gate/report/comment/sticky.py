@@ -32,7 +32,7 @@ class Unchanged:
 Decision = Create | Update | Unchanged
 
 
-def decide(listed: Iterable[Comment], *, author: str, marker: str, body: str) -> Decision:
+def comment_change(listed: Iterable[Comment], *, author: str, marker: str, body: str) -> Decision:
     """What to do so that exactly one comment carries `marker`, and says `body`.
 
     Marker and author must both match: anybody can write the marker. The first match wins,
@@ -56,7 +56,7 @@ def publish(comments: Comments, *, marker: str, body: str) -> Publication:
     """
     try:
         author = comments.author()
-        decision = decide(comments.listed(), author=author, marker=marker, body=body)
+        decision = comment_change(comments.listed(), author=author, marker=marker, body=body)
         return _carry_out(comments, decision, body)
     except PublishError as error:
         reason = f"{error.message}. {error.hint}" if error.hint else error.message

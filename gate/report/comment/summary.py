@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gate.records.report import ReportLinks
 from gate.records.verdict import Verdict
-from gate.report.assembly import assemble
+from gate.report.assembly import report_of
 from gate.report.comment.comment import head_markdown
 from gate.report.escape import prose
 from gate.report.layout import Limits, Section
@@ -18,7 +18,7 @@ LONG_TABLE = 40
 
 def summary_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "default") -> str:
     """The summary in GitHub Markdown, at most 1,000,000 bytes of UTF-8."""
-    report = assemble(verdict, links, SUMMARY_LIMITS)
+    report = report_of(verdict, links, SUMMARY_LIMITS)
     head = f"{head_markdown(report, gate_id)}\n\n{prose(report.meaning)}"
     return fit(head, map(_part, report.sections), SUMMARY_BYTES)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.records.state_difference import StateDifference
-from gate.report.difference_words import facts, headline, sections
+from gate.report.difference_words import difference_headline, facts, sections
 from gate.report.page.templates import template
 
 PAGE_ROWS = 2_000
@@ -12,7 +12,7 @@ PAGE_ROWS = 2_000
 def difference_page(difference: StateDifference) -> str:
     """The page, with every figure; at most 2,000 rows of each kind."""
     return template("difference.html").render(
-        headline=headline(difference),
+        headline=difference_headline(difference),
         tone="pass" if difference.equal else "fail",
         facts=facts(difference),
         sections=sections(difference, PAGE_ROWS, wide=True),

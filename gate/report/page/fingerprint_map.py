@@ -7,7 +7,7 @@ from itertools import groupby
 
 from gate.records.comparison import Comparison
 from gate.records.observed.evidence import StepDigest
-from gate.records.observed.fingerprints import place_of
+from gate.records.observed.fingerprints import order_of
 from gate.records.verdict import Verdict
 from gate.report.page.curves import RIGHT, WIDTH
 from gate.report.page.page_sources import PageSources, differing
@@ -81,7 +81,7 @@ def _map(comparison: Comparison, equal_steps: dict[str, dict[int, bool]]) -> Fin
     columns = min(COLUMNS, last - first + 1)
     # each step has a width of its own: one step alone would otherwise be a line without any
     x = Scale(low=first, high=last + 1, start=LEFT, end=WIDTH - RIGHT)
-    names = sorted(equal_steps, key=place_of)
+    names = sorted(equal_steps, key=order_of)
     rows = tuple(
         _row(name, equal_steps[name], TOP + place * ROW_HEIGHT, (x, columns))
         for place, name in enumerate(names[:MAX_FINGERPRINTS])

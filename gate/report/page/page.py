@@ -7,7 +7,7 @@ from typing import Any
 
 from gate.records.report import ReportLinks
 from gate.records.verdict import Verdict
-from gate.report.assembly import assemble
+from gate.report.assembly import report_of
 from gate.report.escape import command_lines, safe_url
 from gate.report.layout import Limits
 from gate.report.page import curves, fingerprint_map, step_times
@@ -55,7 +55,7 @@ def page_html(
     drawn = _pictures(verdict, shown_sources)
     page = ""
     for limits in PAGE_LIMITS:
-        report = assemble(verdict, links, limits.rows)
+        report = report_of(verdict, links, limits.rows)
         page = template("page.html").render(
             drawn
             | {

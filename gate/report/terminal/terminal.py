@@ -11,7 +11,7 @@ from rich.text import Text
 
 from gate.records.report import ReportLinks
 from gate.records.verdict import Outcome, Verdict
-from gate.report.assembly import assemble
+from gate.report.assembly import report_of
 from gate.report.escape import clean, clean_name, command_lines
 from gate.report.layout import Alert, Limits, Report
 from gate.report.terminal.tables import cell_text, section_view
@@ -23,7 +23,7 @@ SHELL_QUOTING = frozenset("'\"\\`$#")
 
 def verdict_view(verdict: Verdict, links: ReportLinks) -> RenderableType:
     """The verdict as one rich renderable: text only, never markup of the training's making."""
-    report = assemble(verdict, links, TERMINAL_LIMITS)
+    report = report_of(verdict, links, TERMINAL_LIMITS)
     parts: list[RenderableType] = [
         Text(f"{report.icon} repro-gate {report.headline}", style=f"bold {_colour(verdict)}"),
         *([Text(f"Cause: {clean(report.why)}")] if report.why else []),
@@ -38,7 +38,7 @@ def verdict_view(verdict: Verdict, links: ReportLinks) -> RenderableType:
 
 def next_text(verdict: Verdict, links: ReportLinks) -> str:
     """What to do next; print it unwrapped, since a line end inside quotes changes a command."""
-    report = assemble(verdict, links, TERMINAL_LIMITS)
+    report = report_of(verdict, links, TERMINAL_LIMITS)
     lines: list[str] = []
     for step in report.next_steps:
         # only the sentence: a command breaks where a backslash joins it again (`_command_lines`)
