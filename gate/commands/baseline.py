@@ -67,7 +67,7 @@ def record_command(
 
 @baseline_app.command("accept")
 def accept_command(config: Config = "", out: Out = OUT, reason: Reason = "") -> None:
-    """Accept the entry that the last gate call proposed.
+    """Accept the entry of the last gate call.
 
     Example: repro-gate baseline accept --reason "new learning rate schedule"
     """

@@ -46,7 +46,7 @@ def cost_command(  # noqa: PLR0913 - each parameter is an option of the command
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the overhead of determinism in interleaved rounds.
+    """Measure the overhead of determinism.
 
     Exit code 1 when it exceeds cost.budget_percent.
 

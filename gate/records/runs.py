@@ -269,7 +269,7 @@ class ProcessResult:
 
     `exit_code` is negative for a signal, as in `subprocess`. `output` holds stdout and stderr as
     they came, cut in its middle when `output_bytes` exceeds the limit of the request.
-    `out_of_memory` is set where it is known that the kernel ended a process for want of memory.
+    `out_of_memory` is set where it is known that the kernel ended a process for lack of memory.
     """
 
     exit_code: int

@@ -96,7 +96,10 @@ def test_a_call_of_a_call_is_opaque() -> None:
         (tensor(offset=-1), "a tensor's offset, shape and strides do not match"),
         (tensor(shape=(5,)), "a tensor reaches outside its storage"),
         (tensor(shape=(2,), strides=(4,)), "a tensor reaches outside its storage"),
-        (tensor(shape=(2,), strides=(-1,)), "a tensor's strides has a value that is not sizes"),
+        (
+            tensor(shape=(2,), strides=(-1,)),
+            "a tensor's strides has a value that is not a size from 0",
+        ),
         (tensor(shape=(2**70,)), "a tensor's shape has a value that is not a size from 0"),
         (tensor(shape=("4",)), "a tensor's shape has a value that is not a size from 0"),
         (tensor(shape=(1,) * 65), "a tensor's shape is not a short tuple"),

@@ -106,7 +106,7 @@ def test_settings_outside_the_repository_are_refused(
     (tmp_path / "repro-gate.yml").write_text((project.path / "repro-gate.yml").read_text())
     ended = run("gate", "-c", "../repro-gate.yml")
     assert ended.code == 2
-    assert "lies outside the repository" in ended.err
+    assert "is outside the repository" in ended.err
 
 
 @pytest.mark.usefixtures("project")

@@ -43,7 +43,7 @@ def test_a_second_call_ends_with_2_and_touches_nothing(
         first.stdout.readline()
         ended = run(*words)
     assert ended.code == 2
-    assert f"another repro-gate call (process {first.pid}) works in repro-gate-out" in ended.err
+    assert f"another repro-gate call (process {first.pid}) is using repro-gate-out" in ended.err
     assert "Wait for it, or choose another folder with --out." in ended.err
     assert (out / "verdict.json").read_text() == "of the first call"
     assert (out / "work").is_dir()

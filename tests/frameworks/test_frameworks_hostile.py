@@ -157,7 +157,7 @@ def test_a_kill_is_told_with_its_likely_cause(trainings: Trainings) -> None:
     )
     assert isinstance(error, RunError)
     assert "was killed by SIGKILL" in error.message
-    assert "want of memory" in error.hint
+    assert "for lack of memory" in error.hint
 
 
 def test_a_script_that_asks_gets_no_answer_and_a_hint(trainings: Trainings) -> None:

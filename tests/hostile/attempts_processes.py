@@ -125,7 +125,7 @@ any_of(lambda number: (os.kill(gate, number), os.killpg(os.getpgid(gate), number
     probe(
         "limits-of-the-gate",
         Threat.PROCESSES,
-        "lowers the gate's limits and its priority, and chooses it for want of memory",
+        "lowers the gate's limits and its priority, and chooses it for lack of memory",
         ACCOUNT,
         """
 import resource

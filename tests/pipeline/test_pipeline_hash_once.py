@@ -82,6 +82,8 @@ def test_a_kept_file_that_changes_before_it_is_packed_is_an_error(bench: Bench) 
     found = bench.gate()
     path = bench.out / "evidence" / STATE
     path.write_bytes(path.read_bytes()[:-1] + b"X")
-    with pytest.raises(StorageError, match=r"state.safetensors is not the file that was compared"):
+    with pytest.raises(
+        StorageError, match=r"state.safetensors has changed on disk since it was compared"
+    ):
         write_package(found.verdict, found.evidence, found.baseline, bench.request(), FILES)
     assert not (bench.out / "package.tar").exists()

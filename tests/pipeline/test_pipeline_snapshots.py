@@ -60,5 +60,5 @@ def test_a_base_that_cannot_be_exported_counts_only_when_it_must_run(
     assert bench.gate(base=base).verdict.outcome is Outcome.NO_BASELINE
     bench.record()
     project.play(**MOVED)
-    with pytest.raises(RepositoryError, match="vendored is a repository of its own"):
+    with pytest.raises(RepositoryError, match="vendored is a separate repository"):
         bench.gate(base=base)

@@ -43,7 +43,7 @@ class RunningContainer:
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether the kernel ended one of its processes for want of memory."""
+        """Whether the kernel ended one of its processes for lack of memory."""
         return bool(self._state.get("OOMKilled"))
 
     def start(self) -> None:
