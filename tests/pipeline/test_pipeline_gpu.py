@@ -59,8 +59,8 @@ def test_a_silent_cpu_is_the_first_warning_of_the_comment(bench: Bench) -> None:
     finding = found.verdict.findings[0]
     assert finding.code == "gpu-unused"
     assert finding.message == (
-        "the training ran on the CPU, although the machine has a GPU: NVIDIA H100; no GPU is visible "
-        "where the training runs"
+        "the training ran on the CPU, although the machine has a GPU: NVIDIA H100; no GPU is "
+        "visible where the training runs"
     )
     assert finding.remedy.startswith("docs/gpu.md has six ways to give a container one.")
     comment = comment_text(found.verdict, ReportLinks())
