@@ -118,7 +118,7 @@ def _remedy(cause: Cause, suspects: tuple[Suspect, ...]) -> str:
     if first.kind is SuspectKind.SETTING:
         why = f": {WHY_SETTINGS[first.call]}" if first.call in WHY_SETTINGS else ""
         known = f"Leave {first.call} {first.before} at {first.place}{why}."
-    return f"{known} If that is not it: {cause.remedy}"
+    return f"{known} If that is not it: {cause.remedy[:1].lower()}{cause.remedy[1:]}"
 
 
 def _other_optimizer_settings(comparison: Comparison) -> tuple[str, ...]:

@@ -89,7 +89,8 @@ def _accept(place: Place, when: str, reason: str = "") -> NextStep:
 
 
 def _look(diagnosis: Diagnosis | None) -> str:
-    return f"If this is not intended: {diagnosis.remedy if diagnosis is not None else LOOK}"
+    remedy = LOOK if diagnosis is None else diagnosis.remedy
+    return f"If this is not intended: {remedy[:1].lower()}{remedy[1:]}"
 
 
 def _no_baseline(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
@@ -140,7 +141,7 @@ def _nondeterministic(place: Place, diagnosis: Diagnosis | None) -> tuple[NextSt
 
 
 def _within(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
-    return (_step(f"If this is not intended: {LOOK}"), _accept(place, "If this is intended"))
+    return (_step(_look(None)), _accept(place, "If this is intended"))
 
 
 def _baseline_change(_place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
