@@ -139,8 +139,7 @@ def test_from_no_baseline_to_a_pass(scene: Scene) -> None:
     assert "repro-gate passed: reproduced" in {
         shown.properties["title"] for shown in result.annotations
     }
-    # what guards its writing, if not the container, is told behind it
-    assert scene.verdict()["isolation"].partition(" (")[0] == isolation_of(scene)
+    assert scene.verdict()["isolation"]["mode"] == isolation_of(scene)
     left = scene.post(result.state)
     assert (left.exit_code, left.log) == (0, "")
 
