@@ -299,6 +299,13 @@ def test_own_names_come_from_the_mount_table_and_the_host_name() -> None:
     assert own_ids("1 2 3:4 / / rw - ext4 /dev/vda rw\n", "laptop") == ()
 
 
+def test_a_container_that_runs_beside_is_not_the_gates_own() -> None:
+    beside = f"/var/lib/docker/containers/{'c' * 64}"
+    table = f"9 2 0:51 / {beside}/mounts/shm rw - tmpfs shm rw\n"
+    overlay = f"8 2 0:50 {beside}/hostname /mnt/other rw - ext4 /dev/vda rw\n"
+    assert own_ids(table + overlay, "laptop") == ()
+
+
 def test_paths_are_equal_outside_any_container(tmp_path: Path) -> None:
     assert own_mounts(Engine(FakeDocker().connect), ("a" * 64,)) is None
     assert seen_by_engine(tmp_path, None) == str(tmp_path)

@@ -17,8 +17,13 @@ from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 
 MOUNT_TABLE = Path("/proc/self/mountinfo")
-# the engine keeps hostname, hosts and resolv.conf of a container in a folder named by its id
-_IN_MOUNT_TABLE = re.compile(r"/containers/([0-9a-f]{64})/")
+# The engine keeps hostname, hosts and resolv.conf of a container in a folder named by its id, and
+# mounts them there. The host's own table names the folders of every running container too, as
+# mount points of their /dev/shm: those are not this process's (proc(5), mountinfo: fields 4 and 5).
+_IN_MOUNT_TABLE = re.compile(
+    r"^\S+ \S+ \S+ \S*/containers/([0-9a-f]{64})/\S+ /etc/(?:hostname|hosts|resolv\.conf) ",
+    re.MULTILINE,
+)
 _HOST_NAME = re.compile(r"[0-9a-f]{12}\Z")
 
 
