@@ -10,9 +10,10 @@ program's own.
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import nn
@@ -22,6 +23,8 @@ from ..tensors.digests import StartedDigest, finish_all
 from ..tensors.plain_parts import gradient, structure
 
 NAMED, NAMELESS = 0, 1
+# whether a module names it, its kind or structure, what it held, and its place in the module
+Key: TypeAlias = tuple[int, str, str, int]
 
 
 class SortKey(NamedTuple):
@@ -36,19 +39,20 @@ class Order:
     """The order of one process; what it is asked about must have been learned at its first step."""
 
     def __init__(self) -> None:
-        self._keys: dict[int, tuple[int, str, str, int]] = {}
-        self._names: dict[int, str] = {}
+        # Under a tensor's number, with a reference to it: a number is given again once its tensor
+        # is gone, and whether it is differs from run to run.
+        self._known: dict[int, tuple[weakref.ref[torch.Tensor], Key, str]] = {}
 
     def learn(self, module: nn.Module) -> None:
         """Know the parameters of a module by their names; before they are updated first."""
         kind, held = type(module).__qualname__, module_key(module, 0).held
         for index, (name, parameter) in enumerate(module.named_parameters()):
-            self._keys[id(parameter)] = (NAMED, kind, held, index)
-            self._names[id(parameter)] = f"{kind}/{name}"
+            self._know(parameter, (NAMED, kind, held, index), f"{kind}/{name}")
 
     def name(self, parameter: torch.Tensor) -> str:
         """Kind of module and name in it; empty for a parameter that no module owns."""
-        return self._names.get(id(parameter), "")
+        known = self._known.get(id(parameter))
+        return "" if known is None or known[0]() is not parameter else known[2]
 
     def groups(self, optimizer: Optimizer) -> list[list[torch.Tensor]]:
         """The parameters of each of its groups, in order."""
@@ -57,7 +61,7 @@ class Order:
     def _sorted(self, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         alike = Counter(map(self._key, parameters))
 
-        def key(parameter: torch.Tensor) -> tuple[tuple[int, str, str, int], str]:
+        def key(parameter: torch.Tensor) -> tuple[Key, str]:
             known = self._key(parameter)
             return known, _held([parameter]) if alike[known] > 1 else ""
 
@@ -67,12 +71,16 @@ class Order:
         """All of them, group after group."""
         return [parameter for group in self.groups(optimizer) for parameter in group]
 
-    def _key(self, parameter: torch.Tensor) -> tuple[int, str, str, int]:
-        key = self._keys.get(id(parameter))
-        if key is None:
-            key = (NAMELESS, structure(parameter), _held([parameter]), 0)
-            self._keys[id(parameter)] = key
+    def _key(self, parameter: torch.Tensor) -> Key:
+        known = self._known.get(id(parameter))
+        if known is not None and known[0]() is parameter:
+            return known[1]
+        key = (NAMELESS, structure(parameter), _held([parameter]), 0)
+        self._know(parameter, key, "")
         return key
+
+    def _know(self, parameter: torch.Tensor, key: Key, name: str) -> None:
+        self._known[id(parameter)] = weakref.ref(parameter), key, name
 
     def optimizer_key(self, optimizer: Optimizer, burst: int) -> SortKey:
         """Its class and what it optimizes, and what that held at its first step."""
