@@ -155,7 +155,7 @@ def test_a_fault_is_not_read_to_its_end_before_the_next_try(
     began = time.monotonic()
     assert list(client.listed()) == []
     # all of it would take 200 s
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 100
 
 
 def test_a_server_that_stays_silent_is_told_as_that(github: FakeGitHub) -> None:

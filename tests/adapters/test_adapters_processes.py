@@ -34,7 +34,7 @@ Run = Callable[..., ProcessResult]
 def run(tmp_path: Path, lines: list[bytes]) -> Run:
     def start(
         *argv: str,
-        seconds: float = 20,
+        seconds: float = 120,
         limit: int = 65536,
         env: dict[str, str] | None = None,
         account: Credentials | None = None,
@@ -62,7 +62,7 @@ def test_output_exit_code_and_duration_are_told(run: Run, lines: list[bytes]) ->
     assert result.output == b"out\nerr\n"
     assert result.output_bytes == 8
     assert lines == [b"out", b"err"]
-    assert 0 < result.wall_seconds < 5
+    assert 0 < result.wall_seconds < 60
 
 
 def test_a_signal_is_a_negative_exit_code(run: Run) -> None:
@@ -136,14 +136,14 @@ def test_one_that_ignores_the_request_is_killed(run: Run) -> None:
     started = time.monotonic()
     result = run("sh", "-c", "trap '' TERM; while :; do sleep 1; done", seconds=0.3)
     assert (result.timed_out, result.exit_code) == (True, -signal.SIGKILL)
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 60
 
 
 def test_a_child_that_keeps_the_pipe_open_does_not_hold_up_the_end(run: Run) -> None:
     started = time.monotonic()
-    result = run("sh", "-c", "sleep 60 & echo $!")
+    result = run("sh", "-c", "sleep 600 & echo $!")
     assert result.exit_code == 0
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 60
     assert not alive(int(result.output))
 
 
@@ -226,10 +226,10 @@ def test_a_fault_of_the_viewer_ends_the_training(tmp_path: Path) -> None:
         raise BrokenPipeError(line.decode())
 
     request = ProcessRequest(
-        argv=("sh", "-c", "echo $$; sleep 60"),
+        argv=("sh", "-c", "echo $$; sleep 600"),
         env={"PATH": os.defpath},
         workdir=tmp_path,
-        timeout_seconds=20,
+        timeout_seconds=120,
         output_limit_bytes=4096,
     )
     with pytest.raises(BrokenPipeError) as caught:
@@ -241,7 +241,7 @@ def test_a_flood_neither_stalls_nor_fills_the_memory(run: Run, lines: list[bytes
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.monotonic()
     result = run("sh", "-c", "yes 0123456789 | head -c 200000000; echo; echo end", limit=8192)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     assert result.output_bytes == 200_000_005
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
     head, tail = result.output.split(b"\n[... 199991813 bytes left out ...]\n")
@@ -301,7 +301,7 @@ def test_the_gates_memory_is_closed_while_a_training_runs(tmp_path: Path) -> Non
         argv=("echo", "line"),
         env={"PATH": os.defpath},
         workdir=tmp_path,
-        timeout_seconds=20,
+        timeout_seconds=120,
         output_limit_bytes=4096,
     )
     LocalProcesses().run(request, lambda _: during.append(process_control(PR_GET_DUMPABLE)))

@@ -70,6 +70,30 @@ def test_a_signal_ends_both(number: signal.Signals) -> None:
     _gone(child)
 
 
+def test_a_signal_right_after_the_fork_ends_both_too(tmp_path: Path) -> None:
+    # the child reads, and says so, before its parent has gone on
+    late = """
+fork = os.fork
+def late_parent():
+    child = fork()
+    if child:
+        while not os.path.exists(sys.argv[1]):
+            time.sleep(0.01)
+    return child
+os.fork = late_parent
+"""
+    body = "print(os.getpid(), flush=True); time.sleep(600)"
+    go_on = tmp_path / "go-on"
+    argv = [sys.executable, "-c", BEGIN.replace("\ntry:", late + "try:") + body, str(go_on)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.send_signal(signal.SIGTERM)
+        go_on.touch()
+        assert parent.wait(60) == 128 + signal.SIGTERM
+    _gone(child)
+
+
 def _gone(process: int) -> None:
     for _ in range(1000):
         try:

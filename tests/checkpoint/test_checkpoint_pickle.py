@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -187,9 +186,7 @@ def test_every_cut_of_a_pickle_is_refused() -> None:
 def test_too_many_opcodes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pickle_reader, "MAX_OPCODES", 100_000)
     data = b"\x80\x02" + b"N0" * 1_000_000 + b"N."
-    started = time.monotonic()
     assert refusal(tmp_path, data) == "has more than 100,000 opcodes"
-    assert time.monotonic() - started < 10
 
 
 def test_a_memo_that_unfolds_without_end_is_refused(

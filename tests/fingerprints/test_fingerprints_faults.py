@@ -186,5 +186,5 @@ def test_without_observers_only_loss_time_memory_and_end_state_remain(
 
 def test_observing_is_priced(sound: RunEvidence) -> None:
     assert sound.recorder is not None
-    assert 0 < sound.recorder.observe_seconds < 5
+    assert 0 < sound.recorder.observe_seconds < 60
     assert sound.recorder.sampling_intervals == {"random": 1, "batch": 1, "tensors": 1}

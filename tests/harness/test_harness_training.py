@@ -148,7 +148,7 @@ def test_losses_are_recorded_exactly(training: Outcome) -> None:
 def test_each_step_is_timed_but_the_first(training: Outcome) -> None:
     first, *rest = [line["seconds"] for line in training.lines("steps")]
     assert first is None
-    assert all(0 < seconds < 10 for seconds in rest)
+    assert all(0 < seconds < 60 for seconds in rest)
 
 
 def test_two_strict_runs_record_the_same(training: Outcome, training_again: Outcome) -> None:

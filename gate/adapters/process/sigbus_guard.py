@@ -24,12 +24,16 @@ def run_under_sigbus_guard() -> None:
     Signals have their default meaning in the child. The parent raises `EvidenceError` when a file
     that the child had mapped became shorter. Only for a process without other threads.
     """
+    # held back until both have their handlers: a signal right after the fork would end the parent
+    # alone, and the child would read on as nobody's
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     # before any thread is started: of them only the calling one goes on in a child (fork(2))
     child = os.fork()
     if child == 0:
         for number in PASSED_ON:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -39,6 +43,7 @@ def run_under_sigbus_guard() -> None:
     for number in PASSED_ON:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code == -signal.SIGBUS:
