@@ -16,7 +16,7 @@ HEADS: Final = frozenset(bytes((0x80, number)) for number in range(2, 6))
 
 
 def read_pickle(data: bytes) -> object:
-    """The value of a pickle that fills `data`: plain values and the nodes of `pickle_nodes`.
+    """The value of a pickle that fills `data`: plain values and the nodes of `pickle.nodes`.
 
     Raises `StateError` for a pickle that is cut short, too long, malformed, or uses an opcode that
     no state needs. The caller limits the size of `data`.
