@@ -13,7 +13,7 @@ from typing import Final
 
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.leaves import HeldBytes, TensorSource
-from gate.checkpoint.pickle.calls import Arguments, Call, call, fault
+from gate.checkpoint.pickle.calls import Arguments, Call, fault, opaque_call
 from gate.checkpoint.pickle.nodes import GlobalNode, OpaqueNode
 from gate.checkpoint.sources.byte_sources import ColumnMajor, SwappedBytes
 
@@ -121,7 +121,7 @@ def _number(dtype: str, data: bytes, order: str) -> object:
     # `|` is the order of elements of one byte, which have none
     sign = BIG_ENDIAN if order == BIG_ENDIAN else "<"
     if dtype in COMPLEX:
-        return call(COMPLEX_NUMBER, struct.unpack(sign + COMPLEX[dtype], data))
+        return opaque_call(COMPLEX_NUMBER, struct.unpack(sign + COMPLEX[dtype], data))
     if dtype in FLOATS:
         number: float = struct.unpack(sign + FLOATS[dtype], data)[0]
         return number

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from gate.checkpoint.pickle.calls import CALLS, attributes_of, call, fault, named
+from gate.checkpoint.pickle.calls import CALLS, attributes_of, fault, named, opaque_call
 from gate.checkpoint.pickle.machine import Machine
 from gate.checkpoint.pickle.nodes import GlobalNode, MapNode, OpaqueNode, SetNode
 from gate.checkpoint.pickle.numpy_nodes import NUMPY_CALLS, ArrayNode, DtypeNode
@@ -261,13 +261,14 @@ def _persistent_id(machine: Machine, position: int) -> int:
 
 
 def _called(function: object, arguments: object) -> object:
-    """The value that a call stands for, or an opaque node; `StateError` as in `call`."""
+    """The value that a call stands for, or an opaque node; `StateError` as in `opaque_call`."""
+    # by its exact name: a call that is in no table is not guessed but stays opaque
     if isinstance(function, GlobalNode) and isinstance(arguments, tuple):
         known = _CALLS.get(function.key)
         result = known(arguments) if known else None
         if result is not None:
             return result
-    return call(function, arguments)
+    return opaque_call(function, arguments)
 
 
 def _reduce(machine: Machine, position: int) -> int:
