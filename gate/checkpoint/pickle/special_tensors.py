@@ -110,7 +110,8 @@ def _subclass(arguments: Arguments) -> object:
     match arguments:
         case (GlobalNode() as function, _, tuple() as inner, *_):
             rebuild = SPECIAL_CALLS.get(function.key) or TENSOR_CALLS.get(function.key)
-            return rebuild(inner) if rebuild else None
+            # never itself: torch wraps once, and a pickle could nest it deeper than the stack is
+            return rebuild(inner) if rebuild and rebuild is not _subclass else None
     return None
 
 
