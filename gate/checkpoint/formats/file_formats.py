@@ -10,15 +10,10 @@ from gate.checkpoint.formats.legacy_reader import is_legacy_file, read_legacy_fi
 from gate.checkpoint.formats.npy_reader import MAGIC, is_npz, read_npy, read_npz
 from gate.checkpoint.formats.pickle_file import is_pickle, read_pickle_file
 from gate.checkpoint.formats.safetensors_reader import read_safetensors
-from gate.checkpoint.formats.torch_archive import (
-    SAVE_HINT,
-    is_script,
-    is_torch_archive,
-    read_torch_archive,
-)
+from gate.checkpoint.formats.torch_archive import is_script, is_torch_archive, read_torch_archive
 from gate.checkpoint.formats.zip_reader import read_zip_records
 from gate.checkpoint.leaves import FileSpan, StateContent, TensorLeaf
-from gate.checkpoint.sources.untrusted_file import UntrustedFile
+from gate.checkpoint.sources.untrusted_file import SAVE_HINT, UntrustedFile
 from gate.errors import DocumentError, EvidenceError
 
 HEAD_BYTES = 64
