@@ -33,7 +33,8 @@ from gate.records.report import (
 )
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation
-from gate.records.settings import GateSettings, IsolationMode
+from gate.records.sections.isolation import IsolationMode
+from gate.records.settings import GateSettings
 from gate.report.comment.commands import annotation_commands, fault_annotation
 from gate.report.comment.comment import comment_text
 from gate.report.comment.outputs import (

@@ -30,7 +30,7 @@ from gate.records.sealed.attestation import (
     VerifiedPackage,
 )
 from gate.records.sealed.statement import StatementFacts
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import Verdict
 
 MAX_PACKAGE_BYTES = 64 * 1024**3

@@ -6,7 +6,8 @@ from gate.checkup.gpu import why_no_gpu
 from gate.records.doctor import CheckResult, Examined, TrainingSeen
 from gate.records.gpu import GIVE_ONE, GpusSeen
 from gate.records.runs import Isolation
-from gate.records.settings import Device, GateSettings, IsolationMode
+from gate.records.sections.isolation import IsolationMode
+from gate.records.settings import Device, GateSettings
 
 MIB = 1024**2
 # what an engine gives a container that asks for nothing

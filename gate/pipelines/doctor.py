@@ -46,7 +46,8 @@ from gate.records.doctor import (
 )
 from gate.records.observed.evidence import Environment
 from gate.records.runs import Isolation
-from gate.records.settings import GateSettings, IsolationMode
+from gate.records.sections.isolation import IsolationMode
+from gate.records.settings import GateSettings
 from gate.records.version import VERSION
 from gate.settings.event import ActionContext
 from gate.settings.load import MINIMAL_FILE, parse_settings, training_settings

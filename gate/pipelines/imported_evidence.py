@@ -22,7 +22,7 @@ from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, PlannedRun, RunMode, WriteGuard
-from gate.records.settings import IsolationMode, IsolationSettings
+from gate.records.sections.isolation import IsolationMode, IsolationSettings
 from gate.settings.load import settings_digest, training_digest
 
 MAX_NAMES = 1000

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from gate.records.document import Document
-from gate.records.sections.container import ContainerSettings
 from gate.records.sections.determinism import DeterminismSettings
+from gate.records.sections.isolation import IsolationSettings
 from gate.records.sections.measuring import CostSettings, NoiseSettings
 from gate.records.sections.metrics import MetricsSettings
 from gate.records.sections.recording import RecordSettings
@@ -27,20 +27,6 @@ class Device(StrEnum):
     AUTO = "auto"
     CPU = "cpu"
     CUDA = "cuda"
-
-
-class IsolationMode(StrEnum):
-    """How far the training is kept from the gate; after `auto`, weakest first."""
-
-    AUTO = "auto"
-    NONE = "none"
-    UID = "uid"
-    CONTAINER = "container"
-
-    @property
-    def strength(self) -> int:
-        """Its place in the order of modes; that of `auto` is below all."""
-        return tuple(IsolationMode).index(self)
 
 
 class CheckpointExclusion(Document):
@@ -243,46 +229,6 @@ class PolicySettings(Document):
         description="When the environment is not the baseline's, run the base commit on this "
         "machine too, and compare with it.",
     )
-
-
-class IsolationSettings(ContainerSettings):
-    """How the training process is isolated."""
-
-    mode: IsolationMode = Field(
-        default=IsolationMode.AUTO,
-        description="`container` runs the training in its own container, `uid` under another "
-        "account, `none` under the gate's own account. `auto` takes `container` when "
-        "isolation.image is set and a container engine answers, else `uid` when the gate is root "
-        "and that works, else `none`.",
-    )
-    minimum: IsolationMode = Field(
-        default=IsolationMode.NONE,
-        json_schema_extra={"enum": ["none", "uid", "container"]},
-        description="The least isolation to accept: `none`, `uid` or `container`. A machine that "
-        "cannot provide it is an error.",
-    )
-    network: bool = Field(
-        default=False,
-        description="Let the training reach the network. The verdict then says so. Under `uid`, "
-        "ranks need it to talk over loopback.",
-    )
-
-    @model_validator(mode="after")
-    def _container_has_an_image(self) -> Self:
-        if IsolationMode.CONTAINER in {self.mode, self.minimum} and self.image is None:
-            message = "mode container needs isolation.image, the image to train in, by digest"
-            raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _mode_reaches_minimum(self) -> Self:
-        if self.minimum is IsolationMode.AUTO:
-            message = "minimum: auto is no minimum; name a mode"
-            raise ValueError(message)
-        if IsolationMode.AUTO is not self.mode and self.mode.strength < self.minimum.strength:
-            message = f"mode: {self.mode.value} is weaker than minimum: {self.minimum.value}"
-            raise ValueError(message)
-        return self
 
 
 class SigningSettings(Document):

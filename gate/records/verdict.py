@@ -13,7 +13,7 @@ from gate.records.observed.evidence import Environment, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.policy_files import PolicyChange
 from gate.records.runs import RunIsolation, RunRecord
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 
 VERDICT_SCHEMA: Final = "repro-gate.verdict/1"
 

@@ -7,7 +7,7 @@ from gate.records.comparison import Comparison, EnvironmentChange
 from gate.records.observed.children import started_without
 from gate.records.observed.evidence import EvidenceSet, MetricSource, RunEvidence
 from gate.records.runs import Isolation
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import BaselineFacts, Finding, Severity
 
 SHOWN_FILES = 5

@@ -20,7 +20,8 @@ from gate.records.doctor import CheckResult, DoctorReport, TrainingSeen
 from gate.records.gpu import Gpu, GpusSeen
 from gate.records.observed.evidence import Environment
 from gate.records.runs import Isolation
-from gate.records.settings import GateSettings, IsolationMode
+from gate.records.sections.isolation import IsolationMode
+from gate.records.settings import GateSettings
 from gate.report.terminal.doctor_view import doctor_view
 from gate.settings.load import parse_settings
 

@@ -23,7 +23,7 @@ from gate.records.runs import (
     RunMode,
     Snapshot,
 )
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 
 NOBODY = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")
 

@@ -18,7 +18,7 @@ from gate.records.comparison import (
 from gate.records.observed.evidence import Environment
 from gate.records.report import ReportLinks
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import (
     BaselineFacts,
     Outcome,
