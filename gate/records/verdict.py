@@ -6,8 +6,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from gate.errors import ExitCode
-from gate.records.baseline import KnobCosts
-from gate.records.comparison import Comparison, DeterminismCost, EventKind
+from gate.records.comparison import Comparison, DeterminismCost, EventKind, KnobCosts
 from gate.records.document import Document, Timestamp
 from gate.records.observed.evidence import Environment, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport

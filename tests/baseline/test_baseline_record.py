@@ -11,8 +11,8 @@ from gate.codec.json_text import canonical_json
 from gate.comparison.compare import compare_results
 from gate.comparison.finiteness import first_not_finite
 from gate.errors import BaselineError, DocumentError
-from gate.records.baseline import Baseline, BaselineEntry, KnobCost, KnobCosts
-from gate.records.comparison import CostState
+from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.comparison import CostState, KnobCost, KnobCosts
 from gate.records.measurement import CostDocument, KnobPrice, KnobState, Price, Provenance
 from gate.records.observed.evidence import Environment, RunEvidence
 

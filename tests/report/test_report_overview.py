@@ -29,8 +29,7 @@ from report_outcomes import (
     judged,
 )
 
-from gate.records.baseline import KnobCost, KnobCosts
-from gate.records.comparison import EnvironmentChange
+from gate.records.comparison import EnvironmentChange, KnobCost, KnobCosts
 from gate.records.observed.evidence import Environment
 from gate.records.report import ReportLinks
 from gate.records.runs import RunMode

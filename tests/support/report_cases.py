@@ -6,11 +6,12 @@ import hashlib
 import math
 from collections.abc import Mapping
 
-from gate.records.baseline import KnobCost, KnobCosts
 from gate.records.comparison import (
     Comparison,
     CostState,
     DeterminismCost,
+    KnobCost,
+    KnobCosts,
     MetricDelta,
     TensorChange,
     TensorDelta,
