@@ -31,7 +31,8 @@ from gate.commands.options import (
     progress_for,
 )
 from gate.commands.program import FILES, INTERRUPTS
-from gate.pipelines.entry import build_adapters, run_and_deliver
+from gate.pipelines.delivery import run_and_deliver
+from gate.pipelines.entry import build_adapters
 from gate.pipelines.gate import gate
 
 

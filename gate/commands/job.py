@@ -31,7 +31,7 @@ from gate.commands.options import (
     progress_for,
 )
 from gate.commands.program import FILES
-from gate.pipelines.entry import judging, run_and_deliver, run_only
+from gate.pipelines.delivery import judging, run_and_deliver, run_only
 
 
 def run_command(

@@ -14,7 +14,8 @@ from gate.adapters.console import ConsoleProgress, QuietProgress
 from gate.codec.documents import write_document
 from gate.codec.untrusted_text import safe_block
 from gate.commands.program import FILES, INTERRUPTS
-from gate.pipelines.entry import DeliveredVerdict, LocalCall, build_adapters, local_request
+from gate.pipelines.delivery import DeliveredVerdict
+from gate.pipelines.entry import LocalCall, build_adapters, local_request
 from gate.pipelines.runs import Adapters
 from gate.ports import Progress
 from gate.records.document import Document

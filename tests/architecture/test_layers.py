@@ -66,9 +66,9 @@ INSIDE = {
         ("isolating",),
     ),
     "pipelines": (
-        ("runs", "delivery", "saved_states", "head_files"),
-        ("gate", "measurement", "imported_evidence"),
-        ("entry",),
+        ("runs", "saved_states", "head_files"),
+        ("entry", "gate", "measurement", "imported_evidence"),
+        ("delivery",),
         ("doctor",),
     ),
     "harness": (
