@@ -29,7 +29,7 @@ from gate.codec.documents import write_document
 from gate.commands.options import AsJson
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
 from gate.errors import SettingsError
-from gate.records.sealed.attestation import Expected, TrustedKeys
+from gate.records.sealed.attestation import Expected, TrustedKeys, VerifiedPackage
 
 AGE = re.compile(r"(?P<number>[0-9]{1,5})(?P<unit>[dh])")
 AGE_UNITS = {"d": "days", "h": "hours"}
@@ -119,7 +119,19 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
         facts["isolation"] = found.isolation.model_dump(mode="json")
         sys.stdout.write(json.dumps(facts, indent=2, sort_keys=True) + "\n")
         return
-    lines = [
+    named = str(seal or next(path for path in seal_paths(package) if FILES.exists(path)))
+    commands = openssl_commands(
+        str(package),
+        commit=found.commit,
+        seal=named,
+        trust=TrustFile(path=str(trusted_keys), key_id=found.key_id),
+    )
+    sys.stdout.write(_shown(found, commands))
+
+
+def _shown(found: VerifiedPackage, commands: str) -> str:
+    """What was verified, for a person, and the commands that verify it without the gate."""
+    lines = (
         f"verified: {found.outcome}, commit {found.commit}",
         f"  key        {found.key_id}",
         f"  made       {found.created_at} (the signer's claim)",
@@ -129,11 +141,6 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
         *(f"  note: {note}" for note in found.notes),
         "",
         "The same without this program:",
-        openssl_commands(
-            str(package),
-            commit=found.commit,
-            seal=str(seal or next(path for path in seal_paths(package) if FILES.exists(path))),
-            trust=TrustFile(path=str(trusted_keys), key_id=found.key_id),
-        ),
-    ]
-    sys.stdout.write("\n".join(lines))
+        commands,
+    )
+    return "\n".join(lines)
