@@ -33,9 +33,8 @@ def _request(
     pull_request = context.pull_request
     # from the event, never from an input: a workflow in the pull request could name its own head
     trusted_base = pull_request.base_sha if pull_request else context.queue_base
-    base = git.resolve(trusted_base) if trusted_base else None
-    if base is None and inputs.base:
-        base = git.resolve(inputs.base)
+    named_base = trusted_base or inputs.base
+    base = git.resolve(named_base) if named_base else None
     path = inputs.config or FILE_NAME
     brought = git.read_file(head, path)
     trusted = git.read_file(base, path) if base and trusted_base else None
@@ -49,10 +48,9 @@ def _request(
     untrusted = trusted is None and trusted_base is not None
     # untrusted YAML is not parsed in the process that later holds key and token (T5)
     settings = head_files.settings(text, path) if untrusted else parse_settings(text, path)
-    project = Path(path).parent.as_posix()
     request = GateRequest(
         top=context.workspace,
-        project=project,
+        project=Path(path).parent.as_posix(),
         config_name=Path(path).name,
         settings=settings,
         settings_text=text,
