@@ -57,9 +57,8 @@ class Signer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sealing:
-    """The seals that were written, the same one in two forms; `why_not` says why there is none."""
+    """The seal that was written, as a bundle; `why_not` says why there is none."""
 
-    bare: Path | None = None
     bundle: Path | None = None
     why_not: str = ""
 
@@ -139,8 +138,8 @@ def seal_package(
         baseline_digest=signer.baseline_digest,
     )
     seals = seal(verdict, package, context, key)
-    bare, bundle = write_seals(seals, package.path, files)
-    return Sealing(bare=bare, bundle=bundle)
+    _, bundle = write_seals(seals, package.path, files)
+    return Sealing(bundle=bundle)
 
 
 def verify_line(verdict: Verdict, request: GateRequest, trusted_keys: str) -> str:

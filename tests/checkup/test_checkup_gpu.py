@@ -12,7 +12,7 @@ from gate.records.gpu import DeviceFile, Gpu, GpuObstacle, GpusSeen, GpuTried
 from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
 
-GPU = Gpu(uuid="GPU-1", name="NVIDIA H100", driver="550.54.15", memory_mib=81_559)
+GPU = Gpu(uuid="GPU-1", name="NVIDIA H100", driver="550.54.15")
 HOST = GpusSeen(gpus=(GPU,), kernel=("NVIDIA H100",))
 FILES = tuple(
     DeviceFile(path=f"/dev/nvidia{name}", mode=0o666, gid=0) for name in ("0", "-uvm", "ctl")
