@@ -47,11 +47,16 @@ from gate.report.comment.outputs import (
 from gate.report.comment.status import fault_status, verdict_status
 from gate.report.comment.sticky import publish
 from gate.report.comment.summary import summary_text
-from gate.settings.event import ActionContext, ActionInputs, read_context, read_inputs
+from gate.settings.event import (
+    MAX_EVENT_BYTES,
+    ActionContext,
+    ActionInputs,
+    read_context,
+    read_inputs,
+)
 from gate.settings.step_state import CONTAINER_ID, StepState, state_file_text
 from gate.verdict.assemble import fault_verdict
 
-MAX_EVENT_BYTES = 32 * 1024 * 1024
 Say = Callable[[str], None]
 FindPullRequest = Callable[[ActionContext, RunOrigin, str], PullRequest]
 OpenComments = Callable[[ActionContext, str], AbstractContextManager[Comments]]

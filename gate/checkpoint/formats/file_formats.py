@@ -14,13 +14,12 @@ from gate.checkpoint.formats.zip_reader import read_zip_records
 from gate.checkpoint.leaves import FileSpan, StateContent, TensorLeaf
 from gate.checkpoint.node_leaves import no_storages, node_leaves
 from gate.checkpoint.pickle.calls import StateError
-from gate.checkpoint.pickle.reader import HEADS, read_pickle
+from gate.checkpoint.pickle.reader import HEADS, MAX_PICKLE_BYTES, read_pickle
 from gate.checkpoint.sources.untrusted_file import SAVE_HINT, UntrustedFile
 from gate.errors import DocumentError, EvidenceError
 
 HEAD_BYTES = 64
 ZIP_HEADS = (b"PK\x03\x04", b"PK\x05\x06")
-MAX_PICKLE_BYTES = 64 * 1024 * 1024
 PICKLE_FORMAT = "pickle"
 RAW_FORMAT = "unknown content"
 RAW_NOTE = "its format is unknown, so its bytes were compared as they are"

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gate.checkpoint.dtypes import ELEMENT_BYTES
-from gate.checkpoint.pickle.calls import Arguments, Call, fault, opaque_call
+from gate.checkpoint.pickle.calls import MAX_INTEGER, Arguments, Call, fault, opaque_call
 from gate.checkpoint.pickle.nodes import GlobalNode, OpaqueNode
 
 # What every NumPy can have.
 MAX_DIMENSIONS = 32
-MAX_INTEGER = 2**62
 BIG_ENDIAN = ">"
 # Kind and bytes of an element, as NumPy spells it.
 NUMPY_DTYPES: Final = {

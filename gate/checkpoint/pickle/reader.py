@@ -9,6 +9,8 @@ from gate.checkpoint.pickle.calls import fault
 from gate.checkpoint.pickle.machine import Machine
 from gate.checkpoint.pickle.opcodes import HANDLERS, NO_MORE
 
+# Of one pickle: what it is made into takes several times as much memory.
+MAX_PICKLE_BYTES = 64 * 1024 * 1024
 # A million values take a few opcodes each; this bounds time where the size of the file does not.
 MAX_OPCODES = 5_000_000
 # The opcode PROTO and the protocols whose opcodes are known.
