@@ -258,7 +258,9 @@ def run_and_deliver(
             return _deliver_fault(request, adapters, commit, fault)
         try:
             named = trusted_keys or request.repository_path(request.settings.signing.trusted_keys)
-            return _deliver(request, adapters, gated, secrets, (named, allow_plain_key))
+            return _deliver(
+                request, adapters, gated, secrets, named, allow_plain_key=allow_plain_key
+            )
         except AttestationError as fault:
             # asked for a seal that cannot be made: no verdict stands without it, and none is lost
             return _deliver_fault(request, adapters, commit, fault)
@@ -269,13 +271,15 @@ def _deliver(
     adapters: Adapters,
     gated: Gated,
     secrets: Secrets,
-    keys: tuple[str, bool],
+    trusted_keys: str,
+    *,
+    allow_plain_key: bool,
 ) -> DeliveredVerdict:
     adapters.progress.step("packing and sealing")
     package = write_package(gated.verdict, gated.evidence, gated.baseline, request, adapters.files)
     signer = Signer(
         secrets=secrets,
-        allow_plain_key=keys[1],
+        allow_plain_key=allow_plain_key,
         # of the canonical form: line ends of a checkout do not change what was compared with
         baseline_digest=sha256_hex(write_document(gated.baseline)) if gated.baseline else "",
     )
@@ -283,7 +287,9 @@ def _deliver(
     if gated.proposed is not None:
         path = request.out / PROPOSED_BASELINE
         adapters.files.write_bytes(path, write_document(gated.proposed))
-    command = verify_line(gated.verdict, request, keys[0]) if sealing.bundle is not None else ""
+    command = (
+        verify_line(gated.verdict, request, trusted_keys) if sealing.bundle is not None else ""
+    )
     shown = request.shown_out / package.path.name
     links = ReportLinks(run_url=request.run_url, package_path=str(shown), verify_command=command)
     drawn = page_sources(gated.verdict, gated.evidence, gated.baseline)
