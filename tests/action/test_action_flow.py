@@ -83,6 +83,22 @@ def test_without_a_comment_the_verdict_stands(
     assert scene.server.comments == ()
 
 
+def test_the_base_says_after_which_results_there_is_a_comment(scene: Scene) -> None:
+    scene.base = scene.project.settings("report: {comment: failures}\n")
+    scene.with_baseline()
+    assert "nothing to compare with yet" in scene.comment
+    # a pass writes none, but what was red does not stay so
+    assert scene.run() == ExitCode.PASS
+    assert "repro-gate passed: same result, bit for bit" in scene.comment
+
+
+def test_the_base_may_want_no_comment_at_all(scene: Scene) -> None:
+    scene.base = scene.project.settings("report: {comment: never}\n")
+    assert scene.run() == ExitCode.FAIL
+    assert "no comment: report.comment is never" in scene.said
+    assert scene.server.comments == ()
+
+
 def test_a_baseline_forged_by_the_pull_request_does_not_decide(scene: Scene) -> None:
     scene.with_baseline()
     scene.project.play(losses=["2.5", "2.25", "9.0"])
