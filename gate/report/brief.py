@@ -64,7 +64,7 @@ def cause_words(diagnosis: Diagnosis) -> str:
         return "; ".join(
             f"optimizer {change.optimizer}, {change.name} {change.before} → {change.after}"
             if change.before and change.after
-            else f"optimizer {change.optimizer}, {change.name} is another"
+            else f"optimizer {change.optimizer}, {change.name} changed"
             for change in diagnosis.optimizer_settings
         )
     return diagnosis.cause

@@ -170,9 +170,11 @@ def _moved(baseline: Comparison | None) -> str:
 
 
 def _age(facts: BaselineFacts) -> str:
-    words = f"recorded {count(facts.age_days, 'day')} ago from commit {facts.commit[:SHORT_COMMIT]}"
+    when = f"{count(facts.age_days, 'day')} ago" if facts.age_days else "today"
+    words = f"recorded {when} from commit {facts.commit[:SHORT_COMMIT]}"
     return f"{WATCH} {words}: too old, record it again" if facts.stale else words
 
 
 def _curve(series: SeriesSummary) -> str:
-    return f"{sparkline(series.values)} {series.last_decimal}"
+    last = series.values[-1] if series.values else None
+    return sparkline(series.values) if last is None else f"{sparkline(series.values)} {last:.6g}"
