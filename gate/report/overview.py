@@ -163,10 +163,9 @@ def _moved(baseline: Comparison | None) -> str:
         return f"{NEUTRAL} not compared"
     if baseline.same_environment:
         return f"{GOOD} as recorded"
-    names = [change.part for change in baseline.environment]
-    rest = len(names) - MAX_PARTS_NAMED
-    named = ", ".join(names[:MAX_PARTS_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-    return f"{WATCH} {named} moved"
+    rest = len(baseline.moved) - MAX_PARTS_NAMED
+    named = ", ".join(baseline.moved[:MAX_PARTS_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return f"{WATCH} {named}"
 
 
 def _age(facts: BaselineFacts) -> str:
