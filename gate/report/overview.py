@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gate.records.comparison import Comparison, Event, EventKind
-from gate.records.observed.evidence import MetricSource
 from gate.records.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
 from gate.report.context import cost_words
 from gate.report.differences import worst_first
@@ -32,18 +31,10 @@ def overview(verdict: Verdict) -> Table:
         rows.append((Cell("Cost of determinism"), Cell(cost_words(verdict.cost))))
     if verdict.baseline_facts is not None:
         rows.append((Cell("Baseline"), Cell(_age(verdict.baseline_facts))))
-    drawn = main_series(verdict)
+    drawn = verdict.main_series
     if drawn is not None:
         rows.append((Cell(drawn.name, code=True), Cell(_curve(drawn))))
     return table_of(("Compared", "Result"), rows, len(rows))
-
-
-def main_series(verdict: Verdict) -> SeriesSummary | None:
-    """The loss that the harness saw, else any loss, else the first metric that there is."""
-    losses = [series for series in verdict.series if series.name.endswith("loss")]
-    # the loss that was differentiated goes before one that is merely called so
-    seen = [series for series in losses if series.source == MetricSource.HARNESS.value]
-    return next(iter((*seen, *losses, *verdict.series)), None)
 
 
 def _repeat(verdict: Verdict) -> str:
