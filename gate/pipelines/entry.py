@@ -18,6 +18,8 @@ from gate.adapters.git.repository import GitRepository
 from gate.adapters.isolating import Isolating
 from gate.adapters.machine import gpus_seen
 from gate.adapters.process.stop_signals import StopSignals
+from gate.adapters.sigstore.services import SigstoreServices
+from gate.adapters.sigstore.verifier import has_sigstore
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import AttestationError, ExitCode, GateError, SettingsError, StorageError
@@ -26,6 +28,7 @@ from gate.pipelines.delivery import (
     Reports,
     Sealing,
     Signer,
+    refuse_unready,
     seal_package,
     stale_outputs,
     verify_line,
@@ -35,10 +38,10 @@ from gate.pipelines.delivery import (
 from gate.pipelines.gate import Gated, judge, read_baselines, train_all
 from gate.pipelines.imported_evidence import take_over
 from gate.pipelines.runs import Adapters
-from gate.ports import Files, Progress, Secrets
+from gate.ports import Files, Git, Progress, Secrets
 from gate.records.baseline import PROPOSED_BASELINE
 from gate.records.report import ReportLinks
-from gate.records.request import GateRequest
+from gate.records.request import GateRequest, SigningMethod
 from gate.records.runs import RunMode
 from gate.records.verdict import Verdict
 from gate.report.page.page_sources import page_sources
@@ -85,6 +88,7 @@ def build_adapters(
         host={**variables, "PATH": path},
         run=isolating.run,
         gpus=lambda: gpus_seen(path, variables.get("LD_LIBRARY_PATH", "")),
+        seal_services=SigstoreServices,
     )
 
 
@@ -119,6 +123,7 @@ class LocalCall:
     base: str
     commit: str
     allow_dirty: bool
+    sign: SigningMethod = SigningMethod.KEY
 
 
 def local_request(call: LocalCall, files: Files) -> GateRequest:
@@ -144,6 +149,7 @@ def local_request(call: LocalCall, files: Files) -> GateRequest:
         commit=repository.resolve(call.commit) if call.commit else None,
         base_commit=repository.resolve(call.base) if call.base else None,
         allow_dirty=call.allow_dirty,
+        sign=call.sign,
     )
 
 
@@ -209,6 +215,7 @@ def run_and_deliver(
     settings. Settings, usage and cancellation are no verdict: their errors pass through, and so
     does that of another call which works in the output folder.
     """
+    refuse_unready(request, secrets, has_sigstore=has_sigstore())
     with adapters.files.held_folder(request.out):
         # a call that fails early must not leave an older verdict and its seal to be read as its own
         for path in stale_outputs(request.out):
@@ -226,6 +233,8 @@ def run_and_deliver(
             return _deliver(request, adapters, gated, secrets, (named, allow_plain_key))
         except AttestationError as fault:
             # asked for a seal that cannot be made: no verdict stands without it, and none is lost
+            judged = f"the runs themselves were judged: {gated.verdict.outcome}"
+            fault.details = (*fault.details, judged)
             return _deliver_fault(request, adapters, commit, fault)
 
 
@@ -243,12 +252,14 @@ def _deliver(
         allow_plain_key=keys[1],
         # of the canonical form: line ends of a checkout do not change what was compared with
         baseline_digest=sha256_hex(write_document(gated.baseline)) if gated.baseline else "",
+        services=adapters.seal_services(request.settings.signing),
+        trusted_root=lambda: _trusted_root(request, adapters.git, gated.verdict.commit),
     )
     sealing = seal_package(gated.verdict, package, request, signer, adapters.files)
     if gated.proposed is not None:
         path = request.out / PROPOSED_BASELINE
         adapters.files.write_bytes(path, write_document(gated.proposed))
-    command = verify_line(gated.verdict, request, keys[0]) if sealing.bundle is not None else ""
+    command = verify_line(gated.verdict, request, sealing, keys[0])
     shown = request.shown_out / package.path.name
     links = ReportLinks(run_url=request.run_url, package_path=str(shown), verify_command=command)
     drawn = page_sources(gated.verdict, gated.evidence, gated.baseline)
@@ -260,6 +271,23 @@ def _deliver(
         out=request.out,
         exit_code=gated.verdict.exit_code,
     )
+
+
+def _trusted_root(request: GateRequest, git: Git, commit: str) -> bytes | None:
+    """The file of the settings, out of the commit that decides (T2); None where they name none."""
+    named = request.settings.signing.trusted_root
+    if named is None:
+        return None
+    path = request.repository_path(named)
+    decides = (request.base_commit if request.pull_request else None) or commit
+    text = git.read_file(decides, path)
+    if text is None:
+        raise AttestationError(
+            f"{path}: not in commit {decides[:12]}",
+            hint="Commit the file that signing.trusted_root names; on a pull request its base "
+            "counts.",
+        )
+    return text
 
 
 def _deliver_fault(

@@ -16,6 +16,7 @@ from gate.records.sections.recording import RecordSettings
 from gate.records.sections.types import (
     Argv,
     RelativePath,
+    ServiceAddress,
     check_variable_name,
     path_inside_project,
 )
@@ -286,12 +287,26 @@ class IsolationSettings(ContainerSettings):
 
 
 class SigningSettings(Document):
-    """Which keys count."""
+    """Which keys count, and where a seal without a key comes from."""
 
     trusted_keys: RelativePath = Field(
         default=".repro-gate/trusted-keys.json",
         description="The file of public keys, relative to repro-gate.yml. The verify command of a "
         "sealed pass names it, and the comment shows what a pull request changes in it.",
+    )
+    fulcio_url: ServiceAddress = Field(
+        default="https://fulcio.sigstore.dev",
+        description="With `sign: sigstore`: who certifies the job's identity (Fulcio).",
+    )
+    rekor_url: ServiceAddress = Field(
+        default="https://rekor.sigstore.dev",
+        description="With `sign: sigstore`: the log that every seal is entered in (Rekor).",
+    )
+    trusted_root: RelativePath | None = Field(
+        default=None,
+        description="With `sign: sigstore`: the file with the certificates and log keys of these "
+        "services, relative to repro-gate.yml. Without one it is that of the public services, as "
+        "the installed sigstore package has it.",
     )
 
 
