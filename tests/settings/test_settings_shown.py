@@ -95,6 +95,9 @@ SHOWN_BY = {
     "isolation.network": "adapters/adapters_isolation: an_open_network_is_told",
     "signing.trusted_keys": "cli/cli_sealing: "
     "the_verify_command_names_the_trust_file_of_the_settings",
+    "signing.fulcio_url": "cli/cli_keyless: the_services_are_those_of_the_settings",
+    "signing.rekor_url": "cli/cli_keyless: the_services_are_those_of_the_settings",
+    "signing.trusted_root": "cli/cli_keyless: a_trusted_root_that_was_not_committed_is_named",
     "report.gate_id": "cli/cli_gate: the_comment_bears_the_id_of_its_gate",
 }
 
