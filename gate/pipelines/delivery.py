@@ -94,6 +94,7 @@ def write_package(
         verdict,
         member_names=[member.name for member in members],
         reproduce_command=_reproduce_command(verdict, request),
+        sign=request.sign,
     )
     members.append(PackageMember(name="README.md", content=readme.encode("utf-8")))
     # a package that was cut short has no name: it appears whole, or not at all

@@ -360,7 +360,8 @@ class GateSettings(Document):
         description="How the training is isolated from the gate.",
     )
     signing: SigningSettings = Field(
-        default_factory=SigningSettings, description="Which keys are trusted."
+        default_factory=SigningSettings,
+        description="Which keys are trusted, and who is asked for a seal without one.",
     )
     report: ReportSettings = Field(
         default_factory=ReportSettings, description="The comment on the pull request."
