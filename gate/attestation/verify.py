@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -77,16 +78,8 @@ def verify_identity_package(
     bundle = read_identity_bundle(seal)
     signed = check(seal.content)
     _check_payload_type(signed.payload_type, seal.name)
-    facts, archive = _checked_package(path, signed.payload, expected, files)
-    # a reusable workflow is the same for every repository that calls it: the certificate tells
-    # whose job it was, the statement must say the same
     owner = urlsplit(signed.repository).path.strip("/")
-    if owner and facts.repository and owner != facts.repository:
-        raise AttestationError(
-            f"the seal is about repository {printable(facts.repository)!r}, its certificate about "
-            f"{printable(owner)!r}",
-            hint=CLAIM_HINT,
-        )
+    facts, archive = _checked_package(path, signed.payload, expected, files, certified=owner)
     logged_at = datetime.fromtimestamp(bundle.integrated_seconds, tz=UTC).isoformat()
     # the log's word and not the signer's
     _check_made(logged_at, expected)
@@ -96,10 +89,13 @@ def verify_identity_package(
 
 
 def _checked_package(
-    path: Path, payload: bytes, expected: Expected, files: Files
+    path: Path, payload: bytes, expected: Expected, files: Files, *, certified: str = ""
 ) -> tuple[StatementFacts, Archive]:
-    """All that a verified payload says of the package, against the package itself."""
-    facts = read_statement(payload)
+    """All that a verified payload says of the package, against the package itself.
+
+    `certified` is the repository that a certificate names, owner/name, or empty.
+    """
+    facts = _in_repository(read_statement(payload), certified)
     archive = _read_package(path, facts, files)
     _check_sums(archive)
     # the digest of the package is right by now: this asks
@@ -107,6 +103,18 @@ def _checked_package(
     _check_verdict(archive, facts)
     _check_expected(facts, expected)
     return facts, archive
+
+
+def _in_repository(facts: StatementFacts, certified: str) -> StatementFacts:
+    """Refuse a statement about another repository than the certificate's; one about none is its."""
+    # a reusable workflow has one name whoever calls it: the certificate tells whose job it was
+    if certified and facts.repository and facts.repository != certified:
+        raise AttestationError(
+            f"the seal is about repository {printable(facts.repository)!r}, its certificate about "
+            f"{printable(certified)!r}",
+            hint=CLAIM_HINT,
+        )
+    return replace(facts, repository=facts.repository or certified)
 
 
 def _verified_package(

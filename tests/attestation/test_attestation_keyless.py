@@ -112,8 +112,11 @@ def test_another_trusted_root_is_refused(sigstore: FakeSigstore, tmp_path: Path)
 
 
 def test_the_public_root_is_asked_where_none_is_given(
-    sigstore: FakeSigstore, tmp_path: Path
+    sigstore: FakeSigstore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # the library keeps a copy of the root there
+    for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
     bundle = sealed(sigstore, tmp_path)
     fault = fault_of(verify_identity, bundle, IDENTITY, None)
     assert fault.message == "the keyless seal does not hold"
@@ -215,6 +218,17 @@ def test_a_job_of_another_repository_is_told_by_the_certificate(
     assert fault.message == (
         "the seal is about repository 'o/model', its certificate about 'o/caller'"
     )
+
+
+def test_a_statement_about_no_repository_is_about_the_certificates(
+    sigstore: FakeSigstore, tmp_path: Path
+) -> None:
+    bundle = sealed(sigstore, tmp_path, SealContext(gate_version="0.1.0"))
+    expected = Expected(commit=COMMIT, repository="o/model")
+    assert verified(sigstore, tmp_path, bundle, expected=expected).repository == "o/model"
+    other = Expected(commit=COMMIT, repository="o/other")
+    fault = fault_of(verified, sigstore, tmp_path, bundle, IDENTITY, other)
+    assert fault.message == "this package is about repository 'o/model', not about 'o/other'"
 
 
 def test_the_age_is_the_logs_and_not_the_signers(sigstore: FakeSigstore, tmp_path: Path) -> None:

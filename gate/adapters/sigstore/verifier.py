@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 INSTALL_HINT: Final = "Install it beside the gate: `pip install 'repro-gate[sigstore]'`."
 REFUSED_HINT: Final = (
-    "The seal was changed, comes from other services than the trusted root is about, or is "
-    "younger than that root: do not use the package before one of these is found."
+    "The seal was changed, is somebody else's, comes from other services than the trusted root is "
+    "about, or is younger than that root: find out which before you use the package."
 )
 # "Source Repository URI" of Fulcio's extensions: the repository whose job was certified.
 SOURCE_REPOSITORY: Final = x509.ObjectIdentifier("1.3.6.1.4.1.57264.1.12")
