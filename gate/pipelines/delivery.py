@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,15 +49,15 @@ class Reports:
 class Signer:
     """Where key or certificate come from, and what the statement says of the baseline.
 
-    `baseline_digest` is a SHA-256 or empty; `trusted_root` reads the file that the settings name,
-    None where they name none.
+    `baseline_digest` is a SHA-256 or empty; `trusted_root` the text of the file that the settings
+    name, None where they name none.
     """
 
     secrets: Secrets
     allow_plain_key: bool
     baseline_digest: str
     services: SealServices
-    trusted_root: Callable[[], bytes | None]
+    trusted_root: bytes | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,16 +159,22 @@ def seal_package(
 def _seal_by_identity(
     statement: bytes, package: Package, request: GateRequest, signer: Signer, files: Files
 ) -> Sealing:
-    # a token is sent to where the settings say: a pull request's own could name anybody (T2)
-    if request.pull_request and request.settings_from == "head":
+    if not may_seal_by_identity(request):
         return Sealing(why_not="the settings, which say where to, come with the pull request")
     wanted = signer.secrets.identity_request()
     if wanted is None:
         raise AttestationError("this job may not ask for an identity token", hint=IDENTITY_HINT)
-    sealed = seal_by_identity(statement, wanted, signer.services, signer.trusted_root())
+    sealed = seal_by_identity(statement, wanted, signer.services, signer.trusted_root)
     _, path = seal_paths(package.path)
     files.write_bytes(path, sealed.bundle)
     return Sealing(bundle=path, identity=sealed.identity)
+
+
+def may_seal_by_identity(request: GateRequest) -> bool:
+    """Whether this call asks for the job's identity token if it comes to a pass."""
+    # a token is sent to where the settings say: a pull request's own could name anybody (T2)
+    brought = request.pull_request and request.settings_from == "head"
+    return request.sign is SigningMethod.SIGSTORE and not request.from_fork and not brought
 
 
 def refuse_unready(request: GateRequest, secrets: Secrets, *, has_sigstore: bool) -> None:

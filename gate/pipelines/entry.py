@@ -28,6 +28,7 @@ from gate.pipelines.delivery import (
     Reports,
     Sealing,
     Signer,
+    may_seal_by_identity,
     refuse_unready,
     seal_package,
     stale_outputs,
@@ -222,6 +223,12 @@ def run_and_deliver(
             adapters.files.remove_tree(path)
         # now, for a fault's report too: git does not look at a clone that was trained beside
         commit = request.commit or adapters.git.resolve("HEAD")
+        named = trusted_keys or request.repository_path(request.settings.signing.trusted_keys)
+        trust = _Trust(
+            keys=named,
+            allow_plain_key=allow_plain_key,
+            root=_trusted_root(request, adapters.git, commit),
+        )
         try:
             gated = pipeline(request, adapters)
         except GateError as fault:
@@ -229,8 +236,7 @@ def run_and_deliver(
                 raise
             return _deliver_fault(request, adapters, commit, fault)
         try:
-            named = trusted_keys or request.repository_path(request.settings.signing.trusted_keys)
-            return _deliver(request, adapters, gated, secrets, (named, allow_plain_key))
+            return _deliver(request, adapters, gated, secrets, trust)
         except AttestationError as fault:
             # asked for a seal that cannot be made: no verdict stands without it, and none is lost
             judged = f"the runs themselves were judged: {gated.verdict.outcome}"
@@ -238,28 +244,37 @@ def run_and_deliver(
             return _deliver_fault(request, adapters, commit, fault)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Trust:
+    """The trust file to name, which keys are taken, and the text of the trusted root, if any."""
+
+    keys: str
+    allow_plain_key: bool
+    root: bytes | None
+
+
 def _deliver(
     request: GateRequest,
     adapters: Adapters,
     gated: Gated,
     secrets: Secrets,
-    keys: tuple[str, bool],
+    trust: _Trust,
 ) -> DeliveredVerdict:
     adapters.progress.step("packing and sealing")
     package = write_package(gated.verdict, gated.evidence, gated.baseline, request, adapters.files)
     signer = Signer(
         secrets=secrets,
-        allow_plain_key=keys[1],
+        allow_plain_key=trust.allow_plain_key,
         # of the canonical form: line ends of a checkout do not change what was compared with
         baseline_digest=sha256_hex(write_document(gated.baseline)) if gated.baseline else "",
         services=adapters.seal_services(request.settings.signing),
-        trusted_root=lambda: _trusted_root(request, adapters.git, gated.verdict.commit),
+        trusted_root=trust.root,
     )
     sealing = seal_package(gated.verdict, package, request, signer, adapters.files)
     if gated.proposed is not None:
         path = request.out / PROPOSED_BASELINE
         adapters.files.write_bytes(path, write_document(gated.proposed))
-    command = verify_line(gated.verdict, request, sealing, keys[0])
+    command = verify_line(gated.verdict, request, sealing, trust.keys)
     shown = request.shown_out / package.path.name
     links = ReportLinks(run_url=request.run_url, package_path=str(shown), verify_command=command)
     drawn = page_sources(gated.verdict, gated.evidence, gated.baseline)
@@ -274,15 +289,18 @@ def _deliver(
 
 
 def _trusted_root(request: GateRequest, git: Git, commit: str) -> bytes | None:
-    """The file of the settings, out of the commit that decides (T2); None where they name none."""
+    """The file of the settings, out of the commit that decides (T2); None where none is needed.
+
+    Read before anything is trained: `SettingsError` where it is missing costs nobody an hour.
+    """
     named = request.settings.signing.trusted_root
-    if named is None:
+    if named is None or not may_seal_by_identity(request):
         return None
     path = request.repository_path(named)
     decides = (request.base_commit if request.pull_request else None) or commit
     text = git.read_file(decides, path)
     if text is None:
-        raise AttestationError(
+        raise SettingsError(
             f"{path}: not in commit {decides[:12]}",
             hint="Commit the file that signing.trusted_root names; on a pull request its base "
             "counts.",

@@ -309,6 +309,11 @@ class SigningSettings(Document):
         "the installed sigstore package has it.",
     )
 
+    @field_validator("trusted_root")
+    @classmethod
+    def _stays_inside(cls, value: str | None) -> str | None:
+        return None if value is None else path_inside_project(value)
+
 
 class ReportSettings(Document):
     """What the pull request sees."""

@@ -97,7 +97,7 @@ SHOWN_BY = {
     "the_verify_command_names_the_trust_file_of_the_settings",
     "signing.fulcio_url": "cli/cli_keyless: the_services_are_those_of_the_settings",
     "signing.rekor_url": "cli/cli_keyless: the_services_are_those_of_the_settings",
-    "signing.trusted_root": "cli/cli_keyless: a_trusted_root_that_was_not_committed_is_named",
+    "signing.trusted_root": "cli/cli_keyless: a_trusted_root_is_a_file_that_was_committed",
     "report.gate_id": "cli/cli_gate: the_comment_bears_the_id_of_its_gate",
 }
 
