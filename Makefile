@@ -155,6 +155,10 @@ bench-digest: $(READY) ## Measure the digest of saved states and write docs/resu
 api-check: $(READY) ## Check every request to GitHub against its own OpenAPI description (needs npm)
 	@scripts/api_check.sh $(BIN)
 
+.PHONY: bundle-check
+bundle-check: $(READY) ## Let Sigstore's JavaScript clients verify keyless seals (needs npm)
+	@scripts/bundle_check.sh $(BIN)
+
 .PHONY: screenshots
 screenshots: ## Show the comment of each outcome as GitHub would, in docs/screenshots (needs npm, Chromium)
 	@scripts/screenshots.sh

@@ -65,6 +65,7 @@ def _request(
         credentials_left=git.credentials_left(),
         baseline_reason=inputs.baseline_reason,
         on_runner=True,
+        sign=inputs.sign,
     )
     if trusted_base is None or base is None:
         return request

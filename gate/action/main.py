@@ -31,7 +31,7 @@ from gate.records.report import (
     RunOrigin,
     StatusState,
 )
-from gate.records.request import GateRequest
+from gate.records.request import GateRequest, SigningMethod
 from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import CommentPolicy, GateSettings, ReportSettings
@@ -188,6 +188,11 @@ def _run_only(
         raise SettingsError(
             "mode run takes no signing key: this job runs the pull request's code",
             hint="Give the key to the job with mode judge.",
+        )
+    if request.sign is SigningMethod.SIGSTORE:
+        raise SettingsError(
+            "mode run seals nothing: this job runs the pull request's code",
+            hint="Give `sign: sigstore`, and `id-token: write`, to the job with mode judge.",
         )
     folder = _from_workspace(run_only(request, adapters), context)
     runner.say(f"evidence: {folder}; a job with mode judge reads it")

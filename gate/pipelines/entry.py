@@ -18,11 +18,12 @@ from gate.adapters.git.repository import GitRepository
 from gate.adapters.isolating import Isolating
 from gate.adapters.machine import gpus_seen
 from gate.adapters.process.stop_signals import StopSignals
+from gate.adapters.sigstore.services import SigstoreServices
 from gate.errors import SettingsError
 from gate.execution.child_environment import path_with_interpreter
 from gate.pipelines.runs import Adapters
 from gate.ports import Files, Progress
-from gate.records.request import GateRequest
+from gate.records.request import GateRequest, SigningMethod
 from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
 
 MAX_SETTINGS_BYTES = 256 * 1024
@@ -65,6 +66,7 @@ def build_adapters(
         host={**variables, "PATH": path},
         run=isolating.run,
         gpus=lambda: gpus_seen(path, variables.get("LD_LIBRARY_PATH", "")),
+        seal_services=SigstoreServices,
     )
 
 
@@ -99,6 +101,7 @@ class LocalCall:
     base: str
     commit: str
     allow_dirty: bool
+    sign: SigningMethod = SigningMethod.KEY
 
 
 def local_request(call: LocalCall, files: Files) -> GateRequest:
@@ -124,4 +127,5 @@ def local_request(call: LocalCall, files: Files) -> GateRequest:
         commit=repository.resolve(call.commit) if call.commit else None,
         base_commit=repository.resolve(call.base) if call.base else None,
         allow_dirty=call.allow_dirty,
+        sign=call.sign,
     )

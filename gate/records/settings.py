@@ -16,6 +16,7 @@ from gate.records.sections.recording import RecordSettings
 from gate.records.sections.types import (
     Argv,
     RelativePath,
+    ServiceAddress,
     check_variable_name,
     path_inside_project,
 )
@@ -232,13 +233,32 @@ class PolicySettings(Document):
 
 
 class SigningSettings(Document):
-    """Which keys count."""
+    """Which keys count, and where a seal without a key comes from."""
 
     trusted_keys: RelativePath = Field(
         default=".repro-gate/trusted-keys.json",
         description="The file of public keys, relative to repro-gate.yml. The verify command of a "
         "sealed pass names it, and the comment shows what a pull request changes in it.",
     )
+    fulcio_url: ServiceAddress = Field(
+        default="https://fulcio.sigstore.dev",
+        description="With `sign: sigstore`: who certifies the job's identity (Fulcio).",
+    )
+    rekor_url: ServiceAddress = Field(
+        default="https://rekor.sigstore.dev",
+        description="With `sign: sigstore`: the log that every seal is entered in (Rekor).",
+    )
+    trusted_root: RelativePath | None = Field(
+        default=None,
+        description="With `sign: sigstore`: the file with the certificates and log keys of these "
+        "services, relative to repro-gate.yml. Without one it is that of the public services, as "
+        "the installed sigstore package has it.",
+    )
+
+    @field_validator("trusted_root")
+    @classmethod
+    def _stays_inside(cls, value: str | None) -> str | None:
+        return None if value is None else path_inside_project(value)
 
 
 class CommentPolicy(StrEnum):
@@ -305,7 +325,8 @@ class GateSettings(Document):
         description="How the training is isolated from the gate.",
     )
     signing: SigningSettings = Field(
-        default_factory=SigningSettings, description="Which keys are trusted."
+        default_factory=SigningSettings,
+        description="Which keys are trusted, and who is asked for a seal without one.",
     )
     report: ReportSettings = Field(
         default_factory=ReportSettings, description="The comment on the pull request."

@@ -62,7 +62,7 @@ INSIDE = {
         ("git.objects", "process", "clock", "console", "machine", "secrets"),
         ("files", "job_log"),
         ("git", "account", "github"),
-        ("engine",),
+        ("engine", "sigstore"),
         ("isolating",),
     ),
     "pipelines": (

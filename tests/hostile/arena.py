@@ -226,6 +226,7 @@ class Arena:
             "INPUT_SIGNING_KEY": PEM.decode(),
             "INPUT_SIGNING_KEY_PASSPHRASE": PASSPHRASE,
             "ACTIONS_RUNTIME_TOKEN": "CANARY-of-the-runtime",
+            "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "CANARY-of-the-identity",
             "GITHUB_ACTIONS": "true",
             "GITHUB_API_URL": api_url,
             "GITHUB_ENV": str(commands / "env"),
