@@ -12,6 +12,7 @@ from typer.main import get_command, get_group
 
 # Where each verb is, as module and function (or group of verbs), in the order of the help.
 VERBS: Final = {
+    "init": ("gate.commands.init", "init_command"),
     "gate": ("gate.commands.gate", "gate_command"),
     "run": ("gate.commands.job", "run_command"),
     "judge": ("gate.commands.job", "judge_command"),

@@ -42,7 +42,7 @@ from gate.records.request import GateRequest
 from gate.records.runs import RunMode
 from gate.records.verdict import Verdict
 from gate.report.page.page_sources import page_sources
-from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
+from gate.settings.load import FILE_NAME, parse_settings
 from gate.verdict.assemble import error_verdict
 
 MAX_SETTINGS_BYTES = 256 * 1024
@@ -97,7 +97,8 @@ def find_config(config: str, start: Path, top: Path) -> Path:
         given = start / config
         if not given.is_file():
             raise SettingsError(
-                f"{config}: no such file", hint=f"Create one; a minimal file:\n{MINIMAL_FILE}"
+                f"{config}: no such file",
+                hint="Correct the path; `repro-gate init` writes a minimal file at the root.",
             )
         return given
     for folder in (start, top):
@@ -105,7 +106,7 @@ def find_config(config: str, start: Path, top: Path) -> Path:
             return folder / FILE_NAME
     raise SettingsError(
         f"no {FILE_NAME} here or at the repository's root",
-        hint=f"Create one; a minimal file:\n{MINIMAL_FILE}",
+        hint="Run `repro-gate init`: it writes one.",
     )
 
 

@@ -15,6 +15,7 @@ LAYERS = {
     "ports": 4,
     "checkpoint": 5,
     "settings": 6,
+    "scaffold": 6,
     "baseline": 6,
     "execution": 6,
     "evidence": 6,
@@ -69,7 +70,7 @@ INSIDE = {
         ("runs", "delivery", "saved_states", "head_files"),
         ("gate", "measurement", "imported_evidence"),
         ("entry",),
-        ("doctor",),
+        ("doctor", "init"),
     ),
     "harness": (
         ("settings", "this_process", "user_code", "output"),
