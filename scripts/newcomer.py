@@ -2,11 +2,11 @@
 
     newcomer.py [--torch REQUIREMENT] [SUITE...]
 
-Each SUITE (default: bookworm and noble) becomes a system of its own by debootstrap, with an account
-that has nothing. There the packages that README names are installed, torch as pip's configuration on
-this machine has it, and the gate from a clone of HEAD.
-Then each line of code that README ("Use it in a project") and docs/quick-start.md show is typed in
-a fresh project, in their order. A line ends as its comment says (`exit code 1`), else with 0.
+Each SUITE (default: bookworm and noble) becomes a system of its own by debootstrap, with an
+account that has nothing. There the packages that README names are installed, torch as the
+configuration of pip on this machine has it, and the gate from a clone of HEAD. Then each line of
+code that README ("Use it in a project") and docs/quick-start.md show is typed in a fresh project,
+in their order. A line ends as its comment says (`exit code 1`), else with 0.
 
 Needs root; changes nothing of this machine. What cannot be had (an archive, its key, torch) is
 skipped and named. An archive is trusted by its key alone; `UNSIGNED=1` takes one without.

@@ -59,7 +59,7 @@ def _files(plan: Plan) -> list[str]:
     rows = [f"  written  {path}" for path in plan.new]
     if plan.ignore:
         rows.append(f"  added    to .gitignore: {' '.join(plan.ignore)}")
-    return rows + [f"  kept     {path}, which was there, is as it was" for path in plan.kept]
+    return rows + [f"  kept     {path}: it was there already" for path in plan.kept]
 
 
 def _commit(done: Written) -> list[str]:
