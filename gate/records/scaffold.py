@@ -47,7 +47,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """What `init` did, and what has to be known for the commands that come next.
+    """What was written, and what has to be known for the commands that come next.
 
     `add` are the files of a first gate call that no commit holds yet, `uncommitted` all others.
     `has_baseline` says whether a baseline lies in the work tree. `folder` is the work tree's root
