@@ -178,13 +178,12 @@ class System:
         """Fetch and unpack the smallest system there is."""
         script = Path("/usr/share/debootstrap/scripts")
         known = script / suite if (script / suite).exists() else script / SCRIPTS[distribution]
-        signed = () if os.environ.get("UNSIGNED") == "1" else ("--force-check-gpg",)
+        unsigned = os.environ.get("UNSIGNED") == "1"
+        signed = "--no-check-gpg" if unsigned else "--force-check-gpg"
         options = (f"--components={COMPONENTS[distribution]}", "--include=ca-certificates")
         mirror = archive(distribution, suite)
         target = str(self.folder)
-        run(
-            "debootstrap", "--variant=minbase", *signed, *options, suite, target, mirror, str(known)
-        )
+        run("debootstrap", "--variant=minbase", signed, *options, suite, target, mirror, str(known))
         run("mount", "-t", "proc", "proc", f"{target}/proc")
         run("mount", "--rbind", "/dev", f"{target}/dev")
         for name in ("resolv.conf", "hosts"):
