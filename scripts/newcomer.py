@@ -117,6 +117,11 @@ def archive(distribution: str, suite: str) -> str:
     """The mirror of this machine's own apt for a suite; empty for debootstrap's default."""
     places = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
     texts = [path.read_text("utf-8", "replace") for path in places if path.is_file()]
+    return archive_of(texts, distribution, suite)
+
+
+def archive_of(texts: list[str], distribution: str, suite: str) -> str:
+    """The address that lists of sources, of either format, give for a suite."""
     lines = re.compile(rf"^deb (?:\[[^\]]*\] )?(\S+) {suite} ", re.MULTILINE)
     found = [uri for text in texts for uri in lines.findall(text)]
     for stanza in (stanza for text in texts for stanza in re.split(r"\n\s*\n", text)):
