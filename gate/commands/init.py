@@ -56,14 +56,14 @@ def init_command(
     training = None
     if needs_training(top, FILES):
         found = trainings(tree)
-        if command or len(found) == 1 or not _asks():
-            training = (
-                given_training(command, found, FILES, top, start)
-                if command
-                else one_training(found, max_steps)
-            )
-        else:
-            training = given_training(_asked(found), found, FILES, top, start)
+        # one question at most, and none where nobody would answer it
+        if not command and len(found) != 1 and sys.stdin.isatty() and sys.stdout.isatty():
+            command = _asked(found)
+        training = (
+            given_training(command, found, FILES, top, start)
+            if command
+            else one_training(found, max_steps)
+        )
     plan = planned(top, FILES, tree, training, max_steps)
     write_plan(top, FILES, tree, plan)
     folder = "" if start.resolve() == top.resolve() else str(top)
@@ -71,17 +71,16 @@ def init_command(
     console().print(init_text(done), soft_wrap=True)
 
 
-def _asks() -> bool:
-    """Whether somebody is there to answer."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
-
-
 def _asked(found: tuple[Training, ...]) -> str:
-    """The command that a person types or takes from the list by its number."""
+    """The command that a person types or takes from the list by its number; empty for neither."""
     for number, training in enumerate(found, start=1):
         typer.echo(f"  {number}  {safe_line(training.command)}  ({safe_line(training.why)})")
     what = "Which of them trains? Its number, or a command" if found else "Which command trains?"
-    answer = str(typer.prompt(what)).strip()
+    try:
+        answer = str(typer.prompt(what)).strip()
+    except typer.Abort:
+        # the input has ended (Ctrl-D)
+        return ""
     if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(found):
         return found[int(answer) - 1].command
     return answer

@@ -19,6 +19,15 @@ from gate.settings.load import MINIMAL_FILE, parse_settings
 LOOP = "import torch\nfor step in range(9):\n    loss.backward()\n"
 
 
+ON_ITS_TERMINAL = """
+import fcntl, os, runpy, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+sys.argv = ["repro-gate", "init"]
+runpy.run_module("gate", run_name="__main__")
+"""
+
+
 @pytest.fixture
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     """A repository with one commit and a training in it, and the current folder there."""
@@ -196,28 +205,46 @@ def test_a_baseline_that_is_there_is_compared_with(fresh: Repository, run: Run) 
 )
 def test_on_a_terminal_one_question_is_asked(fresh: Repository, typed: str, command: str) -> None:
     fresh.write("fine.py", LOOP)
-    shown, code = _on_a_terminal(typed)
+    shown, code = _on_a_terminal(f"{typed}\n".encode())
     assert "Which of them trains? Its number, or a command:" in shown
     assert code == 0
     assert " ".join(_settings(fresh)[0]) == command
 
 
-def _on_a_terminal(answer: str) -> tuple[str, int]:
-    """What `init` shows on a terminal where somebody types one line."""
+@pytest.mark.parametrize(
+    ("keys", "code", "told"),
+    [(b"\x03", 4, "cancelled by SIGINT"), (b"\x04", 2, "2 scripts look like a training")],
+    ids=["ctrl-c", "ctrl-d"],
+)
+def test_who_does_not_answer_gets_no_file(
+    fresh: Repository, keys: bytes, code: int, told: str
+) -> None:
+    fresh.write("fine.py", LOOP)
+    shown, ended = _on_a_terminal(keys)
+    assert (ended, told in shown) == (code, True)
+    assert not (fresh.path / "repro-gate.yml").exists()
+
+
+def _on_a_terminal(keys: bytes) -> tuple[str, int]:
+    """What `init` shows on a terminal where somebody answers its question with these keys."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        (sys.executable, "-m", "gate", "init"), stdin=theirs, stdout=theirs, stderr=theirs
+        # a session of its own takes the terminal: only then is Ctrl-C a signal to it
+        (sys.executable, "-c", ON_ITS_TERMINAL),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
     )
     os.close(theirs)
-    os.write(ours, f"{answer}\n".encode())
-    shown = b""
-    while select.select([ours], [], [], 60)[0]:
+    shown, asked = b"", False
+    while select.select([ours], [], [], 120)[0]:
         try:
             piece = os.read(ours, 4096)
         except OSError:  # EIO: the other end is closed (Linux)
             break
-        if not piece:
-            break
         shown += piece
+        if b"or a command: " in shown and not asked:
+            os.write(ours, keys)
+            asked = True
     os.close(ours)
     return shown.decode(), process.wait()
