@@ -38,6 +38,7 @@ SUITES: Final = {"debian": "bookworm", "ubuntu": "noble"}
 # newer suites than an old debootstrap knows are made like this one
 SCRIPTS: Final = {"ubuntu": "gutsy", "debian": "sid"}
 COMPONENTS: Final = {"debian": "main", "ubuntu": "main,universe"}
+ALONE: Final = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
 HOME: Final = "/home/newcomer"
 TRAINING: Final = """\
 import torch
@@ -134,9 +135,9 @@ def archive_of(texts: list[str], distribution: str, suite: str) -> str:
 
 def pip_settings() -> Mapping[str, str]:
     """The configuration of pip on this machine, variables included, as keys of one section."""
-    listing = subprocess.run(
-        (sys.executable, "-m", "pip", "config", "list"), capture_output=True, text=True, check=True
-    ).stdout
+    command = (sys.executable, "-m", "pip", "config", "list")
+    # a Python without pip has no configuration of it
+    listing = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     rows = (line.partition("=") for line in listing.splitlines() if "=" in line)
     return {name.rpartition(".")[2]: str(ast.literal_eval(value)) for name, _, value in rows}
 
@@ -318,6 +319,10 @@ def main() -> int:
     if os.geteuid() or not shutil.which("debootstrap"):
         say("skipped: it needs root and debootstrap (apt install debootstrap)")
         return 0
+    tried = subprocess.run((*ALONE, "true"), capture_output=True, text=True, check=False)
+    if tried.returncode:
+        say(f"skipped: it needs mounts of its own: {tried.stderr.strip()}")
+        return 0
     worst = 0
     for suite in asked.suites:
         folder = Path(tempfile.mkdtemp(prefix=f"newcomer-{suite}-"))
@@ -325,8 +330,7 @@ def main() -> int:
             folder.chmod(0o755)
             again = (sys.executable, __file__, "--torch", asked.torch, "--inside", str(folder))
             # its mounts end with it: only then is there nothing but its own below the folder
-            alone = ("unshare", "--mount", "--pid", "--fork", "--kill-child", *again, suite)
-            worst = max(worst, subprocess.run(alone, check=False).returncode)
+            worst = max(worst, subprocess.run((*ALONE, *again, suite), check=False).returncode)
         finally:
             shutil.rmtree(folder)
     return worst

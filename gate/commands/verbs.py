@@ -54,7 +54,17 @@ class Verbs(TyperGroup):
         module, name = VERBS[cmd_name]
         found = getattr(import_module(module), name)
         if isinstance(found, typer.Typer):
-            return get_group(found)
+            group = get_group(found)
+            for command in group.commands.values():
+                _keep_example(cast("TyperCommand", command))
+            return group
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command(cmd_name, hidden=cmd_name in HIDDEN)(found)
-        return cast("TyperCommand", get_command(single))
+        return _keep_example(cast("TyperCommand", get_command(single)))
+
+
+def _keep_example(command: TyperCommand) -> TyperCommand:
+    """Have the help print the example as it stands: broken into lines it is another command."""
+    # what click leaves alone: a paragraph that begins with this character
+    command.help = (command.help or "").replace("\nExample: ", "\n\b\nExample: ")
+    return command
