@@ -17,6 +17,8 @@ TRAINING_NAME: Final = re.compile(r"(?:main|(?:pre|run_|fine_?)?(?:train|tun)(?:
 # `main.py` may be anything; these say by their name alone that they train
 TELLING_NAME: Final = re.compile(r"(?:pre|run_)?train(?:ing)?(?:_\w+)?|fine_?tun(?:e|ing)(?:_\w+)?")
 NO_TRAINING: Final = re.compile(r"test_.*|.*_test|conftest|setup|__init__")
+# calls of a script that is nothing but statements: `trainer.fit(model)`
+STARTS: Final = frozenset(("backward", "fit", "train"))
 TEST_FOLDERS: Final = frozenset(("test", "tests", "site-packages"))
 # looked at only where there is no training elsewhere
 OUTSKIRTS: Final = frozenset(("docs", "doc", "example", "examples", "benchmark", "benchmarks"))
@@ -97,9 +99,17 @@ def _is_script(tree: ast.Module) -> bool:
     return any(
         isinstance(node, ast.For | ast.While)
         or (isinstance(node, ast.If) and "__main__" in ast.dump(node.test))
-        or (isinstance(node, ast.Expr) and _called(node.value) in own)
-        for node in tree.body
+        or (isinstance(node, ast.Expr) and _called(node.value) in own | STARTS)
+        for node in _statements(tree.body)
     )
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """What is executed at the start, within `with` and `try` too."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.With | ast.Try):
+            yield from _statements(node.body)
 
 
 def _sign(tree: ast.Module) -> str:

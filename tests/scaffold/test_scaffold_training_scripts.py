@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from written_texts import ROOT
 
 from gate.scaffold.training_scripts import find_trainings
 
@@ -43,6 +44,20 @@ def test_why_it_was_chosen_is_told() -> None:
 def test_each_sign_of_a_training_is_named(text: str, why: str) -> None:
     (training,) = find_trainings({"train.py": text})
     assert training.why.endswith(why)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch\nwith open('x') as f:\n    for x in y:\n        loss.backward()\n",
+        "import torch\ntry:\n    while True:\n        loss.backward()\nfinally: ...\n",
+        "import lightning as L\ntrainer = L.Trainer()\ntrainer.fit(model)\n",
+        "from transformers import Trainer\ntrainer = Trainer(m)\ntrainer.train()\n",
+        GUARDED,
+    ],
+)
+def test_a_script_may_be_statements_of_any_kind(text: str) -> None:
+    assert _found(anything=text) == ["python anything.py"]
 
 
 @pytest.mark.parametrize(
@@ -115,3 +130,11 @@ def test_any_text_is_looked_at_without_harm(text: str) -> None:
 def test_nesting_without_end_is_no_training() -> None:
     assert find_trainings({"train.py": "import torch\nx = " + "(" * 100_000}) == ()
     assert find_trainings({"train.py": "import torch\nx = " + "-" * 100_000 + "1"}) == ()
+
+
+def test_each_training_of_the_examples_is_found() -> None:
+    paths = sorted((ROOT / "examples").glob("*/train.py"))
+    assert paths
+    for path in paths:
+        (training,) = find_trainings({"train.py": path.read_text("utf-8")})
+        assert training.why == "imports torch and calls backward()"
