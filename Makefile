@@ -74,6 +74,12 @@ PYTHONS ?= python3.11 python3.12 python3.13
 test-pythons: ## Run the fast tests under each supported Python, without torch where no CPU build can be had
 	@WORKERS=$(WORKERS) scripts/test_pythons.sh $(PYTHONS)
 
+TORCH ?= torch
+
+.PHONY: newcomer
+newcomer: ## Type what README and quick start say, on a bare Debian and Ubuntu (as root; TORCH=, SUITES=)
+	@$(PYTHON) scripts/newcomer.py --torch "$(TORCH)" $(SUITES)
+
 .PHONY: format
 format: $(READY) ## Let the formatter and the safe fixes of the linter do their work
 	$(BIN)/ruff format .

@@ -81,6 +81,10 @@ class Files(Protocol):
         """Write through a temporary file, so that a full disk leaves the old content."""
         ...
 
+    def write_new(self, path: Path, data: bytes) -> None:
+        """Make a file, its folders as needed; `StorageError` when something has its name."""
+        ...
+
     def append_bytes(self, path: Path, data: bytes) -> None:
         """Add to the end of a regular file, made when it is not there; no link followed."""
         ...
@@ -154,6 +158,10 @@ class Git(Protocol):
 
     def untracked(self) -> tuple[str, ...]:
         """What is new and not ignored; a folder of it stands there once, with a slash behind."""
+        ...
+
+    def visible_files(self) -> tuple[str, ...]:
+        """Paths of all files of the work tree, tracked or new, ignored ones left out."""
         ...
 
     def ignored(self) -> tuple[str, ...]:

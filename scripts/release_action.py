@@ -36,6 +36,8 @@ PUBLISHED: Final = (
     "docs/*.md",
     "examples/**/*.yml",
     "examples/**/*.md",
+    # `init` writes it into projects
+    "gate/scaffold/workflow.py",
 )
 NOT_PUBLISHED: Final = ("CHANGELOG.md", "CONTRIBUTING.md")
 PLACEHOLDER: Final = re.compile(r"(?<![\w.-])org/(?=repro-gate)")

@@ -15,7 +15,7 @@ DEFAULT_CONTAINER_SHM_BYTES = 64 * MIB
 NO_GPU_FIX = f"{GIVE_ONE} Or set train.device to cpu, and record the baseline on a CPU."
 ALONE = "Another process may block the training from using it"
 ALONE_FIX = (
-    "Set the compute mode to default (nvidia-smi -c DEFAULT), and stop MPS: it serves one "
+    "Set the compute mode to default (`nvidia-smi -c DEFAULT`), and stop MPS: it serves one "
     "account at a time, and a training that has to wait hits train.timeout_seconds."
 )
 

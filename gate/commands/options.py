@@ -106,7 +106,8 @@ def show(document: Document, view: RenderableType, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(write_document(document).decode("utf-8"))
         return
-    console().print(view)
+    # a line that holds a command is never cut, see `report/terminal/sentence.py`
+    console().print(view, crop=False)
 
 
 def print_outcome(outcome: DeliveredVerdict, *, as_json: bool, quiet: bool = False) -> None:
@@ -122,7 +123,7 @@ def print_outcome(outcome: DeliveredVerdict, *, as_json: bool, quiet: bool = Fal
         verdict = outcome.verdict
         out.print(f"{icon(verdict)} repro-gate {headline(verdict)}", soft_wrap=True)
         return
-    out.print(verdict_view(outcome.verdict, outcome.reports.links))
+    out.print(verdict_view(outcome.verdict, outcome.reports.links), crop=False)
     steps = next_text(outcome.verdict, outcome.reports.links)
     if steps:
         out.print(steps, soft_wrap=True)

@@ -24,7 +24,7 @@ from gate.execution.child_environment import path_with_interpreter
 from gate.pipelines.runs import Adapters
 from gate.ports import Files, Progress
 from gate.records.request import GateRequest, SigningMethod
-from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
+from gate.settings.load import FILE_NAME, parse_settings
 
 MAX_SETTINGS_BYTES = 256 * 1024
 
@@ -79,7 +79,8 @@ def find_config(config: str, start: Path, top: Path) -> Path:
         given = start / config
         if not given.is_file():
             raise SettingsError(
-                f"{config}: no such file", hint=f"Create one; a minimal file:\n{MINIMAL_FILE}"
+                f"{config}: no such file",
+                hint="Correct the path; `repro-gate init` writes a minimal file at the root.",
             )
         return given
     for folder in (start, top):
@@ -87,7 +88,7 @@ def find_config(config: str, start: Path, top: Path) -> Path:
             return folder / FILE_NAME
     raise SettingsError(
         f"no {FILE_NAME} here or at the repository's root",
-        hint=f"Create one; a minimal file:\n{MINIMAL_FILE}",
+        hint="Run `repro-gate init`: it writes one.",
     )
 
 

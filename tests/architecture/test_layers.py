@@ -15,6 +15,7 @@ LAYERS = {
     "ports": 4,
     "checkpoint": 5,
     "settings": 6,
+    "scaffold": 6,
     "baseline": 6,
     "execution": 6,
     "evidence": 6,
@@ -66,10 +67,10 @@ INSIDE = {
         ("isolating",),
     ),
     "pipelines": (
-        ("runs", "saved_states", "head_files"),
+        ("runs", "saved_states", "head_files", "sealing"),
         ("entry", "gate", "measurement", "imported_evidence"),
         ("delivery",),
-        ("doctor",),
+        ("doctor", "init"),
     ),
     "harness": (
         ("settings", "this_process", "user_code", "output"),
