@@ -88,14 +88,14 @@ def test_an_action_is_not_pinned_twice() -> None:
         pinned(text, IMAGE)
 
 
-def test_the_project_lacks_what_contributing_tells_the_owner_to_do_and_no_more() -> None:
+def test_the_project_lacks_what_the_guide_tells_the_owner_to_do_and_no_more() -> None:
     found = faults(ROOT, VERSION, frozenset())
     # what is told before the first release, and nothing of it after
     kinds = {fault.partition(" ")[0] for fault in found}
-    assert kinds <= {"CHANGELOG.md", "README.md", "these"}
-    todo = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("### Before the first")[2]
-    assert "org/" in todo
-    assert "`VERSION`" in todo
+    assert kinds <= {"CHANGELOG.md", "these"}
+    todo = (ROOT / "docs" / "releasing.md").read_text("utf-8").partition("## Each release")[0]
+    assert "in place of `org/`" in todo
+    assert "## [1.0.0] - YYYY-MM-DD" in todo
 
 
 @pytest.mark.parametrize(
