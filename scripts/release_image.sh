@@ -32,9 +32,14 @@ labelled() {
     done
 }
 
-# by_digest DIGEST: print the image, if that is a digest.
+# by_digest KEY: print the image by the digest that the JSON on stdin has there.
 by_digest() {
-    grep -xE "$name@sha256:[0-9a-f]{64}" <<<"$name@$1" || { echo "error: no digest of $name:$tag, but: $1" >&2 && exit 1; }
+    local digest
+    digest=$(python3 -c 'import json, sys; print(json.load(sys.stdin).get(sys.argv[1]))' "$1")
+    grep -xE "$name@sha256:[0-9a-f]{64}" <<<"$name@$digest" || {
+        echo "error: no digest of $name:$tag, but: $digest" >&2
+        exit 1
+    }
 }
 
 build() {
@@ -49,16 +54,17 @@ build() {
     # Provenance is signed by the workflow. BuildKit's own would make a list out of each image.
     docker buildx build --platform "linux/$architecture" --provenance=false --push --metadata-file "$metadata" \
         "${variant[@]}" "${options[@]}" --tag "$name:$tag" "$@" . >&2
-    by_digest "$(sed -n 's/.*"containerimage.digest": *"\([^"]*\)".*/\1/p' "$metadata")"
+    by_digest containerimage.digest <"$metadata"
     rm "$metadata"
 }
 
 join() {
     local options=()
-    # GitHub shows the list's own words on the package's page, not those of its images.
+    # GitHub shows the list's own words on the package's page, not those of its images; an engine that keeps Docker's
+    # older kind of list leaves them out.
     labelled --annotation index:
     docker buildx imagetools create "${options[@]}" --tag "$name:$tag" "$@" >&2
-    by_digest "$(docker buildx imagetools inspect --format '{{.Manifest.Digest}}' "$name:$tag")"
+    docker buildx imagetools inspect --format '{{json .Manifest}}' "$name:$tag" | by_digest digest
 }
 
 case $command in
