@@ -13,7 +13,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly CANNOT=77
 state=$(mktemp -d)
-own_engine= own_emulator=
+own_engine=""
+own_emulator=""
 
 # shellcheck disable=SC2329 # called by the trap
 clean_up() {
