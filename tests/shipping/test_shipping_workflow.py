@@ -96,12 +96,13 @@ def test_of_each_released_name_the_provenance_is_signed() -> None:
 
 
 def test_of_each_image_the_contents_are_signed() -> None:
-    assert {
-        row["image"]: row["by_digest"] for row in JOBS["contents"]["strategy"]["matrix"]["include"]
-    } == {
-        name.replace("_", "-"): f"${{{{ needs.image.outputs.{name} }}}}"
-        for name in JOBS["image"]["outputs"]
+    rows = JOBS["contents"]["strategy"]["matrix"]["include"]
+    built = {name.replace("_", "-"): name for name in JOBS["image"]["outputs"]}
+    assert {row["image"]: row["by_digest"] for row in rows} == {
+        image: f"${{{{ needs.image.outputs.{name} }}}}" for image, name in built.items()
     }
+    # an image is looked into where it runs
+    assert all(("arm64" in row["image"]) == row["runner"].endswith("-arm") for row in rows)
     (found,) = _of_each_image("anchore/sbom-action@")
     (signed,) = (asked for asked in _of_each_image("actions/attest@") if "sbom-path" in asked)
     assert found["output-file"] == signed["sbom-path"]
