@@ -107,7 +107,7 @@ settings-reference: $(READY) ## Write docs/settings.md anew from the schema of t
 	$(BIN)/python scripts/settings_reference.py
 
 .PHONY: container
-container: $(READY) ## Build the action's image, run it as GitHub's runner does and through act (WHEELS=folder adds torch)
+container: $(READY) ## Build the action's image, run it as GitHub's runner does and through act (WHEELS=, ARCHITECTURE=)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r requirements/act.txt \
 		|| echo "act cannot be had here: what needs it is skipped"
 	PYTHON=$(BIN)/python scripts/container.sh -q -rs

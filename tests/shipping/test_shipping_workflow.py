@@ -46,6 +46,13 @@ def test_a_step_of_the_gate_that_is_expected_to_pass_cannot_be_overlooked() -> N
     assert JOBS["gate"]["steps"][-1]["name"] == "The failure was the expected one"
 
 
+def test_on_each_architecture_the_isolation_has_to_hold() -> None:
+    (step,) = (step for step in JOBS["gate"]["steps"] if '["isolation"]' in step.get("run", ""))
+    assert """["isolation"]["mode"] == "uid"'""" in step["run"]
+    assert not {"if", "continue-on-error"} & set(step)
+    assert '"repro-gate-out/digits/verdict.json"' in step["run"]
+
+
 def test_both_images_are_built_and_gated_on_a_machine_of_each_architecture() -> None:
     matrix = JOBS["image"]["strategy"]["matrix"]
     runners = {row["architecture"]: row["runner"] for row in matrix["include"]}
@@ -109,6 +116,22 @@ def test_of_each_image_the_contents_are_signed() -> None:
     assert found["image"] == "${{ steps.image.outputs.image }}"
     assert signed["subject-digest"] == "${{ steps.image.outputs.digest }}"
     assert signed["push-to-registry"] is True
+
+
+def test_the_owners_guide_names_jobs_and_checks_as_they_are() -> None:
+    guide = (ROOT / "docs" / "releasing.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`.*?) \|", guide, re.MULTILINE)
+    assert re.findall(r"`(\w+)`", " ".join(rows)) == list(JOBS)
+    texts = [
+        (ROOT / ".github" / "workflows" / name).read_text() for name in ("tests.yml", "gate.yml")
+    ]
+    checks = [job["name"] for text in texts for job in yaml.safe_load(text)["jobs"].values()]
+    told = re.findall(r"`([^`]+)`", guide.partition("required checks")[2].partition(". For the")[0])
+    assert [name.partition(" (")[0] for name in told] == [
+        name.partition(" (")[0] for name in checks
+    ]
+    assert "*Everybody gets the images*" in guide
+    assert "Everybody gets the images" in [step.get("name") for step in JOBS["publish"]["steps"]]
 
 
 def test_no_expression_stands_in_a_script() -> None:
