@@ -8,7 +8,6 @@
 # Exit code 77: it cannot be made here; stderr says why.
 set -euo pipefail
 name=${1:?a name for the image}
-architecture=${2:-$(dpkg --print-architecture)}
 readonly CANNOT=77
 readonly SUITE=bookworm # its Python is 3.11, as the Dockerfile's default base has it
 readonly AUTHORITIES=/usr/local/share/ca-certificates
@@ -17,6 +16,9 @@ cannot() {
     echo "$1" >&2
     exit "$CANNOT"
 }
+
+native=$(dpkg --print-architecture 2>/dev/null) || cannot "no dpkg: this machine is not Debian's"
+architecture=${2:-$native}
 
 sources() {
     local file
@@ -55,7 +57,7 @@ cert = /etc/ssl/certs/ca-certificates.crt" >"$1"/etc/pip.conf'
 file=${ROOT_FILES:-$(mktemp --suffix=.tar)}
 [ -s "$file" ] || make_root_files "$file"
 settings=('ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8' 'CMD ["python3"]')
-if [ "$architecture" = "$(dpkg --print-architecture)" ]; then
+if [ "$architecture" = "$native" ]; then
     docker import --change "${settings[0]}" --change "${settings[1]}" "$file" "$name" >/dev/null
 else
     # before version 23, an engine takes whatever it imports for an image of its own architecture
