@@ -67,7 +67,25 @@ class CommitError(RepositoryError):
 
 
 class RunError(GateError):
-    """A training run failed, timed out or could not be started."""
+    """A training run failed, timed out or could not be started.
+
+    `file` and `line` are the line of the training's own code that raised, where it is known; the
+    file counts from the folder where the training began.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        details: tuple[str, ...] = (),
+        file: str = "",
+        line: int = 0,
+    ) -> None:
+        """As any fault, with the line that raised."""
+        super().__init__(message, hint=hint, details=details)
+        self.file = file
+        self.line = line
 
 
 class EvidenceError(GateError):

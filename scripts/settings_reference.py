@@ -26,13 +26,13 @@ HEAD: Final = f"""\
 # Settings
 
 `repro-gate.yml` holds the settings of one gate. On a pull request the base commit's file decides.
-A key that is not listed here, or that stands there twice, is an error; `repro-gate schema` prints
-the JSON Schema, for an editor. This is a whole file:
+An unknown or duplicate key is an error; `repro-gate schema` prints the JSON Schema, for an editor.
+This is a whole file:
 
 ```yaml
 {MINIMAL_FILE}```
 
-Nothing else has to be said. Each section below ends with an example to take parts of.
+Each section below ends with an example to copy from.
 """
 # One for each section, to copy; a test parses each.
 EXAMPLES: Final = {
@@ -136,7 +136,7 @@ def page_text() -> str:
 
 
 def _table(rows: list[str]) -> str:
-    return "\n".join(["| key | type | default | meaning |", "| --- | --- | --- | --- |", *rows])
+    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows])
 
 
 def _rows(model: Schema, definitions: Schema, prefix: str) -> list[str]:

@@ -6,7 +6,7 @@ import secrets as randomness
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gate.action.commit_status import SetStatus, tell_status
@@ -33,7 +33,8 @@ from gate.records.report import (
 )
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation
-from gate.records.settings import GateSettings, IsolationMode
+from gate.records.settings import CommentPolicy, GateSettings, IsolationMode, ReportSettings
+from gate.records.verdict import Verdict
 from gate.report.comment.commands import annotation_commands, fault_annotation
 from gate.report.comment.comment import comment_text
 from gate.report.comment.outputs import (
@@ -44,7 +45,7 @@ from gate.report.comment.outputs import (
     verdict_outputs,
 )
 from gate.report.comment.status import fault_status, verdict_status
-from gate.report.comment.sticky import publish
+from gate.report.comment.sticky import publish, wanted
 from gate.report.comment.summary import summary_text
 from gate.settings.event import ActionContext, ActionInputs, read_context, read_inputs
 from gate.settings.step_state import CONTAINER_ID, StepState, state_file_text
@@ -76,7 +77,7 @@ class Known:
 
     context: ActionContext | None = None
     inputs: ActionInputs | None = None
-    gate_id: str = "default"
+    report: ReportSettings = field(default_factory=ReportSettings)
 
 
 def run_action(runner: Runner) -> ExitCode:
@@ -110,7 +111,7 @@ def _tell_fault(runner: Runner, known: Known, fault: GateError) -> ExitCode:
         lambda: _tell_status(runner, context, fault_status(fault)),
     ]
     if inputs is not None:
-        told.append(lambda: _comment_fault(runner, context, inputs, known.gate_id, fault))
+        told.append(lambda: _comment_fault(runner, context, inputs, known.report, fault))
     for tell in told:
         try:
             tell()
@@ -122,12 +123,17 @@ def _tell_fault(runner: Runner, known: Known, fault: GateError) -> ExitCode:
 
 
 def _comment_fault(
-    runner: Runner, context: ActionContext, inputs: ActionInputs, gate_id: str, fault: GateError
+    runner: Runner,
+    context: ActionContext,
+    inputs: ActionInputs,
+    settings: ReportSettings,
+    fault: GateError,
 ) -> None:
     verdict = fault_verdict(context.head_commit, runner.clock.now().isoformat(), fault)
     links = ReportLinks(run_url=context.run_url)
+    gate_id = settings.gate_id
     comment = comment_text(verdict, links, gate_id=gate_id)
-    publication = _publish(runner, context, inputs, comment, InputSecrets(runner.variables))
+    publication = _publish(runner, context, inputs, settings, verdict, comment)
     if publication.reason_not_posted:
         runner.say(safe_block(f"no comment: {publication.reason_not_posted}"))
     if context.summary_path is not None:
@@ -155,7 +161,7 @@ def _act(runner: Runner, context: ActionContext, inputs: ActionInputs, known: Kn
         _tell_post_step(runner, adapters)
     request = replace(event_request(context, inputs, adapters), imported_runs=told)
     adapters = adapters if told else isolated(adapters)
-    known.gate_id = request.settings.report.gate_id
+    known.report = request.settings.report
     # the pull request's commit lies in the workspace: a link there could lead root anywhere
     for folder in (request.out, context.workspace / inputs.evidence):
         adapters.files.refuse_links(folder, below=context.workspace)
@@ -199,7 +205,10 @@ def _judge_and_tell(
         InputSecrets({}) if request.from_fork else secrets,
         judging(context.workspace / inputs.evidence) if request.imported_runs else gate,
     )
-    publication = _publish(runner, context, inputs, outcome.reports.comment, secrets)
+    settings = request.settings.report
+    publication = _publish(
+        runner, context, inputs, settings, outcome.verdict, outcome.reports.comment
+    )
     _tell(runner, context, outcome, publication)
     _tell_status(runner, context, verdict_status(outcome.verdict))
     return outcome.exit_code
@@ -242,27 +251,41 @@ def _publish(
     runner: Runner,
     context: ActionContext,
     inputs: ActionInputs,
+    settings: ReportSettings,
+    verdict: Verdict,
     comment: str,
-    secrets: InputSecrets,
 ) -> Publication:
-    if context.pull_request is None:
-        return Publication(reason_not_posted="this event has no pull request")
-    if not inputs.comment:
-        return Publication(reason_not_posted="input comment is false")
-    if context.pull_request.from_fork and inputs.mode is not Mode.JUDGE:
-        return Publication(
-            reason_not_posted="a fork's code ran in this job, so its token is not used; see the "
-            "README, Pull requests from forks, for two jobs"
-        )
-    token = secrets.token()
+    why_not = _not_to_be_posted(context, inputs, settings)
+    if why_not:
+        return Publication(reason_not_posted=why_not)
+    token = InputSecrets(runner.variables).token()
     if not token:
         return Publication(reason_not_posted="no token was given")
+    create = wanted(settings.comment, verdict)
     first_line = comment.partition("\n")[0]
     try:
         with runner.comments(context, token) as comments:
-            return publish(comments, marker=first_line, body=comment)
+            return publish(comments, marker=first_line, body=comment, create=create)
     except PublishError as error:
         return Publication(reason_not_posted=str(error))
+
+
+def _not_to_be_posted(
+    context: ActionContext, inputs: ActionInputs, settings: ReportSettings
+) -> str:
+    """Why there is no comment, whatever the verdict; empty where there may be one."""
+    if context.pull_request is None:
+        return "this event has no pull request"
+    if not inputs.comment:
+        return "input comment is false"
+    if settings.comment is CommentPolicy.NEVER:
+        return "report.comment is never"
+    if context.pull_request.from_fork and inputs.mode is not Mode.JUDGE:
+        return (
+            "a fork's code ran in this job, so its token is not used; see the README, Pull "
+            "requests from forks, for two jobs"
+        )
+    return ""
 
 
 def _tell(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -11,6 +12,7 @@ from gate.comparison.metrics import compare_metrics
 from gate.records.comparison import (
     Comparison,
     EnvironmentChange,
+    OptimizerSettingChange,
     StepFault,
     StepFaultKind,
     TensorChange,
@@ -28,6 +30,11 @@ from gate.records.settings import ComparisonSettings
 ABSENT = "none"
 PACKAGES = "packages"
 SHOWN_DIGITS = 16
+OPTIMIZER_SETTING = re.compile(
+    r"state(?:\.rank\d+)?/optimizer/(?P<optimizer>\d{1,9})/group/\d+/(?P<setting>.+)", re.ASCII
+)
+# of the optimizer's own bookkeeping, not of what anyone sets
+BOOKKEEPING = frozenset(("initial_lr", "params"))
 
 
 class Result(Protocol):
@@ -95,6 +102,9 @@ def compare_results(
         ),
         fingerprints=fingerprints,
         compared_fingerprints=compared_fingerprints,
+        optimizer_settings=compare_optimizer_settings(
+            expected.checkpoint, observed.checkpoint, tensors
+        ),
     )
 
 
@@ -185,6 +195,28 @@ def _shown(tensor: TensorDigest | None) -> str:
     if tensor.dtype.islower():
         return f"{tensor.dtype} value {digest}"
     return f"{tensor.dtype}{list(tensor.shape)} {digest}"
+
+
+def compare_optimizer_settings(
+    expected: CheckpointManifest, observed: CheckpointManifest, tensors: Iterable[TensorDelta]
+) -> tuple[OptimizerSettingChange, ...]:
+    """The differing tensors that are settings of an optimizer, with both numbers where known.
+
+    Parameter groups and ranks that changed alike count once.
+    """
+    before, after = expected.optimizer_settings, observed.optimizer_settings
+    found = ((delta.name, OPTIMIZER_SETTING.fullmatch(delta.name)) for delta in tensors)
+    changes = (
+        OptimizerSettingChange(
+            optimizer=int(match["optimizer"]),
+            name=match["setting"],
+            before=before.get(name, ""),
+            after=after.get(name, ""),
+        )
+        for name, match in found
+        if match is not None and match["setting"] not in BOOKKEEPING
+    )
+    return tuple(dict.fromkeys(changes))
 
 
 def compare_environments(

@@ -8,17 +8,14 @@ it: one that gave no seed, or that overrode a setting, is a better answer than a
 
 from __future__ import annotations
 
-import re
-
 from gate.diagnosis.causes import Cause, Question, cause_of
-from gate.records.comparison import Comparison, EnvironmentChange, EventKind
+from gate.records.comparison import Comparison, EventKind
 from gate.records.observed.overrides import Override
-from gate.records.verdict import Diagnosis, Suspect, SuspectKind
+from gate.records.verdict import CodePlace, Diagnosis, Suspect, SuspectKind
 
 KEEP_STILL = "Change nothing on the machine while the gate runs, and check what the script sets."
 GO_BACK = "Go back to the environment of the baseline, or commit a new baseline with the update."
 SHOWN_EVENTS = 6
-DIGEST = re.compile(r"[0-9a-f]{64}")
 SHOWN_SUSPECTS = 3
 # what a setting of strict mode changes; what comes before it has other causes
 ARITHMETIC = (
@@ -34,10 +31,7 @@ WHY_SETTINGS = {
     "run",
     "attention_cudnn": "the backward pass of cuDNN's attention adds in no fixed order",
 }
-OPTIMIZER_SETTING = "/group/"
 SHOWN_SETTINGS = 4
-# of the optimizer's own bookkeeping, not of what anyone sets
-NO_SETTINGS = frozenset(("initial_lr", "params"))
 
 
 def diagnose_repeat(
@@ -67,24 +61,13 @@ def diagnose_drift(comparison: Comparison) -> Diagnosis | None:
 
 
 def _environment(comparison: Comparison, when: str, remedy: str) -> Diagnosis:
-    moved = list(dict.fromkeys(_moved(change) for change in comparison.environment))
     return Diagnosis(
         first_step=comparison.first_step,
         kind=EventKind.ENVIRONMENT,
         subject=comparison.environment[0].part,
-        cause=f"the environment moved {when}: {', '.join(moved[:SHOWN_EVENTS])}",
+        cause=f"the environment moved {when}: {', '.join(comparison.moved[:SHOWN_EVENTS])}",
         remedy=remedy,
     )
-
-
-def _moved(change: EnvironmentChange) -> str:
-    """A part by what of it moved; two digests help nobody."""
-    if change.details:
-        return ", ".join(change.details[:SHOWN_EVENTS])
-    # two digests side by side tell a reader only that they differ
-    if DIGEST.fullmatch(change.observed):
-        return change.part
-    return f"{change.part} {change.expected} became {change.observed}"
 
 
 def _diagnosis(
@@ -94,15 +77,13 @@ def _diagnosis(
     if first is None:
         return None
     cause = cause_of(first, comparison, question)
-    settings = _other_optimizer_settings(comparison) if question.drift else ()
+    settings = comparison.optimizer_settings[:SHOWN_SETTINGS] if question.drift else ()
     return Diagnosis(
         first_step=first.step,
         kind=first.kind,
         subject=first.name,
-        cause=cause.sentence
-        + _told_settings(settings)
-        + _afterwards(comparison)
-        + _gap(comparison),
+        cause=cause.sentence,
+        details=" ".join(filter(None, (_afterwards(comparison), _gap(comparison)))),
         remedy=_remedy(cause, suspects),
         suspects=suspects,
         optimizer_settings=settings,
@@ -121,27 +102,11 @@ def _remedy(cause: Cause, suspects: tuple[Suspect, ...]) -> str:
     return f"{known} If that is not it: {cause.remedy[:1].lower()}{cause.remedy[1:]}"
 
 
-def _other_optimizer_settings(comparison: Comparison) -> tuple[str, ...]:
-    """Learning rate, weight decay and the like that differ at the end, by name."""
-    names = (
-        delta.name.rpartition("/")[2]
-        for delta in comparison.tensors
-        if OPTIMIZER_SETTING in delta.name
-    )
-    # a pair such as betas has a name for each member
-    plain = (name.partition("[")[0] for name in names)
-    return tuple(dict.fromkeys(name for name in plain if name not in NO_SETTINGS))[:SHOWN_SETTINGS]
-
-
-def _told_settings(settings: tuple[str, ...]) -> str:
-    return f". The optimizer's settings differ: {', '.join(settings)}" if settings else ""
-
-
 def _afterwards(comparison: Comparison) -> str:
     """What followed, in causal order: a cause explains what comes after it."""
     later = [event for event in comparison.events[1:] if event.kind is not EventKind.STATE]
     events = [f"{event.name} {event.where}" for event in later[:SHOWN_EVENTS]]
-    return f". After it: {', '.join(events)}" if events else ""
+    return f"After it: {', '.join(events)}." if events else ""
 
 
 def _gap(comparison: Comparison) -> str:
@@ -156,8 +121,8 @@ def _gap(comparison: Comparison) -> str:
     if not seen:
         return ""
     return (
-        f". Some fingerprints were last recorded at step {min(seen)}; a higher "
-        "record.overhead_budget records more"
+        f"Some fingerprints were last recorded at step {min(seen)}; a higher "
+        "record.overhead_budget records more."
     )
 
 
@@ -179,9 +144,14 @@ def _suspects(comparison: Comparison, overrides: tuple[Override, ...]) -> tuple[
 
 
 def _suspect(override: Override) -> Suspect:
+    place = CodePlace(file=override.file, line=override.line) if override.file else None
     if override.seeds:
         return Suspect(
-            place=override.place, kind=SuspectKind.SEED, call=override.name, step=override.step
+            place=override.place,
+            kind=SuspectKind.SEED,
+            call=override.name,
+            step=override.step,
+            code_place=place,
         )
     return Suspect(
         place=override.place,
@@ -190,4 +160,5 @@ def _suspect(override: Override) -> Suspect:
         step=override.step,
         before=override.before or "unset",
         after=override.after or "unset",
+        code_place=place,
     )

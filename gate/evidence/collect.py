@@ -76,7 +76,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         steps=step_digests(ranks),
         timings=step_timings(ranks[0]),
         # captured by the harness and saved by the script in one manifest: one root speaks for both
-        checkpoint=manifest(leaf for state in states for leaf in state.leaves),
+        checkpoint=manifest(states),
         not_finite=_not_finite(states),
         environment=_environment(ranks),
         processes=processes,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gate.checkpoint.digest import LeafDigest, StateDigest, digest_state, roots_of
@@ -18,6 +18,7 @@ from gate.checkpoint.hashing.tensors import available_threads
 from gate.checkpoint.leaves import StateContent
 from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.errors import EvidenceError
+from gate.evidence.optimizer_settings import optimizer_settings
 from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
 from gate.ports import Files
 from gate.records.observed.evidence import CheckpointManifest, TensorDigest
@@ -38,13 +39,14 @@ def open_captured(files: Files, path: Path) -> Iterator[StateContent]:
 class ReadState:
     """Digests of all leaves of a state, and which of them hold NaN or infinity.
 
-    `excluded` are the patterns that left something out.
+    `excluded` are the patterns that left something out; `optimizer_settings` as in a manifest.
     """
 
     leaves: tuple[LeafDigest, ...] = ()
     not_finite: tuple[NotFiniteLeaf, ...] = ()
     notes: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
+    optimizer_settings: dict[str, str] = field(default_factory=dict)
 
 
 def captured_state(files: Files, path: Path, rank: int) -> ReadState:
@@ -58,12 +60,13 @@ def captured_state(files: Files, path: Path, rank: int) -> ReadState:
         # values of the training, and no paths or times
         digest = digest_state(content, exclusions=(), max_bytes=MAX_STATE_BYTES)
         not_finite = not_finite_leaves(content.leaves, available_threads())
+        settings = optimizer_settings(content.leaves, prefix)
     if all(leaf.shape is None for leaf in digest.leaves):
         raise EvidenceError(
             f"{path.name}: holds no tensor, so no training state could be compared",
             hint="The optimizer must own parameters of the model.",
         )
-    return _below(prefix, digest, not_finite)
+    return replace(_below(prefix, digest, not_finite), optimizer_settings=settings)
 
 
 def saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> ReadState:
@@ -103,9 +106,11 @@ def saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> 
     )
 
 
-def manifest(leaves: Iterable[LeafDigest]) -> CheckpointManifest:
-    """The leaves, sorted by name, and the roots over all of them."""
-    ordered = sorted(leaves, key=lambda leaf: leaf.path)
+def manifest(states: Sequence[ReadState]) -> CheckpointManifest:
+    """The leaves of all states, sorted by name, and the roots over all of them."""
+    ordered = sorted(
+        (leaf for state in states for leaf in state.leaves), key=lambda leaf: leaf.path
+    )
     roots = roots_of(ordered)
     return CheckpointManifest(
         algorithm=ALGORITHM,
@@ -117,6 +122,9 @@ def manifest(leaves: Iterable[LeafDigest]) -> CheckpointManifest:
         ),
         parts=roots.parts,
         root=roots.whole,
+        optimizer_settings={
+            name: number for state in states for name, number in state.optimizer_settings.items()
+        },
     )
 
 

@@ -45,6 +45,9 @@ CONNECTION_SIGNS = (
 WRITING_SIGNS = (b"Read-only file system: '", b"Permission denied: '")
 SHOWN_WIDTH = 300
 HINT = "Run the same command by hand in a clean checkout; the details show its last lines."
+FRAME = re.compile(
+    r'\s+File "(?P<file>[^"\n]{1,200})", line (?P<line>[1-9]\d{0,6})(?!\d)', re.ASCII
+)
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b(?:: .*)?\Z")
 SIGNAL_HINTS = {
     -signal.SIGBUS: "Often too little shared memory for DataLoader workers: raise the container's "
@@ -205,18 +208,37 @@ def _refuse_failure(label: str, result: ProcessResult, request: ProcessRequest) 
             details=last_lines(result.output),
         )
     if result.exit_code != 0:
+        lines = last_lines(result.output)
+        file, line = raised_at(lines, request.workdir)
+        where = f" ({file}, line {line})" if file else ""
         raise RunError(
             f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result)}"
-            f"{_exception(result.output)}",
+            f"{_exception(lines)}{where}",
             hint=_failure_hint(result, request),
-            details=last_lines(result.output),
+            details=lines,
+            file=file,
+            line=line,
         )
 
 
-def _exception(output: bytes) -> str:
+def _exception(lines: tuple[str, ...]) -> str:
     """The last exception in a training's output, shown after how it ended."""
-    found = [line for line in last_lines(output) if EXCEPTION.match(line)]
+    found = [line for line in lines if EXCEPTION.match(line)]
     return f": {found[-1]}" if found else ""
+
+
+def raised_at(lines: tuple[str, ...], workdir: Path) -> tuple[str, int]:
+    """The innermost line below `workdir` of the last traceback, its file relative; else `("", 0)`.
+
+    The training printed it, so it may be anything: a place to show, and never a path to open.
+    """
+    found = [match for match in map(FRAME.match, lines) if match is not None]
+    for frame in reversed(found):
+        # a script that is started by a relative name stands so in its own traceback
+        file = frame["file"].removeprefix(f"{workdir}/")
+        if not file.startswith(("/", "<")) and ".." not in file.split("/"):
+            return file, int(frame["line"])
+    return "", 0
 
 
 def _how_it_ended(result: ProcessResult) -> str:

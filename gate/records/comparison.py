@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Final
 
@@ -11,6 +12,9 @@ from gate.records.document import Document
 SOFTWARE_PARTS = frozenset(
     ("packages", "python", "torch", "numpy", "cuda", "cudnn", "cublas", "nccl")
 )
+
+
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class MetricDelta(Document):
@@ -84,6 +88,18 @@ class TensorDelta(Document):
     observed: str
 
 
+class OptimizerSettingChange(Document):
+    """A setting of an optimizer, such as `lr`, that is another at the end.
+
+    `before` and `after` are short decimal numbers; empty where it is none, or is not known.
+    """
+
+    optimizer: int
+    name: str
+    before: str
+    after: str
+
+
 class EnvironmentChange(Document):
     """One part of the environment that moved; `details` names what of it, where that is known."""
 
@@ -92,6 +108,15 @@ class EnvironmentChange(Document):
     observed: str
     comparable: bool
     details: tuple[str, ...] = ()
+
+    @property
+    def described(self) -> tuple[str, ...]:
+        """What moved, each by name: two digests help nobody."""
+        if self.details:
+            return self.details
+        if DIGEST.fullmatch(self.observed):
+            return (self.part,)
+        return (f"{self.part} {self.expected} became {self.observed}",)
 
 
 class FingerprintDifference(Document):
@@ -190,6 +215,7 @@ class Comparison(Document):
     events: tuple[Event, ...] = ()
     fingerprints: tuple[FingerprintDifference, ...] = ()
     compared_fingerprints: tuple[str, ...] = ()
+    optimizer_settings: tuple[OptimizerSettingChange, ...] = ()
 
     @property
     def something_compared(self) -> bool:
@@ -239,6 +265,24 @@ class Comparison(Document):
     def metrics_within(self) -> bool:
         """Whether every metric is inside its tolerance; whether that is enough is decided later."""
         return self.comparable and all(delta.within for delta in self.metrics)
+
+    @property
+    def first_outside(self) -> MetricDelta | None:
+        """The number outside its tolerance that comes first in the order of events."""
+        outside = [delta for delta in self.metrics if not delta.within]
+        # the order of events and not of steps: metrics may count other things than steps
+        order = {event.name: place for place, event in enumerate(self.events)}
+        last = len(order)
+        return min(
+            outside, key=lambda delta: (order.get(delta.metric, last), delta.step), default=None
+        )
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """What of the environment moved, each once and by name."""
+        return tuple(
+            dict.fromkeys(words for change in self.environment for words in change.described)
+        )
 
     @property
     def same_environment(self) -> bool:

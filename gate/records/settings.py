@@ -295,6 +295,15 @@ class SigningSettings(Document):
     )
 
 
+class CommentPolicy(StrEnum):
+    """After which results a comment is written; one that is there is always kept up to date."""
+
+    ALWAYS = "always"
+    CHANGES = "changes"
+    FAILURES = "failures"
+    NEVER = "never"
+
+
 class ReportSettings(Document):
     """What the pull request sees."""
 
@@ -303,6 +312,11 @@ class ReportSettings(Document):
         default="default",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$",
         description="There is one comment for each id: give each gate of a repository its own.",
+    )
+    comment: CommentPolicy = Field(
+        default=CommentPolicy.ALWAYS,
+        description="When the pull request gets a comment: `always`, on `changes` (anything but "
+        "an equal result), on `failures` or `never`. One that is there is kept up to date.",
     )
 
 

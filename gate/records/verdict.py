@@ -7,7 +7,12 @@ from typing import Final, Literal
 
 from gate.errors import ExitCode
 from gate.records.baseline import KnobCosts
-from gate.records.comparison import Comparison, DeterminismCost, EventKind
+from gate.records.comparison import (
+    Comparison,
+    DeterminismCost,
+    EventKind,
+    OptimizerSettingChange,
+)
 from gate.records.document import Document, Timestamp
 from gate.records.observed.evidence import Environment, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
@@ -15,6 +20,8 @@ from gate.records.policy_files import PolicyChange
 from gate.records.runs import RunIsolation, RunRecord
 from gate.records.settings import IsolationMode
 
+# the code of the finding that says why nothing was judged
+FAULT: Final = "fault"
 VERDICT_SCHEMA: Final = "repro-gate.verdict/1"
 
 
@@ -40,13 +47,21 @@ class Severity(StrEnum):
     NOTICE = "notice"
 
 
+class CodePlace(Document):
+    """A line of the training's code; `file` counts from the folder where the training began."""
+
+    file: str
+    line: int
+
+
 class Finding(Document):
-    """One thing worth reporting: a stable code, a sentence, and what to do about it."""
+    """One thing worth reporting: a stable code, a sentence, what to do about it, and where."""
 
     code: str
     severity: Severity
     message: str
     remedy: str = ""
+    code_place: CodePlace | None = None
 
 
 class Answer(StrEnum):
@@ -74,6 +89,7 @@ class Answers(Document):
     repeat: Answer = Answer.NOT_COMPARED
     baseline: Answer = Answer.NOT_COMPARED
     base_run: Answer = Answer.NOT_COMPARED
+    base_repeat: Answer = Answer.NOT_COMPARED
 
 
 class NotFinite(Document):
@@ -114,13 +130,16 @@ class Suspect(Document):
     step: int
     before: str = ""
     after: str = ""
+    code_place: CodePlace | None = None
 
 
 class Diagnosis(Document):
     """Where two results first differ and what class of cause that points to.
 
-    `kind` is what differs first and `subject` its name. `optimizer_settings` are those that are
-    others at the end, such as `lr`; `suspects` are lines that would explain it, likeliest first.
+    `kind` is what differs first and `subject` its name; `cause` is one sentence without its full
+    stop, `details` are whole ones on what followed and what was not seen. `optimizer_settings` are
+    those that differ at the end, such as `lr`; `suspects` are lines that would explain it,
+    likeliest first.
     """
 
     first_step: int | None
@@ -128,8 +147,9 @@ class Diagnosis(Document):
     subject: str
     cause: str
     remedy: str
+    details: str = ""
     suspects: tuple[Suspect, ...] = ()
-    optimizer_settings: tuple[str, ...] = ()
+    optimizer_settings: tuple[OptimizerSettingChange, ...] = ()
 
 
 class NextStep(Document):
@@ -168,18 +188,22 @@ class SeriesSummary(Document):
 class Verdict(Document):
     """The document `verdict.json`, and all that a report may show.
 
+    `workdir` is the training's folder in the repository.
+    `over_budget`: nothing but the price of determinism keeps it from passing.
     `fault_details` holds lines of a fault, such as the last output of a training that failed.
     """
 
     schema_version: Literal["repro-gate.verdict/1"] = VERDICT_SCHEMA
     outcome: Outcome
     passes: bool
+    over_budget: bool = False
     cause: str
     next_steps: tuple[NextStep, ...] = ()
     commit: str
     base_commit: str | None = None
     created_at: Timestamp
     changed_files: tuple[str, ...] = ()
+    workdir: str = ""
     settings_from: str = "head"
     isolation: RunIsolation = RunIsolation(mode=IsolationMode.NONE)
     answers: Answers = Answers()

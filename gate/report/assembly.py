@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from gate.records.report import ReportLinks
-from gate.records.verdict import Severity, Verdict
+from gate.records.verdict import FAULT, Severity, Verdict
 from gate.report import context, differences
+from gate.report.brief import brief_of
 from gate.report.layout import Alert, Cell, Limits, Report, Row, Section
 from gate.report.operators import operators_section
 from gate.report.overview import overview
-from gate.report.wording import WORDS, headline, icon, sentences, short, why_words
+from gate.report.wording import headline, icon, sentences, short
 
 # More would push the table of answers off the first screen; the rest is counted.
 MAX_ALERTS = 5
@@ -20,15 +21,14 @@ def report_of(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
         Alert(code=finding.code, text=sentences(finding.message, finding.remedy))
         for severity in (Severity.ERROR, Severity.WARNING)
         for finding in verdict.findings
-        if finding.severity is severity
+        # the fault of an error is what happened, which stands above the alerts
+        if finding.severity is severity and finding.code != FAULT
     )
-    words = WORDS[verdict.outcome]
     return Report(
         icon=icon(verdict),
         headline=headline(verdict),
-        meaning=words.meaning,
-        cause=verdict.cause,
-        why=why_words(verdict.diagnosis),
+        outcome=verdict.outcome.value,
+        brief=brief_of(verdict),
         alerts=alerts[:MAX_ALERTS],
         alerts_total=len(alerts),
         overview=overview(verdict),

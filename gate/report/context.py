@@ -10,11 +10,11 @@ from gate.records.verdict import BaselineFacts, Severity, Verdict
 from gate.report.layout import Cell, Limits, Row, Section, Table, facts_table, table_of
 from gate.report.wording import (
     CAUSE_TITLES,
+    SHORT_COMMIT,
     count,
     duration,
     interval,
     percent,
-    short,
     suspect_words,
 )
 
@@ -65,6 +65,7 @@ def diagnosis_section(verdict: Verdict, limits: Limits) -> Section | None:
         ("Name", Cell(diagnosis.subject, code=True)),
         ("Cause", Cell(diagnosis.cause)),
         ("Suspects", Cell("; ".join(map(suspect_words, diagnosis.suspects)))),
+        ("And then", Cell(diagnosis.details)),
         ("Remedy", Cell(diagnosis.remedy)),
     )
     table = facts_table(facts, limits.rows)
@@ -238,4 +239,4 @@ def provenance_section(verdict: Verdict, limits: Limits) -> Section:
 def commit_words(verdict: Verdict) -> str:
     """The commit under test, short, with what is not committed."""
     dirty = len(verdict.changed_files)
-    return short(verdict.commit) + (f" + {count(dirty, 'changed file')}" if dirty else "")
+    return verdict.commit[:SHORT_COMMIT] + (f" + {count(dirty, 'changed file')}" if dirty else "")

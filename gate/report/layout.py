@@ -69,14 +69,21 @@ class Alert:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Brief:
+    """What stands first: what happened, with the cause where one is known; is it this change."""
+
+    happened: str
+    this_change: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
     """The whole report: what is seen at once, then the details in order of interest."""
 
     icon: str
     headline: str
-    meaning: str
-    cause: str
-    why: str
+    outcome: str
+    brief: Brief
     alerts: tuple[Alert, ...]
     alerts_total: int
     overview: Table

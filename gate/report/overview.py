@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gate.records.comparison import Comparison, EventKind
+from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.observed.evidence import MetricSource
 from gate.records.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
 from gate.report.context import cost_words
 from gate.report.differences import worst_first
 from gate.report.layout import Cell, Row, Table, table_of
 from gate.report.sparkline import sparkline
-from gate.report.wording import BAD, GOOD, NEUTRAL, WATCH, count, share, short
+from gate.report.wording import BAD, GOOD, NEUTRAL, SHORT_COMMIT, WATCH, count, share
 
 MAX_PARTS_NAMED = 4
 HEADLINE_PARTS = ("device", "torch", "cuda", "python")
@@ -18,24 +18,24 @@ HEADLINE_PARTS = ("device", "torch", "cuda", "python")
 def overview(verdict: Verdict) -> Table:
     """One row a question; a question that was not asked says so."""
     rows: list[Row] = [
-        (Cell("Repeatable"), Cell(_repeat(verdict))),
+        (Cell("Two runs of this commit"), Cell(_repeat(verdict))),
         (Cell(_baseline_question(verdict)), Cell(_baseline(verdict))),
     ]
     if verdict.base_run is not None:
         # where software moved that the base ran with too, its agreement excuses nothing
         good = GOOD if verdict.passes else NEUTRAL
         answer = _answered(verdict.answers.base_run, verdict.base_run, good=good)
-        rows.append((Cell("Same as base commit, run here"), Cell(answer)))
+        rows.append((Cell("Against the base commit, run here"), Cell(answer)))
     if verdict.baseline is not None or verdict.environment is not None:
-        rows.append((Cell("Environment"), Cell(_environment(verdict))))
+        rows.append((Cell("Machine and packages"), Cell(_environment(verdict))))
     if verdict.cost is not None:
-        rows.append((Cell("Determinism costs"), Cell(cost_words(verdict.cost))))
+        rows.append((Cell("Cost of determinism"), Cell(cost_words(verdict.cost))))
     if verdict.baseline_facts is not None:
         rows.append((Cell("Baseline"), Cell(_age(verdict.baseline_facts))))
     drawn = main_series(verdict)
     if drawn is not None:
         rows.append((Cell(drawn.name, code=True), Cell(_curve(drawn))))
-    return table_of(("Question", "Answer"), rows, len(rows))
+    return table_of(("Compared", "Result"), rows, len(rows))
 
 
 def main_series(verdict: Verdict) -> SeriesSummary | None:
@@ -51,16 +51,16 @@ def _repeat(verdict: Verdict) -> str:
     if repeat is None:
         return f"{NEUTRAL} not compared"
     if verdict.answers.repeat is Answer.EQUAL:
-        return f"{GOOD} yes, bit for bit: {_compared(repeat)}"
-    # equal strict runs, and still no: a default run of the same work differs
+        return f"{GOOD} identical: {_compared(repeat)}"
+    # equal strict runs, and still not repeatable: a default run of the same work differs
     if repeat.numerically_equal:
-        return f"{BAD} no: the strict runs are equal, a default run is not"
-    return f"{BAD} no: {_differing(repeat)}"
+        return f"{BAD} identical in strict mode, but a default run of the same work differs"
+    return f"{BAD} differ: {_differing(repeat)}"
 
 
 def _baseline_question(verdict: Verdict) -> str:
     new = "new " if verdict.outcome is Outcome.BASELINE_CHANGE else ""
-    return f"Same as {new}baseline"
+    return f"Against the {new}baseline"
 
 
 def _baseline(verdict: Verdict) -> str:
@@ -68,13 +68,13 @@ def _baseline(verdict: Verdict) -> str:
     if verdict.outcome is Outcome.BASELINE_CHANGE:
         return _answered(answer, verdict.repeat)
     if verdict.baseline is not None and answer is Answer.NOT_COMPARED:
-        return f"{NEUTRAL} not compared: the runs do not agree with each other"
+        return f"{NEUTRAL} not compared: the two runs differ"
     if verdict.baseline is not None:
         # once the base commit was run here too, a pass rests on that and not on the baseline
         outside = WATCH if verdict.passes else BAD
         return _answered(answer, verdict.baseline, outside=outside)
     missing = verdict.outcome is Outcome.NO_BASELINE
-    return f"{NEUTRAL} {'none for this environment' if missing else 'not compared'}"
+    return f"{NEUTRAL} {'none for this kind of machine' if missing else 'not compared'}"
 
 
 def _answered(
@@ -84,21 +84,21 @@ def _answered(
     if comparison is None or answer is Answer.NOT_COMPARED:
         return f"{NEUTRAL} not compared"
     if answer is Answer.EQUAL:
-        return f"{good} yes, bit for bit: {_compared(comparison)}"
+        return f"{good} identical: {_compared(comparison)}"
     if answer is Answer.INSIDE:
-        return f"{good} within tolerance, as expected: {_differing(comparison)}"
+        return f"{good} within tolerance: {_differing(comparison)}"
     words = {
-        Answer.REFUSED: "within tolerance, but the policy requires equal bits",
+        Answer.REFUSED: "within tolerance, but the policy asks for equal bits",
         Answer.NOT_COMPARABLE: "not comparable",
     }
-    return f"{outside} {words.get(answer, 'no')}: {_differing(comparison)}"
+    return f"{outside} {words.get(answer, 'differs')}: {_differing(comparison)}"
 
 
 def _compared(comparison: Comparison) -> str:
     return ", ".join(
         (
-            count(comparison.compared_points, "number"),
             _steps(comparison),
+            count(comparison.compared_points, "value"),
             count(comparison.compared_tensors, "tensor"),
         )
     )
@@ -117,9 +117,9 @@ def _differing(comparison: Comparison) -> str:
         return "nothing could be compared"
     where = _where(comparison)
     points, tensors = comparison.compared_points, comparison.compared_tensors
-    words = f"{len(comparison.metrics):,} of {count(points, 'number')}{_worst(comparison)}"
-    words += f", {len(comparison.tensors):,} of {count(tensors, 'tensor')} differ"
-    return f"{where}; {words}" if where else words
+    words = f"{len(comparison.metrics):,} of {count(points, 'value')}{_worst(comparison)}"
+    words += f", {len(comparison.tensors):,} of {count(tensors, 'tensor')}"
+    return f"{where} ({words})" if where else words
 
 
 def _where(comparison: Comparison) -> str:
@@ -133,14 +133,19 @@ def _where(comparison: Comparison) -> str:
     shown = {EventKind.LOSS, EventKind.METRIC, EventKind.METRIC_MISSING}
     if first.kind not in shown:
         events += [event for event in comparison.events if event.kind in shown][:1]
-    return ", ".join(f"{event.name} {event.where}" for event in events)
+    return ", ".join(f"{event.name} {_from(event)}" for event in events)
+
+
+def _from(event: Event) -> str:
+    """From when on it differs."""
+    return event.where.replace("at ", "from ", 1) if event.step is not None else event.where
 
 
 def _worst(comparison: Comparison) -> str:
     worst = next(iter(worst_first(comparison.metrics)), None)
     if worst is None or worst.relative is None:
         return ""
-    return f" (worst by {share(worst.relative)})"
+    return f" by at most {share(worst.relative)}"
 
 
 def _environment(verdict: Verdict) -> str:
@@ -158,16 +163,17 @@ def _moved(baseline: Comparison | None) -> str:
         return f"{NEUTRAL} not compared"
     if baseline.same_environment:
         return f"{GOOD} as recorded"
-    names = [change.part for change in baseline.environment]
-    rest = len(names) - MAX_PARTS_NAMED
-    named = ", ".join(names[:MAX_PARTS_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-    return f"{WATCH} {named} moved"
+    rest = len(baseline.moved) - MAX_PARTS_NAMED
+    named = ", ".join(baseline.moved[:MAX_PARTS_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return f"{WATCH} {named}"
 
 
 def _age(facts: BaselineFacts) -> str:
-    words = f"from commit {short(facts.commit)}, {count(facts.age_days, 'day')} old"
-    return f"{WATCH} {words}: stale, record it again" if facts.stale else words
+    when = f"{count(facts.age_days, 'day')} ago" if facts.age_days else "today"
+    words = f"recorded {when} from commit {facts.commit[:SHORT_COMMIT]}"
+    return f"{WATCH} {words}: too old, record it again" if facts.stale else words
 
 
 def _curve(series: SeriesSummary) -> str:
-    return f"{sparkline(series.values)} {series.last_decimal}"
+    last = series.values[-1] if series.values else None
+    return sparkline(series.values) if last is None else f"{sparkline(series.values)} {last:.6g}"

@@ -5,62 +5,33 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from gate.records.comparison import EventKind
-from gate.records.verdict import Answer, Diagnosis, Outcome, Suspect, SuspectKind, Verdict
+from gate.records.verdict import Answer, Outcome, Suspect, SuspectKind, Verdict
 from gate.report.escape import NOTHING
 
 SHORT_DIGEST = 12
+# as git shows one
+SHORT_COMMIT = 7
 # Only a whole digest is shortened: an image's name or a version must stay readable.
 SHA256 = re.compile(r"[0-9a-f]{64}")
 GOOD, BAD, WATCH, NEUTRAL = "✅", "❌", "🔶", "⚪"
 STOPPED = "⛔"
 
 
-@dataclass(frozen=True, slots=True)
-class OutcomeWords:
-    """An outcome in plain words: its title and what it means."""
-
-    title: str
-    meaning: str
-
-
-WORDS: Mapping[Outcome, OutcomeWords] = MappingProxyType(
+# what a passing outcome is called, and a failing one; the word of `verdict.json` stands below
+TITLES: Mapping[Outcome, tuple[str, str]] = MappingProxyType(
     {
-        Outcome.REPRODUCED: OutcomeWords(
-            "reproduced", "The strict runs and the baseline are equal, bit for bit."
-        ),
-        Outcome.WITHIN_TOLERANCE: OutcomeWords(
-            "within tolerance", "The strict runs are equal and every metric is within tolerance."
-        ),
-        Outcome.CODE_DRIFT: OutcomeWords(
-            "code drift",
-            "The strict runs are equal and the environment is the baseline's, but the result "
-            "differs.",
-        ),
-        Outcome.ENVIRONMENT_DRIFT: OutcomeWords(
-            "environment drift",
-            "The strict runs are equal, but the environment moved and the result with it.",
-        ),
-        Outcome.BASELINE_CHANGE: OutcomeWords(
-            "baseline change",
-            "The pull request brings a new baseline, and its own run reproduces it exactly.",
-        ),
-        Outcome.NO_BASELINE: OutcomeWords(
-            "no baseline", "The strict runs are equal, but there is nothing to compare them with."
-        ),
-        Outcome.NOT_COMPARABLE: OutcomeWords(
-            "not comparable",
-            "The baseline was recorded with different steps, metrics, tensors or settings.",
-        ),
-        Outcome.NONDETERMINISTIC: OutcomeWords(
-            "not deterministic", "Two strict runs of the same code gave different results."
-        ),
-        Outcome.ERROR: OutcomeWords(
-            "error", "Nothing can be said about reproducibility: the check itself did not finish."
-        ),
+        Outcome.REPRODUCED: ("same result, bit for bit", "determinism costs too much"),
+        Outcome.WITHIN_TOLERANCE: ("same result, within tolerance", "equal bits are required"),
+        Outcome.CODE_DRIFT: ("", "this change moves the result"),
+        Outcome.ENVIRONMENT_DRIFT: ("", "the environment moved, and the result with it"),
+        Outcome.BASELINE_CHANGE: ("new baseline", "a new baseline is not allowed here"),
+        Outcome.NO_BASELINE: ("", "nothing to compare with yet"),
+        Outcome.NOT_COMPARABLE: ("", "not comparable with the baseline"),
+        Outcome.NONDETERMINISTIC: ("", "this commit does not repeat"),
+        Outcome.ERROR: ("", "could not check"),
     }
 )
 
@@ -94,28 +65,15 @@ def icon(verdict: Verdict) -> str:
 
 
 def headline(verdict: Verdict) -> str:
-    """The verdict in a few words, to be read after the gate's name: `failed: code drift`."""
+    """The verdict in a few words, to be read after the gate's name: `failed: new baseline`."""
+    passing, failing = TITLES[verdict.outcome]
     if verdict.outcome is Outcome.ERROR:
-        return "could not check"
-    title = WORDS[verdict.outcome].title
-    if verdict.outcome is Outcome.WITHIN_TOLERANCE and verdict.answers.base_run is Answer.EQUAL:
-        title = "same as the base commit"
-    return f"{'passed' if verdict.passes else 'failed'}: {title}"
-
-
-def why_words(diagnosis: Diagnosis | None) -> str:
-    """The cause in one line: what differs first, at which step, by which line, or nothing."""
-    if diagnosis is None:
-        return ""
-    step = "at the end" if diagnosis.first_step is None else f"at step {diagnosis.first_step}"
-    cause_words = f"{CAUSE_TITLES[diagnosis.kind]}, {step}"
-    if diagnosis.subject != diagnosis.kind:
-        cause_words += f" ({diagnosis.subject})"
-    if diagnosis.optimizer_settings:
-        cause_words += f"; the optimizer's {', '.join(diagnosis.optimizer_settings)} changed"
-    if diagnosis.suspects:
-        cause_words += f"; {suspect_words(diagnosis.suspects[0])}"
-    return f"{cause_words}: {diagnosis.cause.partition('. ')[0]}"
+        return failing
+    if verdict.over_budget:
+        return f"failed: {TITLES[Outcome.REPRODUCED][1]}"
+    if verdict.passes and verdict.answers.base_run is Answer.EQUAL:
+        passing = "same result as the base commit"
+    return f"passed: {passing}" if verdict.passes else f"failed: {failing}"
 
 
 def suspect_words(suspect: Suspect) -> str:
@@ -123,7 +81,7 @@ def suspect_words(suspect: Suspect) -> str:
     if suspect.kind is SuspectKind.SETTING:
         turned = f"{suspect.call} from {suspect.before} to {suspect.after}"
         return f"{suspect.place} changed {turned} (step {suspect.step})"
-    return f"{suspect.place} draws from or seeds {suspect.call} (step {suspect.step})"
+    return f"{suspect.place} seeds or draws from {suspect.call} (step {suspect.step})"
 
 
 def percent(ratio: float) -> str:
@@ -146,6 +104,22 @@ def share(relative: float | None) -> str:
     if relative is None or not math.isfinite(relative):
         return NOTHING
     return f"{relative * 100:.3g} %"
+
+
+def pair(expected: str, observed: str) -> tuple[str, str]:
+    """Two decimal numbers with as few digits as tell them apart, four at least.
+
+    What is no number stays as it is.
+    """
+    try:
+        numbers = float(expected), float(observed)
+    except ValueError:
+        return expected, observed
+    for digits in range(4, 18):
+        left, right = (f"{number:.{digits}g}" for number in numbers)
+        if left != right:
+            return left, right
+    return expected, observed
 
 
 def magnitude(number: float | None) -> str:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from gate.errors import GateError
+from gate.errors import GateError, RunError
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison, ToleranceUse
 from gate.records.observed.evidence import EvidenceSet, MetricSeries
@@ -14,7 +14,9 @@ from gate.records.observed.operator_audit import OperatorReport
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunMode
 from gate.records.verdict import (
+    FAULT,
     BaselineFacts,
+    CodePlace,
     Diagnosis,
     Finding,
     NextStep,
@@ -58,12 +60,14 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
     return Verdict(
         outcome=decision.outcome,
         passes=decision.passes,
+        over_budget=decision.over_budget,
         cause=decision.cause,
         next_steps=_next_steps(assessment, request),
         commit=evidence.commit,
         base_commit=evidence.base_commit,
         created_at=evidence.created_at,
         changed_files=evidence.changed_files,
+        workdir=request.repository_path(request.settings.train.workdir),
         settings_from=request.settings_from,
         isolation=assessment.isolation.of_a_run,
         answers=decision.answers,
@@ -190,6 +194,7 @@ def error_verdict(request: GateRequest, commit: str, created_at: str, fault: Gat
             "base_commit": request.base_commit,
             "settings_from": request.settings_from,
             "policy_changes": request.policy_changes,
+            "workdir": request.repository_path(request.settings.train.workdir),
         }
     )
 
@@ -204,11 +209,18 @@ def fault_verdict(commit: str, created_at: str, fault: GateError) -> Verdict:
         created_at=created_at,
         findings=(
             Finding(
-                code="fault",
+                code=FAULT,
                 severity=Severity.ERROR,
                 message=fault.message,
                 remedy=fault.hint,
+                code_place=_raised_at(fault),
             ),
         ),
         fault_details=fault.details,
     )
+
+
+def _raised_at(fault: GateError) -> CodePlace | None:
+    if not isinstance(fault, RunError) or not fault.file:
+        return None
+    return CodePlace(file=fault.file, line=fault.line)

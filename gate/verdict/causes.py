@@ -75,8 +75,8 @@ def not_common(comparison: Comparison) -> str:
     """Why two results have not the same things in them."""
     if comparison.steps_expected != comparison.steps_observed:
         return (
-            f"{comparison.steps_expected} optimizer steps expected, "
-            f"{comparison.steps_observed} found"
+            f"{comparison.steps_observed} optimizer steps instead of the baseline's "
+            f"{comparison.steps_expected}"
         )
     if comparison.series:
         fault = comparison.series[0]
@@ -97,7 +97,7 @@ def drift(comparison: Comparison, against: str) -> str:
             f"{before}: {tensor.name} is {_form(tensor.observed)}, expected "
             f"{_form(tensor.expected)}"
         )
-    first, outside = comparison.first, _first_outside(comparison)
+    first, outside = comparison.first, comparison.first_outside
     if first is None:
         return before
     if outside is not None and outside.metric == first.name:
@@ -111,15 +111,6 @@ def drift(comparison: Comparison, against: str) -> str:
 def _form(described: str) -> str:
     """Type and shape of a tensor without its digest."""
     return described.rpartition(" ")[0]
-
-
-def _first_outside(comparison: Comparison) -> MetricDelta | None:
-    """The number outside its tolerance that comes first in the order of events."""
-    outside = [delta for delta in comparison.metrics if not delta.within]
-    # the order of events and not of steps: metrics may count other things than steps
-    order = {event.name: place for place, event in enumerate(comparison.events)}
-    last = len(order)
-    return min(outside, key=lambda delta: (order.get(delta.metric, last), delta.step), default=None)
 
 
 def _number(delta: MetricDelta) -> str:

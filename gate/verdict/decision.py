@@ -179,7 +179,7 @@ def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
             baseline,
         )
     # a base that does not repeat itself here measures this machine and not the change
-    if facts.base_repeat is None or not facts.base_repeat.numerically_equal:
+    if _base_repeat(facts.base_repeat) is not Answer.EQUAL:
         return _environment_drift(
             f"the environment moved ({moved}) and two runs of the base commit differ here",
             baseline,
@@ -254,7 +254,15 @@ def _answers(facts: Facts) -> Answers:
         repeat=Answer.EQUAL,
         baseline=baseline,
         base_run=_answer(facts.base_run, settings),
+        base_repeat=_base_repeat(facts.base_repeat),
     )
+
+
+def _base_repeat(comparison: Comparison | None) -> Answer:
+    if comparison is None:
+        return Answer.NOT_COMPARED
+    # no tolerance: two runs of one commit
+    return Answer.EQUAL if comparison.numerically_equal else Answer.OUTSIDE
 
 
 def _answer(comparison: Comparison | None, settings: GateSettings) -> Answer:

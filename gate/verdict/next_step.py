@@ -11,6 +11,7 @@ from gate.records.baseline import PROPOSED_BASELINE
 from gate.records.request import GateRequest
 from gate.records.verdict import Diagnosis, NextStep, Outcome
 
+REVIEW = "Review the new baseline as code: merge only if the new result is what you want."
 LOOK = "Find out what this change does to the training, and undo it."
 
 
@@ -49,12 +50,12 @@ def next_steps(
     proposed: bool = True,
     diagnosis: Diagnosis | None = None,
 ) -> tuple[NextStep, ...]:
-    """The steps, in the order in which they should be tried; nothing after a pass.
+    """The steps, in the order in which they should be tried; after a pass only a look.
 
     `proposed` says whether this call proposed a baseline that could be accepted.
     """
     if passes:
-        return ()
+        return (_step(REVIEW),) if outcome is Outcome.BASELINE_CHANGE else ()
     if over_budget:
         return (_step("See which setting costs it:", f"repro-gate cost --attribute {_at(place)}"),)
     steps = _STEPS[outcome](place, diagnosis)
@@ -90,7 +91,7 @@ def _accept(place: Place, when: str, reason: str = "") -> NextStep:
 
 def _look(diagnosis: Diagnosis | None) -> str:
     remedy = LOOK if diagnosis is None else diagnosis.remedy
-    return f"If this is not intended: {remedy[:1].lower()}{remedy[1:]}"
+    return f"Not meant: {remedy[:1].lower()}{remedy[1:]}"
 
 
 def _no_baseline(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
@@ -98,7 +99,7 @@ def _no_baseline(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
 
 
 def _code_drift(place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
-    return (_step(_look(diagnosis)), _accept(place, "If this is intended"))
+    return (_step(_look(diagnosis)), _accept(place, "Meant"))
 
 
 def _environment_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
@@ -112,19 +113,17 @@ def _environment_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...
         )
     steps.append(
         _step(
-            "If this is not intended: go back to the packages, driver or image that the baseline "
+            "Not meant: go back to the packages, driver or image that the baseline "
             "was recorded with."
         )
     )
-    return (*steps, _accept(place, "If this is intended"))
+    return (*steps, _accept(place, "Meant"))
 
 
 def _not_comparable(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (
-        _step(
-            "If this is not intended: revert what changed the settings, steps, metrics or tensors."
-        ),
-        _accept(place, "If this is intended"),
+        _step("Not meant: revert what changed the settings, steps, metrics or tensors."),
+        _accept(place, "Meant"),
     )
 
 
@@ -141,7 +140,7 @@ def _nondeterministic(place: Place, diagnosis: Diagnosis | None) -> tuple[NextSt
 
 
 def _within(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
-    return (_step(_look(None)), _accept(place, "If this is intended"))
+    return (_step(_look(None)), _accept(place, "Meant"))
 
 
 def _baseline_change(_place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:

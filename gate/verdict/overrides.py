@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gate.records.determinism.knobs import BY_NAME, KEEP
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.overrides import MAY_BE_OPENED, Override, OverrideKind, SeedScope
-from gate.records.verdict import Finding, Severity
+from gate.records.verdict import CodePlace, Finding, Severity
 
 SHOWN = 5
 CPU = "cpu"
@@ -33,6 +33,11 @@ def override_findings(strict: tuple[RunEvidence, ...], *, repeats: bool) -> tupl
     )
 
 
+def code_place(override: Override) -> CodePlace | None:
+    """The line that did it, where it is known."""
+    return CodePlace(file=override.file, line=override.line) if override.file else None
+
+
 def _turned_back(overrides: list[Override]) -> tuple[Finding, ...]:
     places = _by_place(overrides)
     shown = [_told_of(overrides) for overrides in places[:SHOWN]]
@@ -44,6 +49,7 @@ def _turned_back(overrides: list[Override]) -> tuple[Finding, ...]:
             severity=Severity.WARNING,
             message=message,
             remedy=AT_IMPORT if overrides[0].importing else IN_THE_SCRIPT,
+            code_place=code_place(overrides[0]),
         )
         for message, overrides in zip(shown, places, strict=False)
     )
@@ -191,6 +197,7 @@ def _seed_finding(override: Override, *, repeats: bool) -> Finding:
         severity=Severity.NOTICE if minor else Severity.WARNING,
         message=f"{override.place} {does}{'; the runs are equal anyway' if harmless else ''}",
         remedy=remedy,
+        code_place=code_place(override),
     )
 
 

@@ -25,7 +25,7 @@ def test_the_status_stands_on_the_pull_requests_head_and_not_on_the_merge(scene:
     (status,) = scene.statuses()
     assert status["state"] == "success"
     assert status["context"] == "repro-gate"
-    assert status["description"].startswith("passed: reproduced. ")
+    assert status["description"].startswith("passed: same result, bit for bit. ")
     assert scene.server.statuses("e" * 40) == ()
 
 

@@ -20,7 +20,7 @@ LAST_LOSS_FORGED = (
 
 def test_the_first_call_creates_the_comment_and_the_second_updates_it(scene: Scene) -> None:
     assert scene.run() == ExitCode.FAIL
-    assert "no baseline" in scene.comment
+    assert "nothing to compare with yet" in scene.comment
     assert any(line.startswith("comment created: http") for line in scene.said)
     scene.with_baseline()
     assert scene.run() == ExitCode.PASS
@@ -37,7 +37,7 @@ def test_outputs_and_summary_reach_the_runners_files(scene: Scene) -> None:
     assert scene.output("package_path") == "repro-gate-out/package.tar"
     assert scene.output("report_path") == "repro-gate-out/report.html"
     assert len(scene.output("checkpoint_digest")) == 64
-    assert "reproduced" in (scene.folder / "summary").read_text()
+    assert "outcome `reproduced`" in (scene.folder / "summary").read_text()
     assert any(line.startswith("::notice title=repro-gate passed") for line in scene.said)
 
 
@@ -45,7 +45,6 @@ def test_what_a_reader_is_told_names_no_path_of_the_runner(scene: Scene) -> None
     scene.run()
     out = scene.project.path / "repro-gate-out"
     assert "download proposed-baseline.json from this run's artifacts" in scene.comment
-    assert "package `repro-gate-out/package.tar`" in scene.comment
     names = ("comment.md", "summary.md", "report.html", "verdict.json")
     assert not [name for name in names if str(scene.project.path) in (out / name).read_text()]
 
@@ -80,6 +79,22 @@ def test_without_a_comment_the_verdict_stands(
 ) -> None:
     assert scene.run(changed) == ExitCode.FAIL
     assert any(line.startswith(reason) for line in scene.said)
+    assert scene.server.comments == ()
+
+
+def test_the_base_says_after_which_results_there_is_a_comment(scene: Scene) -> None:
+    scene.base = scene.project.settings("report: {comment: failures}\n")
+    scene.with_baseline()
+    assert "nothing to compare with yet" in scene.comment
+    # a pass writes none, but what was red does not stay so
+    assert scene.run() == ExitCode.PASS
+    assert "repro-gate passed: same result, bit for bit" in scene.comment
+
+
+def test_the_base_may_want_no_comment_at_all(scene: Scene) -> None:
+    scene.base = scene.project.settings("report: {comment: never}\n")
+    assert scene.run() == ExitCode.FAIL
+    assert "no comment: report.comment is never" in scene.said
     assert scene.server.comments == ()
 
 

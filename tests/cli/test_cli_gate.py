@@ -19,7 +19,7 @@ def test_a_pass_ends_with_0_and_leaves_every_document(project: Project, run: Run
     _recorded(project, run)
     ended = run("gate", "--out", "results")
     assert ended.code == 0
-    assert "repro-gate passed: reproduced" in ended.out
+    assert "repro-gate passed: same result, bit for bit" in ended.out
     assert "strict-1: training, strict mode: done in" in ended.err
     left = {path.name for path in (project.path / "results").iterdir()}
     assert left >= {"comment.md", "summary.md", "report.html", "verdict.json", "package.tar"}
@@ -137,7 +137,7 @@ def test_the_module_is_the_same_program(project: Project) -> None:
         text=True,
     )
     assert done.returncode == 1
-    assert "no baseline" in done.stdout
+    assert "nothing to compare with yet" in done.stdout
 
 
 def test_the_action_needs_a_runner(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_the_action_needs_a_runner(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 def test_quiet_is_the_result_line_and_nothing_else(run: Run) -> None:
     ended = run("gate", "--quiet")
     assert (ended.code, ended.err) == (1, "")
-    assert ended.out == "\N{CROSS MARK} repro-gate failed: no baseline\n"
+    assert ended.out == "\N{CROSS MARK} repro-gate failed: nothing to compare with yet\n"
 
 
 def test_the_comment_bears_the_id_of_its_gate(project: Project, run: Run, tmp_path: Path) -> None:

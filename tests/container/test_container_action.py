@@ -136,7 +136,7 @@ def test_from_no_baseline_to_a_pass(scene: Scene) -> None:
     assert (result.exit_code, result.outputs["verdict"]) == (0, "reproduced"), result.log
     assert "reproduced" in result.summary
     assert "reproduced" in scene.server.comments[0].body
-    assert "repro-gate passed: reproduced" in {
+    assert "repro-gate passed: same result, bit for bit" in {
         shown.properties["title"] for shown in result.annotations
     }
     assert scene.verdict()["isolation"]["mode"] == isolation_of(scene)

@@ -156,12 +156,12 @@ def test_from_no_baseline_through_a_pass_to_a_drift(played: PullRequest, project
     played.merge_the_proposal(first)
     passed = played.check()
     assert answer(passed) == (0, "success", "reproduced"), passed.log
-    assert "repro-gate passed: reproduced" in passed.summary
+    assert "repro-gate passed: same result, bit for bit" in passed.summary
     assert str(project.path) not in passed.summary
     project.play(losses=["2.5", "2.25", "9.0"])
     drifted = played.check()
     assert answer(drifted) == (1, "failure", "code-drift"), drifted.log
-    assert "repro-gate failed: code drift" in drifted.summary
+    assert "repro-gate failed: this change moves the result" in drifted.summary
 
 
 def test_what_the_training_prints_or_tries_changes_nothing(

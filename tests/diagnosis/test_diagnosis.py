@@ -6,11 +6,11 @@ from evidence_cases import PARTS, evidence_of, manifest_of, settings_of
 from gate.comparison.compare import compare_results
 from gate.diagnosis.causes import DRIFT
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
-from gate.records.comparison import EventKind
+from gate.records.comparison import EventKind, OptimizerSettingChange
 from gate.records.observed.evidence import RunEvidence, StepDigest
 from gate.records.observed.overrides import Override, OverrideKind
 from gate.records.verdict import Diagnosis
-from gate.report.wording import why_words
+from gate.report.brief import cause_words
 
 
 def _diagnose(observed: RunEvidence, expected: RunEvidence | None = None) -> Diagnosis:
@@ -123,7 +123,7 @@ def test_each_fingerprint_points_to_its_class_of_cause(fingerprint: str, told: s
     assert (found.kind, found.first_step) == (fingerprint.partition(".")[0], 1)
     assert found.subject == fingerprint
     assert told in found.cause
-    assert found.cause.endswith("After it: parameters at step 2")
+    assert found.details.endswith("After it: parameters at step 2.")
 
 
 def test_of_fingerprints_that_differ_in_one_step_the_earlier_cause_counts() -> None:
@@ -135,8 +135,8 @@ def test_of_fingerprints_that_differ_in_one_step_the_earlier_cause_counts() -> N
         _with_fingerprints(one, values=(2.5,)), _with_fingerprints(other, values=(2.5,))
     )
     assert found.kind == "batch"
-    assert found.cause.endswith(
-        "After it: gradients at step 1, parameters at step 1, optimizer at step 1"
+    assert found.details.endswith(
+        "After it: gradients at step 1, parameters at step 1, optimizer at step 1."
     )
 
 
@@ -168,7 +168,7 @@ def test_a_step_that_was_not_observed_is_told() -> None:
     )
     found = _diagnose(left, right)
     assert (found.kind, found.first_step) == ("loss", 3)
-    assert "last recorded at step 1; a higher record.overhead_budget records more" in found.cause
+    assert "last recorded at step 1; a higher record.overhead_budget records more." in found.details
 
 
 def test_a_fingerprint_that_one_side_lacks_is_no_difference() -> None:
@@ -269,9 +269,8 @@ def test_a_setting_that_was_turned_back_explains_arithmetic_before_a_seed_does(
 def test_a_benchmarking_cudnn_is_the_first_suspect_with_its_line() -> None:
     one, other = evidence_of(values=(2.5, 2.25)), evidence_of(values=(2.5, 9.0))
     found = _with_overrides(one, other, _turned("cudnn_benchmark"))
-    assert why_words(found).startswith(
-        "forward pass, at step 2; train.py:12 changed cudnn_benchmark from off to on (step 1): "
-    )
+    assert cause_words(found) == "train.py:12 changed cudnn_benchmark from off to on (step 1)"
+    assert (found.kind, found.first_step) == (EventKind.LOSS, 2)
     assert found.remedy.startswith(
         "Leave cudnn_benchmark off at train.py:12: cuDNN then picks the algorithm that it "
         "measured as fastest, anew in each run. If that is not it: "
@@ -297,15 +296,23 @@ def test_each_class_has_words_for_drift_that_blame_no_chance(kind: EventKind) ->
     assert "changes to" in DRIFT[kind].remedy
 
 
+LR = "state/optimizer/0/group/0/lr"
+
+
 def test_a_drift_names_the_settings_of_the_optimizer_that_changed() -> None:
     before, after = (
         evidence_of().model_copy(
-            update={"checkpoint": manifest_of(**{"state/optimizer/0/group/0/lr": rate})}
+            update={
+                "checkpoint": manifest_of(**{LR: rate.encode()}).model_copy(
+                    update={"optimizer_settings": {LR: rate}}
+                )
+            }
         )
-        for rate in (b"0.1", b"0.2")
+        for rate in ("0.1", "0.2")
     )
     compared = compare_results(before, after, settings_of().compare, ("baseline", "strict-1"))
     found = diagnose_drift(compared)
     assert found is not None
-    assert found.optimizer_settings == ("lr",)
-    assert "The optimizer's settings differ: lr" in found.cause
+    change = OptimizerSettingChange(optimizer=0, name="lr", before="0.1", after="0.2")
+    assert found.optimizer_settings == (change,)
+    assert cause_words(found) == "optimizer 0, lr 0.1 → 0.2"

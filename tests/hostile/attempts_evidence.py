@@ -7,8 +7,8 @@ from attempt import EVERYWHERE, Attempt, Threat
 from gate.records.settings import IsolationMode
 from gate.records.verdict import Outcome
 
-STRICT = "every document is read strictly"
-NO_UNPICKLING = "a reader of its own that runs nothing"
+STRICT = "strict parsing"
+NO_UNPICKLING = "a reader that runs nothing"
 COPY = "the gate hashes, compares and signs its own copy"
 CHECKPOINT = ", checkpoint: model.pt"
 # a second process's files, made of the first one's by the words that are replaced
@@ -245,7 +245,7 @@ with tarfile.open(here / "model.pt", "w:gz") as target:
         name="state-of-a-terabyte",
         threat=Threat.CHECKPOINT,
         tries="claims a tensor of 2^50 bytes in the state that the harness captures",
-        stopped_by="sizes are held against the file before anything is read",
+        stopped_by="sizes are checked against the file first",
         script="",
         after=TWIN
         + """

@@ -8,7 +8,7 @@ from attempts_secrets import CLOSED, FILTER, OWNER
 from gate.records.verdict import Outcome
 
 SNAPSHOT = "every run is a fresh copy of the exported commit"
-WIPED = "what the account left in shared folders is removed after every run"
+WIPED = "the account's files are removed after every run"
 
 COMMANDS: tuple[Attempt, ...] = (
     probe(

@@ -9,7 +9,7 @@ from gate.records.settings import IsolationMode
 from gate.records.verdict import Outcome
 
 METRICS = ", metrics: {file: m.jsonl}"
-REGULAR = "only regular files are read, no link is followed"
+REGULAR = "only regular files are read, no links"
 
 
 def metrics_attempt(name: str, threat: Threat, tries: str, cause: str, script: str) -> Attempt:
@@ -145,7 +145,7 @@ except (OSError, AssertionError): told(None)
         name="full-disk",
         threat=Threat.BOMBS,
         tries="fills the disk that the gate works on",
-        stopped_by="not prevented: an error that says so, and the room is given back",
+        stopped_by="not prevented: an error that says so, and frees the disk",
         script="""
 def fill():
     with open(home / "all", "wb", 0) as file:

@@ -7,7 +7,7 @@ from attempts_secrets import ACCOUNT, FILTER
 
 from gate.records.verdict import Outcome
 
-ENDED = "all that it started is found and ended, whatever it ignores"
+ENDED = "all that it started is ended"
 SMALL_BOMB = {"RLIMIT_NPROC": 200}
 
 PROCESSES: tuple[Attempt, ...] = (

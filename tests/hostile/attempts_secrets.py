@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from attempt import Attempt, Threat, probe, sandbox_probe
 
-ACCOUNT = "an account of its own; the gate lets nobody read its memory"
-CLOSED = "access for others is taken off while a training runs"
+ACCOUNT = "a separate account; the gate's memory is closed"
+CLOSED = "no access for others while a training runs"
 OWNER = "the folder belongs to root"
 EMPTY = "an environment built from nothing"
-FILTER = "the filter of system calls"
+FILTER = "the seccomp filter"
 
 SECRETS: tuple[Attempt, ...] = (
     probe(

@@ -8,7 +8,7 @@ from attempts_floods import REGULAR, metrics_attempt
 
 from gate.records.verdict import Outcome
 
-SAFE_TEXT = "text of a training is made safe before it is shown"
+SAFE_TEXT = "text is escaped"
 EVIL = (
     "@octocat #12 o/model#5 https://evil.example www.evil.example [a](javascript:x) <img src=x "
     "onerror=1> <!-- --> </details> ``` | \u202e\u2066\u200b\x1b[31m\x1b]0;t\x07 "
@@ -21,7 +21,7 @@ def _log(name: str, tries: str, script: str, *, fast: bool = False) -> Attempt:
         name=name,
         threat=Threat.TEXT,
         tries=tries,
-        stopped_by=f"{SAFE_TEXT}, and stands where the runner takes no commands",
+        stopped_by=f"{SAFE_TEXT} and stands where the runner takes no commands",
         script=script,
         modes=EVERYWHERE,
         fast=fast,

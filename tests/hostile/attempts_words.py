@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from attempt import Attempt, Threat, probe
 
-GUARD = "a run writes in its own folders alone: mount namespace, else Landlock"
-VIEW = "the run's view of the machine is read-only and moves no times (mount namespace)"
+GUARD = "own folders only: mount namespace, else Landlock"
+VIEW = "a read-only view that moves no times (mount namespace)"
 
 
 def _word(name: str, where: str, path: str) -> Attempt:

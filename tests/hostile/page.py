@@ -80,8 +80,7 @@ def _row(attempt: Attempt, results: Results) -> str:
         results.get((attempt.name, mode), NOT_TRIED) if mode in attempt.modes else NOT_PROMISED
         for mode in MODES
     )
-    ends = "" if attempt.exit_code == 0 else f" (exit code {int(attempt.exit_code)}: "
-    ends = ends and f"{ends}`{attempt.outcome.value}`)"
+    ends = "" if attempt.exit_code == 0 else f" (`{attempt.outcome.value}`)"
     words = (f"`{attempt.name}`", attempt.tries, attempt.stopped_by + ends, *cells)
     return f"| {' | '.join(words)} |"
 

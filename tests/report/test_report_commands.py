@@ -4,29 +4,65 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given
 from report_hostile import HOSTILE, poisoned
-from report_outcomes import BASELINE_CHANGE, CODE_DRIFT, REPRODUCED
+from report_outcomes import BASELINE_CHANGE, CODE_DRIFT, ERROR, NONDETERMINISTIC, REPRODUCED
 
 from gate.errors import RunError
-from gate.records.verdict import Finding, Severity
+from gate.records.verdict import CodePlace, Finding, Severity
 from gate.report.comment.commands import annotation_commands, fault_annotation
+from gate.verdict.assemble import fault_verdict
 
-COMMAND = re.compile(r"::(error|warning|notice) title=([^,:\r\n]*)::([^\r\n]*)\Z")
+COMMAND = re.compile(
+    r"::(error|warning|notice) (?:file=[^,:\r\n]+,line=\d+,)?title=([^,:\r\n]*)::([^\r\n]*)\Z"
+)
 
 
 def test_a_failure_is_an_error() -> None:
     assert annotation_commands(CODE_DRIFT)[0] == (
-        "::error title=repro-gate failed%3A code drift::differs from the baseline of this "
-        "environment from step 6 on: parameters; loss at step 7 is 1.338445, expected "
-        "1.335773"
+        "::error title=repro-gate failed%3A this change moves the result::Loss at step 7: 1.338 "
+        "instead of 1.336 (+0.2 %25); up to 3.6 %25 later (file.accuracy at step 24). Cause: "
+        "optimizer 0, lr 0.001 → 0.002. Is it this change? Yes. The machine and the packages are "
+        "the baseline's."
     )
 
 
-def test_a_pass_is_a_notice_even_without_a_cause() -> None:
-    verdict = REPRODUCED.model_copy(update={"cause": ""})
+def test_a_pass_is_a_notice() -> None:
+    assert annotation_commands(REPRODUCED) == (
+        (
+            "::notice title=repro-gate passed%3A same result%2C bit for bit::Every step, value and "
+            "tensor equals the baseline, bit for bit. Is it this change? It does not move the "
+            "result."
+        ),
+    )
+
+
+def test_the_blamed_line_is_annotated_where_the_repository_has_it() -> None:
+    verdict = NONDETERMINISTIC.model_copy(update={"workdir": "examples/digits"})
+    place = "file=examples/digits/train.py,line=28,"
+    assert annotation_commands(verdict)[0].startswith(f"::error {place}title=repro-gate failed")
+    assert f"::warning {place}title=repro-gate%3A settings-overridden::" in "\n".join(
+        annotation_commands(verdict)
+    )
+
+
+@pytest.mark.parametrize("file", ["/etc/passwd", "../train.py", "a/../../train.py"])
+def test_a_line_outside_the_repository_is_not_annotated(file: str) -> None:
+    place = CodePlace(file=file, line=3)
+    finding = Finding(code="seed-differs", severity=Severity.WARNING, message="m", code_place=place)
+    told = annotation_commands(REPRODUCED.model_copy(update={"findings": (finding,)}))
+    assert told[0] == "::warning title=repro-gate%3A seed-differs::m"
+
+
+def test_the_line_that_raised_is_annotated_once() -> None:
+    fault = RunError("run strict-1: python train.py exited with 1", file="train.py", line=7)
+    verdict = fault_verdict("9f2e", "2026-08-22T12:00:00+00:00", fault)
     assert annotation_commands(verdict) == (
-        "::notice title=repro-gate passed%3A reproduced::repro-gate passed: reproduced",
+        (
+            "::error file=train.py,line=7,title=repro-gate could not check::Run strict-1: python "
+            "train.py exited with 1. Is it this change? Not known. Nothing was judged."
+        ),
     )
 
 
@@ -62,6 +98,7 @@ def test_hostile_text_stays_one_annotation(text: str) -> None:
 
 
 def test_a_message_is_cut_where_the_runner_would() -> None:
-    line = annotation_commands(REPRODUCED.model_copy(update={"cause": "x" * 9000}))[0]
+    line = annotation_commands(ERROR.model_copy(update={"cause": "x" * 9000, "findings": ()}))[0]
+    assert line.startswith("::error title=repro-gate could not check::Xxx")
     assert line.endswith("x…")
     assert len(line.partition("::")[2].partition("::")[2]) == 4096

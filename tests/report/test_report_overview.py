@@ -55,26 +55,26 @@ def section(verdict: Verdict, title: str) -> Table:
 def test_nothing_compared_is_not_equal() -> None:
     nothing = comparison(compared_points=0, compared_tensors=0)
     said = answers(REPRODUCED, repeat=nothing, answers=Answers(repeat=Answer.OUTSIDE))
-    assert said["Repeatable"] == "❌ no: nothing could be compared"
+    assert said["Two runs of this commit"] == "❌ differ: nothing could be compared"
 
 
 def test_a_question_that_was_not_asked_says_so() -> None:
     assert answers(ERROR) == {
-        "Repeatable": "⚪ not compared",
-        "Same as baseline": "⚪ not compared",
+        "Two runs of this commit": "⚪ not compared",
+        "Against the baseline": "⚪ not compared",
     }
-    assert answers(NO_BASELINE)["Same as baseline"] == "⚪ none for this environment"
+    assert answers(NO_BASELINE)["Against the baseline"] == "⚪ none for this kind of machine"
 
 
 def test_tolerance_is_no_equality() -> None:
-    assert answers(WITHIN_TOLERANCE)["Same as baseline"].startswith(
-        "✅ within tolerance, as expected: loss at step 5; 39 of 48 numbers"
+    assert answers(WITHIN_TOLERANCE)["Against the baseline"].startswith(
+        "✅ within tolerance: loss from step 5 (39 of 48 values"
     )
 
 
 def test_another_number_of_steps_is_told_first() -> None:
-    assert answers(NOT_COMPARABLE)["Same as baseline"] == (
-        "❌ not comparable: 24 steps instead of 18; 0 of 36 numbers, 0 of 12 tensors differ"
+    assert answers(NOT_COMPARABLE)["Against the baseline"] == (
+        "❌ not comparable: 24 steps instead of 18 (0 of 36 values, 0 of 12 tensors)"
     )
 
 
@@ -82,13 +82,13 @@ def test_another_number_of_steps_is_told_first() -> None:
 def test_green_marks_stand_only_where_the_decision_is_green(verdict: Verdict) -> None:
     said = answers(verdict)
     marks = {
-        "Repeatable": verdict.answers.repeat,
-        "Same as baseline": verdict.answers.baseline,
-        "Same as base commit, run here": verdict.answers.base_run,
+        "Two runs of this commit": verdict.answers.repeat,
+        "Against the baseline": verdict.answers.baseline,
+        "Against the base commit, run here": verdict.answers.base_run,
     }
     for question, answer in marks.items():
         # that the base agrees does not excuse new packages, which it ran with too
-        decides = question != "Same as base commit, run here" or verdict.passes
+        decides = question != "Against the base commit, run here" or verdict.passes
         green = answer.good and decides and question in said
         assert ("✅" in said.get(question, "")) == green
     if not verdict.passes and verdict.outcome is not Outcome.ERROR:
@@ -99,16 +99,16 @@ def test_equal_metrics_and_other_weights_are_not_within_a_tolerance_that_nobody_
     """The last step alone moved the weights: every loss is equal, and the verdict is a failure."""
     verdict = judged(both(first="parameters", since=24), against=PLAIN)
     assert (verdict.outcome, verdict.passes) == (Outcome.CODE_DRIFT, False)
-    assert answers(verdict)["Same as baseline"] == (
-        "❌ no: parameters at step 24; 0 of 48 numbers, 11 of 12 tensors differ"
+    assert answers(verdict)["Against the baseline"] == (
+        "❌ differs: parameters from step 24 (0 of 48 values, 11 of 12 tensors)"
     )
 
 
 def test_a_difference_without_a_size_has_no_worst() -> None:
     assert CODE_DRIFT.baseline is not None
     nan = CODE_DRIFT.baseline.metrics[0].model_copy(update={"relative": None, "ulp": None})
-    words = answers(CODE_DRIFT, baseline=against_baseline(metrics=(nan,)))["Same as baseline"]
-    assert words == "❌ no: 1 of 48 numbers, 0 of 12 tensors differ"
+    words = answers(CODE_DRIFT, baseline=against_baseline(metrics=(nan,)))["Against the baseline"]
+    assert words == "❌ differs: 1 of 48 values, 0 of 12 tensors"
     table = section(
         CODE_DRIFT.model_copy(update={"baseline": against_baseline(metrics=(nan,))}), "Baseline: n"
     )
@@ -117,9 +117,9 @@ def test_a_difference_without_a_size_has_no_worst() -> None:
 
 def test_once_the_base_commit_was_run_here_it_decides() -> None:
     said = answers(ENVIRONMENT_MOVED)
-    assert said["Same as baseline"].startswith("🔶 no: loss at step 2; 45 of 48 numbers")
-    assert said["Same as base commit, run here"].startswith("✅ yes, bit for bit")
-    assert answers(ENVIRONMENT_DRIFT)["Same as baseline"].startswith("❌ no")
+    assert said["Against the baseline"].startswith("🔶 differs: loss from step 2 (45 of 48 values")
+    assert said["Against the base commit, run here"].startswith("✅ identical: ")
+    assert answers(ENVIRONMENT_DRIFT)["Against the baseline"].startswith("❌ differs: ")
 
 
 def test_many_moved_parts_are_counted() -> None:
@@ -128,19 +128,23 @@ def test_many_moved_parts_are_counted() -> None:
         for index in range(6)
     )
     said = answers(REPRODUCED, baseline=against_baseline(environment=changes), environment=None)
-    assert said["Environment"] == "🔶 part0, part1, part2, part3 and 2 more moved"
+    assert said["Machine and packages"] == (
+        "🔶 part0 a became b, part1 a became b, part2 a became b, part3 a became b and 2 more"
+    )
 
 
 def test_a_gpu_is_named_by_its_product() -> None:
     parts = {"device": "NVIDIA H200", "torch": "2.13.0", "cuda": "13.0", "python": "3.11.2"}
     said = answers(REPRODUCED, environment=Environment(parts=parts))
-    assert said["Environment"] == (
+    assert said["Machine and packages"] == (
         "✅ as recorded: NVIDIA H200, torch 2.13.0, cuda 13.0, python 3.11.2"
     )
 
 
 def test_a_stale_baseline_is_told() -> None:
-    assert answers(ENVIRONMENT_DRIFT)["Baseline"].endswith("203 days old: stale, record it again")
+    said = answers(ENVIRONMENT_DRIFT)["Baseline"]
+    assert said.startswith("🔶 recorded 203 days ago from commit ")
+    assert said.endswith(": too old, record it again")
 
 
 def test_the_loss_is_drawn_or_else_the_first_metric() -> None:
@@ -150,18 +154,20 @@ def test_the_loss_is_drawn_or_else_the_first_metric() -> None:
 
 
 def test_a_cost_says_what_it_means() -> None:
-    assert answers(REPRODUCED)["Determinism costs"] == "time +4.2 % [+3.9 %, +4.4 %], memory +0.0 %"
-    assert answers(REPRODUCED, cost=WITHIN_NOISE)["Determinism costs"] == (
+    assert (
+        answers(REPRODUCED)["Cost of determinism"] == "time +4.2 % [+3.9 %, +4.4 %], memory +0.0 %"
+    )
+    assert answers(REPRODUCED, cost=WITHIN_NOISE)["Cost of determinism"] == (
         "time not measurable here: the noise is larger than the effect, memory +0.0 %"
     )
-    assert answers(REPRODUCED, cost=TOO_SHORT)["Determinism costs"] == (
+    assert answers(REPRODUCED, cost=TOO_SHORT)["Cost of determinism"] == (
         "time not measurable: 6 steps too short, memory +0.0 %"
     )
 
 
 def test_a_cost_without_memory_leaves_it_out() -> None:
     said = answers(REPRODUCED, cost=COST.model_copy(update={"memory_ratio": None}))
-    assert said["Determinism costs"] == "time +4.2 % [+1.0 %, +7.5 %]"
+    assert said["Cost of determinism"] == "time +4.2 % [+1.0 %, +7.5 %]"
 
 
 def _knobs_said(knob_costs: KnobCosts | None) -> str:

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+from report_outcomes import CASES
+
 from gate.errors import PublishError
 from gate.records.report import Comment, Publication
-from gate.report.comment.sticky import Create, Decision, Unchanged, Update, comment_change, publish
+from gate.records.settings import CommentPolicy
+from gate.report.comment.sticky import (
+    Create,
+    Decision,
+    Unchanged,
+    Update,
+    comment_change,
+    publish,
+    wanted,
+)
 
 BOT = "github-actions[bot]"
 MARKER = "<!-- repro-gate:default -->"
@@ -80,6 +92,31 @@ def test_publishing_three_times_keeps_one_comment() -> None:
     assert [one.action for one in told] == ["created", "unchanged", "updated"]
     assert {one.comment_url for one in told} == {"https://x.example/9"}
     assert [comment.body for comment in comments.kept] == [f"{MARKER}\nb"]
+
+
+def test_after_a_result_that_needs_no_comment_only_an_older_one_is_replaced() -> None:
+    comments, older = KeptComments(), KeptComments(OURS)
+    assert publish(comments, marker=MARKER, body=MARKER, create=False) == Publication(
+        reason_not_posted="report.comment asks for none after this result"
+    )
+    assert comments.kept == []
+    told = publish(older, marker=MARKER, body=f"{MARKER}\ngreen", create=False)
+    assert (told.action, older.kept[0].body) == ("updated", f"{MARKER}\ngreen")
+
+
+@pytest.mark.parametrize(
+    ("policy", "commented"),
+    [
+        (CommentPolicy.ALWAYS, set(CASES)),
+        (CommentPolicy.CHANGES, set(CASES) - {"reproduced"}),
+        (CommentPolicy.FAILURES, {name for name, verdict in CASES.items() if not verdict.passes}),
+        (CommentPolicy.NEVER, set()),
+    ],
+)
+def test_the_policy_says_after_which_results_there_is_a_comment(
+    policy: CommentPolicy, commented: set[str]
+) -> None:
+    assert {name for name, verdict in CASES.items() if wanted(policy, verdict)} == commented
 
 
 def test_a_refusal_is_told_and_not_raised() -> None:

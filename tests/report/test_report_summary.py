@@ -13,8 +13,8 @@ from gate.report.comment.summary import SUMMARY_BYTES, summary_text
 
 def test_the_summary_says_what_the_outcome_means() -> None:
     text = summary_text(REPRODUCED, LINKS)
-    assert text.startswith("### ✅ repro-gate passed: reproduced\n")
-    assert "The strict runs and the baseline are equal, bit for bit." in text
+    assert text.startswith("### ✅ repro-gate passed: same result, bit for bit\n")
+    assert "Every step, value and tensor equals the baseline, bit for bit." in text
 
 
 def test_short_tables_lie_open_and_complete() -> None:

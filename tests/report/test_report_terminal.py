@@ -33,14 +33,15 @@ def test_it_keeps_to_80_columns(name: str) -> None:
 
 def test_the_verdict_comes_first_then_its_cause() -> None:
     lines = shown(CODE_DRIFT).splitlines()
-    assert lines[0] == "❌ repro-gate failed: code drift"
-    assert lines[1].startswith("Cause: weight update, at step 6: the gradients")
+    assert lines[0] == "❌ repro-gate failed: this change moves the result"
+    assert lines[1].startswith("Loss at step 7: 1.338 instead of 1.336 (+0.2 %); up to 3.6 % later")
+    assert any(line.startswith("Is it this change? Yes. The machine and") for line in lines)
 
 
 def test_what_is_next_is_told_step_by_step() -> None:
     text = next_text(CODE_DRIFT, ReportLinks())
-    assert text.startswith("\nNext:\n- If this is not intended: ")
-    assert "\n- If this is intended: download proposed-baseline.json" in text
+    assert text.startswith("\nWhat now:\n- Not meant: ")
+    assert "\n- Meant: download proposed-baseline.json" in text
     assert all(len(line) <= 80 for line in text.splitlines())
 
 

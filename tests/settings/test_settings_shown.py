@@ -95,6 +95,7 @@ SHOWN_BY = {
     "isolation.network": "adapters/adapters_isolation: an_open_network_is_told",
     "signing.trusted_keys": "cli/cli_sealing: "
     "the_verify_command_names_the_trust_file_of_the_settings",
+    "report.comment": "action/action_flow: the_base_says_after_which_results_there_is_a_comment",
     "report.gate_id": "cli/cli_gate: the_comment_bears_the_id_of_its_gate",
 }
 

@@ -6,7 +6,7 @@ import hashlib
 
 from gate.checkpoint.digest import LeafDigest
 from gate.checkpoint.hashing.canonical import WHOLE, tensor_head
-from gate.evidence.saved_state import manifest
+from gate.evidence.saved_state import ReadState, manifest
 from gate.records.observed.evidence import (
     CheckpointManifest,
     Environment,
@@ -47,10 +47,11 @@ def series_of(
 
 def manifest_of(**contents: bytes) -> CheckpointManifest:
     """One U8 vector for each name."""
-    return manifest(
+    leaves = tuple(
         LeafDigest(name, "model", "U8", (len(data),), len(data), _leaf(data))
         for name, data in contents.items()
     )
+    return manifest((ReadState(leaves=leaves),))
 
 
 def _leaf(data: bytes) -> bytes:

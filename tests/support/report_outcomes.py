@@ -42,6 +42,7 @@ from gate.verdict.assemble import error_verdict
 
 STEPS = 24
 RECORDED_AT, JUDGED_AT = "2026-08-01T09:30:00+00:00", "2026-08-22T12:00:00+00:00"
+LEARNING_RATE = "state/optimizer/0/group/0/lr"
 CHAIN = ("batch", "gradients", "parameters", "optimizer")
 OLD_PARTS = {**CPU_PARTS, "driver": "550.54"}
 MOVED_PARTS = {**CPU_PARTS, "torch": "2.12.1", "packages": digest("old")}
@@ -70,8 +71,12 @@ def ran(  # noqa: PLR0913 - each is another way in which a run can be another on
     parts: Mapping[str, str] = CPU_PARTS,
     commit: Commit = Commit.HEAD,
     overrides: tuple[Override, ...] = (),
+    rate: str = "",
 ) -> RunEvidence:
-    """A run; `since` is the step from which it is another one, `first` what differs there first."""
+    """A run; `since` is the step from which it is another one, `first` what differs there first.
+
+    `rate` is the optimizer's learning rate, where its state has one.
+    """
     names = TENSOR_NAMES if leaves is None else leaves
     moved = since is not None
     return RunEvidence(
@@ -84,7 +89,7 @@ def ran(  # noqa: PLR0913 - each is another way in which a run can be another on
         timings=tuple(
             StepTiming(step=step, seconds=_seconds(label, step)) for step in range(1, steps + 1)
         ),
-        checkpoint=_manifest(names, moved=moved),
+        checkpoint=_manifest(names, moved=moved, rate=rate),
         environment=Environment(
             parts=dict(parts),
             packages=("numpy==2.4.6", f"torch=={parts['torch']}", "typer==0.25.1"),
@@ -133,20 +138,22 @@ def _seconds(label: str, step: int) -> float:
     return (0.01294 if label.startswith(("strict", "base")) else 0.01242) * noise
 
 
-def _manifest(names: tuple[str, ...], *, moved: bool) -> CheckpointManifest:
+def _manifest(names: tuple[str, ...], *, moved: bool, rate: str) -> CheckpointManifest:
+    every = {
+        f"state/{name}": digest(name + ("'" if moved and "/group/" not in name else ""))
+        for name in names
+    }
+    if rate:
+        every[LEARNING_RATE] = digest(rate)
     return CheckpointManifest(
         algorithm="repro-gate-state-v1",
         tensors=tuple(
-            TensorDigest(
-                name=name,
-                dtype="F32",
-                shape=(8, 4),
-                sha256=digest(name + ("'" if moved and "/group/" not in name else "")),
-            )
-            for name in sorted(f"state/{one}" for one in names)
+            TensorDigest(name=name, dtype="F32", shape=(8, 4), sha256=every[name])
+            for name in sorted(every)
         ),
         parts={},
         root=digest(f"root {moved}"),
+        optimizer_settings={LEARNING_RATE: rate} if rate else {},
     )
 
 
@@ -233,7 +240,9 @@ WITHIN_TOLERANCE = judged(
     both(since=5, by=0.00001), against=entry(ran(), under=TOLERANT),
     request=replace(REQUEST, settings=TOLERANT),
 )  # fmt: skip
-CODE_DRIFT = judged(DRIFTED, against=PLAIN)
+CODE_DRIFT = judged(
+    both(first="parameters", since=6, rate="0.002"), against=entry(ran(rate="0.001"))
+)
 ENVIRONMENT_DRIFT = judged(
     both(since=2), against=entry(ran(parts=MOVED_PARTS), recorded_at="2026-01-31T09:30:00+00:00"),
     base=base_runs(since=2),

@@ -27,7 +27,7 @@ from gate.records.verdict import Outcome, SelfTestProbe, Verdict
 from gate.verdict.assemble import Assessment, assemble, error_verdict
 from gate.verdict.decision import Facts, decide
 from gate.verdict.findings import ended_early, not_exercised
-from gate.verdict.next_step import Place, next_steps
+from gate.verdict.next_step import REVIEW, Place, next_steps
 
 SETTINGS = settings_of()
 REQUEST = GateRequest(
@@ -253,14 +253,16 @@ def test_every_outcome_that_fails_says_what_to_do_and_acceptance_comes_last(
         assert steps
         assert not any(step.accepts for step in steps[:-1])
         assert "--verbose" not in " ".join(step.command for step in steps)
-    assert next_steps(outcome, HERE, passes=True) == ()
+    # a new baseline is the one pass that a person should look at
+    looked_at = [step.text for step in next_steps(outcome, HERE, passes=True)]
+    assert looked_at == ([REVIEW] if outcome is Outcome.BASELINE_CHANGE else [])
 
 
 def test_on_a_pull_request_a_result_is_accepted_from_the_artifact_and_not_by_a_command() -> None:
     (_, accept) = next_steps(Outcome.CODE_DRIFT, replace(HERE, on_runner=True), passes=False)
     assert accept.command == ""
     assert accept.text == (
-        "If this is intended: download proposed-baseline.json from this run's artifacts, and "
+        "Meant: download proposed-baseline.json from this run's artifacts, and "
         "commit it as b.json in this pull request."
     )
 

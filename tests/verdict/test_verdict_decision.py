@@ -92,13 +92,13 @@ def test_a_missing_metric_or_tensor_is_not_comparable() -> None:
     assert _row(decision) == (Outcome.NOT_COMPARABLE, False)
     assert decision.cause == "tensor bias is not in the baseline"
     shorter = evidence_of(values=(2.5, 2.25))
-    assert decide(_facts(baseline=shorter)).cause == "2 optimizer steps expected, 3 found"
+    assert decide(_facts(baseline=shorter)).cause == "3 optimizer steps instead of the baseline's 2"
 
 
 def test_other_step_counts_alone_are_not_comparable() -> None:
     fewer = RUN.model_copy(update={"steps": RUN.steps[:-1]})
     decision = decide(_facts(baseline=fewer))
-    assert decision.cause == "2 optimizer steps expected, 3 found"
+    assert decision.cause == "3 optimizer steps instead of the baseline's 2"
 
 
 def test_outside_tolerance_in_the_same_environment_is_code_drift() -> None:

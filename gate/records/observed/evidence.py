@@ -30,6 +30,7 @@ MAX_BYTES = 2**63
 # One is enough to refuse a run; a diverged model has them in every tensor.
 MAX_NOT_FINITE = 1000
 MAX_PACKAGES = 5000
+MAX_OPTIMIZER_SETTINGS = 1000
 # thirty years: of such steps, as many as a run may have have a finite sum, and a finite ratio
 MAX_SECONDS = 1e9
 MAX_SUMMED_SECONDS = 1e18
@@ -38,6 +39,7 @@ NOT_APPLICABLE = "none"
 BETWEEN_RANKS = " | "
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 KEPT_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}/(output\.txt|state\.safetensors|gradients\.safetensors)$"
+SETTING_PATTERN = r"^(true|false|nan|-?(inf|[0-9][0-9.e+-]{0,30}))$"
 FloatType = Literal["float64", "float32", "float16", "bfloat16"]
 
 
@@ -183,6 +185,8 @@ class CheckpointManifest(Document):
 
     `algorithm` and `hash` name how the digests were made; digests of two kinds are never compared.
     `parts` holds the roots of model, optimizer, random state and the rest; `root` is over them.
+    `optimizer_settings` are numbers for a reader, by the name of their leaf; nothing is decided by
+    them.
     """
 
     algorithm: str = Field(max_length=40)
@@ -190,6 +194,12 @@ class CheckpointManifest(Document):
     tensors: tuple[TensorDigest, ...]
     parts: dict[str, str]
     root: str = Field(pattern=SHA256_PATTERN)
+    optimizer_settings: Annotated[
+        dict[
+            Annotated[str, Field(max_length=1000)], Annotated[str, Field(pattern=SETTING_PATTERN)]
+        ],
+        Field(max_length=MAX_OPTIMIZER_SETTINGS),
+    ] = Field(default_factory=dict)
 
     @field_validator("tensors")
     @classmethod

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from gate.errors import GateError
-from gate.records.verdict import Finding, Severity, Verdict
+from gate.records.verdict import FAULT, CodePlace, Finding, Severity, Verdict
+from gate.report.brief import brief_of
 from gate.report.escape import clean, command_data, command_property
 from gate.report.wording import headline, sentences
 
@@ -13,31 +15,50 @@ from gate.report.wording import headline, sentences
 MAX_PER_LEVEL = 10
 MESSAGE_LIMIT = 4096
 TITLE_LIMIT = 100
+FILE_LIMIT = 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Annotation:
-    """A line that the runner shows beside the job."""
+    """A line that the runner shows beside the job, and beside the line of code that it is about.
+
+    `file` is a path in the repository; empty where no line is known.
+    """
 
     level: Severity
     title: str
     message: str
+    file: str = ""
+    line: int = 0
 
     def command(self) -> str:
         """The workflow command."""
         # cleaned before it is escaped: a cut must not fall into the middle of an escape
         title = command_property(clean(self.title, TITLE_LIMIT))
         message = command_data(clean(self.message, MESSAGE_LIMIT))
-        return f"::{self.level.value} title={title}::{message}"
+        file = command_property(clean(self.file, FILE_LIMIT))
+        place = f"file={file},line={self.line}," if file else ""
+        return f"::{self.level.value} {place}title={title}::{message}"
 
 
 def annotation_commands(verdict: Verdict) -> tuple[str, ...]:
     """The verdict, then its findings, as workflow commands; at most ten of each level."""
     level = Severity.NOTICE if verdict.passes else Severity.ERROR
     title = f"repro-gate {headline(verdict)}"
+    brief = brief_of(verdict)
+    file, line = _in_repository(verdict, _cause_place(verdict))
+    verdict_annotation = Annotation(
+        level=level,
+        title=title,
+        message=f"{brief.happened} Is it this change? {brief.this_change}",
+        file=file,
+        line=line,
+    )
+    # why nothing was judged is what the verdict's own annotation says
+    findings = (finding for finding in verdict.findings if finding.code != FAULT)
     every = [
-        Annotation(level=level, title=title, message=verdict.cause or title),
-        *map(_finding_annotation, verdict.findings),
+        verdict_annotation,
+        *(_finding_annotation(verdict, finding) for finding in findings),
     ]
     return tuple(
         annotation.command() for severity in Severity for annotation in _capped(every, severity)
@@ -52,12 +73,33 @@ def fault_annotation(fault: GateError) -> str:
     ).command()
 
 
-def _finding_annotation(finding: Finding) -> Annotation:
+def _finding_annotation(verdict: Verdict, finding: Finding) -> Annotation:
+    file, line = _in_repository(verdict, finding.code_place)
     return Annotation(
         level=finding.severity,
         title=f"repro-gate: {finding.code}",
         message=sentences(finding.message, finding.remedy),
+        file=file,
+        line=line,
     )
+
+
+def _cause_place(verdict: Verdict) -> CodePlace | None:
+    """The line that the verdict blames, or that raised."""
+    if verdict.diagnosis is not None and verdict.diagnosis.suspects:
+        return verdict.diagnosis.suspects[0].code_place
+    faults = (finding.code_place for finding in verdict.findings if finding.code == FAULT)
+    return next(faults, None)
+
+
+def _in_repository(verdict: Verdict, place: CodePlace | None) -> tuple[str, int]:
+    """A line by its path in the repository, or nothing for one that cannot be in it."""
+    if place is None:
+        return "", 0
+    path = PurePosixPath(verdict.workdir, place.file)
+    if path.is_absolute() or ".." in path.parts:
+        return "", 0
+    return str(path), place.line
 
 
 def _capped(every: list[Annotation], level: Severity) -> list[Annotation]:

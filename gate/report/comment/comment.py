@@ -6,7 +6,7 @@ from gate.records.report import ReportLinks
 from gate.records.verdict import NextStep, Verdict
 from gate.report.assembly import report_of
 from gate.report.escape import code_block, prose, safe_url
-from gate.report.layout import Limits, Report
+from gate.report.layout import Cell, Limits, Report
 from gate.report.markdown import (
     Part,
     alert_markdown,
@@ -49,32 +49,28 @@ def _parts(report: Report) -> tuple[Part, ...]:
 
 
 def head_markdown(report: Report, gate_id: str) -> str:
-    """What is seen without a click: verdict, cause, warnings, four answers, next command."""
+    """What is seen without a click: three answers, warnings, the small table."""
     name = "" if gate_id == "default" else f" ({prose(gate_id)})"
     parts = (
         f"### {report.icon} repro-gate{name} {prose(report.headline)}",
-        *_cause_lines(report),
+        f"**What happened?** {prose(report.brief.happened)}",
+        f"**Is it this change?** {prose(report.brief.this_change)}",
+        next_markdown(report),
         alert_markdown(report.alerts, report.alerts_total),
         table_markdown(report.overview),
-        next_markdown(report),
         _footer(report),
     )
     return "\n\n".join(part for part in parts if part)
 
 
-def _cause_lines(report: Report) -> tuple[str, ...]:
-    """Why, where that is known, before what was seen of it."""
-    cause = prose(report.cause) or prose(report.meaning)
-    if not report.why:
-        return (f"**{cause}**",)
-    return f"**Cause: {prose(report.why)}**", cause
-
-
 def next_markdown(report: Report) -> str:
-    """What to do next, each step with its command ready to be copied."""
-    if not report.next_steps:
-        return ""
-    return "\n\n".join(("**Next:**", *map(_step_markdown, report.next_steps)))
+    """What to do now, each step with its command ready to be copied."""
+    steps = report.next_steps
+    if not steps:
+        return "**What now?** Nothing to do."
+    if len(steps) == 1 and not steps[0].command:
+        return f"**What now?** {prose(steps[0].text)}"
+    return "\n\n".join(("**What now?**", *map(_step_markdown, steps)))
 
 
 def _step_markdown(step: NextStep) -> str:
@@ -87,5 +83,6 @@ def _step_markdown(step: NextStep) -> str:
 
 def _footer(report: Report) -> str:
     url = safe_url(report.run_url)
-    run = f" · [this run]({url})" if url else ""
-    return f"<sub>{facts_line(report.facts)}{run}</sub>"
+    links = f" · [this run]({url}) · [its artifacts]({url}#artifacts)" if url else ""
+    facts = ((Cell("outcome"), Cell(report.outcome, code=True)), *report.facts[:1])
+    return f"<sub>{facts_line(facts)}{links}</sub>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gate.errors import ExitCode, GateError
 from gate.records.report import StatusState
 from gate.records.verdict import Verdict
+from gate.report.brief import brief_of
 from gate.report.escape import clean
 from gate.report.wording import headline, sentences
 
@@ -13,7 +14,7 @@ DESCRIPTION_LIMIT = 140
 
 def verdict_status(verdict: Verdict) -> tuple[StatusState, str]:
     """State and description; only a pass is a success."""
-    words = sentences(headline(verdict), verdict.cause)
+    words = sentences(headline(verdict), brief_of(verdict).happened)
     return _state(verdict.exit_code), clean(words, DESCRIPTION_LIMIT)
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from gate.errors import PublishError
 from gate.ports import Comments
 from gate.records.report import Comment, Publication
+from gate.records.settings import CommentPolicy
+from gate.records.verdict import Outcome, Verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,14 +51,27 @@ def comment_change(listed: Iterable[Comment], *, author: str, marker: str, body:
     return Create()
 
 
-def publish(comments: Comments, *, marker: str, body: str) -> Publication:
+def wanted(policy: CommentPolicy, verdict: Verdict) -> bool:
+    """Whether a pull request without a comment gets one after this verdict."""
+    if policy is CommentPolicy.CHANGES:
+        return not verdict.passes or verdict.outcome is not Outcome.REPRODUCED
+    if policy is CommentPolicy.FAILURES:
+        return not verdict.passes
+    return policy is CommentPolicy.ALWAYS
+
+
+def publish(comments: Comments, *, marker: str, body: str, create: bool = True) -> Publication:
     """Put the comment on the pull request, or say why that was not possible.
 
-    Never raises `PublishError`: a verdict stands whether or not it could be posted.
+    Without `create` only a comment that is there already is replaced: an older red one must not
+    stay above a green check. Never raises `PublishError`: a verdict stands whether or not it could
+    be posted.
     """
     try:
         author = comments.author()
         decision = comment_change(comments.listed(), author=author, marker=marker, body=body)
+        if isinstance(decision, Create) and not create:
+            return Publication(reason_not_posted="report.comment asks for none after this result")
         return _carry_out(comments, decision, body)
     except PublishError as error:
         reason = f"{error.message}. {error.hint}" if error.hint else error.message

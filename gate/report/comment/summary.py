@@ -6,7 +6,6 @@ from gate.records.report import ReportLinks
 from gate.records.verdict import Verdict
 from gate.report.assembly import report_of
 from gate.report.comment.comment import head_markdown
-from gate.report.escape import prose
 from gate.report.layout import Limits, Section
 from gate.report.markdown import Part, fit, folded, opened
 
@@ -19,8 +18,7 @@ LONG_TABLE = 40
 def summary_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "default") -> str:
     """The summary in GitHub Markdown, at most 1,000,000 bytes of UTF-8."""
     report = report_of(verdict, links, SUMMARY_LIMITS)
-    head = f"{head_markdown(report, gate_id)}\n\n{prose(report.meaning)}"
-    return fit(head, map(_part, report.sections), SUMMARY_BYTES)
+    return fit(head_markdown(report, gate_id), map(_part, report.sections), SUMMARY_BYTES)
 
 
 def _part(section: Section) -> Part:

@@ -26,8 +26,8 @@ def verdict_view(verdict: Verdict, links: ReportLinks) -> RenderableType:
     report = report_of(verdict, links, TERMINAL_LIMITS)
     parts: list[RenderableType] = [
         Text(f"{report.icon} repro-gate {report.headline}", style=f"bold {_colour(verdict)}"),
-        *([Text(f"Cause: {clean(report.why)}")] if report.why else []),
-        Text(clean(report.cause or report.meaning)),
+        Text(clean(report.brief.happened)),
+        Text(f"Is it this change? {clean(report.brief.this_change)}"),
         *map(_alert, report.alerts),
         _overview(report),
     ]
@@ -47,7 +47,7 @@ def next_text(verdict: Verdict, links: ReportLinks) -> str:
         )
         lines += _command_lines(step.command)
     verify = _command_lines(report.verify_command)
-    text_lines = ["\nNext:", *lines] if lines else []
+    text_lines = ["\nWhat now:", *lines] if lines else []
     return "\n".join([*text_lines, *(["\nVerify:", *verify] if verify else [])])
 
 

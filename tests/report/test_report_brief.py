@@ -1,0 +1,212 @@
+"""What stands first in every report, word for word for each outcome, and laws over all of them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_cases import COST
+from report_hostile import HOSTILE, poisoned
+from report_outcomes import (
+    CASES,
+    CODE_DRIFT,
+    ENVIRONMENT_DRIFT,
+    NONDETERMINISTIC,
+    REPRODUCED,
+    WITHIN_TOLERANCE,
+    base_runs,
+    both,
+    entry,
+    judged,
+    ran,
+)
+
+from gate.records.verdict import Answer, Answers, Outcome, Verdict
+from gate.report.brief import brief_of
+from gate.report.wording import TITLES, headline, pair
+
+SAID = {
+    "reproduced": (
+        "passed: same result, bit for bit",
+        "Every step, value and tensor equals the baseline, bit for bit.",
+        "It does not move the result.",
+    ),
+    "within-tolerance": (
+        "passed: same result, within tolerance",
+        (
+            "The result is within tolerance of the baseline: loss is off by 0.0199 % at step 24, "
+            "at most."
+        ),
+        "It moves the result by less than the tolerance.",
+    ),
+    "code-drift": (
+        "failed: this change moves the result",
+        (
+            "Loss at step 7: 1.338 instead of 1.336 (+0.2 %); up to 3.6 % later (file.accuracy at "
+            "step 24). Cause: optimizer 0, lr 0.001 → 0.002."
+        ),
+        "Yes. The machine and the packages are the baseline's.",
+    ),
+    "environment-drift": (
+        "failed: the environment moved, and the result with it",
+        (
+            "Since the baseline was recorded, torch 2.12.1 became 2.13.0. Loss at step 2: 2.143 "
+            "instead of 2.139 (+0.2 %); up to 4.6 % later (loss at step 24)."
+        ),
+        (
+            "Not its code: the base commit gives the same result here. It is this change only if "
+            "it brings the new software."
+        ),
+    ),
+    "environment-moved": (
+        "passed: same result as the base commit",
+        (
+            "Since the baseline was recorded, driver 550.54 became none. The base commit, run "
+            "here, gives the same result, bit for bit."
+        ),
+        "No. The base commit gives the same result here.",
+    ),
+    "baseline-change": (
+        "passed: new baseline",
+        (
+            "This pull request brings a new baseline, and this run reproduces it bit for bit. Last "
+            "loss: 0.4888 instead of 0.4718 (+3.6 %)."
+        ),
+        "Yes, on purpose. The new result is part of it.",
+    ),
+    "no-baseline": (
+        "failed: nothing to compare with yet",
+        (
+            "Two runs of this commit are identical. The baseline file has no entry for this kind "
+            "of machine yet, so there is nothing to compare them with."
+        ),
+        "No. Nothing is wrong with it.",
+    ),
+    "not-comparable": (
+        "failed: not comparable with the baseline",
+        "24 optimizer steps instead of the baseline's 18.",
+        "Yes. The machine and the packages are the baseline's.",
+    ),
+    "nondeterministic": (
+        "failed: this commit does not repeat",
+        (
+            "Two runs of this commit with the same seed differ from step 3 on, first in the data. "
+            "Cause: train.py:28 seeds or draws from numpy.random.default_rng (step 3)."
+        ),
+        "Not known. Only this commit was run; the base commit may not repeat either.",
+    ),
+    "error": (
+        "could not check",
+        (
+            "Run strict-1: python train.py exited with 1: FileNotFoundError: [Errno 2] No such "
+            "file or directory: 'data/digits.csv'."
+        ),
+        "Not known. Nothing was judged.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_outcome_says_what_happened_and_whether_it_is_this_change(name: str) -> None:
+    brief = brief_of(CASES[name])
+    assert (headline(CASES[name]), brief.happened, brief.this_change) == SAID[name]
+
+
+def test_every_outcome_has_its_words_and_its_case() -> None:
+    assert {verdict.outcome for verdict in CASES.values()} == set(Outcome) == set(TITLES)
+
+
+def test_a_price_over_the_budget_is_what_failed() -> None:
+    verdict = REPRODUCED.model_copy(update={"passes": False, "over_budget": True, "cost": COST})
+    assert headline(verdict) == "failed: determinism costs too much"
+    assert brief_of(verdict).happened == (
+        "Every step, value and tensor equals the baseline, bit for bit. But determinism costs at "
+        "least +1.0 % time, more than cost.budget_percent allows."
+    )
+
+
+def test_a_policy_that_refuses_is_named() -> None:
+    strict = WITHIN_TOLERANCE.model_copy(update={"passes": False})
+    assert headline(strict) == "failed: equal bits are required"
+    assert brief_of(strict).happened.endswith("But policy.require_bitwise asks for equal bits.")
+    refused = CASES["baseline-change"].model_copy(update={"passes": False})
+    assert brief_of(refused).happened.endswith("But policy.allow_baseline_change is false.")
+
+
+def test_without_a_run_of_the_base_commit_nobody_can_tell() -> None:
+    unknown = ENVIRONMENT_DRIFT.model_copy(update={"base_run": None})
+    assert brief_of(unknown).this_change == (
+        "Not known. The base commit was not run here, so the change could be the cause too."
+    )
+
+
+def test_a_base_commit_that_does_not_repeat_tells_nothing() -> None:
+    one, other = base_runs(since=2)[0], ran("base-2", since=3)
+    moved = entry(ran(parts={**ran().environment.parts, "driver": "550.54"}))
+    commit = one.run.commit
+    other = other.model_copy(update={"run": other.run.model_copy(update={"commit": commit})})
+    verdict = judged(both(since=2), against=moved, base=(one, other))
+    assert verdict.outcome is Outcome.ENVIRONMENT_DRIFT
+    assert brief_of(verdict).this_change == (
+        "Not known. Two runs of the base commit differ on this machine."
+    )
+
+
+def test_a_drift_from_the_base_commit_says_what_it_was_compared_with() -> None:
+    moved = entry(ran(parts={**ran().environment.parts, "driver": "550.54"}))
+    verdict = judged(both(since=2), against=moved, base=base_runs())
+    assert verdict.outcome is Outcome.CODE_DRIFT
+    brief = brief_of(verdict)
+    assert (
+        "That is against the base commit run here: since the baseline was recorded, driver 550.54 "
+        "became none." in brief.happened
+    )
+    assert brief.this_change == (
+        "Yes. The base commit on this machine, with the same packages, gives another result."
+    )
+
+
+def test_a_default_run_alone_that_differs_is_named() -> None:
+    equal = NONDETERMINISTIC.model_copy(
+        update={"repeat": REPRODUCED.repeat, "answers": Answers(repeat=Answer.OUTSIDE)}
+    )
+    assert brief_of(equal).happened.startswith(
+        "Two strict runs are identical, but a default run of the same work is not: they differ"
+    )
+
+
+@given(HOSTILE)
+def test_any_text_leaves_two_answers(text: str) -> None:
+    for verdict in CASES.values():
+        brief = brief_of(poisoned(verdict, text))
+        assert brief.this_change.endswith(".")
+        assert brief.happened
+
+
+FINITE = st.floats(-1e300, 1e300)
+
+
+@given(FINITE, FINITE)
+def test_two_numbers_are_shown_apart_when_they_are_apart(one: float, other: float) -> None:
+    left, right = pair(repr(one), repr(other))
+    assert (left == right) == (repr(one) == repr(other)) or one == other
+    assert float(left) == pytest.approx(one, rel=1e-3)
+
+
+def test_a_changed_setting_is_the_cause_before_the_class() -> None:
+    assert CODE_DRIFT.diagnosis is not None
+    plain = CODE_DRIFT.diagnosis.model_copy(update={"optimizer_settings": ()})
+    assert (
+        "Cause: the gradients equal the baseline's"
+        in brief_of(CODE_DRIFT.model_copy(update={"diagnosis": plain})).happened
+    )
+
+
+def _known(verdict: Verdict) -> bool:
+    return not brief_of(verdict).this_change.startswith("Not known")
+
+
+def test_it_is_this_change_only_where_the_decision_says_so() -> None:
+    yes = {name for name, verdict in CASES.items() if brief_of(verdict).this_change[:4] == "Yes."}
+    assert yes == {"code-drift", "not-comparable"}
+    assert not any(_known(CASES[name]) for name in ("error", "nondeterministic"))
