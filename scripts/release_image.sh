@@ -3,7 +3,7 @@
 #   release_image.sh build NAME TAG full|slim amd64|arm64 [MORE ...]     build from this tree and push; slim: without torch
 #   release_image.sh join NAME TAG full|slim NAME@sha256:... ...         one name for the images of several architectures
 # An image is built on a machine of its own architecture, or by an emulator that the kernel calls. MORE goes to
-# `docker buildx build`. SOURCE_URL is the repository's address, for the labels.
+# `docker buildx build`. SOURCE_URL has to be the repository's address, for the labels.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,7 +22,7 @@ slim) variant=(--build-arg TRAINING_REQUIREMENTS=) description="A reproducibilit
 esac
 version=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' gate/records/version.py)
 labels=("title=${name##*/}" "description=$description" "licenses=Apache-2.0" "version=${version:?}"
-    "revision=$(git rev-parse HEAD)" "source=${SOURCE_URL:-}" "documentation=${SOURCE_URL:-}/blob/v$version/README.md")
+    "revision=$(git rev-parse HEAD)" "source=${SOURCE_URL:?the address of the repository}" "documentation=$SOURCE_URL/blob/v$version/README.md")
 
 # labelled OPTION [PREFIX]: the options that put each label on.
 labelled() {
