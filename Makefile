@@ -27,7 +27,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-$(READY): pyproject.toml requirements/constraints.txt
+$(READY): pyproject.toml requirements/constraints.txt gate/records/version.py
 	@test -n "$(PYTHON)" || { \
 	  echo "error: no Python 3.11 to 3.13 with venv found: on Debian, apt install python3-venv; or set PYTHON=..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
@@ -113,7 +113,7 @@ settings-reference: $(READY) ## Write docs/settings.md anew from the schema of t
 	$(BIN)/python scripts/settings_reference.py
 
 .PHONY: container
-container: $(READY) ## Build the action's image, run it as GitHub's runner does and through act (WHEELS=folder adds torch)
+container: $(READY) ## Build the action's image, run it as GitHub's runner does and through act (WHEELS=, ARCHITECTURE=)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r requirements/act.txt \
 		|| echo "act cannot be had here: what needs it is skipped"
 	PYTHON=$(BIN)/python scripts/container.sh -q -rs

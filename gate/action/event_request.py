@@ -36,15 +36,9 @@ def _request(
     named_base = trusted_base or inputs.base
     base = git.resolve(named_base) if named_base else None
     path = inputs.config or FILE_NAME
-    brought = git.read_file(head, path)
     trusted = git.read_file(base, path) if base and trusted_base else None
     # the base's file wins even where the head has another one: that is shown and not obeyed (T2)
-    text = trusted if trusted is not None else brought
-    if text is None:
-        raise SettingsError(
-            f"{path}: not in commit {head[:12]}",
-            hint=f"Create one; a minimal file:\n{MINIMAL_FILE}",
-        )
+    text = trusted if trusted is not None else _brought(git, head, path)
     untrusted = trusted is None and trusted_base is not None
     # untrusted YAML is not parsed in the process that later holds key and token (T5)
     settings = head_files.settings(text, path) if untrusted else parse_settings(text, path)
@@ -71,6 +65,17 @@ def _request(
         return request
     changes = _policy_changes(request, (base, head), git, head_files)
     return replace(request, policy_changes=changes)
+
+
+def _brought(git: Git, head: str, path: str) -> bytes:
+    """The settings file of the commit under test; `SettingsError` where it has none."""
+    text = git.read_file(head, path)
+    if text is None:
+        raise SettingsError(
+            f"{path}: not in commit {head[:12]}",
+            hint=f"Create one; a minimal file:\n{MINIMAL_FILE}",
+        )
+    return text
 
 
 def _policy_changes(

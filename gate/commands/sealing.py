@@ -134,13 +134,18 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
         return
     trusted = read_trusted_keys(FILES.read_bytes(by_key, max_bytes=MAX_DOCUMENT_BYTES), str(by_key))
     found = verify_package(package, find_seals(package, FILES, seal), trusted, expected, FILES)
-    recipe = openssl_commands(
+    _show(found, _recipe(package, seal, found, by_key), as_json=as_json)
+
+
+def _recipe(package: Path, seal: Path | None, found: VerifiedPackage, trust: Path) -> str:
+    """The commands that verify the same without the gate."""
+    commands = openssl_commands(
         str(package),
         commit=found.commit,
         seal=str(seal or next(path for path in seal_paths(package) if FILES.exists(path))),
-        trust=TrustFile(path=str(by_key), key_id=found.key_id),
+        trust=TrustFile(path=str(trust), key_id=found.key_id),
     )
-    _show(found, f"\nThe same without this program:\n{recipe}", as_json=as_json)
+    return f"\nThe same without this program:\n{commands}"
 
 
 def _by_identity(

@@ -110,7 +110,8 @@ def test_each_next_command_of_init(width: int, add: list[str], folder: str, *, f
 @pytest.mark.parametrize("name", CASES)
 def test_no_command_within_a_sentence_of_a_verdict(name: str, width: int) -> None:
     report = report_of(CASES[name], ReportLinks(), TERMINAL_LIMITS)
-    sentences = (report.why, report.cause or report.meaning, *(one.text for one in report.alerts))
+    brief = (report.brief.happened, report.brief.this_change)
+    sentences = (*brief, *(one.text for one in report.alerts))
     text = printed(verdict_view(CASES[name], ReportLinks()), width)
     for span in SPAN.findall(" ".join(sentences)):
         assert span in text
