@@ -33,8 +33,10 @@ def brief_of(verdict: Verdict) -> Brief:
 
 
 def _sentence(text: str) -> str:
-    """Words as a sentence of their own."""
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?', ':')) else '.'}"
+    """Words as a sentence of their own; a file's name or a command keeps its first letter."""
+    first = text.partition(" ")[0].removesuffix(":")
+    begin = text[:1].upper() if first.isascii() and first.isalpha() else text[:1]
+    return f"{begin}{text[1:]}{'' if text.endswith(('.', '!', '?', ':')) else '.'}"
 
 
 def _over_budget(verdict: Verdict) -> str:

@@ -64,7 +64,7 @@ def test_a_silent_cpu_is_the_first_warning_of_the_comment(bench: Bench) -> None:
     )
     assert finding.remedy.startswith("docs/gpu.md has six ways to give a container one.")
     comment = comment_text(found.verdict, ReportLinks())
-    assert comment.index("NVIDIA H100") < comment.index("| Question |")
+    assert comment.index("NVIDIA H100") < comment.index("| Compared |")
     assert probed.asked == 1
 
 
