@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from page_cases import distance_of, repeat_apart, sources
+from page_outcomes import SOURCES
 from report_cases import LINKS
-from report_outcomes import NONDETERMINISTIC, REPRODUCED
+from report_outcomes import CASES, NONDETERMINISTIC, REPRODUCED
 
 from gate.report.page.page import page_html
 
@@ -38,7 +39,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A page of runs that differ, one of runs that are equal, one of names that are too long."""
+    """Pages of runs that differ, that are equal, with names that are too long; and each outcome."""
     folder = tmp_path_factory.mktemp("pages")
     heats = {f"h{number}": 10.0**-number for number in range(1, 9)}
     names = (f"state/model/0/{name}.weight" for name in ("loss", *heats))
@@ -55,6 +56,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             LINKS,
             sources=sources(24, apart_from=3, name=LONG_NAME),
         ),
+    }
+    texts |= {
+        name: page_html(verdict, LINKS, sources=SOURCES[name]) for name, verdict in CASES.items()
     }
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, "utf-8")
