@@ -96,10 +96,8 @@ def test_what_is_wider_than_the_screen_has_a_shadow_at_the_side_that_is_hidden(
 ) -> None:
     page = opened("within-tolerance", width=380)
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-    region = page.get_by_role("region", name="Metrics (12)")
+    region = page.get_by_role("region", name="Metrics (10)")
     assert region.evaluate("one => one.scrollWidth > one.clientWidth")
-    colours = "one => [one.clientWidth, one.clientHeight]"
-    assert all(region.evaluate(colours))
     at_first = region.screenshot()
     region.evaluate("one => one.scrollTo(one.scrollWidth, 0)")
     assert region.screenshot() != at_first
@@ -168,7 +166,8 @@ def test_paper_is_white_and_shows_what_is_folded(opened: Opened) -> None:
 
 def test_pictures_have_names_for_those_who_cannot_see_them(opened: Opened) -> None:
     page = opened()
-    assert page.get_by_role("img", name="loss over the steps").count() == 1
-    assert page.get_by_role("img", name="Step times of each run").count() == 1
     assert page.get_by_role("region", name="What was measured (3)").count() == 0
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert page.get_by_role("img", name="loss over the steps", exact=True).count() == 1
+    assert page.get_by_role("img", name="Step times of each run").count() == 1
     assert page.get_by_role("region", name="At a glance").count() == 1

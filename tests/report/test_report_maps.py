@@ -139,6 +139,27 @@ def test_parts_that_are_equal_are_folded_and_counted() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("leaf", "shown"),
+    [("state/model/0/head.bias", "head.bias"), ("state/model/1/head.bias", "1/head.bias")],
+)
+def test_state_of_an_optimizer_is_called_by_its_parameter(leaf: str, shown: str) -> None:
+    known = sources()
+    first = known.runs[0].model_copy(
+        update={
+            "parameter_names": {
+                "state/optimizer/0/state/0": leaf,
+                "state/optimizer/0/state/1": "state/model/0/<i>",
+            }
+        }
+    )
+    names = (f"state/optimizer/0/state/{number}/exp_avg" for number in range(3))
+    found = difference_map(apart(*names), replace(known, runs=(first, *known.runs[1:])))
+    assert found is not None
+    other = "<i>" if shown == "head.bias" else "0/<i>"
+    assert [layer for layer, _ in found.maps[0].rows] == [shown, other, "2"]
+
+
 def test_of_long_parts_that_differ_the_first_is_open() -> None:
     names = [f"{part}/h.{number}.w" for part in ("a", "b") for number in range(20)]
     found = difference_map(apart(*names), PageSources())

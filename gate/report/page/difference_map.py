@@ -17,6 +17,7 @@ from gate.records.observed.state_distance import StateDistance, TensorDistance
 from gate.records.verdict import Verdict
 from gate.report.page.page_sources import PageSources, differing
 
+MODELS = "state/model/"
 MAX_MAPS = 8
 MAX_LAYERS = 150
 MAX_COLUMNS = 16
@@ -99,7 +100,8 @@ def difference_map(verdict: Verdict, sources: PageSources) -> DifferenceMap | No
         parts.setdefault(place[0], {})[place] = cell
     # what differs first: of many parts the first ones are shown
     order = sorted(parts, key=lambda part: (not _any_differs(parts[part].values()), part))
-    maps = [_layer_map(part, parts[part]) for part in order[:MAX_MAPS]]
+    names = _parameter_names(sources)
+    maps = [_layer_map(part, parts[part], names) for part in order[:MAX_MAPS]]
     return DifferenceMap(
         expected=comparison.expected,
         observed=comparison.observed,
@@ -161,7 +163,22 @@ def heat_cell(tensor: TensorDistance) -> MapCell:
     return MapCell(kind=f"heat{heat}", text=f"{number}{odd}")
 
 
-def _layer_map(part: str, cells: Mapping[Place, MapCell]) -> LayerMap:
+def _parameter_names(sources: PageSources) -> dict[str, str]:
+    """For the place of a parameter's state in an optimizer, the parameter as its model calls it.
+
+    Of several models the number stands before it.
+    """
+    told = sources.reference.parameter_names if sources.reference is not None else {}
+    leaves = {place: leaf.removeprefix(MODELS) for place, leaf in told.items()}
+    models = {leaf.partition("/")[0] for leaf in leaves.values()}
+    if len(models) > 1:
+        return leaves
+    return {place: leaf.partition("/")[2] for place, leaf in leaves.items()}
+
+
+def _layer_map(
+    part: str, cells: Mapping[Place, MapCell], parameters: Mapping[str, str]
+) -> LayerMap:
     names = sorted({layer for _, layer, _ in cells}, key=_natural)
     columns = sorted({what for _, _, what in cells}, key=_natural)
     if len(names) > MAX_LAYERS:
@@ -175,7 +192,10 @@ def _layer_map(part: str, cells: Mapping[Place, MapCell]) -> LayerMap:
         folded=not _any_differs(cells.values()),
         columns=tuple(across),
         rows=tuple(
-            (layer, tuple(cells.get((part, layer, what), absent) for what in across))
+            (
+                parameters.get(f"{part}/{layer}", layer),
+                tuple(cells.get((part, layer, what), absent) for what in across),
+            )
             for layer in shown
         ),
         omitted=len(names) - len(shown) + len(columns) - len(across),
