@@ -48,6 +48,8 @@ def test_a_run_with_fewer_steps_differs_where_it_ends() -> None:
     short = runs[1].model_copy(update={"metrics": (cut,)})
     found = metric_picture(SUMMARY, PageSources(runs=(runs[0], short)), ())
     assert found.curves.lines[1].words.endswith("differs from strict-1 from step 5 on")
+    # nothing to draw: where both are there they are equal
+    assert found.distances is None
 
 
 def test_of_many_values_some_are_listed_and_the_rest_counted() -> None:

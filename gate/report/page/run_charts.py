@@ -58,6 +58,8 @@ def metric_picture(
     lines = tuple(_line(label, series, known[0][1], apart.get(label)) for label, series in known)
     if not known:
         lines = (_summary_line(summary),)
+    # a series that only ends earlier is nowhere at a distance
+    distant = tuple(line for line in apart.values() if any(line.values))
     return MetricPicture(
         name=summary.name,
         source=summary.source,
@@ -65,11 +67,11 @@ def metric_picture(
         curves=chart(summary.name, lines, marks),
         distances=chart(
             f"{summary.name}: distance from {FIRST_STRICT}",
-            tuple(apart.values()),
+            distant,
             y_title=f"distance from {FIRST_STRICT}, logarithmic",
             distances=True,
         )
-        if apart
+        if distant
         else None,
         values=_values(known) if known else None,
     )
