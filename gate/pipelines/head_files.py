@@ -20,7 +20,8 @@ from gate.records.baseline import Baseline
 from gate.records.policy_files import MAX_SHOWN, PolicyChange
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.runs import Isolation
-from gate.records.settings import GateSettings, IsolationSettings
+from gate.records.sections.isolation import IsolationSettings
+from gate.records.settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings
 
 BEFORE, AFTER = "base", "head"

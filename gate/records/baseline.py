@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
+from gate.records.comparison import KnobCosts
 from gate.records.document import Document, Timestamp
 from gate.records.observed.evidence import (
     CheckpointManifest,
@@ -18,22 +19,6 @@ BASELINE_SCHEMA: Final = "repro-gate.baseline/1"
 MAX_BASELINE_BYTES: Final = 16 * 1024 * 1024
 # what a gate call would record, beside its other documents; `baseline accept` takes it over
 PROPOSED_BASELINE: Final = "proposed-baseline.json"
-
-
-class KnobCost(Document):
-    """Step time in strict mode over strict mode without this knob, and its 95 % interval."""
-
-    knob: str
-    ratio: float
-    low: float
-    high: float
-
-
-class KnobCosts(Document):
-    """The knobs whose cost exceeds this machine's noise; there may be none."""
-
-    measured_at: Timestamp
-    knobs: tuple[KnobCost, ...]
 
 
 class BaselineEntry(Document):

@@ -6,11 +6,12 @@ import hashlib
 import math
 from collections.abc import Mapping
 
-from gate.records.baseline import KnobCost, KnobCosts
 from gate.records.comparison import (
     Comparison,
     CostState,
     DeterminismCost,
+    KnobCost,
+    KnobCosts,
     MetricDelta,
     TensorChange,
     TensorDelta,
@@ -18,7 +19,7 @@ from gate.records.comparison import (
 from gate.records.observed.evidence import Environment
 from gate.records.report import ReportLinks
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import (
     BaselineFacts,
     Outcome,
