@@ -11,7 +11,6 @@ from gate.report.assembly import report_of
 from gate.report.context import REMEDY
 from gate.report.escape import command_lines, safe_url
 from gate.report.layout import Limits, Report, Section
-from gate.report.overview import main_series
 from gate.report.page import curves, fingerprint_map, step_times
 from gate.report.page.difference_map import difference_map
 from gate.report.page.page_sources import PageSources, differing
@@ -102,7 +101,7 @@ def _without_said(section: Section, said: str) -> Section:
 
 def _pictures(verdict: Verdict, sources: PageSources) -> dict[str, Any]:
     """What is drawn, laid out once however often the page is tried, and the frames' sizes."""
-    marks, main = first_differences(verdict), main_series(verdict)
+    marks, main = first_differences(verdict), verdict.main_series
     # the first one is seen at once, so it is the one that the answers speak of
     order = sorted(verdict.series, key=lambda series: series is not main)
     return {
