@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from difference_cases import NOTE, difference_of
 from page_cases import distance_of, repeat_apart, sources
 from page_outcomes import SOURCES
 from report_cases import LINKS
 from report_outcomes import CASES, NONDETERMINISTIC, REPRODUCED
 
+from gate.report.page.difference_page import difference_page
 from gate.report.page.page import page_html
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -60,6 +62,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     texts |= {
         name: page_html(verdict, LINKS, sources=SOURCES[name]) for name, verdict in CASES.items()
     }
+    texts["diff"] = difference_page(difference_of(60, left=(NOTE,), right=(NOTE,)))
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, "utf-8")
     return {name: folder / f"{name}.html" for name in texts}

@@ -76,7 +76,7 @@ def test_it_asks_for_nothing_and_complains_of_nothing(
     assert page.said == []
 
 
-@pytest.mark.parametrize("name", OUTCOMES)
+@pytest.mark.parametrize("name", [*OUTCOMES, "diff"])
 @pytest.mark.parametrize("width", [380, 1280])
 def test_it_does_not_scroll_sideways(opened: Opened, name: str, width: int) -> None:
     page = opened(name, width=width)
@@ -89,6 +89,17 @@ def test_what_is_not_folded_is_at_most_three_screens(opened: Opened, name: str) 
     page = opened(name, width=1280)
     assert page.locator("#details").evaluate("one => one.offsetTop") <= HIGHEST
     assert page.locator("#details ~ details[open]").count() == 0
+
+
+def test_two_checkpoints_fit_and_names_stay_in_sight_while_figures_scroll(opened: Opened) -> None:
+    page = opened("diff", width=1280)
+    assert page.evaluate("document.documentElement.scrollHeight") <= HIGHEST
+    region = page.get_by_role("region", name="Tensors whose numbers differ")
+    name = region.locator("tbody td").first
+    before = name.bounding_box()
+    region.evaluate("one => one.scrollTo(one.scrollWidth, 0)")
+    assert region.evaluate("one => one.scrollLeft") > 0
+    assert name.bounding_box() == before
 
 
 def test_what_is_wider_than_the_screen_has_a_shadow_at_the_side_that_is_hidden(

@@ -168,8 +168,8 @@ def _parameter_names(sources: PageSources) -> dict[str, str]:
 
     Of several models the number stands before it.
     """
-    told = sources.reference.parameter_names if sources.reference is not None else {}
-    leaves = {place: leaf.removeprefix(MODELS) for place, leaf in told.items()}
+    names = sources.reference.parameter_names if sources.reference is not None else {}
+    leaves = {place: leaf.removeprefix(MODELS) for place, leaf in names.items()}
     models = {leaf.partition("/")[0] for leaf in leaves.values()}
     if len(models) > 1:
         return leaves
