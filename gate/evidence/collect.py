@@ -11,7 +11,6 @@ from gate.errors import EvidenceError
 from gate.evidence.logged.metrics import file_series, harness_series, output_series
 from gate.evidence.logged.step_series import step_series
 from gate.evidence.logged.tensorboard import tensorboard_series
-from gate.evidence.parameter_names import parameter_names
 from gate.evidence.processes.children import read_children
 from gate.evidence.processes.harness_documents import MetricLine
 from gate.evidence.processes.harness_files import HarnessFile, find_processes, read_harness_lines
@@ -25,7 +24,13 @@ from gate.evidence.processes.ranks import (
     refuse_problems,
 )
 from gate.evidence.processes.steps import recorder_cost, step_digests, step_memory, step_timings
-from gate.evidence.saved_state import ReadState, captured_state, manifest, saved_checkpoint
+from gate.evidence.saved_state import (
+    ReadState,
+    captured_state,
+    manifest,
+    parameter_names,
+    saved_checkpoint,
+)
 from gate.ports import Files
 from gate.records.observed.evidence import (
     BETWEEN_RANKS,
@@ -69,14 +74,13 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     captured = (_captured(files, out, rank, taken) for rank in ranks)
     states = (*captured, saved_checkpoint(files, workdir_tree, train))
     script = _script_metrics(files, run, workdir_tree, output, train)
-    checkpoint = manifest(states)
     return RunEvidence(
         run=run,
         metrics=_metrics(harness=_harness_metrics(files, out, ranks[0]), script=script),
         steps=step_digests(ranks),
         timings=step_timings(ranks[0]),
         # captured by the harness and saved by the script in one manifest: one root speaks for both
-        checkpoint=checkpoint,
+        checkpoint=manifest(states),
         not_finite=_not_finite(states),
         environment=_environment(ranks),
         processes=processes,
@@ -92,9 +96,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         children=children,
         unused_settings=tuple(_unused(script, states, train)),
         weaker_children=weaker_children,
-        parameter_names=parameter_names(
-            ranks[0].summary.parameter_names, {tensor.name for tensor in checkpoint.tensors}
-        ),
+        parameter_names=parameter_names(ranks[0].summary.parameter_names, states),
         overridden=sum(rank.summary.overridden for rank in ranks),
     )
 
