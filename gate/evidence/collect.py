@@ -24,7 +24,13 @@ from gate.evidence.processes.ranks import (
     refuse_problems,
 )
 from gate.evidence.processes.steps import recorder_cost, step_digests, step_memory, step_timings
-from gate.evidence.saved_state import ReadState, captured_state, manifest, saved_checkpoint
+from gate.evidence.saved_state import (
+    ReadState,
+    captured_state,
+    manifest,
+    parameter_names,
+    saved_checkpoint,
+)
 from gate.ports import Files
 from gate.records.observed.evidence import (
     BETWEEN_RANKS,
@@ -90,6 +96,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         children=children,
         unused_settings=tuple(_unused(script, states, train)),
         weaker_children=weaker_children,
+        parameter_names=parameter_names(ranks[0].summary.parameter_names, states),
         overridden=sum(rank.summary.overridden for rank in ranks),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -126,6 +126,18 @@ def manifest(states: Sequence[ReadState]) -> CheckpointManifest:
             name: number for state in states for name, number in state.optimizer_settings.items()
         },
     )
+
+
+def parameter_names(names: Mapping[str, str], states: Sequence[ReadState]) -> dict[str, str]:
+    """For the place of a parameter's state in an optimizer, the leaf that is the parameter.
+
+    `names` is rank 0's summary, with keys `<optimizer>/<number>`. It is untrusted: what names no
+    leaf of this run's own state is left out, so no other text gets into a report this way.
+    """
+    leaves = {leaf.path for state in states for leaf in state.leaves}
+    places = {key: f"{CAPTURED}/optimizer/{key.replace('/', '/state/')}" for key in names}
+    named = ((places[key], f"{CAPTURED}/{name}") for key, name in names.items())
+    return {place: leaf for place, leaf in named if leaf in leaves}
 
 
 def _own_exclusions(train: TrainSettings) -> tuple[Exclusion, ...]:

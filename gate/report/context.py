@@ -19,6 +19,7 @@ from gate.report.wording import (
 )
 
 SHOWN_KNOBS: Final = 3
+REMEDY: Final = "Remedy"
 
 
 def fault_section(verdict: Verdict, limits: Limits) -> Section | None:
@@ -29,7 +30,8 @@ def fault_section(verdict: Verdict, limits: Limits) -> Section | None:
     # the last lines: an exception stands at the end of what was printed
     rows = tuple((Cell(line, code=True),) for line in lines[-limits.rows :])
     table = Table(headings=("The last lines",), rows=rows, total=len(lines))
-    return Section(title=f"Details of the fault ({len(lines):,})", table=table, leading=True)
+    title = f"Details of the fault ({len(lines):,})"
+    return Section(title=title, table=table, leading=True, anchor="fault")
 
 
 def policy_section(verdict: Verdict, limits: Limits) -> Section | None:
@@ -51,6 +53,7 @@ def policy_section(verdict: Verdict, limits: Limits) -> Section | None:
         title=f"This pull request changes policy files ({len(changes):,})",
         table=table_of(headings, rows, limits.rows),
         leading=True,
+        anchor="policy",
     )
 
 
@@ -66,10 +69,11 @@ def diagnosis_section(verdict: Verdict, limits: Limits) -> Section | None:
         ("Cause", Cell(diagnosis.cause)),
         ("Suspects", Cell("; ".join(map(suspect_words, diagnosis.suspects)))),
         ("And then", Cell(diagnosis.details)),
-        ("Remedy", Cell(diagnosis.remedy)),
+        (REMEDY, Cell(diagnosis.remedy)),
     )
     table = facts_table(facts, limits.rows)
-    return Section(title="Diagnosis: the first divergence", table=table, leading=True)
+    title = "Diagnosis: the first divergence"
+    return Section(title=title, table=table, leading=True, anchor="diagnosis")
 
 
 def notices_section(verdict: Verdict, limits: Limits) -> Section | None:

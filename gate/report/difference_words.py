@@ -48,8 +48,9 @@ def facts(difference: StateDifference) -> list[str]:
         f"{left_out.leaves[1]:,} in B"
         for left_out in difference.left_out
     ]
-    for side, state in (("A", difference.left), ("B", difference.right)):
-        lines += [f"{side}: {note}" for note in state.notes]
+    left, right = difference.left.notes, difference.right.notes
+    lines += [f"A{' and B' if note in right else ''}: {note}" for note in left]
+    lines += [f"B: {note}" for note in right if note not in left]
     return lines
 
 

@@ -53,11 +53,15 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """A titled table of the details; `leading` marks those shown where room is scarce."""
+    """A titled table of the details; `leading` marks those shown where room is scarce.
+
+    One with an `anchor` explains the outcome: a page shows it before all others, under that name.
+    """
 
     title: str
     table: Table
     leading: bool = False
+    anchor: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from difference_cases import NOTE, difference_of
 from page_cases import distance_of, repeat_apart, sources
+from page_outcomes import SOURCES
 from report_cases import LINKS
-from report_outcomes import NONDETERMINISTIC, REPRODUCED
+from report_outcomes import CASES, NONDETERMINISTIC, REPRODUCED
 
+from gate.report.page.difference_page import difference_page
 from gate.report.page.page import page_html
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -38,7 +41,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A page of runs that differ, one of runs that are equal, one of names that are too long."""
+    """Pages of runs that differ, that are equal, with names that are too long; and each outcome."""
     folder = tmp_path_factory.mktemp("pages")
     heats = {f"h{number}": 10.0**-number for number in range(1, 9)}
     names = (f"state/model/0/{name}.weight" for name in ("loss", *heats))
@@ -56,6 +59,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             sources=sources(24, apart_from=3, name=LONG_NAME),
         ),
     }
+    texts |= {
+        name: page_html(verdict, LINKS, sources=SOURCES[name]) for name, verdict in CASES.items()
+    }
+    texts["diff"] = difference_page(difference_of(60, left=(NOTE,), right=(NOTE,)))
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, "utf-8")
     return {name: folder / f"{name}.html" for name in texts}

@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from report_outcomes import CASES
 
 pytestmark = pytest.mark.browser
 
 Opened = Callable[..., Any]
 
 PAGES = ("differs", "equal", "long")
+OUTCOMES = (*PAGES, *CASES)
+# pixels at a width of 1,280, of everything above the folded details
+HIGHEST = 3000
 SCHEMES = ("light", "dark")
 # relative luminance and contrast as WCAG 2 defines them
 CONTRASTS = """
@@ -72,12 +76,44 @@ def test_it_asks_for_nothing_and_complains_of_nothing(
     assert page.said == []
 
 
-@pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("width", [380, 1000])
+@pytest.mark.parametrize("name", [*OUTCOMES, "diff"])
+@pytest.mark.parametrize("width", [380, 1280])
 def test_it_does_not_scroll_sideways(opened: Opened, name: str, width: int) -> None:
     page = opened(name, width=width)
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_what_is_not_folded_is_at_most_three_screens(opened: Opened, name: str) -> None:
+    page = opened(name, width=1280)
+    assert page.locator("#details").evaluate("one => one.offsetTop") <= HIGHEST
+    assert page.locator("#details ~ details[open]").count() == 0
+
+
+def test_two_checkpoints_fit_and_names_stay_in_sight_while_figures_scroll(opened: Opened) -> None:
+    page = opened("diff", width=1280)
+    assert page.evaluate("document.documentElement.scrollHeight") <= HIGHEST
+    region = page.get_by_role("region", name="Tensors whose numbers differ")
+    name = region.locator("tbody td").first
+    before = name.bounding_box()
+    region.evaluate("one => one.scrollTo(one.scrollWidth, 0)")
+    assert region.evaluate("one => one.scrollLeft") > 0
+    assert name.bounding_box() == before
+
+
+def test_what_is_wider_than_the_screen_has_a_shadow_at_the_side_that_is_hidden(
+    opened: Opened,
+) -> None:
+    page = opened("within-tolerance", width=380)
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    region = page.get_by_role("region", name="Metrics (10)")
+    assert region.evaluate("one => one.scrollWidth > one.clientWidth")
+    at_first = region.screenshot()
+    region.evaluate("one => one.scrollTo(one.scrollWidth, 0)")
+    assert region.screenshot() != at_first
+    grounds = region.evaluate("one => getComputedStyle(one).backgroundAttachment")
+    assert grounds.count("local") == grounds.count("scroll") == 2
 
 
 def test_the_keyboard_reaches_every_fold_in_order_and_shows_where_it_is(opened: Opened) -> None:
@@ -95,13 +131,13 @@ def test_the_keyboard_reaches_every_fold_in_order_and_shows_where_it_is(opened: 
     assert reached == list(range(folds))
 
 
-def test_the_first_stop_is_a_way_to_the_verdict(opened: Opened) -> None:
+def test_the_first_stop_is_a_way_past_the_contents(opened: Opened) -> None:
     page = opened()
     page.keyboard.press("Tab")
     focused = page.evaluate(FOCUSED)
-    assert (focused["text"], focused["seen"]) == ("Skip to the verdict", True)
+    assert (focused["text"], focused["seen"]) == ("Skip the contents", True)
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "verdict"
+    assert page.evaluate("document.activeElement.id") == "content"
 
 
 def test_a_fold_opens_with_the_keyboard(opened: Opened) -> None:
@@ -141,7 +177,8 @@ def test_paper_is_white_and_shows_what_is_folded(opened: Opened) -> None:
 
 def test_pictures_have_names_for_those_who_cannot_see_them(opened: Opened) -> None:
     page = opened()
-    assert page.get_by_role("img", name="loss over the steps").count() == 1
-    assert page.get_by_role("img", name="Step times of each run").count() == 1
     assert page.get_by_role("region", name="What was measured (3)").count() == 0
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert page.get_by_role("img", name="loss over the steps", exact=True).count() == 1
+    assert page.get_by_role("img", name="Step times of each run").count() == 1
     assert page.get_by_role("region", name="At a glance").count() == 1

@@ -55,6 +55,29 @@ def refusal(harness: HarnessFolder, label: str = "strict-1", **options: object) 
     return caught.value
 
 
+def test_parameters_are_called_by_leaves_of_the_state_and_by_nothing_else(
+    harness: HarnessFolder,
+) -> None:
+    names = {"0/0": "model/0/weight", "0/1": "model/0/<b>none</b>"}
+    harness.whole(parameter_names=names)
+    assert collect(harness).parameter_names == {"state/optimizer/0/state/0": "state/model/0/weight"}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"../0": "model/0/weight"},
+        {"0/0": "x" * 201},
+        {f"0/{number}": "model/0/weight" for number in range(1001)},
+    ],
+)
+def test_names_of_parameters_that_the_harness_cannot_have_written_are_refused(
+    harness: HarnessFolder, names: dict[str, str]
+) -> None:
+    harness.whole(parameter_names=names)
+    assert "parameter_names" in " ".join(refusal(harness).details)
+
+
 def test_a_whole_run_becomes_its_evidence(harness: HarnessFolder) -> None:
     harness.whole()
     evidence = collect(harness)

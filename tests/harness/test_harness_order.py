@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gate.harness.recording.order import Order  # noqa: E402 - it imports torch
+from gate.harness.recording.state import parameter_names  # noqa: E402 - it imports torch
 
 pytestmark = pytest.mark.torch
 
@@ -27,3 +28,40 @@ def test_a_parameter_that_has_the_number_of_one_that_is_gone_has_not_its_name() 
     assert {order.name(parameter) for parameter in later} == {""}
     optimizer = torch.optim.SGD([again[0], torch.nn.Parameter(torch.ones(5))])
     assert [len(parameter) for parameter in order.parameters(optimizer)] == [2, 5]
+
+
+def test_the_numbers_of_parameters_have_the_names_that_they_have_in_the_state() -> None:
+    order = Order()
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+    order.learn(model)
+    alone = torch.nn.Parameter(torch.ones(5))
+    # a set has any order
+    shuffled = [alone, *reversed(list(model.parameters()))]
+    optimizers = [torch.optim.SGD(shuffled), torch.optim.SGD([model[1].bias])]
+    names = parameter_names([model], optimizers, order)
+    assert names == {
+        "0/0": "model/0/0.weight",
+        "0/1": "model/0/0.bias",
+        "0/2": "model/0/1.weight",
+        "0/3": "model/0/1.bias",
+        "1/0": "model/0/1.bias",
+    }
+    parameters = dict(model.named_parameters(prefix="model/0"))
+    numbered = order.parameters(optimizers[0])
+    assert all(
+        parameters[name.replace("model/0/", "model/0.")] is numbered[int(key[2:])]
+        for key, name in names.items()
+        if key.startswith("0/")
+    )
+
+
+def test_a_name_that_is_too_long_is_left_out_and_of_many_the_first_thousand_are_named() -> None:
+    order = Order()
+    model = torch.nn.ParameterDict({"x" * 201: torch.ones(1), "y": torch.ones(1)})
+    many = torch.nn.ParameterList(torch.ones(1) for _ in range(1100))
+    for module in (model, many):
+        order.learn(module)
+    optimizer = torch.optim.SGD([*model.parameters(), *many.parameters()])
+    names = parameter_names([model, many], [optimizer], order)
+    assert len(names) == 1000
+    assert max(map(len, names.values())) < 200

@@ -134,6 +134,14 @@ def test_training_stops_after_the_last_step(training: Outcome) -> None:
     summary = training.document("summary")
     assert (summary["steps"], summary["stopped_by"]) == (3, "max_steps")
     assert summary["problems"] == []
+    assert summary["parameter_names"] == {
+        "0/0": "model/0/0.weight",
+        "0/1": "model/0/0.bias",
+        "0/2": "model/0/1.weight",
+        "0/3": "model/0/1.bias",
+        "0/4": "model/0/3.weight",
+        "0/5": "model/0/3.bias",
+    }
 
 
 def test_the_stop_passes_except_and_runs_finally_and_exit_handlers(training: Outcome) -> None:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import pairwise
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gate.report.page.curves import HEIGHT, LEFT, WIDTH, Line, Mark, chart
+from gate.report.page.curves import (
+    BOTTOM,
+    HEIGHT,
+    LABEL_HEIGHT,
+    LEFT,
+    TOP,
+    WIDTH,
+    Line,
+    Mark,
+    chart,
+)
 from gate.report.page.scales import BUCKETS, Scale, envelope, evenly, number, step_ticks, ticks
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -34,6 +45,29 @@ def test_every_distance_lies_inside_the_picture(values: list[float]) -> None:
     path = chart("apart", (line(*values),), distances=True).lines[0].path
     places = [float(y) for _, y in re.findall(r"(-?[0-9.]+),(-?[0-9.]+)", path)]
     assert all(0 <= y <= HEIGHT for y in places)
+
+
+@given(st.lists(FINITE, min_size=1, max_size=7))
+def test_the_names_of_curves_stand_beside_the_picture_and_hide_none_of_each_other(
+    ends: list[float],
+) -> None:
+    places = [drawn.label_y for drawn in chart("loss", tuple(line(0.0, end) for end in ends)).lines]
+    known = sorted(place for place in places if place is not None)
+    assert len(known) == len(ends)
+    assert known[0] >= TOP
+    assert known[-1] <= HEIGHT - BOTTOM
+    assert all(below - above >= LABEL_HEIGHT - 1e-9 for above, below in pairwise(known))
+
+
+def test_a_curve_without_a_finite_value_has_no_name_beside_the_picture() -> None:
+    drawn = chart("loss", (line(1.0), line(math.nan, name="strict-2")))
+    assert [one.label_y is None for one in drawn.lines] == [False, True]
+
+
+def test_the_title_of_an_axis_that_is_too_long_is_cut() -> None:
+    assert chart("loss", (line(1.0),)).y_title == "loss"
+    title = chart("x" * 200, (line(1.0),)).y_title
+    assert (len(title), title[-1]) == (48, "…")
 
 
 def test_an_equal_step_lies_on_the_ground_of_a_picture_of_distances() -> None:
@@ -65,7 +99,8 @@ def test_labels_of_marks_stand_over_one_another_and_above_the_lines() -> None:
     marks = (Mark(step=2, label="one"), Mark(step=9, label="other"))
     drawn = chart("loss", (line(*range(10)),), marks)
     assert [(mark.y, mark.anchor) for mark in drawn.marks] == [(0, "start"), (-20, "end")]
-    assert drawn.head == 40
+    # above them stands the title of the axis
+    assert drawn.head == 60
 
 
 def test_a_mark_beyond_the_last_step_stays_in_the_picture() -> None:

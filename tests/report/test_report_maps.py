@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from evidence_cases import evidence_set_of
 from page_cases import baseline_entry, distance_of, repeat_apart, sources
+from page_outcomes import SOURCES
 from report_cases import against_baseline, tensor
 from report_outcomes import CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 
@@ -108,6 +109,62 @@ def test_a_tensor_that_only_one_side_has_says_so() -> None:
     found = difference_map(CODE_DRIFT.model_copy(update={"baseline": compared}), sources())
     assert cells(found)["loss", "weight"] == ("changed", "≠")
     assert cells(found)["head", "bias"] == ("missing", "missing")
+
+
+def test_a_tensor_of_another_type_or_shape_says_so() -> None:
+    compared = against_baseline(tensors=(tensor(WEIGHT, TensorChange.RETYPED),))
+    found = difference_map(CODE_DRIFT.model_copy(update={"baseline": compared}), sources())
+    assert cells(found)["loss", "weight"] == ("retyped", "≠ type or shape")
+
+
+def test_a_setting_of_the_optimizer_shows_both_numbers_against_a_baseline_too() -> None:
+    found = difference_map(CODE_DRIFT, SOURCES["code-drift"])
+    assert cells(found)["0", "lr"] == ("changed", "0.001 → 0.002")
+    assert found is not None
+    assert found.why_no_distances == "A baseline holds digests only"
+
+
+def test_parts_that_are_equal_are_folded_and_counted() -> None:
+    found = difference_map(apart(WEIGHT, "state/optimizer/0/state/0/exp_avg"), sources())
+    assert found is not None
+    assert [(one.title, one.folded, one.summary) for one in found.maps] == [
+        ("state/model/0", False, "1 of 2 differ"),
+        ("state/optimizer/0/state", False, "1 of 1 differ"),
+    ]
+    found = difference_map(apart("state/optimizer/0/state/0/exp_avg"), sources())
+    assert found is not None
+    assert [(one.folded, one.summary) for one in found.maps] == [
+        (False, "1 of 1 differ"),
+        (True, "all 2 equal"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("leaf", "shown"),
+    [("state/model/0/head.bias", "head.bias"), ("state/model/1/head.bias", "1/head.bias")],
+)
+def test_state_of_an_optimizer_is_called_by_its_parameter(leaf: str, shown: str) -> None:
+    known = sources()
+    first = known.runs[0].model_copy(
+        update={
+            "parameter_names": {
+                "state/optimizer/0/state/0": leaf,
+                "state/optimizer/0/state/1": "state/model/0/<i>",
+            }
+        }
+    )
+    names = (f"state/optimizer/0/state/{number}/exp_avg" for number in range(3))
+    found = difference_map(apart(*names), replace(known, runs=(first, *known.runs[1:])))
+    assert found is not None
+    other = "<i>" if shown == "head.bias" else "0/<i>"
+    assert [layer for layer, _ in found.maps[0].rows] == [shown, other, "2"]
+
+
+def test_of_long_parts_that_differ_the_first_is_open() -> None:
+    names = [f"{part}/h.{number}.w" for part in ("a", "b") for number in range(20)]
+    found = difference_map(apart(*names), PageSources())
+    assert found is not None
+    assert [one.folded for one in found.maps] == [False, True]
 
 
 def test_the_entry_of_a_page_is_the_one_that_was_used() -> None:

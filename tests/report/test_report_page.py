@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from page_cases import baseline_entry, distance_of, repeat_apart, sources
+from page_outcomes import SOURCES
 from page_reader import Page
 from pydantic import ValidationError
 from report_cases import LINKS, SERIES, delta
@@ -66,7 +67,7 @@ def test_each_gpu_of_each_process_is_shown() -> None:
     page = page_html(REPRODUCED, LINKS, sources=replace(shown, runs=runs))
     assert "GPUs as attested by the training (1)" in page
     assert "NVIDIA &lt;b&gt;H100&lt;/b&gt; MIG 1g.10gb" in page
-    assert "10,240" in page
+    assert '<td class="number">10.0</td>' in page
     assert "GPUs as attested" not in page_html(REPRODUCED, LINKS, sources=shown)
 
 
@@ -106,6 +107,38 @@ def test_the_page_says_verdict_cause_and_next_command() -> None:
     assert "gate lm" in text
 
 
+def test_answers_and_diagnosis_stand_first_and_have_their_own_entries() -> None:
+    page = Page(page_html(NONDETERMINISTIC, LINKS, sources=SOURCES["nondeterministic"]))
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert ids[:6] == ["content", "warnings", "next", "diagnosis", "glance", "differences"]
+    entries = [attrs["href"] for tag, attrs in page.tags if tag == "a"][2:]
+    assert entries[:3] == ["#next", "#diagnosis", "#glance"]
+
+
+def test_a_remedy_that_a_next_step_gives_is_not_said_twice() -> None:
+    diagnosis = CODE_DRIFT.diagnosis
+    assert diagnosis is not None
+    words = " ".join(Page(page_html(CODE_DRIFT, LINKS)).text.split())
+    assert words.casefold().count(diagnosis.remedy.casefold().rstrip(".")) == 1
+    assert "What differs first" in words
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if SOURCES[name].runs])
+def test_every_axis_has_a_title(name: str) -> None:
+    page = Page(page_html(CASES[name], LINKS, sources=SOURCES[name]))
+    pictures = sum("aria-labelledby" in attrs for tag, attrs in page.tags if tag == "svg")
+    across = page.text.count("optimizer step\n") + page.text.count("ms per step\n")
+    assert across == pictures
+    assert all(f"\n{title}\n" in page.text for title in ("loss", "file.accuracy", "GiB"))
+
+
+def test_the_main_metric_is_seen_and_the_others_are_folded() -> None:
+    page = page_html(REPRODUCED, LINKS, sources=SOURCES["reproduced"])
+    curves = page[page.index('id="curves"') : page.index('id="times"')]
+    assert curves.index("<code>loss</code>") < curves.index("1 more metric<")
+    assert curves.index("1 more metric<") < curves.index("<code>file.accuracy</code>")
+
+
 def test_the_page_follows_the_readers_choice_of_colours_on_a_screen_only() -> None:
     assert "@media screen and (prefers-color-scheme: dark)" in page_html(REPRODUCED, LINKS)
 
@@ -114,7 +147,7 @@ def test_a_page_without_command_address_and_series_leaves_them_out() -> None:
     page = Page(page_html(REPRODUCED.model_copy(update={"series": ()}), ReportLinks()))
     assert {"svg", "pre", "figure"} & {tag for tag, _ in page.tags} == set()
     assert [attrs["href"] for tag, attrs in page.tags if tag == "a"] == [
-        "#verdict", "#verdict", "#details",
+        "#content", "#glance", "#details",
     ]  # fmt: skip
 
 
@@ -150,7 +183,7 @@ def test_runs_that_part_are_shown_where_how_far_and_on_what() -> None:
     text = Page(page_html(verdict, LINKS, sources=found)).text
     assert "step 3: strict-2 ≠ strict-1" in text
     assert "Layers: strict-2 against strict-1, at the end" in text
-    assert "One side has only digests, so this shows what differs, not by how much" in text
+    assert "Only digests of a side are kept: repro-gate diff of two packages gives the" in text
     assert "gradients: differs at 4 of 6 steps observed, first at step 3" in text
     assert "Knobs that the script overrode (3)" in text
 

@@ -25,10 +25,12 @@ def test_equal_runs_say_that_they_are_equal_and_have_no_picture_of_distances() -
 
 def test_a_run_apart_says_from_which_step_on_and_by_how_much() -> None:
     found = metric_picture(SUMMARY, sources(apart_from=4), ())
-    assert found.curves.lines[2].words.endswith("; differs from strict-1 from step 4 on")
+    assert found.curves.lines[2].words.endswith(
+        "; differs from strict-1 from step 4 on: by 1e-06 at most, equal at 3 steps of 6"
+    )
     assert found.distances is not None
     assert [line.words for line in found.distances.lines] == [
-        "largest 1e-06; equal at 3 steps of 6"
+        "by 1e-06 at most, equal at 3 steps of 6"
     ]
 
 
@@ -46,6 +48,8 @@ def test_a_run_with_fewer_steps_differs_where_it_ends() -> None:
     short = runs[1].model_copy(update={"metrics": (cut,)})
     found = metric_picture(SUMMARY, PageSources(runs=(runs[0], short)), ())
     assert found.curves.lines[1].words.endswith("differs from strict-1 from step 5 on")
+    # nothing to draw: where both are there they are equal
+    assert found.distances is None
 
 
 def test_of_many_values_some_are_listed_and_the_rest_counted() -> None:
@@ -62,20 +66,32 @@ def test_each_comparison_that_differs_marks_its_first_step() -> None:
     assert [mark.step for mark in first_differences(apart)] == [5]
 
 
+def test_comparisons_that_differ_from_the_same_step_on_share_a_mark() -> None:
+    drifted = CODE_DRIFT.baseline
+    assert drifted is not None
+    twice = CODE_DRIFT.model_copy(
+        update={"base_run": drifted.model_copy(update={"expected": "base-1"})}
+    )
+    assert [mark.label for mark in first_differences(twice)] == [
+        "step 6: strict-1 ≠ base-1, baseline"
+    ]
+
+
 def test_a_run_looks_the_same_in_every_picture() -> None:
     assert len({style_of(name) for name in ("strict-1", "strict-2", "baseline", "audit-1")}) == 4
     assert style_of("audit-1") == style_of("another")
 
 
 def test_memory_on_the_host_and_on_a_device_that_was_used() -> None:
-    assert [chart.title for chart in memory_charts(sources())] == [
-        "Resident memory of the process, MiB"
-    ]
+    assert [chart.title for chart in memory_charts(sources())] == ["Resident memory of the process"]
     on_device = StepMemory(step=1, resident_bytes=2**30, device_bytes=2**21)
     run = run_evidence("strict-1").model_copy(update={"memory": (on_device,)})
     device = memory_charts(PageSources(runs=(run,)))[1]
-    assert device.title == "Memory allocated on the device (not reserved), MiB"
-    assert device.lines[0].words == "highest 2.0 MiB"
+    assert (device.title, device.y_title) == (
+        "Memory allocated on the device (not reserved)",
+        "GiB",
+    )
+    assert device.lines[0].words == "highest 0.002 GiB"
     assert memory_charts(PageSources()) == ()
 
 
@@ -96,6 +112,8 @@ def test_a_slow_first_step_makes_the_axis_logarithmic() -> None:
     found = step_times(PageSources(runs=(run.model_copy(update={"timings": slow}),)))
     assert found is not None
     assert found.notes[-1] == "the axis is logarithmic"
+    # in milliseconds, which the axis' title says
+    assert [tick.label for tick in found.x_ticks] == ["12", "329", "9,000"]
 
 
 def test_of_many_step_times_some_are_dots_and_the_page_says_so() -> None:

@@ -23,7 +23,7 @@ from gate.records.observed.state_distance import StateDistance, TensorDistance
 from gate.report.page.page_sources import PageSources
 
 METRIC = "loss"
-MEBIBYTE = 2**20
+MEBIBYTE, GIBIBYTE = 2**20, 2**30
 
 
 def curve(steps: int, *, apart_from: int | None = None, by: float = 1e-6) -> tuple[float, ...]:

@@ -9,7 +9,13 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from gate.records.document import Document
-from gate.records.observed.evidence import MAX_PACKAGES, Devices, FloatType, MeasuredSeconds
+from gate.records.observed.evidence import (
+    MAX_PACKAGES,
+    MAX_PARAMETER_NAMES,
+    Devices,
+    FloatType,
+    MeasuredSeconds,
+)
 from gate.records.observed.fingerprints import SamplingGroup
 from gate.records.observed.operator_audit import MAX_STEP
 
@@ -20,6 +26,8 @@ Count = Annotated[int, Field(ge=0, le=2**63)]
 MAX_FINGERPRINTS = 32
 # some scripts have an optimizer for each parameter
 MAX_OPTIMIZERS = 100_000
+ParameterPlace = Annotated[str, Field(pattern=r"^[0-9]{1,6}/[0-9]{1,9}$")]
+ParameterName = Annotated[str, Field(max_length=200)]
 PackageText = Annotated[str, Field(max_length=200)]
 MAX_SAMPLING_INTERVAL = 2**20
 Digest = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9._/+-]{1,40}:[0-9a-f]{1,80}$")]
@@ -143,6 +151,9 @@ class Summary(Document):
     device_memory_bytes: Count
     sampling_intervals: dict[SamplingGroup, SamplingInterval] = Field(default_factory=dict)
     optimizer_numbers: Annotated[tuple[Count, ...], Field(max_length=MAX_OPTIMIZERS)] = ()
+    parameter_names: Annotated[
+        dict[ParameterPlace, ParameterName], Field(max_length=MAX_PARAMETER_NAMES)
+    ] = Field(default_factory=dict)
     observe_seconds: MeasuredSeconds = 0.0
     first_step_seconds: MeasuredSeconds | None = None
     overridden: Count = 0

@@ -24,7 +24,7 @@ from ..recording.cuda_graphs import Capture
 from ..recording.hand_updates import HandUpdates
 from ..recording.recorder import Recorder
 from ..recording.schedule import Schedule
-from ..recording.state import capture, write_gradients
+from ..recording.state import capture, parameter_names, write_gradients
 from ..settings import HarnessSettings
 from ..tensors.safetensors_file import write_safetensors
 from ..this_process import current_rank, started_at
@@ -86,6 +86,7 @@ class HarnessSession:
             step=self.working_step,
         )
         self._applied: switches.Readings = {}
+        self._parameter_names: dict[str, str] = {}
         self._finished = False
         self._stopped = False
         self._backwards = 0
@@ -265,6 +266,7 @@ class HarnessSession:
             "device_memory_bytes": self.recorder.device_peak_bytes(),
             "sampling_intervals": self.schedule.sampling_intervals,
             "optimizer_numbers": self.recorder.optimizer_numbers,
+            "parameter_names": self._parameter_names,
             "observe_seconds": self.recorder.observe_seconds,
             "first_step_seconds": self.first_step_seconds,
             "overridden": self.override_log.total,
@@ -281,6 +283,7 @@ class HarnessSession:
         tensors |= self.auxiliary_state.capture(self.problems)
         path = self.output.path("state", ".safetensors")
         write_safetensors(path, tensors, self.problems.leave_out)
+        self._parameter_names = parameter_names(modules, optimizers, recorder.order)
 
     def _problems_at_the_end(self) -> list[str]:
         for sentence in replaced_functions():

@@ -6,6 +6,7 @@ import io
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import torch
@@ -21,6 +22,8 @@ from .order import Order
 NamedTensor = tuple[str, torch.Tensor]
 # What describes and does not train; functions and classes beside them.
 _SETTINGS: Final = (str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+_MAX_NAMES: Final = 1000
+_MAX_NAME: Final = 200
 # bool before int, which it is a kind of
 _NUMBERS: Final = {
     bool: torch.bool,
@@ -61,6 +64,27 @@ def capture(
     if parameters and not any(map(_readable, parameters)):
         problems.note("no optimized parameter can be read, so nothing of the weights was compared")
     return tensors
+
+
+def parameter_names(
+    modules: Sequence[nn.Module], optimizers: Sequence[Optimizer], order: Order
+) -> dict[str, str]:
+    """For `<optimizer>/<parameter index>` the parameter's name among the tensors of `capture`.
+
+    A parameter that no module owns has none, nor has one of a name above 200 characters; of many
+    the first 1,000 are named.
+    """
+    names: dict[int, str] = {}
+    for number, module in enumerate(modules):
+        for name, parameter in module.named_parameters():
+            names.setdefault(id(parameter), f"model/{number}/{name}")
+    named = {
+        f"{number}/{index}": name
+        for number, optimizer in enumerate(optimizers)
+        for index, parameter in enumerate(order.parameters(optimizer))
+        if len(name := names.get(id(parameter), "")) in range(1, _MAX_NAME + 1)
+    }
+    return dict(islice(named.items(), _MAX_NAMES))
 
 
 def write_gradients(optimizer: Optimizer, output: Output, problems: Problems) -> None:

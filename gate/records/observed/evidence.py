@@ -31,6 +31,7 @@ MAX_BYTES = 2**63
 MAX_NOT_FINITE = 1000
 MAX_PACKAGES = 5000
 MAX_OPTIMIZER_SETTINGS = 1000
+MAX_PARAMETER_NAMES = 1000
 # thirty years: of such steps, as many as a run may have have a finite sum, and a finite ratio
 MAX_SECONDS = 1e9
 MAX_SUMMED_SECONDS = 1e18
@@ -39,6 +40,7 @@ NOT_APPLICABLE = "none"
 BETWEEN_RANKS = " | "
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 KEPT_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}/(output\.txt|state\.safetensors|gradients\.safetensors)$"
+PLACE_PATTERN = r"^state/optimizer/[0-9]{1,6}/state/[0-9]{1,9}$"
 SETTING_PATTERN = r"^(true|false|nan|-?(inf|[0-9][0-9.e+-]{0,30}))$"
 FloatType = Literal["float64", "float32", "float16", "bfloat16"]
 
@@ -307,6 +309,9 @@ class RunEvidence(Document):
     `left_out` are sentences about tensors and values of kinds that cannot be read, `notes` those
     about all else that was left out.
 
+    `parameter_names` has, for the place of a parameter's state in an optimizer, the leaf that is
+    the parameter: for a reader only, nothing is decided by it.
+
     `first_step_seconds` is the cold start: from the start of the process to the end of step 1.
     """
 
@@ -332,6 +337,10 @@ class RunEvidence(Document):
     children: tuple[UnattestedChild, ...] = ()
     unused_settings: Annotated[tuple[UnusedSetting, ...], Field(max_length=100)] = ()
     weaker_children: tuple[WeakerChild, ...] = ()
+    parameter_names: Annotated[
+        dict[Annotated[str, Field(pattern=PLACE_PATTERN)], Annotated[str, Field(max_length=1000)]],
+        Field(max_length=MAX_PARAMETER_NAMES),
+    ] = Field(default_factory=dict)
 
 
 class KeptFile(Document):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gate.report.page.scales import (
     Pair,
@@ -18,9 +18,11 @@ from gate.report.page.scales import (
 )
 from gate.report.wording import count
 
-WIDTH, HEIGHT = 720, 230
-LEFT, RIGHT, TOP, BOTTOM = 92, 14, 14, 30
-MARK_HEIGHT = 20
+WIDTH, HEIGHT = 720, 210
+# at the right stand the names of the curves
+LEFT, RIGHT, TOP, BOTTOM = 92, 96, 14, 46
+MARK_HEIGHT, TITLE_HEIGHT, LABEL_HEIGHT = 20, 20, 18
+MAX_TITLE = 48
 DECADE = 10.0
 EQUAL = "equal"
 
@@ -49,13 +51,17 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrawnLine:
-    """A line as SVG path data; `gaps` marks above the picture where a value is not finite."""
+    """A line as SVG path data; `gaps` marks above the picture where a value is not finite.
+
+    Its name stands at `label_y`, right of the picture; None for a line without a finite value.
+    """
 
     name: str
     words: str
     style: int
     path: str
     gaps: str
+    label_y: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,10 +78,12 @@ class DrawnMark:
 class Chart:
     """Lines over the steps in a picture of WIDTH by HEIGHT units, with axes and words.
 
-    The labels of marks stand in `head` units above it, so that they hide no line.
+    The title of the upright axis and the labels of marks stand in `head` units above it, so that
+    they hide no line.
     """
 
     title: str
+    y_title: str
     lines: tuple[DrawnLine, ...]
     marks: tuple[DrawnMark, ...]
     x_ticks: tuple[Tick, ...]
@@ -84,8 +92,8 @@ class Chart:
 
     @property
     def head(self) -> int:
-        """The room above the picture that the labels of its marks take."""
-        return MARK_HEIGHT * len(self.marks)
+        """The room above the picture that the axis' title and the labels of its marks take."""
+        return TITLE_HEIGHT + MARK_HEIGHT * len(self.marks)
 
 
 def chart(
@@ -93,21 +101,52 @@ def chart(
     lines: tuple[Line, ...],
     marks: tuple[Mark, ...] = (),
     *,
+    y_title: str = "",
     distances: bool = False,
 ) -> Chart:
-    """Lay lines out over one another. `distances` are drawn on a logarithmic axis from zero up."""
+    """Lay lines out over one another. `distances` are drawn on a logarithmic axis from zero up.
+
+    The upright axis is called `y_title`, or like the whole.
+    """
     steps = [edge(line.steps) for line in lines if line.steps for edge in (min, max)]
     x = Scale(low=min(steps, default=0), high=max(steps, default=0), start=LEFT, end=WIDTH - RIGHT)
     values = [value for line in lines for value in line.values if math.isfinite(value)]
     y = _distance_scale(values) if distances else _plain_scale(values)
     return Chart(
         title=title,
-        lines=tuple(_drawn(line, x, y) for line in lines),
+        y_title=_cut(y_title or title),
+        lines=_labelled(lines, [_drawn(line, x, y) for line in lines], y),
         marks=_drawn_marks(marks, x),
         x_ticks=step_ticks(x),
         y_ticks=_y_ticks(y, values, distances=distances),
         notes=_notes(lines),
     )
+
+
+def _cut(title: str) -> str:
+    """A title that fits above the picture: a drawing neither breaks a line nor cuts it."""
+    return title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 1]}…"
+
+
+def _labelled(lines: tuple[Line, ...], drawn: list[DrawnLine], y: Scale) -> tuple[DrawnLine, ...]:
+    """Each line with its name where it ends; of several near each other one below the other."""
+    ends = {}
+    for place, line in enumerate(lines):
+        points = zip(line.steps, line.values, strict=True)
+        finite = [(step, value) for step, value in points if math.isfinite(value)]
+        if finite:
+            ends[place] = y.at(max(finite, key=by_step)[1])
+    order = sorted(ends, key=lambda place: ends[place])
+    floor = float(TOP)
+    for place in order:
+        floor = ends[place] = max(ends[place], floor)
+        floor += LABEL_HEIGHT
+    # what was pushed below the picture pushes the others up again
+    ceiling = float(HEIGHT - BOTTOM)
+    for place in reversed(order):
+        ceiling = ends[place] = min(ends[place], ceiling)
+        ceiling -= LABEL_HEIGHT
+    return tuple(replace(line, label_y=ends.get(place)) for place, line in enumerate(drawn))
 
 
 def _plain_scale(values: list[float]) -> Scale:

@@ -1,21 +1,23 @@
 """Which tensors of which layer differ: layers down, what they hold across, one map for each part.
 
 A name is taken apart at its last dot (`model/0/head.weight`: layer `head`, what `weight`), or at
-its last slash (`optimizer/0/state/1/exp_avg`: layer `1`, what `exp_avg`).
+its last slash (`optimizer/0/state/1/exp_avg`: layer `1`, what `exp_avg`). Where the harness told
+the name of the optimizer's parameter 1, the layer is called by that.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from gate.records.comparison import Comparison, TensorChange
+from gate.records.comparison import BASELINE_SIDE, Comparison, TensorChange
 from gate.records.observed.evidence import TensorDigest
 from gate.records.observed.state_distance import StateDistance, TensorDistance
 from gate.records.verdict import Verdict
 from gate.report.page.page_sources import PageSources, differing
 
+MODELS = "state/model/"
 MAX_MAPS = 8
 MAX_LAYERS = 150
 MAX_COLUMNS = 16
@@ -27,13 +29,20 @@ HEATS = (
     *(f"1e{low} to 1e{low + 1}" for low in DECADES[:-1]),
     f"1e{DECADES[-1]} and more",
 )
-WORDS = {TensorChange.MISSING: "missing", TensorChange.EXTRA: "extra", TensorChange.CHANGED: "≠"}
+# the rest is folded: a page is read from its top
+OPEN_ROWS = 16
+WORDS = {
+    TensorChange.MISSING: "missing",
+    TensorChange.EXTRA: "extra",
+    TensorChange.CHANGED: "≠",
+    TensorChange.RETYPED: "≠ type or shape",
+}
 DIGITS = re.compile(r"([0-9]+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MapCell:
-    """A tensor: `kind` is `none`, `equal`, `changed`, `missing`, `extra`, or `heat0` and so on.
+    """A tensor: `kind` is `none`, `equal`, that of a `TensorChange`, or `heat0` and so on.
 
     A heat's number is the place of the tensor's relative L2 among `HEATS`.
     """
@@ -44,9 +53,14 @@ class MapCell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerMap:
-    """One part of the state; `omitted` counts layers and columns that are not shown."""
+    """One part of the state; `omitted` counts layers and columns that are not shown.
+
+    `summary` says in words how much of it differs; `folded` maps show no more than that at first.
+    """
 
     title: str
+    summary: str
+    folded: bool
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[MapCell, ...]], ...]
     omitted: int
@@ -57,14 +71,15 @@ class DifferenceMap:
     """The maps of one comparison.
 
     `heats` are the words of the legend, `unlisted` counts tensors whose numbers were not kept.
-    There are no heats where only digests are there of one side, as of a baseline: such a map shows
-    what differs and not how far.
+    There are no heats where only digests are there of one side: such a map shows what differs and
+    not how far, and `why_no_distances` says so.
     """
 
     expected: str
     observed: str
     maps: tuple[LayerMap, ...]
     omitted: int
+    why_no_distances: str
     heats: tuple[str, ...] = ()
     unlisted: int = 0
 
@@ -85,12 +100,16 @@ def difference_map(verdict: Verdict, sources: PageSources) -> DifferenceMap | No
         parts.setdefault(place[0], {})[place] = cell
     # what differs first: of many parts the first ones are shown
     order = sorted(parts, key=lambda part: (not _any_differs(parts[part].values()), part))
-    maps = tuple(_layer_map(part, parts[part]) for part in order[:MAX_MAPS])
+    names = _parameter_names(sources)
+    maps = [_layer_map(part, parts[part], names) for part in order[:MAX_MAPS]]
     return DifferenceMap(
         expected=comparison.expected,
         observed=comparison.observed,
-        maps=maps,
+        maps=_with_long_ones_folded(maps),
         omitted=len(parts) - len(maps),
+        why_no_distances="A baseline holds digests only"
+        if comparison.expected == BASELINE_SIDE
+        else "Only digests of a side are kept",
         heats=HEATS if distance is not None and distance.tensors else (),
         unlisted=distance.total - len(distance.tensors) if distance is not None else 0,
     )
@@ -115,10 +134,23 @@ def _cells(
         known = sources.reference.checkpoint.tensors
     cells = {one.name: MapCell(kind="equal", text="=") for one in known}
     moved = {one.name: MapCell(kind=one.kind.value, text=WORDS[one.kind]) for one in found.tensors}
+    moved |= _settings(found, sources, moved)
     measured = distance.tensors if distance is not None else ()
     # the digests say what differs; a number for another tensor is not shown
     heats = {one.name: heat_cell(one) for one in measured if one.name in moved}
     return cells | moved | heats
+
+
+def _settings(
+    found: Comparison, sources: PageSources, moved: Mapping[str, MapCell]
+) -> dict[str, MapCell]:
+    """The settings of an optimizer that differ, with both numbers: a baseline keeps these too."""
+    before, after = sources.settings(found.expected), sources.settings(found.observed)
+    return {
+        name: MapCell(kind=cell.kind, text=f"{before[name]} → {after[name]}")
+        for name, cell in moved.items()
+        if name in before and name in after
+    }
 
 
 def heat_cell(tensor: TensorDistance) -> MapCell:
@@ -131,7 +163,22 @@ def heat_cell(tensor: TensorDistance) -> MapCell:
     return MapCell(kind=f"heat{heat}", text=f"{number}{odd}")
 
 
-def _layer_map(part: str, cells: Mapping[Place, MapCell]) -> LayerMap:
+def _parameter_names(sources: PageSources) -> dict[str, str]:
+    """For the place of a parameter's state in an optimizer, the parameter as its model calls it.
+
+    Of several models the number stands before it.
+    """
+    names = sources.reference.parameter_names if sources.reference is not None else {}
+    leaves = {place: leaf.removeprefix(MODELS) for place, leaf in names.items()}
+    models = {leaf.partition("/")[0] for leaf in leaves.values()}
+    if len(models) > 1:
+        return leaves
+    return {place: leaf.partition("/")[2] for place, leaf in leaves.items()}
+
+
+def _layer_map(
+    part: str, cells: Mapping[Place, MapCell], parameters: Mapping[str, str]
+) -> LayerMap:
     names = sorted({layer for _, layer, _ in cells}, key=_natural)
     columns = sorted({what for _, _, what in cells}, key=_natural)
     if len(names) > MAX_LAYERS:
@@ -141,13 +188,34 @@ def _layer_map(part: str, cells: Mapping[Place, MapCell]) -> LayerMap:
     absent = MapCell(kind="none", text=NOT_HERE)
     return LayerMap(
         title=part,
+        summary=_summary(cells.values()),
+        folded=not _any_differs(cells.values()),
         columns=tuple(across),
         rows=tuple(
-            (layer, tuple(cells.get((part, layer, what), absent) for what in across))
+            (
+                parameters.get(f"{part}/{layer}", layer),
+                tuple(cells.get((part, layer, what), absent) for what in across),
+            )
             for layer in shown
         ),
         omitted=len(names) - len(shown) + len(columns) - len(across),
     )
+
+
+def _summary(cells: Collection[MapCell]) -> str:
+    differing_cells = sum(cell.kind != "equal" for cell in cells)
+    if not differing_cells:
+        return f"all {len(cells):,} equal" if len(cells) > 1 else "equal"
+    return f"{differing_cells:,} of {len(cells):,} differ"
+
+
+def _with_long_ones_folded(maps: list[LayerMap]) -> tuple[LayerMap, ...]:
+    """What differs stays open as far as there is room, the first in any case."""
+    rows, shown = 0, []
+    for place, found in enumerate(maps):
+        rows += min(len(found.rows), OPEN_ROWS)
+        shown.append(replace(found, folded=found.folded or (place > 0 and rows > OPEN_ROWS)))
+    return tuple(shown)
 
 
 def _any_differs(cells: Iterable[MapCell]) -> bool:

@@ -9,14 +9,14 @@ from gate.records.comparison import Comparison
 from gate.records.observed.evidence import StepDigest
 from gate.records.observed.fingerprints import order_of
 from gate.records.verdict import Verdict
-from gate.report.page.curves import RIGHT, WIDTH
+from gate.report.page.curves import WIDTH
 from gate.report.page.page_sources import PageSources, differing
 from gate.report.page.scales import Scale, Tick, step_ticks
 from gate.report.wording import count
 
 COLUMNS = 96
-LEFT = 150
-ROW_HEIGHT, TOP, BOTTOM = 22, 6, 30
+LEFT, RIGHT = 150, 14
+ROW_HEIGHT, TOP, BOTTOM = 20, 6, 46
 MAX_FINGERPRINTS = 30
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gate.records.report import ReportLinks
 from gate.records.verdict import Verdict
 from gate.report.assembly import report_of
+from gate.report.context import REMEDY
 from gate.report.escape import command_lines, safe_url
-from gate.report.layout import Limits
+from gate.report.layout import Limits, Report, Section
 from gate.report.page import curves, fingerprint_map, step_times
 from gate.report.page.difference_map import difference_map
-from gate.report.page.page_sources import PageSources
+from gate.report.page.page_sources import PageSources, differing
 from gate.report.page.page_tables import page_sections
 from gate.report.page.run_charts import first_differences, memory_charts, metric_picture
 from gate.report.page.templates import template
@@ -64,6 +65,9 @@ def page_html(
                 # of our own words: it becomes a class name,
                 # and classes are not for text of the training
                 "tone": "pass" if verdict.passes else "fail",
+                # where nothing differs the price is what is asked for
+                "nothing_differs": not differing(verdict),
+                "explaining": _explaining(report),
                 "run_url": safe_url(report.run_url),
                 "steps": [(step.text, command_lines(step.command)) for step in report.next_steps],
                 "verify": command_lines(report.verify_command),
@@ -78,13 +82,30 @@ def page_html(
     return page
 
 
+def _explaining(report: Report) -> list[Section]:
+    """The sections that stand before all others, without a remedy that a next step gives."""
+    said = " ".join(step.text for step in report.next_steps).casefold()
+    return [_without_said(section, said) for section in report.sections if section.anchor]
+
+
+def _without_said(section: Section, said: str) -> Section:
+    rows = tuple(
+        row
+        for row in section.table.rows
+        if row[0].text != REMEDY or row[-1].text.casefold().rstrip(".") not in said
+    )
+    cut = len(section.table.rows) - len(rows)
+    table = replace(section.table, rows=rows, total=section.table.total - cut)
+    return replace(section, table=table)
+
+
 def _pictures(verdict: Verdict, sources: PageSources) -> dict[str, Any]:
     """What is drawn, laid out once however often the page is tried, and the frames' sizes."""
-    marks = first_differences(verdict)
+    marks, main = first_differences(verdict), verdict.main_series
+    # the first one is seen at once, so it is the one that the answers speak of
+    order = sorted(verdict.series, key=lambda series: series is not main)
     return {
-        "metrics": [
-            metric_picture(series, sources, marks) for series in verdict.series[:MAX_CURVES]
-        ],
+        "metrics": [metric_picture(series, sources, marks) for series in order[:MAX_CURVES]],
         "differences": difference_map(verdict, sources),
         "fingerprints": fingerprint_map.fingerprint_map(verdict, sources),
         "times": step_times.step_times(sources),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gate.records.baseline import Baseline, BaselineEntry
@@ -31,6 +32,11 @@ class PageSources:
         if name == BASELINE_SIDE:
             return self.entry
         return next((run for run in self.runs if run.run.label == name), None)
+
+    def settings(self, name: str) -> Mapping[str, str]:
+        """The numbers of a side's optimizer settings, by the name of their leaf."""
+        side = self.side(name)
+        return {} if side is None else side.checkpoint.optimizer_settings
 
     @property
     def reference(self) -> RunEvidence | None:

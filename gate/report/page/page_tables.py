@@ -17,7 +17,7 @@ from gate.report.page.step_times import quantile
 from gate.report.wording import SHA256, count, duration, magnitude, short
 
 SHOWN_DIGITS = 16
-MEBIBYTE = 2**20
+GIBIBYTE = 2**30
 
 
 def page_sections(verdict: Verdict, sources: PageSources, limits: Limits) -> tuple[Section, ...]:
@@ -46,8 +46,8 @@ def _section(
 
 def _measured(sources: PageSources, limits: Limits) -> Section:
     headings = (
-        "Run", "Steps", "First step", "Median step", "Slowest step", "Memory, MiB",
-        "Device, MiB", "Observing",
+        "Run", "Steps", "First step", "Median step", "Slowest step", "Memory, GiB",
+        "Device, GiB", "Observing",
     )  # fmt: skip
     rows = map(_measured_row, sources.runs)
     right = range(1, len(headings))
@@ -62,8 +62,8 @@ def _measured_row(run: RunEvidence) -> Row:
         duration(run.first_step_seconds),
         duration(quantile(seconds, 0.5)) if seconds else "",
         duration(seconds[-1]) if seconds else "",
-        f"{run.peak_memory_bytes / MEBIBYTE:,.1f}",
-        f"{run.device_memory_bytes / MEBIBYTE:,.1f}" if run.device_memory_bytes else "",
+        f"{run.peak_memory_bytes / GIBIBYTE:,.3f}",
+        f"{run.device_memory_bytes / GIBIBYTE:,.3f}" if run.device_memory_bytes else "",
         "" if observing is None else f"{observing:.1%}",
     )
     return (Cell(run.run.label, code=True), *(Cell(text or NOTHING) for text in texts))
@@ -170,7 +170,7 @@ def _side_by_side(name: str, values: list[str]) -> Row:
 
 def _devices(sources: PageSources, limits: Limits) -> Section:
     """Each GPU that a process of the first run could see, and whether it used it."""
-    headings = ("Rank", "Process", "GPU", "Name", "Capability", "Memory, MiB", "Slice", "Used")
+    headings = ("Rank", "Process", "GPU", "Name", "Capability", "Memory, GiB", "Slice", "Used")
     rows = (
         (
             Cell(str(process.rank)),
@@ -178,7 +178,7 @@ def _devices(sources: PageSources, limits: Limits) -> Section:
             Cell(str(device.index)),
             Cell(device.name, code=True),
             Cell(device.capability),
-            Cell(f"{device.memory_bytes // MEBIBYTE:,}"),
+            Cell(f"{device.memory_bytes / GIBIBYTE:,.1f}"),
             Cell(device.slice or NOTHING),
             Cell("yes" if device.used else "no"),
         )

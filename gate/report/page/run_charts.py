@@ -16,7 +16,8 @@ from gate.report.page.scales import evenly
 from gate.report.wording import count
 
 MAX_VALUES = 60
-MEBIBYTE = 2**20
+GIBIBYTE = 2**30
+MEMORY_UNIT = "GiB"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,14 +33,15 @@ class MetricPicture:
 
 
 def first_differences(verdict: Verdict) -> tuple[Mark, ...]:
-    """The step at which each comparison parts first."""
+    """The steps at which comparisons first differ, each with what differs there from what."""
+    pairs: dict[tuple[int, str], list[str]] = {}
+    for comparison in differing(verdict):
+        if comparison.first_step is not None:
+            key = comparison.first_step, comparison.observed
+            pairs.setdefault(key, []).append(comparison.expected)
     return tuple(
-        Mark(
-            step=comparison.first_step,
-            label=f"step {comparison.first_step}: {comparison.observed} ≠ {comparison.expected}",
-        )
-        for comparison in differing(verdict)
-        if comparison.first_step is not None
+        Mark(step=step, label=f"step {step}: {observed} ≠ {', '.join(others)}")
+        for (step, observed), others in pairs.items()
     )
 
 
@@ -48,23 +50,28 @@ def metric_picture(
 ) -> MetricPicture:
     """One metric of the verdict with all runs that have it; without evidence its own curve."""
     known = sources.series(summary.name)
-    lines = tuple(_line(label, series, known[0][1]) for label, series in known)
-    if not known:
-        lines = (_summary_line(summary),)
-    apart = tuple(
-        _distance(label, series, known[0][1])
+    apart = {
+        label: _distance(label, series, known[0][1])
         for label, series in known[1:]
         if _first_apart(series, known[0][1]) is not None
-    )
+    }
+    lines = tuple(_line(label, series, known[0][1], apart.get(label)) for label, series in known)
+    if not known:
+        lines = (_summary_line(summary),)
+    # a series that only ends earlier is nowhere at a distance
+    distant = tuple(line for line in apart.values() if any(line.values))
     return MetricPicture(
         name=summary.name,
         source=summary.source,
         last=summary.last_decimal,
         curves=chart(summary.name, lines, marks),
         distances=chart(
-            f"{summary.name}: distance from {FIRST_STRICT}", apart, marks, distances=True
+            f"{summary.name}: distance from {FIRST_STRICT}",
+            distant,
+            y_title=f"distance from {FIRST_STRICT}, logarithmic",
+            distances=True,
         )
-        if apart
+        if distant
         else None,
         values=_values(known) if known else None,
     )
@@ -85,15 +92,14 @@ def _ends(last: str) -> str:
     return f"last {last}" if last else "no value"
 
 
-def _line(label: str, series: MetricSeries, reference: MetricSeries) -> Line:
+def _line(label: str, series: MetricSeries, reference: MetricSeries, apart: Line | None) -> Line:
     words = _ends(series.points[-1].decimal if series.points else "")
-    if series is not reference:
-        step = _first_apart(series, reference)
-        words += (
-            f"; equal to {FIRST_STRICT}, bit for bit"
-            if step is None
-            else f"; differs from {FIRST_STRICT} from step {step} on"
-        )
+    if apart is not None:
+        words += f"; differs from {FIRST_STRICT} from step {_first_apart(series, reference)} on"
+        # no distance at a step that only one of them has
+        words += f": {apart.words}" if any(apart.values) else ""
+    elif series is not reference:
+        words += f"; equal to {FIRST_STRICT}, bit for bit"
     return Line(
         name=label,
         style=style_of(label),
@@ -128,7 +134,7 @@ def _distance(label: str, series: MetricSeries, reference: MetricSeries) -> Line
         style=style_of(label),
         steps=tuple(point.step for point, _ in pairs),
         values=values,
-        words=f"largest {largest:.3g}; equal at {count(equal, 'step')} of {len(values):,}",
+        words=f"by {largest:.3g} at most, equal at {count(equal, 'step')} of {len(values):,}",
     )
 
 
@@ -153,19 +159,21 @@ def _values(labelled: tuple[tuple[str, MetricSeries], ...]) -> Table:
 
 
 def memory_charts(sources: PageSources) -> tuple[Chart, ...]:
-    """Memory after each step in MiB: resident on the host, and on the device when one was used."""
+    """Memory after each step in GiB: resident on the host, and on the device when one was used."""
     runs = [run for run in sources.runs if run.memory]
     if not runs:
         return ()
     on_host = chart(
-        "Resident memory of the process, MiB",
+        "Resident memory of the process",
         tuple(_memory(run, [sample.resident_bytes for sample in run.memory]) for run in runs),
+        y_title=MEMORY_UNIT,
     )
     on_device = [run for run in runs if any(sample.device_bytes for sample in run.memory)]
     if not on_device:
         return (on_host,)
     lines = tuple(_memory(run, [sample.device_bytes for sample in run.memory]) for run in on_device)
-    return on_host, chart("Memory allocated on the device (not reserved), MiB", lines)
+    title = "Memory allocated on the device (not reserved)"
+    return on_host, chart(title, lines, y_title=MEMORY_UNIT)
 
 
 def _memory(run: RunEvidence, sizes_bytes: list[int]) -> Line:
@@ -173,6 +181,6 @@ def _memory(run: RunEvidence, sizes_bytes: list[int]) -> Line:
         name=run.run.label,
         style=style_of(run.run.label),
         steps=tuple(sample.step for sample in run.memory),
-        values=tuple(size / MEBIBYTE for size in sizes_bytes),
-        words=f"highest {max(sizes_bytes) / MEBIBYTE:,.1f} MiB",
+        values=tuple(size / GIBIBYTE for size in sizes_bytes),
+        words=f"highest {max(sizes_bytes) / GIBIBYTE:,.3f} {MEMORY_UNIT}",
     )

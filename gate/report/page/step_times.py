@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gate.records.observed.evidence import RunEvidence
-from gate.report.page.curves import LEFT, RIGHT, WIDTH
+from gate.report.page.curves import LEFT, WIDTH
 from gate.report.page.page_sources import PageSources, style_of
 from gate.report.page.scales import Scale, Tick, evenly, ticks
 from gate.report.wording import count, duration
 
 ROW_HEIGHT = 44
-TOP, BOTTOM = 8, 32
+RIGHT, TOP, BOTTOM = 14, 8, 46
 MAX_DOTS = 150
 WIDE_RANGE = 8.0
+# milliseconds from which on an axis shows no part of one
+WHOLE = 1000
 # dots of one height would hide each other; a fixed pattern keeps the page the same every time
 HEIGHTS = (0, 7, 3, 9, 1, 5, 8, 2, 6, 4)
 HOW_TO_READ = (
@@ -64,10 +66,16 @@ def step_times(sources: PageSources) -> TimesPicture | None:
         notes.append("the axis is logarithmic")
     return TimesPicture(
         rows=tuple(_row(run, seconds, place, x) for place, (run, seconds) in enumerate(timed)),
-        x_ticks=ticks(x, duration),
+        x_ticks=ticks(x, _milliseconds),
         height=TOP + ROW_HEIGHT * len(timed) + BOTTOM,
         notes=tuple(notes),
     )
+
+
+def _milliseconds(seconds: float) -> str:
+    """A duration as the axis shows it; its unit stands in the axis' title."""
+    milliseconds = seconds * 1000
+    return f"{milliseconds:,.0f}" if milliseconds >= WHOLE else f"{milliseconds:.3g}"
 
 
 def _row(run: RunEvidence, seconds: list[float], place: int, x: Scale) -> TimesRow:

@@ -1,0 +1,71 @@
+"""A page for every outcome, drawn from runs like those that the verdict was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from page_cases import GIBIBYTE, distance_of
+from report_outcomes import (
+    CASES,
+    DRIFTED,
+    MOVED_PARTS,
+    OLD_PARTS,
+    PLAIN,
+    TOLERANT,
+    base_runs,
+    both,
+    entry,
+    ran,
+)
+
+from gate.records.baseline import BaselineEntry
+from gate.records.observed.evidence import RunEvidence, StepMemory
+from gate.report.page.page_sources import PageSources
+
+Runs = tuple[RunEvidence, ...]
+
+
+def _with_memory(run: RunEvidence) -> RunEvidence:
+    memory = tuple(
+        StepMemory(
+            step=line.step,
+            resident_bytes=2 * GIBIBYTE + line.step % 3 * GIBIBYTE // 100,
+            device_bytes=GIBIBYTE + line.step % 5 * GIBIBYTE // 100,
+        )
+        for line in run.steps
+    )
+    return run.model_copy(update={"memory": memory})
+
+
+def _sources(
+    strict: Runs, against: BaselineEntry | None = PLAIN, base: Runs = (), **distances: float
+) -> PageSources:
+    """The two strict runs, a default run after each of them, and what they are held against."""
+    beside = (ran("default-1"), ran("default-2"))
+    runs = (strict[0], beside[0], strict[1], beside[1], *base)
+    distance = distance_of(**distances) if distances else None
+    return PageSources(runs=tuple(map(_with_memory, runs)), entry=against, distance=distance)
+
+
+SOURCES: Mapping[str, PageSources] = {
+    "reproduced": _sources(both()),
+    "within-tolerance": _sources(both(since=5, by=0.00001), entry(ran(), under=TOLERANT)),
+    "code-drift": _sources(
+        both(first="parameters", since=6, rate="0.002"), entry(ran(rate="0.001"))
+    ),
+    "environment-drift": _sources(both(since=2), entry(ran(parts=MOVED_PARTS)), base_runs(since=2)),
+    "environment-moved": _sources(both(since=2), entry(ran(parts=OLD_PARTS)), base_runs(since=2)),
+    "baseline-change": _sources(DRIFTED),
+    "no-baseline": _sources(both(), None),
+    "not-comparable": _sources(both(), entry(ran(steps=18))),
+    "nondeterministic": _sources(
+        (ran(), ran("strict-2", first="batch", since=3, by=0.0000004)),
+        conv1=3e-7,
+        conv2=0.0042,
+        head=1.5,
+    ),
+    "error": PageSources(),
+}
+if SOURCES.keys() != CASES.keys():
+    message = "every outcome has a page"
+    raise ValueError(message)
