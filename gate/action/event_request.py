@@ -12,8 +12,9 @@ from gate.ports import Git
 from gate.records.policy_files import PolicyChange
 from gate.records.reading import ReadingTask
 from gate.records.request import GateRequest
+from gate.records.settings import FILE_NAME
 from gate.settings.event import ActionContext, ActionInputs
-from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
+from gate.settings.load import MINIMAL_FILE, parse_settings
 
 
 def event_request(context: ActionContext, inputs: ActionInputs, adapters: Adapters) -> GateRequest:

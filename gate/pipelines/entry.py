@@ -40,9 +40,10 @@ from gate.records.baseline import PROPOSED_BASELINE
 from gate.records.report import ReportLinks
 from gate.records.request import GateRequest
 from gate.records.runs import RunMode
+from gate.records.settings import FILE_NAME
 from gate.records.verdict import Verdict
 from gate.report.page.page_sources import page_sources
-from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
+from gate.settings.load import MINIMAL_FILE, parse_settings
 from gate.verdict.assemble import error_verdict
 
 MAX_SETTINGS_BYTES = 256 * 1024

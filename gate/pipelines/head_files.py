@@ -24,6 +24,7 @@ from gate.records.settings import GateSettings, IsolationSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings
 
 BEFORE, AFTER = "base", "head"
+ARCHIVE = "artifact.zip"
 
 
 class ReadingEdges(Protocol):
@@ -89,6 +90,23 @@ class HeadFiles:
     def baseline(self, data: bytes, shown: str) -> Baseline:
         """The head's baseline; raises `DocumentError` for a broken one."""
         baseline = self._ask(ReadingTask.BASELINE, shown, None, data).baseline
+        if baseline is None:
+            raise _no_answer(shown)
+        return baseline
+
+    def archived_baseline(self, fill: Callable[[Path], str]) -> Baseline:
+        """The proposed baseline in an artifact's archive, as untrusted as a head's.
+
+        `fill` writes the archive to a path and returns a name for messages. Raises `DocumentError`
+        for an archive without one.
+        """
+        reader = self._ready()
+        path = self._folder / ARCHIVE
+        shown = fill(path)[:MAX_SHOWN]
+        request = ReadingRequest(
+            task=ReadingTask.ARCHIVED_BASELINE, out=str(path.absolute()), shown=shown
+        )
+        baseline = reader.ask(request, self._folder).baseline
         if baseline is None:
             raise _no_answer(shown)
         return baseline

@@ -28,7 +28,8 @@ class ReadingTask(StrEnum):
 
     A run, why a failed one failed, a kept state, or two, how far apart, tensor by tensor or all
     weights together; kept gradients, how far their sums move; of a pull request's head
-    its settings, its baseline, and what it changes in the files that decide.
+    its settings, its baseline, and what it changes in the files that decide; a proposed baseline
+    in the archive of an artifact.
     """
 
     RUN = "run"
@@ -39,6 +40,7 @@ class ReadingTask(StrEnum):
     REDUCTION = "reduction"
     SETTINGS = "settings"
     BASELINE = "baseline"
+    ARCHIVED_BASELINE = "archived-baseline"
     SETTINGS_CHANGES = "settings-changes"
     BASELINE_CHANGES = "baseline-changes"
     KEY_CHANGES = "key-changes"

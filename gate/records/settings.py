@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -19,6 +19,8 @@ from gate.records.sections.types import (
     check_variable_name,
     path_inside_project,
 )
+
+FILE_NAME: Final = "repro-gate.yml"
 
 
 class Device(StrEnum):

@@ -70,6 +70,25 @@ PULL_REFUSALS: Final[Refusals] = MappingProxyType(
         ),
     }
 )
+ARTIFACT_REFUSALS: Final[Refusals] = MappingProxyType(
+    {
+        401: Words(
+            "the token was refused", "Set GH_TOKEN to a valid one: `gh auth token` prints yours."
+        ),
+        403: Words(
+            "the token may not read artifacts",
+            "It needs the permission `actions: read` for this repository.",
+        ),
+        404: Words(
+            "the run was not found",
+            "Check the number, and that the token may read the repository. A run of another "
+            "repository, as of the one that was forked, is named by its URL.",
+        ),
+        410: Words(
+            "the artifact has expired", "Run the job again; retention-days keeps artifacts longer."
+        ),
+    }
+)
 STATUS_REFUSALS: Final[Refusals] = MappingProxyType(
     {
         401: _TOKEN_REFUSED,
