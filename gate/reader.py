@@ -17,6 +17,7 @@ from gate.adapters.process.parser_limits import limit_this_process
 from gate.baseline.record import read_baseline
 from gate.checkpoint.hashing.tensors import available_threads
 from gate.codec.documents import read_document
+from gate.codec.history_lines import read_history
 from gate.comparison.tensors.states import compare_states
 from gate.errors import EvidenceError, GateError
 from gate.evidence.collect import collect_run
@@ -108,6 +109,8 @@ def _found(request: ReadingRequest) -> ReadingAnswer:
         return _of_head(request)
     if request.task is ReadingTask.ARCHIVED_BASELINE:
         return _archived_baseline(out, request.shown)
+    if request.task is ReadingTask.HISTORY:
+        return _history(out, request.shown)
     if request.run is None or request.train is None:
         raise EvidenceError("the reading request names no run")
     evidence = collect_run(
@@ -131,6 +134,11 @@ def _archived_baseline(path: Path, shown: str) -> ReadingAnswer:
         max_bytes=MAX_BASELINE_BYTES,
     )
     return ReadingAnswer(baseline=read_baseline(data, f"{shown}: {PROPOSED_BASELINE}"))
+
+
+def _history(path: Path, shown: str) -> ReadingAnswer:
+    found = read_history(FILES.read_bytes(path, max_bytes=MAX_HEAD_BYTES), shown)
+    return ReadingAnswer(history=found.lines, history_problem=found.problem[:MAX_TEXT])
 
 
 def _of_head(request: ReadingRequest) -> ReadingAnswer:

@@ -21,12 +21,14 @@ from gate.records.request import GateRequest
 from gate.records.sealed.attestation import Package, PackageMember, SealContext
 from gate.records.verdict import Verdict
 from gate.records.version import VERSION
+from gate.report.comment.badge import badge_json
 from gate.report.comment.comment import comment_text
 from gate.report.comment.summary import summary_text
 from gate.report.page.page import page_html
 from gate.report.page.page_sources import PageSources
 
 PACKAGE = "package.tar"
+BADGE = "badge.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,6 +164,7 @@ def write_reports(
         "comment.md": comment.encode("utf-8"),
         "summary.md": summary.encode("utf-8"),
         "report.html": page.encode("utf-8"),
+        BADGE: badge_json(verdict, gate_id=gate_id),
     }
     for name, data in documents.items():
         files.write_bytes(request.out / name, data)
@@ -170,6 +173,6 @@ def write_reports(
 
 def stale_outputs(out: Path) -> tuple[Path, ...]:
     """What an earlier call may have left, which would otherwise look like this call's."""
-    names = ("verdict.json", "comment.md", "summary.md", "report.html", PROPOSED_BASELINE)
+    names = ("verdict.json", "comment.md", "summary.md", "report.html", BADGE, PROPOSED_BASELINE)
     package = out / PACKAGE
     return (*(out / name for name in names), package, *seal_paths(package))

@@ -251,7 +251,12 @@ def _deliver(
         adapters.files.write_bytes(path, write_document(gated.proposed))
     command = verify_line(gated.verdict, request, keys[0]) if sealing.bundle is not None else ""
     shown = request.shown_out / package.path.name
-    links = ReportLinks(run_url=request.run_url, package_path=str(shown), verify_command=command)
+    links = ReportLinks(
+        run_url=request.run_url,
+        package_path=str(shown),
+        verify_command=command,
+        history=request.history.lines,
+    )
     drawn = page_sources(gated.verdict, gated.evidence, gated.baseline)
     return DeliveredVerdict(
         verdict=gated.verdict,
@@ -268,7 +273,7 @@ def _deliver_fault(
 ) -> DeliveredVerdict:
     now = adapters.clock.now().isoformat()
     verdict = error_verdict(request, commit, now, fault)
-    links = ReportLinks(run_url=request.run_url)
+    links = ReportLinks(run_url=request.run_url, history=request.history.lines)
     try:
         reports = write_reports(verdict, request, links, adapters.files)
     except StorageError as second:

@@ -17,6 +17,7 @@ from gate.errors import EvidenceError, GateError
 from gate.evidence.fresh_process import FreshReader
 from gate.ports import Files, Processes, Progress
 from gate.records.baseline import Baseline
+from gate.records.history import History
 from gate.records.policy_files import MAX_SHOWN, PolicyChange
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.runs import Isolation
@@ -110,6 +111,11 @@ class HeadFiles:
         if baseline is None:
             raise _no_answer(shown)
         return baseline
+
+    def history(self, data: bytes, shown: str) -> History:
+        """What earlier runs came to; raises `DocumentError` for a file that is no history."""
+        answer = self._ask(ReadingTask.HISTORY, shown, None, data)
+        return History(lines=answer.history, problem=answer.history_problem)
 
     def changes(
         self, task: ReadingTask, file: str, before: bytes | None, after: bytes | None

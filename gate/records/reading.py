@@ -9,6 +9,7 @@ from pydantic import Field
 
 from gate.records.baseline import Baseline
 from gate.records.document import Document
+from gate.records.history import MAX_HISTORY_LINES, HistoryLine
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence
 from gate.records.observed.operator_audit import Refusal
@@ -29,7 +30,7 @@ class ReadingTask(StrEnum):
     A run, why a failed one failed, a kept state, or two, how far apart, tensor by tensor or all
     weights together; kept gradients, how far their sums move; of a pull request's head
     its settings, its baseline, and what it changes in the files that decide; a proposed baseline
-    in the archive of an artifact.
+    in the archive of an artifact; earlier runs.
     """
 
     RUN = "run"
@@ -41,6 +42,7 @@ class ReadingTask(StrEnum):
     SETTINGS = "settings"
     BASELINE = "baseline"
     ARCHIVED_BASELINE = "archived-baseline"
+    HISTORY = "history"
     SETTINGS_CHANGES = "settings-changes"
     BASELINE_CHANGES = "baseline-changes"
     KEY_CHANGES = "key-changes"
@@ -99,3 +101,5 @@ class ReadingAnswer(Document):
     settings: GateSettings | None = None
     baseline: Baseline | None = None
     changes: Annotated[tuple[PolicyChange, ...], Field(max_length=1000)] = ()
+    history: Annotated[tuple[HistoryLine, ...], Field(max_length=MAX_HISTORY_LINES)] = ()
+    history_problem: Text = ""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from gate.records.history import History
 from gate.records.policy_files import PolicyChange
 from gate.records.settings import GateSettings
+
+NO_HISTORY: Final = History()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,7 +23,7 @@ class GateRequest:
     the bytes of the settings file as read, for the package. `credentials_left` names the keys of
     the clone's configuration that hold a credential. `imported_runs`: another job made the runs.
     `baseline_reason` goes into the entry that this call proposes. `on_runner`: `top` is a path that
-    means nothing to who reads the reports.
+    means nothing to who reads the reports. `history`: earlier runs, for the reports.
     """
 
     top: Path
@@ -41,6 +45,7 @@ class GateRequest:
     run_url: str = ""
     baseline_reason: str = ""
     on_runner: bool = False
+    history: History = NO_HISTORY
 
     @property
     def shown_out(self) -> Path:

@@ -320,6 +320,11 @@ class ReportSettings(Document):
         description="When the pull request gets a comment: `always`, on `changes` (anything but "
         "an equal result), on `failures` or `never`. One that is there is kept up to date.",
     )
+    history: bool = Field(
+        default=False,
+        description="Keep a line of each verdict of the default branch on the branch "
+        "`repro-gate-history`, and show the last ones. Writing needs `contents: write`.",
+    )
 
 
 class GateSettings(Document):

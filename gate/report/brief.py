@@ -11,7 +11,7 @@ from gate.records.comparison import Comparison, EventKind, MetricDelta
 from gate.records.verdict import Answer, Diagnosis, Outcome, Verdict
 from gate.report.differences import worst_first
 from gate.report.layout import Brief
-from gate.report.overview import main_series
+from gate.report.main_series import main_series
 from gate.report.wording import (
     CAUSE_TITLES,
     pair,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from gate.records.comparison import Comparison, Event, EventKind
-from gate.records.observed.evidence import MetricSource
+from gate.records.history import HistoryLine
 from gate.records.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
 from gate.report.context import cost_words
 from gate.report.differences import worst_first
+from gate.report.history import history_row
 from gate.report.layout import Cell, Row, Table, table_of
+from gate.report.main_series import main_series
 from gate.report.sparkline import sparkline
 from gate.report.wording import BAD, GOOD, NEUTRAL, SHORT_COMMIT, WATCH, count, share
 
@@ -15,7 +17,7 @@ MAX_PARTS_NAMED = 4
 HEADLINE_PARTS = ("device", "torch", "cuda", "python")
 
 
-def overview(verdict: Verdict) -> Table:
+def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
     """One row a question; a question that was not asked says so."""
     rows: list[Row] = [
         (Cell("Two runs of this commit"), Cell(_repeat(verdict))),
@@ -35,15 +37,10 @@ def overview(verdict: Verdict) -> Table:
     drawn = main_series(verdict)
     if drawn is not None:
         rows.append((Cell(drawn.name, code=True), Cell(_curve(drawn))))
+    earlier = history_row(history, verdict.created_at)
+    if earlier is not None:
+        rows.append(earlier)
     return table_of(("Compared", "Result"), rows, len(rows))
-
-
-def main_series(verdict: Verdict) -> SeriesSummary | None:
-    """The loss that the harness saw, else any loss, else the first metric that there is."""
-    losses = [series for series in verdict.series if series.name.endswith("loss")]
-    # the loss that was differentiated goes before one that is merely called so
-    seen = [series for series in losses if series.source == MetricSource.HARNESS.value]
-    return next(iter((*seen, *losses, *verdict.series)), None)
 
 
 def _repeat(verdict: Verdict) -> str:

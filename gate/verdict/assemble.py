@@ -147,6 +147,7 @@ def _findings(
         *blind_spots.left_out(run),
         *findings.changed_by_pull_request(changed_files, new_baseline),
         *findings.imported_runs(imported=request.imported_runs, from_fork=request.from_fork),
+        *findings.history(request.history.problem),
         *findings.settings_origin(request.settings_from, pull_request=request.pull_request),
         *operators.weaker_level(facts.settings, run),
         *operators.refused_and_went_on(run),

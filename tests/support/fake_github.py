@@ -25,6 +25,7 @@ from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
 
 from github_artifacts import Artifacts, StoredArtifact
+from github_branches import Branches
 from github_failures import Failure, Scripted
 from github_records import SeenRequest, StoredComment
 
@@ -48,6 +49,7 @@ class _State:
     comments: list[StoredComment] = field(default_factory=list)
     pulls: list[object] = field(default_factory=list)
     artifacts: Artifacts = field(default_factory=Artifacts)
+    branches: Branches = field(default_factory=Branches)
     failures: dict[str, deque[Failure]] = field(default_factory=dict)
     requests: list[SeenRequest] = field(default_factory=list)
     next_id: int = 1001
@@ -130,6 +132,11 @@ class FakeGitHub:
     def artifacts(self) -> Artifacts:
         """The artifacts of all runs."""
         return self._state.artifacts
+
+    @property
+    def branches(self) -> Branches:
+        """The branches of the repository."""
+        return self._state.branches
 
     def add_artifact(self, archive: bytes, *, run: int = 4711, name: str = "repro-gate") -> None:
         """Put an artifact there, as a workflow would."""
@@ -241,7 +248,10 @@ class _Handler(BaseHTTPRequestHandler):
             return 200, {}, {}
         if PULLS_PATH.fullmatch(parts.path):
             return 200, self.state.pulls, {}
-        kept = self.state.artifacts.answer(parts.path, self.headers["Host"].partition(":")[2])
+        port = self.headers["Host"].partition(":")[2]
+        kept = self.state.branches.answer(
+            method, parts.path, parts.query, body
+        ) or self.state.artifacts.answer(parts.path, port)
         if method == "GET" and parts.path == "/user":
             return self._who()
         return kept or self._written(method, parts.path, body)

@@ -89,6 +89,25 @@ ARTIFACT_REFUSALS: Final[Refusals] = MappingProxyType(
         ),
     }
 )
+HISTORY_REFUSALS: Final[Refusals] = MappingProxyType(
+    {
+        401: _TOKEN_REFUSED,
+        403: Words(
+            "the token may not write the history",
+            "Give the job on the default branch the permission `contents: write`, or leave "
+            "report.history at false.",
+        ),
+        404: Words(
+            "the repository was not found",
+            "Check that the token may write to it: without access GitHub answers the same.",
+        ),
+        409: Words("the history was changed by another job", "The next run adds its own line."),
+        422: Words(
+            "the branch of the history could not be moved",
+            "Check that no rule of the repository protects the branch repro-gate-history.",
+        ),
+    }
+)
 STATUS_REFUSALS: Final[Refusals] = MappingProxyType(
     {
         401: _TOKEN_REFUSED,
