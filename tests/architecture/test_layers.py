@@ -50,10 +50,10 @@ INSIDE = {
         ("gpu", "policy_files"),
         ("sections",),
         ("settings",),
-        ("runs", "request"),
+        ("runs",),
         ("observed",),
         ("",),
-        ("sealed",),
+        ("sealed", "request"),
     ),
     "comparison": (("tensors",), ("",), ("measuring",)),
     "evidence": (("processes",), ("logged",), ("",)),
@@ -68,7 +68,7 @@ INSIDE = {
     "pipelines": (
         ("runs", "delivery", "saved_states", "head_files"),
         ("gate", "measurement", "imported_evidence"),
-        ("entry",),
+        ("entry", "proposals"),
         ("doctor",),
     ),
     "harness": (
@@ -79,7 +79,7 @@ INSIDE = {
         ("lifecycle",),
         ("metrics", "startup"),
     ),
-    "action": (("event_request", "commit_status"), ("main", "post_step")),
+    "action": (("event_request", "commit_status", "history"), ("main", "post_step")),
 }
 MODULES_IN_A_FOLDER = 16
 TORCH_PACKAGES = {"harness"}

@@ -96,6 +96,8 @@ SHOWN_BY = {
     "signing.trusted_keys": "cli/cli_sealing: "
     "the_verify_command_names_the_trust_file_of_the_settings",
     "report.comment": "action/action_flow: the_base_says_after_which_results_there_is_a_comment",
+    "report.history": "action/action_history: "
+    "a_push_writes_a_line_and_the_next_pull_request_shows_it",
     "report.gate_id": "cli/cli_gate: the_comment_bears_the_id_of_its_gate",
 }
 
