@@ -45,7 +45,12 @@ def with_line(data: bytes, line: HistoryLine) -> bytes:
     already is not written twice.
     """
     new = canonical_json(line.model_dump(mode="json"))
-    kept = [row for row in data.splitlines() if row and len(row) <= MAX_HISTORY_LINE_BYTES]
+    # all of ours are ASCII: the API takes text, and one foreign byte would stop every later line
+    kept = [
+        row
+        for row in data.splitlines()
+        if row and row.isascii() and len(row) <= MAX_HISTORY_LINE_BYTES
+    ]
     if new not in kept:
         kept.append(new)
     return b"".join(row + b"\n" for row in kept[-MAX_HISTORY_LINES:])

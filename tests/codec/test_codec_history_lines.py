@@ -79,5 +79,6 @@ def test_a_file_that_is_too_large_is_refused() -> None:
 @given(st.binary(max_size=4000))
 def test_whatever_was_there_the_new_line_is_the_last_and_the_file_is_bounded(old: bytes) -> None:
     made = with_line(old, line())
+    assert made.isascii()
     assert len(made) <= MAX_HISTORY_BYTES + MAX_HISTORY_LINES
     assert read_history(made[-MAX_HISTORY_BYTES:], "x").lines[-1] == line()
