@@ -27,7 +27,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-$(READY): pyproject.toml requirements/constraints.txt
+$(READY): pyproject.toml requirements/constraints.txt gate/records/version.py
 	@test -n "$(PYTHON)" || { \
 	  echo "error: no Python 3.11 to 3.13 with venv found: on Debian, apt install python3-venv; or set PYTHON=..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
@@ -74,6 +74,12 @@ PYTHONS ?= python3.11 python3.12 python3.13
 test-pythons: ## Run the fast tests under each supported Python, without torch where no CPU build can be had
 	@WORKERS=$(WORKERS) scripts/test_pythons.sh $(PYTHONS)
 
+TORCH ?= torch
+
+.PHONY: newcomer
+newcomer: ## Type what README and quick start say, on a bare Debian and Ubuntu (as root; TORCH=, SUITES=)
+	@$(PYTHON) scripts/newcomer.py --torch "$(TORCH)" $(SUITES)
+
 .PHONY: format
 format: $(READY) ## Let the formatter and the safe fixes of the linter do their work
 	$(BIN)/ruff format .
@@ -107,7 +113,7 @@ settings-reference: $(READY) ## Write docs/settings.md anew from the schema of t
 	$(BIN)/python scripts/settings_reference.py
 
 .PHONY: container
-container: $(READY) ## Build the action's image, run it as GitHub's runner does and through act (WHEELS=folder adds torch)
+container: $(READY) ## Build the action's image, run it as GitHub's runner does and through act (WHEELS=, ARCHITECTURE=)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r requirements/act.txt \
 		|| echo "act cannot be had here: what needs it is skipped"
 	PYTHON=$(BIN)/python scripts/container.sh -q -rs
@@ -154,6 +160,10 @@ bench-digest: $(READY) ## Measure the digest of saved states and write docs/resu
 .PHONY: api-check
 api-check: $(READY) ## Check every request to GitHub against its own OpenAPI description (needs npm)
 	@scripts/api_check.sh $(BIN)
+
+.PHONY: bundle-check
+bundle-check: $(READY) ## Let Sigstore's JavaScript clients verify keyless seals (needs npm)
+	@scripts/bundle_check.sh $(BIN)
 
 .PHONY: screenshots
 screenshots: ## Show the comment of each outcome as GitHub would, in docs/screenshots (needs npm, Chromium)

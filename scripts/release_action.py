@@ -2,15 +2,17 @@
 
     release_action.py check --version 1.2.3
     release_action.py pin --image ghcr.io/owner/repro-gate@sha256:... --slim-image ghcr.io/...
+    release_action.py check --version 1.2.3 --pinned
     release_action.py notes --version 1.2.3
     release_action.py publish --version 1.2.3
 
 `check` says whether the code, the changelog, the published files and the tags are ready for a
 version. `pin` writes both images by their digests into action.yml and slim/action.yml: only then
-does a workflow that names an action by a commit's hash always get the same bytes. `notes` prints
-the changelog's part. `publish` commits both files on top of the checked-out commit, tags it
-`v1.2.3`, moves the tag of the major version, and pushes both tags and no branch: on main, both
-go on to build the Dockerfile.
+does a workflow that names an action by a commit's hash always get the same bytes. `check --pinned`
+also asks the registry, as a runner without a login, whether everybody gets these images, for each
+architecture. `notes` prints the changelog's part. `publish` commits both files on top of the
+checked-out commit, tags it `v1.2.3`, moves the tag of the major version, and pushes both tags and
+no branch: on main, both go on to build the Dockerfile.
 """
 
 from __future__ import annotations
@@ -25,7 +27,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from public_image import IMAGE, ImageError, public_platforms
+
 BUILT_IMAGE: Final = re.compile(r"^  image: (?:\.\./)?Dockerfile(?: #.*)?\n", re.MULTILINE)
+PINNED_IMAGE: Final = re.compile(r"^  image: docker://(\S+)$", re.MULTILINE)
+PLATFORMS: Final = frozenset({"linux/amd64", "linux/arm64"})
 ACTIONS: Final = ("action.yml", "slim/action.yml")
 # what a reader copies or follows; the owner's name in tests and changelog is nobody's address
 PUBLISHED: Final = (
@@ -36,11 +42,12 @@ PUBLISHED: Final = (
     "docs/*.md",
     "examples/**/*.yml",
     "examples/**/*.md",
+    # `init` writes it into projects
+    "gate/scaffold/workflow.py",
 )
 NOT_PUBLISHED: Final = ("CHANGELOG.md", "CONTRIBUTING.md")
 PLACEHOLDER: Final = re.compile(r"(?<![\w.-])org/(?=repro-gate)")
 FOLLOWED: Final = re.compile(r"\brepro-gate(?:/[a-z]+)?@(v[0-9]+)\b")
-IMAGE: Final = re.compile(r"[a-z0-9][a-z0-9._/-]{0,254}@sha256:[0-9a-f]{64}")
 VERSION: Final = re.compile(r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 BOT: Final = (
     "-c",
@@ -71,16 +78,21 @@ def pinned(action: str, image: str) -> str:
     if not IMAGE.fullmatch(image):
         raise ReleaseError(f"{image[:300]!r} is no image by digest: name@sha256:...")
     if len(BUILT_IMAGE.findall(action)) != 1:
-        raise ReleaseError("action.yml does not say `image: Dockerfile` exactly once")
+        raise ReleaseError("it does not say `image: Dockerfile` exactly once")
     return BUILT_IMAGE.sub(f"  image: docker://{image}\n", action)
+
+
+def pinned_file(root: Path, name: str, image: str) -> str:
+    """The text of one action with an image by digest; a fault names the file."""
+    try:
+        return pinned((root / name).read_text("utf-8"), image)
+    except ReleaseError as error:
+        raise ReleaseError(f"{name}: {error}") from error
 
 
 def pin(root: Path, images: tuple[str, str]) -> str:
     """Write the image and the one without torch into their actions; answers what was done."""
-    texts = [
-        pinned((root / name).read_text("utf-8"), image)
-        for name, image in zip(ACTIONS, images, strict=True)
-    ]
+    texts = [pinned_file(root, name, image) for name, image in zip(ACTIONS, images, strict=True)]
     for name, text in zip(ACTIONS, texts, strict=True):
         (root / name).write_text(text, "utf-8")
     return "".join(f"{name} starts {image}\n" for name, image in zip(ACTIONS, images, strict=True))
@@ -138,11 +150,41 @@ def faults(root: Path, version: str, tags: frozenset[str]) -> tuple[str, ...]:
         found.append(f"the tag v{version} is there already: released versions never change")
     try:
         notes((root / "CHANGELOG.md").read_text("utf-8"), version)
-        for name in ACTIONS:
-            pinned((root / name).read_text("utf-8"), f"name@sha256:{'0' * 64}")
     except ReleaseError as error:
         found.append(str(error))
     return (*found, *text_faults(root, version))
+
+
+def unpinned_faults(root: Path) -> tuple[str, ...]:
+    """Why an action cannot take an image: on main, each builds the Dockerfile."""
+    found = []
+    for name in ACTIONS:
+        try:
+            pinned_file(root, name, f"registry/name@sha256:{'0' * 64}")
+        except ReleaseError as error:
+            found.append(str(error))
+    return tuple(found)
+
+
+def image_fault(image: str) -> str:
+    """Why a runner could not start an image: it has no login, and either architecture."""
+    if not IMAGE.fullmatch(image):
+        return "it names no image by digest: `pin` comes first"
+    try:
+        missing = PLATFORMS - public_platforms(image)
+    except ImageError as error:
+        return str(error)
+    return f"{image} is not for {' and '.join(sorted(missing))}" if missing else ""
+
+
+def image_faults(root: Path) -> tuple[str, ...]:
+    """Why the actions, as they stand in the tree, would not start everywhere."""
+    texts = {name: (root / name).read_text("utf-8") for name in ACTIONS}
+    images = {name: "".join(PINNED_IMAGE.findall(text)) for name, text in texts.items()}
+    found = [f"{name}: {fault}" for name, image in images.items() if (fault := image_fault(image))]
+    if not found and len(set(images.values())) < len(images):
+        found = [f"{' and '.join(ACTIONS)} name the same image"]
+    return tuple(found)
 
 
 def git_variables(variables: Mapping[str, str]) -> dict[str, str]:
@@ -203,6 +245,7 @@ def run(words: list[str], root: Path) -> str:
     parser.add_argument("--version", default="")
     parser.add_argument("--image", default="")
     parser.add_argument("--slim-image", default="")
+    parser.add_argument("--pinned", action="store_true")
     asked = parser.parse_args(words)
     if asked.command == "pin":
         return pin(root, (asked.image, asked.slim_image))
@@ -212,6 +255,7 @@ def run(words: list[str], root: Path) -> str:
     if asked.command == "publish":
         return f"v{version} and {moving_tag(version)} are {publish(root, version)}\n"
     found = faults(root, version, remote_tags(root))
+    found += image_faults(root) if asked.pinned else unpinned_faults(root)
     if found:
         raise ReleaseError("\n".join(found))
     return f"{version} can be released\n"

@@ -21,7 +21,7 @@ from gate.execution.child_environment import path_with_interpreter
 from gate.execution.launch import Launcher, run_folders
 from gate.records.observed.evidence import RunEvidence
 from gate.records.runs import Isolation, PlannedRun, RunMode, Snapshot
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 from gate.settings.load import parse_settings
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,8 @@ from gate.errors import GateError, RepositoryError, SettingsError
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.runs import Adapters
 from gate.ports import Git
-from gate.records.history import HISTORY_BRANCH, History, history_file
 from gate.records.policy_files import PolicyChange
+from gate.records.published.history import HISTORY_BRANCH, History, history_file
 from gate.records.reading import ReadingTask
 from gate.records.request import GateRequest
 from gate.records.settings import FILE_NAME
@@ -35,26 +35,18 @@ def _request(
     pull_request = context.pull_request
     # from the event, never from an input: a workflow in the pull request could name its own head
     trusted_base = pull_request.base_sha if pull_request else context.queue_base
-    base = git.resolve(trusted_base) if trusted_base else None
-    if base is None and inputs.base:
-        base = git.resolve(inputs.base)
+    named_base = trusted_base or inputs.base
+    base = git.resolve(named_base) if named_base else None
     path = inputs.config or FILE_NAME
-    brought = git.read_file(head, path)
     trusted = git.read_file(base, path) if base and trusted_base else None
     # the base's file wins even where the head has another one: that is shown and not obeyed (T2)
-    text = trusted if trusted is not None else brought
-    if text is None:
-        raise SettingsError(
-            f"{path}: not in commit {head[:12]}",
-            hint=f"Create one; a minimal file:\n{MINIMAL_FILE}",
-        )
+    text = trusted if trusted is not None else _brought(git, head, path)
     untrusted = trusted is None and trusted_base is not None
     # untrusted YAML is not parsed in the process that later holds key and token (T5)
     settings = head_files.settings(text, path) if untrusted else parse_settings(text, path)
-    project = Path(path).parent.as_posix()
     request = GateRequest(
         top=context.workspace,
-        project=project,
+        project=Path(path).parent.as_posix(),
         config_name=Path(path).name,
         settings=settings,
         settings_text=text,
@@ -69,6 +61,7 @@ def _request(
         credentials_left=git.credentials_left(),
         baseline_reason=inputs.baseline_reason,
         on_runner=True,
+        sign=inputs.sign,
     )
     if settings.report.history:
         history = _history(git, head_files, settings.report.gate_id)
@@ -77,6 +70,17 @@ def _request(
         return request
     changes = _policy_changes(request, (base, head), git, head_files)
     return replace(request, policy_changes=changes)
+
+
+def _brought(git: Git, head: str, path: str) -> bytes:
+    """The settings file of the commit under test; `SettingsError` where it has none."""
+    text = git.read_file(head, path)
+    if text is None:
+        raise SettingsError(
+            f"{path}: not in commit {head[:12]}",
+            hint=f"Create one; a minimal file:\n{MINIMAL_FILE}",
+        )
+    return text
 
 
 def _history(git: Git, head_files: HeadFiles, gate_id: str) -> History:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from gate.adapters.github.history import HistoryBranch
 from gate.codec.history_lines import with_line
 from gate.errors import InternalError, PublishError
-from gate.records.history import HISTORY_BRANCH, badge_file, history_file
+from gate.records.published.history import HISTORY_BRANCH, badge_file, history_file
 from gate.records.verdict import Verdict
 from gate.report.comment.badge import badge_json
 from gate.report.comment.commands import notice_annotation

@@ -19,22 +19,17 @@ from gate.adapters.job_log import quoted
 from gate.adapters.secrets import InputSecrets
 from gate.codec.untrusted_text import safe_block
 from gate.errors import ExitCode, GateError, InternalError, PublishError, SettingsError
-from gate.pipelines.entry import DeliveredVerdict, judging, run_and_deliver, run_only
+from gate.pipelines.delivery import DeliveredVerdict, judging, run_and_deliver, run_only
 from gate.pipelines.gate import gate
 from gate.pipelines.runs import Adapters
 from gate.ports import Clock, Comments, Files
 from gate.records.baseline import PROPOSED_BASELINE
-from gate.records.report import (
-    Mode,
-    Publication,
-    PullRequest,
-    ReportLinks,
-    RunOrigin,
-    StatusState,
-)
-from gate.records.request import GateRequest
+from gate.records.published.links import ReportLinks
+from gate.records.report import Mode, Publication, PullRequest, RunOrigin, StatusState
+from gate.records.request import GateRequest, SigningMethod
 from gate.records.runs import Isolation
-from gate.records.settings import CommentPolicy, GateSettings, IsolationMode, ReportSettings
+from gate.records.sections.isolation import IsolationMode
+from gate.records.settings import CommentPolicy, GateSettings, ReportSettings
 from gate.records.verdict import Verdict
 from gate.report.comment.commands import annotation_commands, fault_annotation
 from gate.report.comment.comment import comment_text
@@ -48,11 +43,16 @@ from gate.report.comment.outputs import (
 from gate.report.comment.status import fault_status, verdict_status
 from gate.report.comment.sticky import publish, wanted
 from gate.report.comment.summary import summary_text
-from gate.settings.event import ActionContext, ActionInputs, read_context, read_inputs
+from gate.settings.event import (
+    MAX_EVENT_BYTES,
+    ActionContext,
+    ActionInputs,
+    read_context,
+    read_inputs,
+)
 from gate.settings.step_state import CONTAINER_ID, StepState, state_file_text
 from gate.verdict.assemble import fault_verdict
 
-MAX_EVENT_BYTES = 32 * 1024 * 1024
 Say = Callable[[str], None]
 FindPullRequest = Callable[[ActionContext, RunOrigin, str], PullRequest]
 OpenComments = Callable[[ActionContext, str], AbstractContextManager[Comments]]
@@ -184,6 +184,11 @@ def _run_only(
         raise SettingsError(
             "mode run takes no signing key: this job runs the pull request's code",
             hint="Give the key to the job with mode judge.",
+        )
+    if request.sign is SigningMethod.SIGSTORE:
+        raise SettingsError(
+            "mode run seals nothing: this job runs the pull request's code",
+            hint="Give `sign: sigstore`, and `id-token: write`, to the job with mode judge.",
         )
     folder = _from_workspace(run_only(request, adapters), context)
     runner.say(f"evidence: {folder}; a job with mode judge reads it")

@@ -19,7 +19,8 @@ from gate.adapters.process.process_table import kill_account
 from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.stop_signals import StopSignals
 from gate.records.runs import Isolation
-from gate.records.settings import Device, GateSettings, IsolationMode
+from gate.records.sections.isolation import IsolationMode
+from gate.records.settings import Device, GateSettings
 
 
 class Isolating:

@@ -14,7 +14,7 @@ from gate.codec.untrusted_text import safe_line
 from gate.records.gpu import Gpu, GpusSeen
 
 # `nvidia-smi --help-query-gpu` lists the fields; driver or container runtime bring the tool
-FIELDS = ("uuid", "name", "driver_version", "memory.total", "compute_mode", "mig.mode.current")
+FIELDS = ("uuid", "name", "driver_version", "compute_mode", "mig.mode.current")
 QUERY = (f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits")
 PROC = Path("/proc")
 # the kernel keeps fifteen characters of a program's name
@@ -85,14 +85,12 @@ def parse_gpus(text: str) -> GpusSeen:
         fields = [field.strip() for field in line.split(",")]
         if len(fields) != len(FIELDS) or not _UUID.fullmatch(fields[0]):
             return GpusSeen(problem=f"nvidia-smi gave an unexpected answer: {safe_line(line)}")
-        uuid, name, driver, memory, compute_mode, mig = fields
+        uuid, name, driver, compute_mode, mig = fields
         gpus.append(
             Gpu(
                 uuid=uuid,
                 name=safe_line(name),
                 driver=safe_line(driver),
-                # where the driver does not know, nvidia-smi answers with a word in brackets
-                memory_mib=int(memory) if memory.isascii() and memory.isdigit() else 0,
                 compute_mode=safe_line(compute_mode),
                 mig=mig == "Enabled",
             )

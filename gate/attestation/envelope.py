@@ -77,30 +77,36 @@ class Bundle(CamelDocument):
 def write_envelope(envelope: Envelope) -> bytes:
     """The bare DSSE form; the same envelope gives the same bytes."""
     signatures = tuple(
-        WireSignature(keyid=each.key_id, sig=_encode(each.value)) for each in envelope.signatures
+        WireSignature(keyid=each.key_id, sig=encode_base64(each.value))
+        for each in envelope.signatures
     )
     wire = WireEnvelope(
-        payload=_encode(envelope.payload),
+        payload=encode_base64(envelope.payload),
         payload_type=envelope.payload_type,
         signatures=signatures,
     )
-    return _text(wire)
+    return seal_text(wire)
 
 
 def write_bundle(envelope: Envelope) -> bytes:
     """The Sigstore form of an envelope with one signature, whose key id becomes the hint."""
     (signature,) = envelope.signatures
-    return _text(
+    hint = KeyHint(hint=encode_base64(bytes.fromhex(signature.key_id)))
+    return seal_text(
         Bundle(
-            verification_material=VerificationMaterial(
-                public_key=KeyHint(hint=_encode(bytes.fromhex(signature.key_id)))
-            ),
-            dsse_envelope=BundleEnvelope(
-                payload=_encode(envelope.payload),
-                payload_type=envelope.payload_type,
-                signatures=(AnonymousSignature(sig=_encode(signature.value)),),
-            ),
+            verification_material=VerificationMaterial(public_key=hint),
+            dsse_envelope=bundle_envelope(envelope),
         )
+    )
+
+
+def bundle_envelope(envelope: Envelope) -> BundleEnvelope:
+    """An envelope with one signature as a bundle holds it."""
+    (signature,) = envelope.signatures
+    return BundleEnvelope(
+        payload=encode_base64(envelope.payload),
+        payload_type=envelope.payload_type,
+        signatures=(AnonymousSignature(sig=encode_base64(signature.value)),),
     )
 
 
@@ -122,6 +128,13 @@ def read_envelope(seal: SealFile) -> Envelope:
         raise AttestationError(
             f"{seal.name}: not a Sigstore bundle v0.3", hint="Fetch the seal that repro-gate wrote."
         )
+    material = value.get("verificationMaterial")
+    if isinstance(material, dict) and "certificate" in material:
+        raise AttestationError(
+            f"{seal.name} is sealed with a certificate, not with a key",
+            hint="Verify it with --certificate-identity and --certificate-oidc-issuer in place of "
+            "--trusted-keys.",
+        )
     # read again by a model that knows every key: what is not signed has no room to hide in
     bundle = read_record(Bundle, seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT)
     return _decoded(bundle.dsse_envelope, seal.name)
@@ -138,11 +151,12 @@ def _decoded(wire: WireEnvelope | BundleEnvelope, name: str) -> Envelope:
     )
 
 
-def _encode(data: bytes) -> str:
+def encode_base64(data: bytes) -> str:
+    """Standard base64, as every part of a seal is written."""
     return base64.b64encode(data).decode("ascii")
 
 
-def _text(wire: CamelDocument) -> bytes:
+def seal_text(wire: CamelDocument) -> bytes:
     """One line of canonical JSON, so that `sed` can take a field out of it."""
     value = wire.model_dump(mode="json", by_alias=True)
     return canonical_json(value) + b"\n"

@@ -11,6 +11,7 @@ from gate.attestation.dsse import PAYLOAD_TYPE
 from gate.attestation.seal import BARE_SUFFIX
 from gate.attestation.ustar import SUMS_NAME
 from gate.codec.untrusted_text import masked
+from gate.records.request import SigningMethod
 from gate.records.verdict import Verdict
 
 README_NAME = "README.md"
@@ -19,6 +20,10 @@ MEMBER_MEANINGS = {
     SUMS_NAME: "SHA-256 of every other file; check with `sha256sum -c SHA256SUMS`",
     README_NAME: "this page",
 }
+WORKFLOW_OPTIONS = (
+    "--certificate-oidc-issuer https://token.actions.githubusercontent.com "
+    "--certificate-identity https://github.com/OWNER/NAME/.github/workflows/FILE@REF"
+)
 LIMIT = (
     "The seal proves who signed and what was compared. It cannot prove that the training code "
     "was honest about its numbers."
@@ -87,6 +92,7 @@ def package_readme(
     member_names: Sequence[str],
     reproduce_command: str,
     package_name: str = "package.tar",
+    sign: SigningMethod = SigningMethod.KEY,
 ) -> str:
     """The README.md of a package, in Markdown; the same verdict gives the same text.
 
@@ -96,26 +102,34 @@ def package_readme(
         f"The smoke training of commit `{_shown(verdict.commit)}`, judged by repro-gate on "
         f"{_shown(verdict.created_at)}: **{verdict.outcome}**."
     )
-    verify = (
-        f"repro-gate verify {package_name} --trusted-keys trusted-keys.json "
-        f"--commit {_shown(verdict.commit)}"
-    )
     parts = (
         "# Reproducibility package",
         opening,
         "## What is in it",
         "\n".join(_member_line(name) for name in sorted({*member_names, README_NAME, SUMS_NAME})),
         "## Verify it",
-        "With repro-gate, and the trust file from your protected branch:",
-        _block(verify),
-        "Or with openssl alone, and the public key from a place that you trust:",
-        _block(openssl_commands(package_name, commit=verdict.commit)),
+        *_verification(package_name, verdict.commit, sign),
         LIMIT,
         "## Reproduce it",
         _block(masked(reproduce_command)),
         "The same bits are promised in the same environment only; `verdict.json` lists it.",
     )
     return "\n\n".join(parts) + "\n"
+
+
+def _verification(package: str, commit: str, sign: SigningMethod) -> tuple[str, ...]:
+    about = f"--commit {_shown(commit)}"
+    if sign is SigningMethod.SIGSTORE:
+        return (
+            "With `repro-gate[sigstore]`, and the name of the workflow that must have sealed it:",
+            _block(f"repro-gate verify {package} {WORKFLOW_OPTIONS} {about}"),
+        )
+    return (
+        "With repro-gate, and the trust file from your protected branch:",
+        _block(f"repro-gate verify {package} --trusted-keys trusted-keys.json {about}"),
+        "Or with openssl alone, and the public key from a place that you trust:",
+        _block(openssl_commands(package, commit=commit)),
+    )
 
 
 def _member_line(name: str) -> str:

@@ -126,3 +126,14 @@ def find_seals(package: Path, files: Files, chosen: Path | None = None) -> tuple
         SealFile(name=path.name, content=files.read_bytes(path, max_bytes=MAX_ENVELOPE_BYTES))
         for path in paths
     )
+
+
+def find_bundle(package: Path, files: Files, chosen: Path | None = None) -> SealFile:
+    """The bundle of a seal without a key: the chosen file, or the one beside the package."""
+    path = chosen or seal_paths(package)[1]
+    if not files.exists(path):
+        raise AttestationError(
+            f"no bundle found at {path.name}",
+            hint="Put it beside the package, or name it with --bundle.",
+        )
+    return SealFile(name=path.name, content=files.read_bytes(path, max_bytes=MAX_ENVELOPE_BYTES))

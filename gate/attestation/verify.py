@@ -6,13 +6,16 @@ A seal proves who signed and what was compared, not that the training was honest
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from gate.attestation.archive import MAX_KEPT_BYTES, read_archive
 from gate.attestation.dsse import PAYLOAD_TYPE, verify
 from gate.attestation.envelope import read_envelope
+from gate.attestation.identity_bundle import read_identity_bundle
 from gate.attestation.reading import printable, read_record
 from gate.attestation.seal import VERDICT_MEMBER
 from gate.attestation.statement import read_statement, utc_time
@@ -29,8 +32,9 @@ from gate.records.sealed.attestation import (
     TrustedKeys,
     VerifiedPackage,
 )
+from gate.records.sealed.identity import Identity, IdentitySigned
 from gate.records.sealed.statement import StatementFacts
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import Verdict
 
 MAX_PACKAGE_BYTES = 64 * 1024**3
@@ -53,16 +57,82 @@ def verify_package(
     """
     # from here on only what is signed is read: size and digest of the package come from the payload
     key, payload = _signed_payload(seals, trusted)
-    facts = read_statement(payload)
+    facts, archive = _checked_package(path, payload, expected, files)
+    _check_made(facts.created_at, expected)
+    _check_key_at(key, facts)
+    return _verified_package(facts, archive, key_id=key.key_id, notes=_key_notes(key, facts))
+
+
+def verify_identity_package(
+    path: Path,
+    seal: SealFile,
+    check: Callable[[bytes], IdentitySigned],
+    expected: Expected,
+    files: Files,
+) -> VerifiedPackage:
+    """The same for a seal without a key: `check` verifies a bundle and whom it names.
+
+    Raises what `verify_package` raises.
+    """
+    # ours first: what a bundle of the gate never holds is not handed to a larger reader
+    bundle = read_identity_bundle(seal)
+    signed = check(seal.content)
+    _check_payload_type(signed.payload_type, seal.name)
+    owner = urlsplit(signed.repository).path.strip("/")
+    facts, archive = _checked_package(path, signed.payload, expected, files, certified=owner)
+    logged_at = datetime.fromtimestamp(bundle.integrated_seconds, tz=UTC).isoformat()
+    # the log's word and not the signer's
+    _check_made(logged_at, expected)
+    return _verified_package(
+        facts, archive, identity=signed.identity, logged_at=utc_time(logged_at)
+    )
+
+
+def _checked_package(
+    path: Path, payload: bytes, expected: Expected, files: Files, *, certified: str = ""
+) -> tuple[StatementFacts, Archive]:
+    """All that a verified payload says of the package, against the package itself.
+
+    `certified` is the repository that a certificate names, owner/name, or empty.
+    """
+    facts = _in_repository(read_statement(payload), certified)
     archive = _read_package(path, facts, files)
     _check_sums(archive)
     # the digest of the package is right by now: this asks
     # whether what people read in it is what was signed
     _check_verdict(archive, facts)
     _check_expected(facts, expected)
-    _check_key_at(key, facts)
+    return facts, archive
+
+
+def _in_repository(facts: StatementFacts, certified: str) -> StatementFacts:
+    """Refuse a statement about another repository than the certificate's; one about none is its."""
+    # a reusable workflow has one name whoever calls it: the certificate tells whose job it was
+    if certified and facts.repository and facts.repository != certified:
+        raise AttestationError(
+            f"the seal is about repository {printable(facts.repository)!r}, its certificate about "
+            f"{printable(certified)!r}",
+            hint=CLAIM_HINT,
+        )
+    return replace(facts, repository=facts.repository or certified)
+
+
+def _verified_package(
+    facts: StatementFacts,
+    archive: Archive,
+    *,
+    key_id: str = "",
+    identity: Identity | None = None,
+    logged_at: str = "",
+    notes: tuple[str, ...] = (),
+) -> VerifiedPackage:
+    if facts.isolation.mode is IsolationMode.NONE:
+        notes += ("The training ran under the gate's own account (isolation none).",)
     return VerifiedPackage(
-        key_id=key.key_id,
+        key_id=key_id,
+        identity=identity.name if identity else "",
+        issuer=identity.issuer if identity else "",
+        logged_at=logged_at,
         commit=facts.commit,
         outcome=facts.outcome.value,
         created_at=facts.created_at,
@@ -72,7 +142,7 @@ def verify_package(
         isolation=facts.isolation,
         repository=facts.repository,
         properties=tuple(each.value for each in facts.properties),
-        notes=_notes(key, facts),
+        notes=notes,
     )
 
 
@@ -92,13 +162,17 @@ def _verified(seal: SealFile, trusted: TrustedKeys) -> tuple[TrustedKey, bytes]:
     envelope = read_envelope(seal)
     key = verify(envelope, trusted)
     # after the signature, which covers the type: a key may sign other documents too
-    if envelope.payload_type != PAYLOAD_TYPE:
-        raise AttestationError(
-            f"{seal.name} seals a payload of type {printable(envelope.payload_type)!r}, "
-            f"only {PAYLOAD_TYPE!r} is accepted",
-            hint="This key signed something other than a repro-gate statement.",
-        )
+    _check_payload_type(envelope.payload_type, seal.name)
     return key, envelope.payload
+
+
+def _check_payload_type(found: str, name: str) -> None:
+    if found != PAYLOAD_TYPE:
+        raise AttestationError(
+            f"{name} seals a payload of type {printable(found)!r}, "
+            f"only {PAYLOAD_TYPE!r} is accepted",
+            hint="This signer signed something other than a repro-gate statement.",
+        )
 
 
 def _read_package(path: Path, facts: StatementFacts, files: Files) -> Archive:
@@ -186,10 +260,12 @@ def _check_expected(facts: StatementFacts, expected: Expected) -> None:
             f"not about {printable(expected.repository)!r}",
             hint="Give the package that was made for that repository.",
         )
-    made = datetime.fromisoformat(facts.created_at)
-    if expected.not_before is not None and made < expected.not_before:
+
+
+def _check_made(made_at: str, expected: Expected) -> None:
+    if expected.not_before is not None and datetime.fromisoformat(made_at) < expected.not_before:
         raise AttestationError(
-            f"this package was made at {facts.created_at}, which is too long ago",
+            f"this package was made at {made_at}, which is too long ago",
             hint="Run the gate again, or allow a greater --max-age.",
         )
 
@@ -206,7 +282,7 @@ def _check_key_at(key: TrustedKey, facts: StatementFacts) -> None:
         )
 
 
-def _notes(key: TrustedKey, facts: StatementFacts) -> tuple[str, ...]:
+def _key_notes(key: TrustedKey, facts: StatementFacts) -> tuple[str, ...]:
     notes = []
     if key.status is KeyStatus.RETIRED:
         notes.append(
@@ -218,8 +294,6 @@ def _notes(key: TrustedKey, facts: StatementFacts) -> tuple[str, ...]:
             f"The seal is older than the trust file's entry for its key, which was added at "
             f"{printable(key.added_at)}."
         )
-    if facts.isolation.mode is IsolationMode.NONE:
-        notes.append("The training ran under the gate's own account (isolation none).")
     return tuple(notes)
 
 

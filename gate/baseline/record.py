@@ -8,14 +8,8 @@ from gate.codec.digests import sha256_hex
 from gate.codec.documents import read_document
 from gate.codec.json_text import canonical_json
 from gate.errors import BaselineError
-from gate.records.baseline import (
-    MAX_BASELINE_BYTES,
-    Baseline,
-    BaselineEntry,
-    KnobCost,
-    KnobCosts,
-)
-from gate.records.comparison import Comparison, CostState
+from gate.records.baseline import MAX_BASELINE_BYTES, Baseline, BaselineEntry
+from gate.records.comparison import Comparison, CostState, KnobCost, KnobCosts
 from gate.records.measurement import CostDocument, KnobState
 from gate.records.observed.evidence import EvidenceSet, StepDigest
 from gate.records.verdict import NotFinite

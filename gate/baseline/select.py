@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.observed.evidence import Environment
-
-
-class Relation(IntEnum):
-    """How an entry's environment relates to the run's; the lowest is chosen."""
-
-    SAME = 0
-    COMPARABLE = 1
-    DIFFERENT = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +14,6 @@ class Selection:
     """The chosen entry, or why there is none to choose."""
 
     entry: BaselineEntry | None
-    relation: Relation
     same_training: bool
     other_settings: tuple[str, ...] = ()
 
@@ -42,18 +32,15 @@ def select_entry(
     """
     entries = baseline.entries if baseline else ()
     if not entries:
-        return Selection(entry=None, relation=Relation.DIFFERENT, same_training=True)
+        return Selection(entry=None, same_training=True)
     fitting = [entry for entry in entries if entry.training == training]
     # none of this training: the nearest is still named, since its other settings are the answer
     candidates = fitting or list(entries)
     # `min` takes the first of equals, so order decides between entries that are equally near
     newest_first = sorted(candidates, key=lambda entry: entry.recorded_at, reverse=True)
     chosen = min(newest_first, key=lambda entry: _distance(entry, environment, comparable))
-    relation, _ = _distance(chosen, environment, comparable)
     others = () if fitting else _differing_keys(chosen.training, training)
-    return Selection(
-        entry=chosen, relation=relation, same_training=bool(fitting), other_settings=others
-    )
+    return Selection(entry=chosen, same_training=bool(fitting), other_settings=others)
 
 
 def _differing_keys(recorded: Mapping[str, str], here: Mapping[str, str]) -> tuple[str, ...]:
@@ -63,10 +50,7 @@ def _differing_keys(recorded: Mapping[str, str], here: Mapping[str, str]) -> tup
 
 def _distance(
     entry: BaselineEntry, environment: Environment, comparable: tuple[str, ...]
-) -> tuple[Relation, int]:
+) -> tuple[bool, int]:
+    """The lowest is nearest: whether more than comparable parts moved, then how many moved."""
     moved = entry.environment.moved(environment)
-    if not moved:
-        return Relation.SAME, 0
-    if all(name in comparable for name in moved):
-        return Relation.COMPARABLE, len(moved)
-    return Relation.DIFFERENT, len(moved)
+    return not set(comparable).issuperset(moved), len(moved)

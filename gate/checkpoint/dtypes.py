@@ -1,8 +1,8 @@
 """Names and sizes of element types, as the safetensors layout spells them.
 
 Both checkpoint readers speak this one vocabulary, so the same weights have the same digests however
-they were saved. `TEXT` and `RAW` are our own, for integers beyond 64 bits and for whole files;
-`F4_X2` is a byte with two numbers, where safetensors counts the numbers (`F4`).
+they were saved. `RAW` is our own, for whole files; `F4_X2` is a byte with two numbers, where
+safetensors counts the numbers (`F4`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ ELEMENT_BYTES: Final = {
     "C64": 8,
     "C128": 16,
 }
+COMPLEX_DTYPES: Final = frozenset(("C32", "C64", "C128"))
 # The bytes of a file whose content is not understood.
 RAW_DTYPE: Final = "RAW"
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from gate.checkpoint.dtypes import ELEMENT_BYTES
-from gate.checkpoint.leaves import Leaf, TensorLeaf, TensorSource
+from gate.checkpoint.dtypes import COMPLEX_DTYPES, ELEMENT_BYTES
+from gate.checkpoint.leaves import HeldBytes, Leaf, TensorLeaf, TensorSource
 from gate.checkpoint.pickle.calls import fault
 from gate.checkpoint.pickle.nodes import StorageNode, TensorNode
 from gate.checkpoint.pickle.numpy_nodes import HeldTensor
 from gate.checkpoint.plain_values import value_leaf
-from gate.checkpoint.sources.byte_sources import FlippedSigns
+from gate.checkpoint.sources.byte_sources import ColumnMajor, FlippedSigns, little_endian
 from gate.checkpoint.state_tree import leaves as tree_leaves
 
 SourceOf = Callable[[TensorNode], TensorSource]
 REAL_DTYPES = frozenset(("F16", "BF16", "F32", "F64"))
-COMPLEX_DTYPES = frozenset(("C32", "C64", "C128"))
 
 
 def node_leaves(root: object, source_of: SourceOf) -> list[Leaf]:
@@ -43,8 +42,15 @@ def _leaf(path: str, node: object, source_of: SourceOf) -> Leaf:
     if isinstance(node, TensorNode):
         return TensorLeaf(path, node.dtype, node.shape, _with_signs(node, source_of(node)))
     if isinstance(node, HeldTensor):
-        return TensorLeaf(path, node.dtype, node.shape, node.source)
+        return TensorLeaf(path, node.dtype, node.shape, _held_source(node))
     return value_leaf(path, node)
+
+
+def _held_source(tensor: HeldTensor) -> TensorSource:
+    source = little_endian(HeldBytes(tensor.data), tensor.dtype, tensor.order)
+    if tensor.by_column and len(tensor.shape) > 1 and tensor.data:
+        return ColumnMajor(source, tensor.shape, ELEMENT_BYTES[tensor.dtype])
+    return source
 
 
 def _with_signs(tensor: TensorNode, source: TensorSource) -> TensorSource:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gate.errors import GateError
 from gate.records.doctor import CheckResult, CloneSeen, Examined, TokenSeen
-from gate.records.settings import GateSettings, IsolationMode
+from gate.records.sections.isolation import IsolationMode
+from gate.records.settings import GateSettings
 
 MIB = 1024**2
 GIB = 1024**3

@@ -6,7 +6,8 @@ from gate.checkup.gpu import why_no_gpu
 from gate.records.doctor import CheckResult, Examined, TrainingSeen
 from gate.records.gpu import GIVE_ONE, GpusSeen
 from gate.records.runs import Isolation
-from gate.records.settings import Device, GateSettings, IsolationMode
+from gate.records.sections.isolation import IsolationMode
+from gate.records.settings import Device, GateSettings
 
 MIB = 1024**2
 # what an engine gives a container that asks for nothing
@@ -14,7 +15,7 @@ DEFAULT_CONTAINER_SHM_BYTES = 64 * MIB
 NO_GPU_FIX = f"{GIVE_ONE} Or set train.device to cpu, and record the baseline on a CPU."
 ALONE = "Another process may block the training from using it"
 ALONE_FIX = (
-    "Set the compute mode to default (nvidia-smi -c DEFAULT), and stop MPS: it serves one "
+    "Set the compute mode to default (`nvidia-smi -c DEFAULT`), and stop MPS: it serves one "
     "account at a time, and a training that has to wait hits train.timeout_seconds."
 )
 

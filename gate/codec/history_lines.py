@@ -5,7 +5,7 @@ from __future__ import annotations
 from gate.codec.documents import read_document
 from gate.codec.json_text import canonical_json
 from gate.errors import DocumentError
-from gate.records.history import (
+from gate.records.published.history import (
     MAX_HISTORY_BYTES,
     MAX_HISTORY_LINE_BYTES,
     MAX_HISTORY_LINES,

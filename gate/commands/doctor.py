@@ -18,7 +18,14 @@ from gate.adapters.github.token import probe_token
 from gate.adapters.machine import free_bytes
 from gate.commands.options import OUT, AsJson, Config, Out, show
 from gate.commands.program import FILES, INTERRUPTS
-from gate.errors import RunError
+from gate.errors import (
+    DocumentError,
+    GateError,
+    RepositoryError,
+    RunError,
+    SettingsError,
+    StorageError,
+)
 from gate.pipelines.doctor import Checks, Probes, examine
 from gate.pipelines.entry import build_adapters
 from gate.records.doctor import TokenSeen
@@ -41,16 +48,17 @@ def doctor_command(
 
     Example: repro-gate doctor --config examples/digits/repro-gate.yml
     """
-    event = _event(os.environ)
+    event, event_fault = _event(os.environ)
     start = event.workspace if event else Path.cwd()
     repository = GitRepository(start)
     asked = Checks(
-        top=repository.top_level(),
+        top=_top(repository, start),
         start=start,
         config=config,
         out=out if out.is_absolute() else start / out,
         base=base,
         event=event,
+        event_fault=event_fault,
     )
     adapters = build_adapters(FILES, asked.top, QuietProgress(), INTERRUPTS, os.environ)
     report = examine(asked, adapters, _senses(os.environ, event, repository, adapters.host["PATH"]))
@@ -58,13 +66,24 @@ def doctor_command(
     raise typer.Exit(int(report.exit_code))
 
 
-def _event(variables: Mapping[str, str]) -> ActionContext | None:
-    """The event of the job, on a runner; `SettingsError` for one that the gate refuses."""
+def _top(repository: GitRepository, start: Path) -> Path:
+    """The work tree's root; outside of any, the rows about git tell so."""
+    try:
+        return repository.top_level()
+    except RepositoryError:
+        return start
+
+
+def _event(variables: Mapping[str, str]) -> tuple[ActionContext | None, GateError | None]:
+    """The event of the job, on a runner, or why the gate would refuse it."""
     if variables.get("GITHUB_ACTIONS") != "true":
-        return None
+        return None, None
     path = variables.get("GITHUB_EVENT_PATH", "")
-    event = FILES.read_bytes(Path(path), max_bytes=MAX_EVENT_BYTES) if path else b"{}"
-    return read_context(variables, event)
+    try:
+        event = FILES.read_bytes(Path(path), max_bytes=MAX_EVENT_BYTES) if path else b"{}"
+        return read_context(variables, event), None
+    except (SettingsError, DocumentError, StorageError) as fault:
+        return None, fault
 
 
 def _senses(

@@ -11,7 +11,13 @@ import typer
 
 from gate.action.commit_status import github_status
 from gate.action.history import github_history
-from gate.action.main import Runner, github_comments, github_pull_request, run_action
+from gate.action.main import (
+    Runner,
+    github_comments,
+    github_pull_request,
+    isolated,
+    run_action,
+)
 from gate.adapters.clock import SystemClock
 from gate.adapters.job_log import JobLog
 from gate.adapters.secrets import FileSecrets
@@ -25,15 +31,19 @@ from gate.commands.options import (
     Config,
     Out,
     QuietVerdict,
+    Sign,
     Verbose,
     local_call,
     prepare,
     print_outcome,
     progress_for,
+    refuse_two_ways,
 )
 from gate.commands.program import FILES, INTERRUPTS
-from gate.pipelines.entry import build_adapters, run_and_deliver
+from gate.pipelines.delivery import run_and_deliver
+from gate.pipelines.entry import build_adapters
 from gate.pipelines.gate import gate
+from gate.records.request import SigningMethod
 
 
 def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
@@ -52,6 +62,7 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
         typer.Option(help="Trust file to name in the verify command; default: the settings'."),
     ] = "",
     *,
+    sign: Sign = SigningMethod.KEY,
     allow_plain_key: AllowPlainKey = False,
     allow_dirty: AllowDirty = False,
     quiet: QuietVerdict = False,
@@ -64,8 +75,12 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
 
     Example: repro-gate gate --config examples/digits/repro-gate.yml --out demo-out
     """
-    call = local_call(config, out, base=base, commit=commit, allow_dirty=allow_dirty)
+    refuse_two_ways(sign, signing_key)
+    call = local_call(config, out, base=base, commit=commit, allow_dirty=allow_dirty, sign=sign)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
+    if sign is SigningMethod.SIGSTORE:
+        # what the job may ask for its token with is a variable of this very process
+        adapters = isolated(adapters)
     outcome = run_and_deliver(
         request,
         adapters,

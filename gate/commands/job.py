@@ -24,14 +24,17 @@ from gate.commands.options import (
     Out,
     Quiet,
     QuietVerdict,
+    Sign,
     Verbose,
     local_call,
     prepare,
     print_outcome,
     progress_for,
+    refuse_two_ways,
 )
 from gate.commands.program import FILES
-from gate.pipelines.entry import judging, run_and_deliver, run_only
+from gate.pipelines.delivery import judging, run_and_deliver, run_only
+from gate.records.request import SigningMethod
 
 
 def run_command(
@@ -66,6 +69,7 @@ def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
         Path | None, typer.Option(help="Private key (PEM) to seal a pass.")
     ] = None,
     *,
+    sign: Sign = SigningMethod.KEY,
     allow_plain_key: AllowPlainKey = False,
     quiet: QuietVerdict = False,
     as_json: AsJson = False,
@@ -77,7 +81,8 @@ def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
     Example: repro-gate judge ran/evidence --commit HEAD
     """
     # a commit, never the work tree: evidence of another job cannot be about files that lie here
-    call = local_call(config, out, base=base, commit=commit or "HEAD")
+    refuse_two_ways(sign, signing_key)
+    call = local_call(config, out, base=base, commit=commit or "HEAD", sign=sign)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=False))
     outcome = run_and_deliver(
         replace(request, imported_runs=True),

@@ -14,11 +14,13 @@ from gate.adapters.console import ConsoleProgress, QuietProgress
 from gate.codec.documents import write_document
 from gate.codec.untrusted_text import safe_block
 from gate.commands.program import FILES, INTERRUPTS
-from gate.pipelines.entry import DeliveredVerdict, LocalCall, build_adapters, local_request
+from gate.errors import SettingsError
+from gate.pipelines.delivery import DeliveredVerdict
+from gate.pipelines.entry import LocalCall, build_adapters, local_request
 from gate.pipelines.runs import Adapters
 from gate.ports import Progress
 from gate.records.document import Document
-from gate.records.request import GateRequest
+from gate.records.request import GateRequest, SigningMethod
 from gate.report.terminal.terminal import next_text, verdict_view
 from gate.report.wording import headline, icon
 
@@ -41,6 +43,10 @@ CommitToTrain = Annotated[
 AllowPlainKey = Annotated[
     bool, typer.Option("--allow-plain-key", help="Accept a key without a pass phrase.")
 ]
+Sign = Annotated[
+    SigningMethod,
+    typer.Option("--sign", help="What seals a pass: a key, or in a GitHub job its identity."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result, no progress.")]
 QuietVerdict = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result line only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what the training prints.")]
@@ -51,12 +57,32 @@ Reason = Annotated[
 
 
 def local_call(
-    config: str, out: Path, *, base: str = "", commit: str = "", allow_dirty: bool = False
+    config: str,
+    out: Path,
+    *,
+    base: str = "",
+    commit: str = "",
+    allow_dirty: bool = False,
+    sign: SigningMethod = SigningMethod.KEY,
 ) -> LocalCall:
     """The call that the options describe, from the current folder."""
     return LocalCall(
-        config=config, start=Path.cwd(), out=out, base=base, commit=commit, allow_dirty=allow_dirty
+        config=config,
+        start=Path.cwd(),
+        out=out,
+        base=base,
+        commit=commit,
+        allow_dirty=allow_dirty,
+        sign=sign,
     )
+
+
+def refuse_two_ways(sign: SigningMethod, signing_key: Path | None) -> None:
+    """`SettingsError` for a key beside `--sign sigstore`: one of the two would be ignored."""
+    if sign is SigningMethod.SIGSTORE and signing_key is not None:
+        raise SettingsError(
+            "--sign sigstore takes no --signing-key", hint="Leave one of the two out."
+        )
 
 
 def prepare(call: LocalCall, progress: Progress) -> tuple[GateRequest, Adapters]:
@@ -80,7 +106,8 @@ def show(document: Document, view: RenderableType, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(write_document(document).decode("utf-8"))
         return
-    console().print(view)
+    # a line that holds a command is never cut, see `report/terminal/sentence.py`
+    console().print(view, crop=False)
 
 
 def print_outcome(outcome: DeliveredVerdict, *, as_json: bool, quiet: bool = False) -> None:
@@ -96,7 +123,7 @@ def print_outcome(outcome: DeliveredVerdict, *, as_json: bool, quiet: bool = Fal
         verdict = outcome.verdict
         out.print(f"{icon(verdict)} repro-gate {headline(verdict)}", soft_wrap=True)
         return
-    out.print(verdict_view(outcome.verdict, outcome.reports.links))
+    out.print(verdict_view(outcome.verdict, outcome.reports.links), crop=False)
     steps = next_text(outcome.verdict, outcome.reports.links)
     if steps:
         out.print(steps, soft_wrap=True)

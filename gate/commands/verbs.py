@@ -12,6 +12,7 @@ from typer.main import get_command, get_group
 
 # Where each verb is, as module and function (or group of verbs), in the order of the help.
 VERBS: Final = {
+    "init": ("gate.commands.init", "init_command"),
     "gate": ("gate.commands.gate", "gate_command"),
     "run": ("gate.commands.job", "run_command"),
     "judge": ("gate.commands.job", "judge_command"),
@@ -53,7 +54,17 @@ class Verbs(TyperGroup):
         module, name = VERBS[cmd_name]
         found = getattr(import_module(module), name)
         if isinstance(found, typer.Typer):
-            return get_group(found)
+            group = get_group(found)
+            for command in group.commands.values():
+                _keep_example(cast("TyperCommand", command))
+            return group
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command(cmd_name, hidden=cmd_name in HIDDEN)(found)
-        return cast("TyperCommand", get_command(single))
+        return _keep_example(cast("TyperCommand", get_command(single)))
+
+
+def _keep_example(command: TyperCommand) -> TyperCommand:
+    """Have the help print the example as it stands: broken into lines it is another command."""
+    # what click leaves alone: a paragraph that begins with this character
+    command.help = (command.help or "").replace("\nExample: ", "\n\b\nExample: ")
+    return command

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable
 from typing import Protocol
 
-from gate.comparison.fingerprints import compare_fingerprints
 from gate.comparison.first import Numbering, first_events
 from gate.comparison.metrics import compare_metrics
 from gate.records.comparison import (
     Comparison,
     EnvironmentChange,
+    FingerprintDifference,
     OptimizerSettingChange,
     StepFault,
     StepFaultKind,
@@ -144,6 +144,43 @@ def compare_steps(
 
 def _algorithm(digest: str) -> str:
     return digest.partition(":")[0]
+
+
+def compare_fingerprints(
+    expected: tuple[StepDigest, ...], observed: tuple[StepDigest, ...]
+) -> tuple[tuple[FingerprintDifference, ...], tuple[str, ...]]:
+    """The fingerprints that differ, and the names of all that were compared, both sorted by name.
+
+    Only steps at which both sides observed a fingerprint count; one that only one side has at all
+    is passed over: a baseline keeps parameters alone.
+    """
+    left, right = _by_fingerprint(expected), _by_fingerprint(observed)
+    # sampling intervals are each run's own, so two runs share only some of their observed steps
+    common = {name: left[name].keys() & right[name].keys() for name in left.keys() & right.keys()}
+    names = sorted(name for name, steps in common.items() if steps)
+    differences = (_first_difference(name, left[name], right[name]) for name in names)
+    return tuple(difference for difference in differences if difference is not None), tuple(names)
+
+
+def _by_fingerprint(digests: tuple[StepDigest, ...]) -> dict[str, dict[int, str]]:
+    found: dict[str, dict[int, str]] = {}
+    for digest in digests:
+        for fingerprint, text in digest.with_parameters.items():
+            found.setdefault(fingerprint, {})[digest.step] = text
+    return found
+
+
+def _first_difference(
+    fingerprint: str, expected: dict[int, str], observed: dict[int, str]
+) -> FingerprintDifference | None:
+    equal_until = None
+    for step in sorted(expected.keys() & observed.keys()):
+        if expected[step] != observed[step]:
+            return FingerprintDifference(
+                fingerprint=fingerprint, first_step=step, equal_until=equal_until
+            )
+        equal_until = step
+    return None
 
 
 def compare_tensors(

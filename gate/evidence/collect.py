@@ -65,10 +65,8 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     ranks = read_ranks(files, out, process_files, children)
     refuse_idle_ranks(processes, ranks)
     problems = _problems(run, ranks)
-    states = (
-        *(_captured(files, out, rank, taken) for rank in ranks),
-        saved_checkpoint(files, workdir_tree, train),
-    )
+    captured = (_captured(files, out, rank, taken) for rank in ranks)
+    states = (*captured, saved_checkpoint(files, workdir_tree, train))
     script = _script_metrics(files, run, workdir_tree, output, train)
     return RunEvidence(
         run=run,

@@ -45,7 +45,9 @@ CONNECTION_SIGNS = (
 WRITING_SIGNS = (b"Read-only file system: '", b"Permission denied: '")
 SHOWN_WIDTH = 300
 HINT = "Run the same command by hand in a clean checkout; the details show its last lines."
-FRAME = re.compile(r'\s+File "(?P<file>[^"\n]{1,200})", line (?P<line>[1-9]\d{0,6})', re.ASCII)
+FRAME = re.compile(
+    r'\s+File "(?P<file>[^"\n]{1,200})", line (?P<line>[1-9]\d{0,6})(?!\d)', re.ASCII
+)
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b(?:: .*)?\Z")
 SIGNAL_HINTS = {
     -signal.SIGBUS: "Often too little shared memory for DataLoader workers: raise the container's "

@@ -12,7 +12,7 @@ from gate.execution.launch import install_harness, last_lines, run_folders
 from gate.ports import Files, Processes
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import DeviceFile, GpuTried
-from gate.records.runs import Isolation, PlannedRun, ProcessRequest, RunMode
+from gate.records.runs import Isolation, PlannedRun, ProcessRequest, RunFolders, RunMode
 from gate.records.settings import Device, GateSettings
 
 PROBE_SECONDS = 180.0
@@ -103,15 +103,7 @@ def probe_training(
         for account in isolation.own_accounts:
             files.give_to(place, account.uid, account.gid)
     install_harness(files, folders.harness)
-    variables = child_environment(
-        PlannedRun(label="doctor", mode=RunMode.STRICT),
-        settings,
-        folders,
-        isolation.host_variables(host, settings.train.pass_env),
-    )
-    # its answer is asked for here, the harness would only watch
-    env = {name: text for name, text in variables.items() if not name.startswith("REPRO_GATE_")}
-    env.pop("PYTHONPATH")
+    env = _environment(settings, isolation, folders, host)
     device = settings.train.device.value if settings.train.device is Device.CPU else "any"
     for python in _interpreters(settings.train.command):
         request = ProcessRequest(
@@ -136,6 +128,22 @@ def probe_training(
             continue
         return _read(result.output, timed_out=result.timed_out)
     return TrainingSeen(problem=problem, hint=NO_PYTHON_HINT)
+
+
+def _environment(
+    settings: GateSettings, isolation: Isolation, folders: RunFolders, host: Mapping[str, str]
+) -> dict[str, str]:
+    """The variables of a strict run, but for those that start the harness."""
+    variables = child_environment(
+        PlannedRun(label="doctor", mode=RunMode.STRICT),
+        settings,
+        folders,
+        isolation.host_variables(host, settings.train.pass_env),
+    )
+    # its answer is asked for here, the harness would only watch
+    env = {name: text for name, text in variables.items() if not name.startswith("REPRO_GATE_")}
+    env.pop("PYTHONPATH")
+    return env
 
 
 def _interpreters(command: tuple[str, ...]) -> tuple[str, ...]:

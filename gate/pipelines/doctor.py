@@ -5,10 +5,12 @@ Nothing is written but below the output folder, and that is removed again; no sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Final, TypeVar
 
 from gate.baseline.record import read_baseline
 from gate.baseline.select import select_entry
@@ -29,7 +31,7 @@ from gate.checkup.training import (
     examined_python,
     examined_shared_memory,
 )
-from gate.errors import GateError, RepositoryError, StorageError
+from gate.errors import CancelledError, GateError, RepositoryError, StorageError
 from gate.execution.training_probe import probe_training
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config
 from gate.pipelines.runs import Adapters
@@ -44,15 +46,23 @@ from gate.records.doctor import (
     TokenSeen,
     TrainingSeen,
 )
+from gate.records.gpu import GpusSeen
 from gate.records.observed.evidence import Environment
 from gate.records.runs import Isolation
-from gate.records.settings import GateSettings, IsolationMode
+from gate.records.sections.isolation import IsolationMode
+from gate.records.settings import GateSettings
 from gate.records.version import VERSION
 from gate.settings.event import ActionContext
 from gate.settings.load import MINIMAL_FILE, parse_settings, training_settings
 
 NOT_LOOKED_AT = "not checked: see the rows above"
-NEEDS_FOLDER = "not checked: it needs a folder in the output folder, see disk"
+NO_FOLDER: Final = Examined(
+    name="isolation",
+    health=CheckResult.WARN,
+    found="not checked: it needs a folder in the output folder, see disk",
+)
+NOT_PROBED: Final = TrainingSeen(problem=NOT_LOOKED_AT)
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +85,10 @@ class Probes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checks:
-    """Where to look: `event` is None away from a runner, `base` a commit that should be there."""
+    """Where to look: `event` is None away from a runner, `base` a commit that should be there.
+
+    `event_fault` is why the gate would refuse the runner's event.
+    """
 
     top: Path
     start: Path
@@ -83,62 +96,107 @@ class Checks:
     out: Path
     base: str
     event: ActionContext | None
+    event_fault: GateError | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workplace:
+    """What was found where trainings run; `fault` is why no folder could be had, or emptied."""
+
+    isolation: Isolation | None = None
+    about_isolation: Examined = NO_FOLDER
+    training: TrainingSeen = NOT_PROBED
+    fault: GateError | None = None
 
 
 def examine(asked: Checks, adapters: Adapters, senses: Probes) -> DoctorReport:
-    """Run every check once, whatever the others found."""
+    """Run every check once, whatever the others found: what raises is a row, not the end."""
     pull_request = asked.event is not None and asked.event.pull_request is not None
     settings, path, about_settings = _settings(asked, adapters, pull_request=pull_request)
-    with _work_folder(asked.out, adapters) as work:
-        isolation, about_isolation = _isolation(asked, adapters, settings, work)
-        training = _training(asked.out, adapters, settings, isolation, work)
+    work = _workplace(asked, adapters, settings)
     # only now: no process of the training's account is left
-    token = senses.token() if senses.token else None
-    host = adapters.gpus()
+    token = _rows("token", lambda: _token(senses, pull_request=pull_request))
+    host = _host(adapters)
+    training, isolation = work.training, work.isolation
     rows = (
+        *([failed("event", asked.event_fault)] if asked.event_fault else []),
         about_settings,
-        *_clone(asked, adapters.git, senses),
+        *_rows("history", lambda: _clone(asked, adapters.git, senses)),
         *_commit(asked, adapters, senses, settings, path),
-        examined_token(token, pull_request=pull_request),
-        examined_engine(settings, senses.engine()),
-        about_isolation,
+        *token,
+        examined_engine(settings, _why_no_engine(senses)),
+        work.about_isolation,
         examined_python(training),
         examined_gpu(settings, training, host, isolation),
         examined_driver(settings, training, host),
         examined_shared_memory(training, isolation),
-        _room(asked.out, senses, work),
-        _baseline(adapters, settings, path, training)
-        if path is not None
-        else Examined(name="baseline", health=CheckResult.WARN, found=NOT_LOOKED_AT),
+        *_rows("disk", lambda: (_room(asked.out, senses, work.fault),)),
+        *_rows("baseline", lambda: (_baseline(adapters, settings, path, training),)),
     )
     return DoctorReport(version=VERSION, examined=rows)
+
+
+def _attempt(look: Callable[[], Found]) -> Found | GateError:
+    """What a look found, or the fault that ended it; only a cancelled call goes no further."""
+    try:
+        return look()
+    except CancelledError:
+        raise
+    except GateError as fault:
+        return fault
+    except OSError as fault:
+        return StorageError(
+            f"{fault.strerror or type(fault).__name__}", hint="Check the path and its permissions."
+        )
+
+
+def _rows(name: str, look: Callable[[], tuple[Examined, ...]]) -> tuple[Examined, ...]:
+    """What a look found; a fault of it is a row of that name."""
+    found = _attempt(look)
+    return (failed(name, found),) if isinstance(found, GateError) else found
+
+
+def _host(adapters: Adapters) -> GpusSeen:
+    found = _attempt(adapters.gpus)
+    return GpusSeen(problem=found.message) if isinstance(found, GateError) else found
+
+
+def _why_no_engine(senses: Probes) -> str:
+    found = _attempt(senses.engine)
+    return found.message if isinstance(found, GateError) else found
+
+
+def _token(senses: Probes, *, pull_request: bool) -> tuple[Examined, ...]:
+    token = senses.token() if senses.token else None
+    return (examined_token(token, pull_request=pull_request),)
 
 
 def _settings(
     asked: Checks, adapters: Adapters, *, pull_request: bool
 ) -> tuple[GateSettings, Path | None, Examined]:
     """The settings and where they lie; minimal ones where there are none to be read."""
-    try:
+
+    def read() -> tuple[GateSettings, Path, Examined]:
         path = find_config(asked.config, asked.start, asked.top)
         text = adapters.files.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES)
         about = examined_settings(path.name, pull_request=pull_request)
         return parse_settings(text, path.name), path, about
-    except GateError as fault:
+
+    found = _attempt(read)
+    if isinstance(found, GateError):
         # a broken file must not keep the other rows from being looked at
         minimal = parse_settings(MINIMAL_FILE.encode("utf-8"), "minimal")
-        return minimal, None, failed("settings", fault)
+        return minimal, None, failed("settings", found)
+    return found
 
 
 def _clone(asked: Checks, git: Git, senses: Probes) -> tuple[Examined, ...]:
     base = asked.base
     if asked.event is not None and asked.event.pull_request is not None:
         base = asked.event.pull_request.base_sha
-    try:
-        if asked.event is None:
-            git.resolve("HEAD")
-        shallow, credentials = senses.shallow(), git.credentials_left()
-    except RepositoryError as fault:
-        return (failed("history", fault),)
+    if asked.event is None:
+        git.resolve("HEAD")
+    shallow, credentials = senses.shallow(), git.credentials_left()
     try:
         missing = bool(base) and not git.resolve(base)
     except RepositoryError:
@@ -156,17 +214,16 @@ def _commit(
 ) -> tuple[Examined, ...]:
     """What a gate call would find in the commit; away from a runner it is HEAD, in a clean tree."""
     git = adapters.git
-    try:
-        commit = asked.event.head_commit if asked.event else git.resolve("HEAD")
-        rows = () if asked.event else (_work_tree(git),)
-        if path is None or asked.top.resolve() not in path.resolve().parents:
-            return rows
-        place = path.resolve().parent.relative_to(asked.top.resolve())
-        seen = _command(asked.top, senses, settings, commit, place / settings.train.workdir)
-    except RepositoryError as fault:
-        # away from a runner `history` tells it
-        return (failed("command", fault),) if asked.event else ()
-    return (*rows, examined_command(seen))
+    commit = asked.event.head_commit if asked.event else _attempt(lambda: git.resolve("HEAD"))
+    if isinstance(commit, GateError):
+        # `history` tells it
+        return ()
+    rows = () if asked.event else _rows("work tree", lambda: (_work_tree(git),))
+    if path is None or asked.top.resolve() not in path.resolve().parents:
+        return rows
+    place = path.resolve().parent.relative_to(asked.top.resolve()) / settings.train.workdir
+    look = partial(_command, asked.top, senses, settings, commit, place)
+    return (*rows, *_rows("command", lambda: (examined_command(look()),)))
 
 
 def _work_tree(git: Git) -> Examined:
@@ -196,87 +253,73 @@ def _command(
     )
 
 
-def _room(out: Path, senses: Probes, work: Path | StorageError) -> Examined:
-    if isinstance(work, StorageError):
-        return failed("disk", work)
-    return examined_room(senses.free_bytes(out))
+def _room(out: Path, senses: Probes, fault: GateError | None) -> Examined:
+    return failed("disk", fault) if fault else examined_room(senses.free_bytes(out))
 
 
-@contextmanager
-def _work_folder(out: Path, adapters: Adapters) -> Iterator[Path | StorageError]:
-    """A folder below the output folder, as a gate call has one; it is gone afterwards.
+def _workplace(asked: Checks, adapters: Adapters, settings: GateSettings) -> Workplace:
+    """Look from a folder below the output folder, as a gate call has one; it is gone afterwards.
 
-    So is the hold on the training's account: what that owns lies in the folder. Where none can be
-    made, why.
+    So is the hold on the training's account: what that owns lies in the folder.
     """
-    # noted before it is made: what was there before stays there afterwards
-    new = not adapters.files.exists(out)
-    work = out / "doctor"
-    with ExitStack() as held:
-        try:
-            held.enter_context(adapters.files.held_folder(out))
+    seen = [Workplace()]
+    work = asked.out / "doctor"
+
+    def look() -> None:
+        # noted before it is made: what was there before stays there afterwards
+        new = not adapters.files.exists(asked.out)
+        with adapters.files.held_folder(asked.out), ExitStack() as ends:
+            ends.callback(adapters.release)
+            ends.callback(adapters.files.remove_tree, asked.out if new else work)
             adapters.files.fresh_folder(work)
-        except StorageError as fault:
-            yield fault
-            return
-        try:
-            yield work
-        finally:
-            adapters.files.remove_tree(out if new else work)
-            adapters.release()
+            seen.append(_looked_from(work, asked, adapters, settings))
+
+    fault = _attempt(look)
+    # what was seen stays so when the folder cannot be removed again
+    return replace(seen[-1], fault=fault)
 
 
-def _isolation(
-    asked: Checks, adapters: Adapters, settings: GateSettings, work: Path | StorageError
-) -> tuple[Isolation | None, Examined]:
-    if isinstance(work, StorageError):
-        return None, Examined(name="isolation", health=CheckResult.WARN, found=NEEDS_FOLDER)
-    try:
-        isolation = adapters.isolate(settings, (work,))
-    except GateError as fault:
-        return None, failed("isolation", fault)
-    return isolation, examined_isolation(isolation, on_runner=asked.event is not None)
+def _looked_from(
+    work: Path, asked: Checks, adapters: Adapters, settings: GateSettings
+) -> Workplace:
+    isolation = _attempt(lambda: adapters.isolate(settings, (work,)))
+    if isinstance(isolation, GateError):
+        return Workplace(about_isolation=failed("isolation", isolation), training=NOT_PROBED)
+    training = _attempt(lambda: _training(asked.out, adapters, settings, isolation, work / "run"))
+    if isinstance(training, GateError):
+        training = TrainingSeen(problem=training.message, hint=training.hint)
+    about = examined_isolation(isolation, on_runner=asked.event is not None)
+    return Workplace(isolation=isolation, about_isolation=about, training=training)
 
 
 def _training(
-    out: Path,
-    adapters: Adapters,
-    settings: GateSettings,
-    isolation: Isolation | None,
-    work: Path | StorageError,
+    out: Path, adapters: Adapters, settings: GateSettings, isolation: Isolation, run: Path
 ) -> TrainingSeen:
     """What is installed where the training runs may be the change under test: isolated alike."""
-    if isolation is None or isinstance(work, StorageError):
-        return TrainingSeen(problem=NOT_LOOKED_AT)
-    run = work / "run"
     adapters.files.fresh_folder(run)
-    try:
-        with ExitStack() as ends:
-            if isolation.needs_restricted_paths:
-                ends.enter_context(adapters.closed((out,), run))
-            ends.callback(adapters.clean_up, isolation)
-            return probe_training(
-                settings, isolation, run, adapters.files, adapters.processes, adapters.host
-            )
-    except GateError as fault:
-        return TrainingSeen(problem=fault.message, hint=fault.hint)
+    with ExitStack() as ends:
+        if isolation.needs_restricted_paths:
+            ends.enter_context(adapters.closed((out,), run))
+        ends.callback(adapters.clean_up, isolation)
+        return probe_training(
+            settings, isolation, run, adapters.files, adapters.processes, adapters.host
+        )
 
 
 def _baseline(
-    adapters: Adapters, settings: GateSettings, path: Path, training: TrainingSeen
+    adapters: Adapters, settings: GateSettings, path: Path | None, training: TrainingSeen
 ) -> Examined:
     """Judged by the file as it lies there; what decides on a pull request is the base's."""
+    if path is None:
+        return Examined(name="baseline", health=CheckResult.WARN, found=NOT_LOOKED_AT)
     name = settings.baseline.path
     file = path.parent / name
-    try:
-        data = (
-            adapters.files.read_bytes(file, max_bytes=MAX_BASELINE_BYTES)
-            if adapters.files.exists(file)
-            else None
-        )
-        baseline = read_baseline(data, name)
-    except GateError as fault:
-        return failed("baseline", fault)
+    data = (
+        adapters.files.read_bytes(file, max_bytes=MAX_BASELINE_BYTES)
+        if adapters.files.exists(file)
+        else None
+    )
+    baseline = read_baseline(data, name)
     here = Environment(parts=dict(training.parts))
     # the gate's own choice, so that the doctor promises what a gate call would do
     chosen = select_entry(

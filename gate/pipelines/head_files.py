@@ -17,11 +17,12 @@ from gate.errors import EvidenceError, GateError
 from gate.evidence.fresh_process import FreshReader
 from gate.ports import Files, Processes, Progress
 from gate.records.baseline import Baseline
-from gate.records.history import History
 from gate.records.policy_files import MAX_SHOWN, PolicyChange
+from gate.records.published.history import History
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.runs import Isolation
-from gate.records.settings import GateSettings, IsolationSettings
+from gate.records.sections.isolation import IsolationSettings
+from gate.records.settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings
 
 BEFORE, AFTER = "base", "head"

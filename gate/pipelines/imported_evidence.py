@@ -18,11 +18,12 @@ from gate.evidence.fresh_process import FreshReader
 from gate.evidence.state_manifest import MAX_STATE_BYTES, roots_fit
 from gate.execution.plan import plan_base, plan_gate, plan_operator_audit
 from gate.pipelines.runs import Adapters, prepare_out, refuse_unusable
+from gate.ports import Files
 from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, PlannedRun, RunMode, WriteGuard
-from gate.records.settings import IsolationMode, IsolationSettings
+from gate.records.sections.isolation import IsolationMode, IsolationSettings
 from gate.settings.load import settings_digest, training_digest
 
 MAX_NAMES = 1000
@@ -202,18 +203,7 @@ def _kept_here(
     for run in evidence.runs:
         adapters.files.fresh_folder(target / run.run.label)
     for kept in (*evidence.kept, *second):
-        try:
-            digest = adapters.files.copy_file(
-                folder / kept.name, target / kept.name, max_bytes=MAX_STATE_BYTES
-            )
-        except StorageError as error:
-            raise EvidenceError(
-                f"{kept.name} cannot be read: {short_text(error.message)}", hint=error.hint
-            ) from error
-        if digest != kept.sha256:
-            raise EvidenceError(
-                f"{kept.name}: is not the file listed in set.json", hint=ALTERED_HINT
-            )
+        _copy(kept, folder, target, adapters.files)
     reading = request.out / "work" / "taken"
     adapters.files.fresh_folder(reading)
     # not as the settings say: no image is fetched to read a file
@@ -232,6 +222,18 @@ def _kept_here(
         apart = DivergedStates(state=kept, distance=distance)
     adapters.clean_up(own)
     return apart, replace(isolation, reading=reader.parser_unsandboxed_reason)
+
+
+def _copy(kept: KeptFile, folder: Path, target: Path, files: Files) -> None:
+    """One file, under its digest; `EvidenceError` when it is another or cannot be read."""
+    try:
+        digest = files.copy_file(folder / kept.name, target / kept.name, max_bytes=MAX_STATE_BYTES)
+    except StorageError as error:
+        raise EvidenceError(
+            f"{kept.name} cannot be read: {short_text(error.message)}", hint=error.hint
+        ) from error
+    if digest != kept.sha256:
+        raise EvidenceError(f"{kept.name}: is not the file listed in set.json", hint=ALTERED_HINT)
 
 
 def _second_state(evidence: EvidenceSet) -> tuple[KeptFile, ...]:

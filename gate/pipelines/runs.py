@@ -21,7 +21,7 @@ from gate.evidence.processes.overrides import refuse_overrides
 from gate.execution.launch import Launcher, run_folders
 from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
-from gate.ports import Clock, Files, Git, Processes, Progress
+from gate.ports import Clock, Files, Git, Processes, Progress, SealServices
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import GpuMissed, GpusSeen
 from gate.records.measurement import ReductionSpread, WeightDistance
@@ -39,7 +39,7 @@ from gate.records.runs import (
     RunRecord,
     Snapshot,
 )
-from gate.records.settings import Device, GateSettings
+from gate.records.settings import Device, GateSettings, SigningSettings
 from gate.settings.load import settings_digest, training_digest
 
 OUTPUT_FILE = "output.txt"
@@ -53,7 +53,7 @@ class Adapters:
     `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
     `clean_up` leaves no process and no file of the training's account outside that folder;
     `release` lets another gate have that account. `run` marks the containers of this call. `gpus`
-    looks for GPUs of this machine.
+    looks for GPUs of this machine. `seal_services` gives those of a seal without a key.
     """
 
     files: Files
@@ -68,6 +68,7 @@ class Adapters:
     host: Mapping[str, str]
     run: str
     gpus: Callable[[], GpusSeen]
+    seal_services: Callable[[SigningSettings], SealServices]
 
 
 class Session:

@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
+from gate.records.comparison import KnobCosts
 from gate.records.document import Document, Timestamp
 from gate.records.observed.evidence import (
     CheckpointManifest,
@@ -20,22 +21,6 @@ MAX_BASELINE_BYTES: Final = 16 * 1024 * 1024
 MAX_ARTIFACT_BYTES: Final = 4 * 1024**3
 # what a gate call would record, beside its other documents; `baseline accept` takes it over
 PROPOSED_BASELINE: Final = "proposed-baseline.json"
-
-
-class KnobCost(Document):
-    """Step time in strict mode over strict mode without this knob, and its 95 % interval."""
-
-    knob: str
-    ratio: float
-    low: float
-    high: float
-
-
-class KnobCosts(Document):
-    """The knobs whose cost exceeds this machine's noise; there may be none."""
-
-    measured_at: Timestamp
-    knobs: tuple[KnobCost, ...]
 
 
 class BaselineEntry(Document):

@@ -6,7 +6,7 @@ import re
 from enum import StrEnum
 from typing import Final
 
-from gate.records.document import Document
+from gate.records.document import Document, Timestamp
 
 # Parts of the environment that come with what is installed, and not with the machine.
 SOFTWARE_PARTS = frozenset(
@@ -328,3 +328,19 @@ class DeterminismCost(Document):
     control_high: float | None = None
     memory_ratio: float | None = None
     steps_used: int = 0
+
+
+class KnobCost(Document):
+    """Step time in strict mode over strict mode without this knob, and its 95 % interval."""
+
+    knob: str
+    ratio: float
+    low: float
+    high: float
+
+
+class KnobCosts(Document):
+    """The knobs whose cost exceeds this machine's noise; there may be none."""
+
+    measured_at: Timestamp
+    knobs: tuple[KnobCost, ...]

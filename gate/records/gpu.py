@@ -12,7 +12,7 @@ from gate.records.document import Document
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-    """A GPU as its driver reports it; memory in MiB.
+    """A GPU as its driver reports it.
 
     `compute_mode` is `Default` where processes share it; `mig` says that it is cut into slices.
     """
@@ -20,7 +20,6 @@ class Gpu:
     uuid: str
     name: str
     driver: str
-    memory_mib: int
     compute_mode: str = ""
     mig: bool = False
 

@@ -9,12 +9,12 @@ from pydantic import Field
 
 from gate.records.baseline import Baseline
 from gate.records.document import Document
-from gate.records.history import MAX_HISTORY_LINES, HistoryLine
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence
 from gate.records.observed.operator_audit import Refusal
 from gate.records.observed.state_distance import StateDistance
 from gate.records.policy_files import PolicyChange
+from gate.records.published.history import MAX_HISTORY_LINES, HistoryLine
 from gate.records.runs import RunRecord
 from gate.records.settings import GateSettings, TrainSettings
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:  # the ports use this module too, and pydantic is slow to import
-    from gate.records.history import HistoryLine
 
 
 class Mode(StrEnum):
@@ -83,16 +79,3 @@ class CommitStatus:
     context: str
     description: str
     target_url: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReportLinks:
-    """What a report shows beside the verdict: addresses and paths, empty when there is none.
-
-    `history` is what earlier runs on the default branch came to, the oldest first.
-    """
-
-    run_url: str = ""
-    package_path: str = ""
-    verify_command: str = ""
-    history: tuple[HistoryLine, ...] = ()

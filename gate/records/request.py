@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from gate.records.history import History
 from gate.records.policy_files import PolicyChange
+from gate.records.published.history import History
 from gate.records.settings import GateSettings
 
 NO_HISTORY: Final = History()
+
+
+class SigningMethod(StrEnum):
+    """What signs a pass."""
+
+    KEY = "key"
+    SIGSTORE = "sigstore"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +31,8 @@ class GateRequest:
     the bytes of the settings file as read, for the package. `credentials_left` names the keys of
     the clone's configuration that hold a credential. `imported_runs`: another job made the runs.
     `baseline_reason` goes into the entry that this call proposes. `on_runner`: `top` is a path that
-    means nothing to who reads the reports. `history`: earlier runs, for the reports.
+    means nothing to who reads the reports. `sign` says what a pass is signed with. `history`:
+    earlier runs, for the reports.
     """
 
     top: Path
@@ -45,6 +54,7 @@ class GateRequest:
     run_url: str = ""
     baseline_reason: str = ""
     on_runner: bool = False
+    sign: SigningMethod = SigningMethod.KEY
     history: History = NO_HISTORY
 
     @property

@@ -12,8 +12,7 @@ from pydantic import Field, field_validator
 
 from gate.records.determinism.priced_knobs import KnobSet
 from gate.records.document import Document
-from gate.records.sections.container import ContainerSettings
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import ContainerSettings, IsolationMode
 
 
 class RunMode(StrEnum):

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from gate.records.document import Document
-from gate.records.sections.container import ContainerSettings
 from gate.records.sections.determinism import DeterminismSettings
+from gate.records.sections.isolation import IsolationSettings
 from gate.records.sections.measuring import CostSettings, NoiseSettings
 from gate.records.sections.metrics import MetricsSettings
 from gate.records.sections.recording import RecordSettings
 from gate.records.sections.types import (
     Argv,
     RelativePath,
+    ServiceAddress,
     check_variable_name,
     path_inside_project,
 )
@@ -29,20 +30,6 @@ class Device(StrEnum):
     AUTO = "auto"
     CPU = "cpu"
     CUDA = "cuda"
-
-
-class IsolationMode(StrEnum):
-    """How far the training is kept from the gate; after `auto`, weakest first."""
-
-    AUTO = "auto"
-    NONE = "none"
-    UID = "uid"
-    CONTAINER = "container"
-
-    @property
-    def strength(self) -> int:
-        """Its place in the order of modes; that of `auto` is below all."""
-        return tuple(IsolationMode).index(self)
 
 
 class CheckpointExclusion(Document):
@@ -247,54 +234,33 @@ class PolicySettings(Document):
     )
 
 
-class IsolationSettings(ContainerSettings):
-    """How the training process is isolated."""
-
-    mode: IsolationMode = Field(
-        default=IsolationMode.AUTO,
-        description="`container` runs the training in its own container, `uid` under another "
-        "account, `none` under the gate's own account. `auto` takes `container` when "
-        "isolation.image is set and a container engine answers, else `uid` when the gate is root "
-        "and that works, else `none`.",
-    )
-    minimum: IsolationMode = Field(
-        default=IsolationMode.NONE,
-        json_schema_extra={"enum": ["none", "uid", "container"]},
-        description="The least isolation to accept: `none`, `uid` or `container`. A machine that "
-        "cannot provide it is an error.",
-    )
-    network: bool = Field(
-        default=False,
-        description="Let the training reach the network. The verdict then says so. Under `uid`, "
-        "ranks need it to talk over loopback.",
-    )
-
-    @model_validator(mode="after")
-    def _container_has_an_image(self) -> Self:
-        if IsolationMode.CONTAINER in {self.mode, self.minimum} and self.image is None:
-            message = "mode container needs isolation.image, the image to train in, by digest"
-            raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _mode_reaches_minimum(self) -> Self:
-        if self.minimum is IsolationMode.AUTO:
-            message = "minimum: auto is no minimum; name a mode"
-            raise ValueError(message)
-        if IsolationMode.AUTO is not self.mode and self.mode.strength < self.minimum.strength:
-            message = f"mode: {self.mode.value} is weaker than minimum: {self.minimum.value}"
-            raise ValueError(message)
-        return self
-
-
 class SigningSettings(Document):
-    """Which keys count."""
+    """Which keys count, and where a seal without a key comes from."""
 
     trusted_keys: RelativePath = Field(
         default=".repro-gate/trusted-keys.json",
         description="The file of public keys, relative to repro-gate.yml. The verify command of a "
         "sealed pass names it, and the comment shows what a pull request changes in it.",
     )
+    fulcio_url: ServiceAddress = Field(
+        default="https://fulcio.sigstore.dev",
+        description="With `sign: sigstore`: who certifies the job's identity (Fulcio).",
+    )
+    rekor_url: ServiceAddress = Field(
+        default="https://rekor.sigstore.dev",
+        description="With `sign: sigstore`: the log that every seal is entered in (Rekor).",
+    )
+    trusted_root: RelativePath | None = Field(
+        default=None,
+        description="With `sign: sigstore`: the file with the certificates and log keys of these "
+        "services, relative to repro-gate.yml. Without one it is that of the public services, as "
+        "the installed sigstore package has it.",
+    )
+
+    @field_validator("trusted_root")
+    @classmethod
+    def _stays_inside(cls, value: str | None) -> str | None:
+        return None if value is None else path_inside_project(value)
 
 
 class CommentPolicy(StrEnum):
@@ -366,7 +332,8 @@ class GateSettings(Document):
         description="How the training is isolated from the gate.",
     )
     signing: SigningSettings = Field(
-        default_factory=SigningSettings, description="Which keys are trusted."
+        default_factory=SigningSettings,
+        description="Which keys are trusted, and who is asked for a seal without one.",
     )
     report: ReportSettings = Field(
         default_factory=ReportSettings, description="The comment on the pull request."

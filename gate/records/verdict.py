@@ -6,19 +6,19 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from gate.errors import ExitCode
-from gate.records.baseline import KnobCosts
 from gate.records.comparison import (
     Comparison,
     DeterminismCost,
     EventKind,
+    KnobCosts,
     OptimizerSettingChange,
 )
 from gate.records.document import Document, Timestamp
-from gate.records.observed.evidence import Environment, RecorderCost
+from gate.records.observed.evidence import Environment, MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.policy_files import PolicyChange
 from gate.records.runs import RunIsolation, RunRecord
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 
 # the code of the finding that says why nothing was judged
 FAULT: Final = "fault"
@@ -226,6 +226,14 @@ class Verdict(Document):
     fault_details: tuple[str, ...] = ()
     operator_audit: OperatorReport | None = None
     policy_changes: tuple[PolicyChange, ...] = ()
+
+    @property
+    def main_series(self) -> SeriesSummary | None:
+        """The loss that the harness saw, else any loss, else the first metric that there is."""
+        losses = [series for series in self.series if series.name.endswith("loss")]
+        # the loss that was differentiated goes before one that is merely called so
+        seen = [series for series in losses if series.source == MetricSource.HARNESS.value]
+        return next(iter((*seen, *losses, *self.series)), None)
 
     @property
     def exit_code(self) -> ExitCode:

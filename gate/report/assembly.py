@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.records.report import ReportLinks
+from gate.records.published.links import ReportLinks
 from gate.records.verdict import FAULT, Severity, Verdict
 from gate.report import context, differences
 from gate.report.brief import brief_of

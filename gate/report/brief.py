@@ -11,7 +11,6 @@ from gate.records.comparison import Comparison, EventKind, MetricDelta
 from gate.records.verdict import Answer, Diagnosis, Outcome, Verdict
 from gate.report.differences import worst_first
 from gate.report.layout import Brief
-from gate.report.main_series import main_series
 from gate.report.wording import (
     CAUSE_TITLES,
     pair,
@@ -64,7 +63,7 @@ def cause_words(diagnosis: Diagnosis) -> str:
         return "; ".join(
             f"optimizer {change.optimizer}, {change.name} {change.before} → {change.after}"
             if change.before and change.after
-            else f"optimizer {change.optimizer}, {change.name} is another"
+            else f"optimizer {change.optimizer}, {change.name} changed"
             for change in diagnosis.optimizer_settings
         )
     return diagnosis.cause
@@ -115,7 +114,7 @@ def _baseline_change(verdict: Verdict) -> str:
 
 def _last_of_main(verdict: Verdict) -> MetricDelta | None:
     """The last number of the main metric, where it differs from the old baseline."""
-    main = main_series(verdict)
+    main = verdict.main_series
     if main is None or verdict.baseline is None:
         return None
     deltas = [delta for delta in verdict.baseline.metrics if delta.metric == main.name]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from gate.records.comparison import CostState
-from gate.records.history import HistoryLine
+from gate.records.published.history import HistoryLine
 from gate.records.verdict import Outcome, Verdict
 from gate.report.layout import Cell, Limits, Row, Section, table_of
-from gate.report.main_series import main_series
 from gate.report.sparkline import sparkline
 from gate.report.wording import BAD, GOOD, SHORT_COMMIT, STOPPED, count, percent
 
@@ -23,7 +22,7 @@ WITHOUT_RESULT = frozenset({Outcome.NONDETERMINISTIC, Outcome.ERROR})
 
 def history_line(verdict: Verdict) -> HistoryLine:
     """What the history keeps of a verdict."""
-    series, cost = main_series(verdict), verdict.cost
+    series, cost = verdict.main_series, verdict.cost
     ratio = cost.time_ratio if cost is not None and cost.state is CostState.MEASURED else None
     last = series.last_decimal if series is not None else ""
     return HistoryLine(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from gate.records.comparison import Comparison, Event, EventKind
-from gate.records.history import HistoryLine
+from gate.records.published.history import HistoryLine
 from gate.records.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
 from gate.report.context import cost_words
 from gate.report.differences import worst_first
 from gate.report.history import history_row
 from gate.report.layout import Cell, Row, Table, table_of
-from gate.report.main_series import main_series
 from gate.report.sparkline import sparkline
 from gate.report.wording import BAD, GOOD, NEUTRAL, SHORT_COMMIT, WATCH, count, share
 
@@ -34,7 +33,7 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
         rows.append((Cell("Cost of determinism"), Cell(cost_words(verdict.cost))))
     if verdict.baseline_facts is not None:
         rows.append((Cell("Baseline"), Cell(_age(verdict.baseline_facts))))
-    drawn = main_series(verdict)
+    drawn = verdict.main_series
     if drawn is not None:
         rows.append((Cell(drawn.name, code=True), Cell(_curve(drawn))))
     earlier = history_row(history, verdict.created_at)
@@ -160,16 +159,17 @@ def _moved(baseline: Comparison | None) -> str:
         return f"{NEUTRAL} not compared"
     if baseline.same_environment:
         return f"{GOOD} as recorded"
-    names = [change.part for change in baseline.environment]
-    rest = len(names) - MAX_PARTS_NAMED
-    named = ", ".join(names[:MAX_PARTS_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-    return f"{WATCH} {named} moved"
+    rest = len(baseline.moved) - MAX_PARTS_NAMED
+    named = ", ".join(baseline.moved[:MAX_PARTS_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return f"{WATCH} {named}"
 
 
 def _age(facts: BaselineFacts) -> str:
-    words = f"recorded {count(facts.age_days, 'day')} ago from commit {facts.commit[:SHORT_COMMIT]}"
+    when = f"{count(facts.age_days, 'day')} ago" if facts.age_days else "today"
+    words = f"recorded {when} from commit {facts.commit[:SHORT_COMMIT]}"
     return f"{WATCH} {words}: too old, record it again" if facts.stale else words
 
 
 def _curve(series: SeriesSummary) -> str:
-    return f"{sparkline(series.values)} {series.last_decimal}"
+    last = series.values[-1] if series.values else None
+    return sparkline(series.values) if last is None else f"{sparkline(series.values)} {last:.6g}"

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
 
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import read_document
 from gate.codec.json_text import canonical_json
 from gate.errors import GateError
 from gate.records.baseline import MAX_BASELINE_BYTES, Baseline, BaselineEntry
-from gate.records.document import Document
 from gate.records.policy_files import MAX_SHOWN, PolicyChange
 from gate.records.sealed.attestation import TrustedKeys
 from gate.settings.load import parse_settings
@@ -22,7 +20,6 @@ from gate.settings.load import parse_settings
 MAX_CHANGES = 200
 NAMED_PARTS = ("device", "torch", "python")
 Facts = Mapping[str, str]
-Record = TypeVar("Record", bound=Document)
 
 
 def settings_changes(

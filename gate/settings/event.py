@@ -10,6 +10,7 @@ from pathlib import Path
 from gate.codec.strict_json import parse_json
 from gate.errors import SettingsError
 from gate.records.report import Mode, PullRequest, RunOrigin
+from gate.records.request import SigningMethod
 from gate.records.sections.types import path_inside_project
 
 # `\Z` and not `$`, behind which a line end may still follow.
@@ -36,6 +37,7 @@ class ActionInputs:
     evidence: str
     status: bool
     baseline_reason: str
+    sign: SigningMethod
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +72,7 @@ def read_inputs(variables: Mapping[str, str]) -> ActionInputs:
         evidence=_folder(variables, "evidence", default="repro-gate-evidence"),
         status=_flag(variables, "status", default=False),
         baseline_reason=_line(variables, "baseline_reason"),
+        sign=_sign(variables),
     )
 
 
@@ -105,6 +108,20 @@ def _mode(variables: Mapping[str, str]) -> Mode:
         known = ", ".join(mode.value for mode in Mode)
         raise SettingsError(f"input mode: {text[:40]!r} is not one of {known}")
     return Mode(text)
+
+
+def _sign(variables: Mapping[str, str]) -> SigningMethod:
+    text = _input(variables, "sign").lower() or SigningMethod.KEY.value
+    if text not in {method.value for method in SigningMethod}:
+        known = ", ".join(method.value for method in SigningMethod)
+        raise SettingsError(f"input sign: {text[:40]!r} is not one of {known}")
+    # refused and not ignored: whoever gave it believes that it signs
+    if text == SigningMethod.SIGSTORE.value and _input(variables, "signing_key"):
+        raise SettingsError(
+            "input sign: sigstore takes no signing_key",
+            hint="Leave one of the two out.",
+        )
+    return SigningMethod(text)
 
 
 def _flag(variables: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -6,6 +6,7 @@ from gate.records.comparison import ToleranceUse
 from gate.records.observed.evidence import RunEvidence
 from gate.records.settings import GateSettings, NotFiniteAllowed
 from gate.records.verdict import Finding, Severity
+from gate.verdict.findings import warning
 
 SHOWN = 5
 # what a gate should at least catch: a change of one percent
@@ -37,14 +38,11 @@ def _tolerance(use: ToleranceUse, metrics: tuple[str, ...], *, sharp: bool) -> t
             if use.shadowed
             else f"the metrics are {', '.join(metrics[:SHOWN])}{rest}"
         )
-        return (
-            Finding(
-                code="tolerance-unused",
-                severity=Severity.WARNING,
-                message=f"compare.tolerances: {use.pattern} applies to no metric: {why}",
-                remedy="A metric without a tolerance must be equal bit for bit. Correct the "
-                "pattern, or remove it.",
-            ),
+        return warning(
+            "tolerance-unused",
+            message=f"compare.tolerances: {use.pattern} applies to no metric: {why}",
+            remedy="A metric without a tolerance must be equal bit for bit. Correct the "
+            "pattern, or remove it.",
         )
     # none: all values are zero, and a share of zero means nothing
     if use.least_share is None or use.least_share < BLIND_SHARE:
@@ -118,15 +116,12 @@ def left_out(run: RunEvidence) -> tuple[Finding, ...]:
         return ()
     more = len(run.left_out) - SHOWN
     rest = f"; and {more} more" if more > 0 else ""
-    return (
-        Finding(
-            code="left-out",
-            severity=Severity.WARNING,
-            message=f"not everything could be compared: {'; '.join(run.left_out[:SHOWN])}{rest}",
-            remedy="A change there shows only in the loss and the other tensors. Give the tensor "
-            "subclass a __tensor_flatten__ method, or let the script save its values as plain "
-            "tensors in train.checkpoint.",
-        ),
+    return warning(
+        "left-out",
+        message=f"not everything could be compared: {'; '.join(run.left_out[:SHOWN])}{rest}",
+        remedy="A change there shows only in the loss and the other tensors. Give the tensor "
+        "subclass a __tensor_flatten__ method, or let the script save its values as plain "
+        "tensors in train.checkpoint.",
     )
 
 

@@ -7,7 +7,7 @@ from gate.records.comparison import Comparison, EnvironmentChange
 from gate.records.observed.children import started_without
 from gate.records.observed.evidence import EvidenceSet, MetricSource, RunEvidence
 from gate.records.runs import Isolation
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import BaselineFacts, Finding, Severity
 
 SHOWN_FILES = 5
@@ -25,19 +25,26 @@ WITHOUT = {
 }
 
 
+def warning(code: str, *, message: str, remedy: str) -> tuple[Finding, ...]:
+    """One finding that a reader should act on."""
+    return (Finding(code=code, severity=Severity.WARNING, message=message, remedy=remedy),)
+
+
+def notice(code: str, *, message: str, remedy: str = "") -> tuple[Finding, ...]:
+    """One finding that is worth knowing."""
+    return (Finding(code=code, severity=Severity.NOTICE, message=message, remedy=remedy),)
+
+
 def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
     """Was code with uncommitted changes trained?"""
     files = evidence.changed_files
     if not files:
         return ()
     names = ", ".join(files[:SHOWN_FILES]) + (", ..." if len(files) > SHOWN_FILES else "")
-    return (
-        Finding(
-            code="dirty-tree",
-            severity=Severity.WARNING,
-            message=f"{len(files)} uncommitted change(s): {names}",
-            remedy="Commit them: until then the result belongs to no commit and is not sealed.",
-        ),
+    return warning(
+        "dirty-tree",
+        message=f"{len(files)} uncommitted change(s): {names}",
+        remedy="Commit them: until then the result belongs to no commit and is not sealed.",
     )
 
 
@@ -46,13 +53,10 @@ def gpu_missed(evidence: EvidenceSet) -> tuple[Finding, ...]:
     missed = evidence.gpu_missed
     if missed is None:
         return ()
-    return (
-        Finding(
-            code="gpu-unused",
-            severity=Severity.WARNING,
-            message=f"the training ran on the CPU, although the machine has a GPU: {missed.found}",
-            remedy=missed.fix,
-        ),
+    return warning(
+        "gpu-unused",
+        message=f"the training ran on the CPU, although the machine has a GPU: {missed.found}",
+        remedy=missed.fix,
     )
 
 
@@ -61,14 +65,11 @@ def device_groups(used: Isolation) -> tuple[Finding, ...]:
     if not used.device_groups:
         return ()
     groups = ", ".join(map(str, used.device_groups))
-    return (
-        Finding(
-            code="device-groups",
-            severity=Severity.NOTICE,
-            message=f"the training's account was given the groups {groups}: they own the device "
-            "files of the GPUs, which are not world-accessible",
-            remedy="No action needed if these groups give access to nothing else on this machine.",
-        ),
+    return notice(
+        "device-groups",
+        message=f"the training's account was given the groups {groups}: they own the device "
+        "files of the GPUs, which are not world-accessible",
+        remedy="No action needed if these groups give access to nothing else on this machine.",
     )
 
 
@@ -95,14 +96,10 @@ def settings_origin(settings_from: str, *, pull_request: bool) -> tuple[Finding,
     """Did the pull request have to bring its own settings, because the base has none?"""
     if not pull_request or settings_from == "base":
         return ()
-    return (
-        Finding(
-            code="settings-from-head",
-            severity=Severity.WARNING,
-            message="the base commit has no settings file, so this pull request's settings were "
-            "used",
-            remedy="After the merge the gate reads them from the base commit.",
-        ),
+    return warning(
+        "settings-from-head",
+        message="the base commit has no settings file, so this pull request's settings were used",
+        remedy="After the merge the gate reads them from the base commit.",
     )
 
 
@@ -147,13 +144,10 @@ def stale_baseline(facts: BaselineFacts | None) -> tuple[Finding, ...]:
     """Is the baseline older than the settings allow?"""
     if facts is None or not facts.stale:
         return ()
-    return (
-        Finding(
-            code="baseline-stale",
-            severity=Severity.NOTICE,
-            message=f"the baseline is {facts.age_days} days old",
-            remedy="Record it again while results still agree: repro-gate baseline record",
-        ),
+    return notice(
+        "baseline-stale",
+        message=f"the baseline is {facts.age_days} days old",
+        remedy="Record it again while results still agree: repro-gate baseline record",
     )
 
 
@@ -161,14 +155,11 @@ def ended_early(run: RunEvidence, max_steps: int) -> tuple[Finding, ...]:
     """Did the script end by itself before the steps that were asked for?"""
     if len(run.steps) >= max_steps:
         return ()
-    return (
-        Finding(
-            code="ended-early",
-            severity=Severity.NOTICE,
-            message=f"the script ended by itself after {len(run.steps):,} of {max_steps:,} "
-            "optimizer steps (train.max_steps)",
-            remedy="No action needed if that is the whole training.",
-        ),
+    return notice(
+        "ended-early",
+        message=f"the script ended by itself after {len(run.steps):,} of {max_steps:,} "
+        "optimizer steps (train.max_steps)",
+        remedy="No action needed if that is the whole training.",
     )
 
 
@@ -177,14 +168,10 @@ def weaker_source(run: RunEvidence) -> tuple[Finding, ...]:
     names = [series.name for series in run.metrics if series.source is MetricSource.STDOUT]
     if not names:
         return ()
-    return (
-        Finding(
-            code="rounded-metric",
-            severity=Severity.NOTICE,
-            message="read from printed text, only as exact as it was printed: "
-            f"{', '.join(names[:5])}",
-            remedy="Write them to a JSON Lines file and name it in train.metrics.file.",
-        ),
+    return notice(
+        "rounded-metric",
+        message=f"read from printed text, only as exact as it was printed: {', '.join(names[:5])}",
+        remedy="Write them to a JSON Lines file and name it in train.metrics.file.",
     )
 
 
@@ -192,13 +179,9 @@ def default_mode(comparison: Comparison | None) -> tuple[Finding, ...]:
     """Is the training repeatable without strict mode, with seeds alone?"""
     if comparison is None or comparison.numerically_equal:
         return ()
-    return (
-        Finding(
-            code="default-mode-differs",
-            severity=Severity.NOTICE,
-            message="two runs in default mode differ: seeds alone do not make this training "
-            "repeatable",
-        ),
+    return notice(
+        "default-mode-differs",
+        message="two runs in default mode differ: seeds alone do not make this training repeatable",
     )
 
 
@@ -211,14 +194,11 @@ def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
         f"{fingerprint.fingerprint} from step {fingerprint.first_step} on"
         for fingerprint in repeat.fingerprints
     ]
-    return (
-        Finding(
-            code="fingerprints-differ",
-            severity=Severity.NOTICE,
-            message=f"every number is equal, but these fingerprints differ: {', '.join(differing)}",
-            remedy="A longer run may diverge there; look for random draws and seeds that depend "
-            "on time.",
-        ),
+    return notice(
+        "fingerprints-differ",
+        message=f"every number is equal, but these fingerprints differ: {', '.join(differing)}",
+        remedy="A longer run may diverge there; look for random draws and seeds that depend "
+        "on time.",
     )
 
 
@@ -242,13 +222,10 @@ def reading(used: Isolation) -> tuple[Finding, ...]:
     """Were the runs' files read under the gate's own account instead of the training's?"""
     if not used.reading:
         return ()
-    return (
-        Finding(
-            code="parser-unsandboxed",
-            severity=Severity.NOTICE,
-            message=f"the runs' files were read under the gate's own account: {used.reading}",
-            remedy="Install the gate and its Python interpreter where every account can read them.",
-        ),
+    return notice(
+        "parser-unsandboxed",
+        message=f"the runs' files were read under the gate's own account: {used.reading}",
+        remedy="Install the gate and its Python interpreter where every account can read them.",
     )
 
 
@@ -256,15 +233,12 @@ def uninstrumented_subprocesses(run: RunEvidence) -> tuple[Finding, ...]:
     """Was a Python process started without the harness?"""
     if not run.children:
         return ()
-    return (
-        Finding(
-            code="uninstrumented-subprocess",
-            severity=Severity.WARNING,
-            message=f"Python was started without the harness: {started_without(run.children)}",
-            remedy="It runs without strict mode, and nothing of it is recorded. That is fine for "
-            "a helper that does not train; otherwise drop the option, or pass it this process's "
-            "environment.",
-        ),
+    return warning(
+        "uninstrumented-subprocess",
+        message=f"Python was started without the harness: {started_without(run.children)}",
+        remedy="It runs without strict mode, and nothing of it is recorded. That is fine for "
+        "a helper that does not train; otherwise drop the option, or pass it this process's "
+        "environment.",
     )
 
 
@@ -290,25 +264,19 @@ def weaker_children(run: RunEvidence) -> tuple[Finding, ...]:
 def isolation(used: Isolation) -> tuple[Finding, ...]:
     """Did the training run under the gate's own account, or with a way out to the network?"""
     if used.mode is IsolationMode.NONE:
-        return (
-            Finding(
-                code="not-isolated",
-                severity=Severity.NOTICE,
-                message=f"the training ran under the gate's own account: {used.reason}",
-                remedy="Fine for your own code; on a shared runner, run the gate as root and "
-                "train with an interpreter that every account can read.",
-            ),
+        return notice(
+            "not-isolated",
+            message=f"the training ran under the gate's own account: {used.reason}",
+            remedy="Fine for your own code; on a shared runner, run the gate as root and "
+            "train with an interpreter that every account can read.",
         )
     if not used.network:
         return ()
-    return (
-        Finding(
-            code="network-open",
-            severity=Severity.NOTICE,
-            message="the training could reach the network: isolation.network is true",
-            remedy="Data that it fetches may change between two runs, and what it reads may "
-            "leave the machine. Remove the setting if no rank needs it.",
-        ),
+    return notice(
+        "network-open",
+        message="the training could reach the network: isolation.network is true",
+        remedy="Data that it fetches may change between two runs, and what it reads may "
+        "leave the machine. Remove the setting if no rank needs it.",
     )
 
 
@@ -323,15 +291,12 @@ def writable_paths(used: Isolation) -> tuple[Finding, ...]:
         ", ..." if len(shown) < len(used.writable_paths) or used.paths_uncounted else ""
     )
     count = f"{'at least ' if used.paths_uncounted else ''}{len(used.writable_paths)}"
-    return (
-        Finding(
-            code="writable-paths",
-            severity=Severity.WARNING,
-            message=f"{count} files and folders outside the run's own folders are writable for "
-            f"the training and readable for the next run: {names}",
-            remedy="Remove write access for others (chmod o-w), or give the gate a kernel with "
-            "Landlock (Linux 5.13) or the capability CAP_SYS_ADMIN.",
-        ),
+    return warning(
+        "writable-paths",
+        message=f"{count} files and folders outside the run's own folders are writable for "
+        f"the training and readable for the next run: {names}",
+        remedy="Remove write access for others (chmod o-w), or give the gate a kernel with "
+        "Landlock (Linux 5.13) or the capability CAP_SYS_ADMIN.",
     )
 
 
@@ -340,14 +305,11 @@ def credentials_left(keys: tuple[str, ...]) -> tuple[Finding, ...]:
     if not keys:
         return ()
     names = ", ".join(keys[:SHOWN_FILES])
-    return (
-        Finding(
-            code="credential-left",
-            severity=Severity.WARNING,
-            message=f"the checkout left its credential in the clone's configuration: {names}",
-            remedy="Set `persist-credentials: false` on actions/checkout. This gate hides it "
-            "from the training; later steps do not.",
-        ),
+    return warning(
+        "credential-left",
+        message=f"the checkout left its credential in the clone's configuration: {names}",
+        remedy="Set `persist-credentials: false` on actions/checkout. This gate hides it "
+        "from the training; later steps do not.",
     )
 
 

@@ -24,6 +24,7 @@ from gate.records.observed.operator_audit import (
 from gate.records.runs import RunMode
 from gate.records.settings import GateSettings
 from gate.records.verdict import Finding, Severity
+from gate.verdict.findings import notice, warning
 
 SHOWN_NAMES = 8
 SHOWN_RANGES = 3
@@ -137,15 +138,12 @@ def weaker_level(settings: GateSettings, run: RunEvidence) -> tuple[Finding, ...
     # an entry that is not used any more weakens every later run for nothing
     used = {use.operator for use in run.operator_audit.uses if use.source == "alert"}
     names = ", ".join(f"{name} ({'used' if name in used else 'not used'})" for name in allowed)
-    return (
-        Finding(
-            code="weaker-level",
-            severity=Severity.WARNING,
-            message=f"weaker than full determinism: determinism.allow_operators admits {names}. "
-            "The strict runs used torch's warn_only mode, in which attention keeps kernels that "
-            "full strict mode would replace; the gate refuses those unless they are listed",
-            remedy="Replace the operators and empty the list.",
-        ),
+    return warning(
+        "weaker-level",
+        message=f"weaker than full determinism: determinism.allow_operators admits {names}. "
+        "The strict runs used torch's warn_only mode, in which attention keeps kernels that "
+        "full strict mode would replace; the gate refuses those unless they are listed",
+        remedy="Replace the operators and empty the list.",
     )
 
 
@@ -168,14 +166,10 @@ def operator_audit_failed(report: OperatorReport | None) -> tuple[Finding, ...]:
     """Was an operator audit requested that failed?"""
     if report is None or not report.failure:
         return ()
-    return (
-        Finding(
-            code="operator-audit-failed",
-            severity=Severity.NOTICE,
-            message=f"the operators could not be counted: {report.failure}",
-            remedy="The verdict does not depend on the audit; run `repro-gate operators` "
-            "separately.",
-        ),
+    return notice(
+        "operator-audit-failed",
+        message=f"the operators could not be counted: {report.failure}",
+        remedy="The verdict does not depend on the audit; run `repro-gate operators` separately.",
     )
 
 

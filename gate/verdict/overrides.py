@@ -8,6 +8,7 @@ from gate.records.determinism.knobs import BY_NAME, KEEP
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.overrides import MAY_BE_OPENED, Override, OverrideKind, SeedScope
 from gate.records.verdict import CodePlace, Finding, Severity
+from gate.verdict.findings import notice
 
 SHOWN = 5
 CPU = "cpu"
@@ -72,15 +73,12 @@ def _holes(overrides: list[Override]) -> tuple[Finding, ...]:
     if not places:
         return ()
     names = ", ".join(overrides[0].place for overrides in places[:SHOWN])
-    return (
-        Finding(
-            code="determinism-suspended",
-            severity=Severity.NOTICE,
-            message=f"deterministic algorithms are switched off and on again in {len(places)} "
-            f"place(s): {names}",
-            remedy="The code in between runs without strict mode; its results must still be "
-            "equal bit for bit.",
-        ),
+    return notice(
+        "determinism-suspended",
+        message=f"deterministic algorithms are switched off and on again in {len(places)} "
+        f"place(s): {names}",
+        remedy="The code in between runs without strict mode; its results must still be "
+        "equal bit for bit.",
     )
 
 

@@ -10,7 +10,7 @@ from gate.attestation.keys import generate_private_key, private_pem, trusted_key
 from gate.codec.documents import write_document
 from gate.errors import ExitCode
 from gate.records.sealed.attestation import TrustedKeys
-from gate.records.settings import IsolationMode, IsolationSettings
+from gate.records.sections.isolation import IsolationMode, IsolationSettings
 
 MOVED = {"losses": ["2.5", "2.25", "9.0"]}
 KEYS = ".repro-gate/trusted-keys.json"

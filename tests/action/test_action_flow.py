@@ -10,7 +10,7 @@ from action_scene import APART, Scene
 from github_failures import Failure
 
 from gate.errors import ExitCode
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 
 LAST_LOSS_FORGED = (
     '"decimal": "2.125", "hex": "0x1.1000000000000p+1"',

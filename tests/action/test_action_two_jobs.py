@@ -11,7 +11,7 @@ from action_scene import Scene
 
 from gate.attestation.keys import generate_private_key, private_pem
 from gate.errors import ExitCode
-from gate.records.history import HISTORY_BRANCH
+from gate.records.published.history import HISTORY_BRANCH
 
 RUN = {"INPUT_MODE": "run", "INPUT_TOKEN": ""}
 JUDGE = {"INPUT_MODE": "judge", "INPUT_OUT": "judged", "INPUT_EVIDENCE": "downloaded"}

@@ -11,16 +11,35 @@ import pytest
 import yaml
 from workflows_in_documents import workflows
 
+from gate.pipelines.delivery import stale_outputs
+
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = [
     *sorted((ROOT / ".github" / "workflows").glob("*.yml")),
     *sorted((ROOT / "examples" / "workflows").glob("*.yml")),
 ]
 FORKS_JUDGE = ROOT / "examples" / "workflows" / "forks-judge.yml"
-FORKS_RUN = (ROOT / "examples" / "workflows" / "forks-run.yml").read_text("utf-8")
-(README_WORKFLOW,) = workflows((ROOT / "README.md").read_text("utf-8"))
-# every workflow that checks something by the gate, as its text
-GATING = {path.name: path.read_text("utf-8") for path in WORKFLOWS} | {"README": README_WORKFLOW}
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# every workflow that somebody may copy, as its text
+COPIED = {path.name: path.read_text("utf-8") for path in WORKFLOWS} | {
+    f"{path.name} {number}": text
+    for path in DOCUMENTS
+    for number, text in enumerate(workflows(path.read_text("utf-8")), start=1)
+}
+README_WORKFLOW = COPIED["README.md 1"]
+BY_HAND = "started by hand, so no queue waits for it"
+NOT_IN_A_MERGE_QUEUE = {
+    "command-line.yml": "for what is merged already",
+    "doctor.yml": BY_HAND,
+    "forks-judge.yml": "follows forks-run.yml; docs/forks.md says what a queue takes instead",
+    "forks-run.yml": "its evidence is judged by another workflow, which no queue starts",
+    "refresh-baseline.yml": BY_HAND,
+    "release.yml": BY_HAND,
+}
+NEVER_CANCELLED = {
+    "command-line.yml": "each commit of main is checked",
+    "release.yml": "half a release is worse than two in a row",
+}
 GATE_STEP = re.compile(r"'uses': '(org/repro-gate|\./)|repro-gate gate ")
 PINNED_MAJOR = re.compile(r"uses: ([\w-]+/[\w-]+)@[0-9a-f]{40} # (v\d+)\.")
 
@@ -31,25 +50,54 @@ def _triggers(workflow: Mapping[Any, Any]) -> set[str]:
     return {on} if isinstance(on, str) else set(on)
 
 
-@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in GATING.items()])
-def test_what_a_gate_wrote_can_be_downloaded_whatever_the_verdict(text: str) -> None:
-    for job in yaml.safe_load(text)["jobs"].values():
-        gates = [step for step in job["steps"] if GATE_STEP.search(str(step))]
-        kept = [step for step in job["steps"] if "upload-artifact@" in step.get("uses", "")]
-        whole = [step for step in kept if step["with"]["path"] == "repro-gate-out/"]
-        if not gates or "'mode': 'run'" in str(gates):
-            continue
-        assert [step["if"] for step in whole] == ["${{ !cancelled() }}"]
-        assert [step["with"]["retention-days"] for step in whole] == [90]
+def _uploads(job: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The inputs of the job's uploads that are made whatever the verdict."""
+    return [
+        step["with"]
+        for step in job["steps"]
+        if "upload-artifact@" in step.get("uses", "") and step.get("if") == "${{ !cancelled() }}"
+    ]
 
 
-@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in GATING.items()])
-def test_a_check_of_pull_requests_runs_in_a_merge_queue_too(text: str) -> None:
-    triggers = _triggers(yaml.safe_load(text))
-    # evidence of forks is judged by another workflow, which no merge queue starts: docs/forks.md
-    if "pull_request" in triggers and text != FORKS_RUN:
-        assert "merge_group" in triggers
-        assert "cancel-in-progress: true" in text
+@pytest.mark.parametrize("name", COPIED)
+def test_what_a_gate_wrote_can_be_downloaded_whatever_the_verdict(name: str) -> None:
+    for job in yaml.safe_load(COPIED[name])["jobs"].values():
+        kept = _uploads(job)
+        for step in (step for step in job["steps"] if GATE_STEP.search(str(step))):
+            asked = step.get("with", {})
+            out = asked.get("out", "repro-gate-out").rstrip("/")
+            only_runs = asked.get("mode") == "run"
+            wanted = f"{out}/evidence/" if only_runs else f"{out}/"
+            holding = [upload for upload in kept if wanted.startswith(upload["path"])]
+            assert holding, f"{wanted} is not uploaded"
+            assert only_runs or [upload["retention-days"] for upload in holding] == [90]
+
+
+def test_the_uploaded_folder_holds_report_package_seals_and_proposal() -> None:
+    default: str = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]["out"]["default"]
+    assert default == "repro-gate-out"
+    names = {path.relative_to(default).name for path in stale_outputs(Path(default))}
+    assert {"report.html", "package.tar", "proposed-baseline.json"} < names
+    assert {"package.dsse.json", "package.sigstore.json"} < names
+    # the upload leaves hidden files out
+    assert not [name for name in names if name.startswith(".")]
+
+
+def test_each_workflow_starts_in_a_merge_queue_or_says_why_not() -> None:
+    without = {
+        name
+        for name, text in COPIED.items()
+        if "merge_group" not in _triggers(yaml.safe_load(text))
+    }
+    assert without == set(NOT_IN_A_MERGE_QUEUE)
+
+
+def test_of_each_workflow_a_newer_run_ends_the_older_or_it_says_why_not() -> None:
+    cancelled = {name: yaml.safe_load(text)["concurrency"] for name, text in COPIED.items()}
+    assert all(kept["group"].startswith("${{ github.workflow }}") for kept in cancelled.values())
+    assert {name for name, kept in cancelled.items() if not kept["cancel-in-progress"]} == set(
+        NEVER_CANCELLED
+    )
 
 
 def test_the_readme_names_the_major_versions_that_the_examples_pin() -> None:

@@ -20,7 +20,7 @@ from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError, RunError
 from gate.records.runs import Credentials, ProcessRequest, ProcessResult, TrainingContainer
-from gate.records.sections.container import ContainerSettings
+from gate.records.sections.isolation import ContainerSettings
 
 ACCOUNT = Credentials(uid=61042, gid=61042)
 CONTAINER = TrainingContainer(image_id=IMAGE, run="0123456789abcdef", limits=ContainerSettings())

@@ -20,13 +20,8 @@ from gate.adapters.isolating import Isolating
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import RunError
 from gate.records.runs import Isolation, ProcessRequest, ProcessResult
-from gate.records.settings import (
-    Device,
-    GateSettings,
-    IsolationMode,
-    IsolationSettings,
-    TrainSettings,
-)
+from gate.records.sections.isolation import IsolationMode, IsolationSettings
+from gate.records.settings import Device, GateSettings, TrainSettings
 
 OTHER = "team/trainer@sha256:" + "3" * 64
 TABLE = """\

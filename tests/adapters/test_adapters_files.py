@@ -252,6 +252,20 @@ def test_what_is_added_goes_to_the_end(files: LocalFiles, tmp_path: Path) -> Non
     assert (tmp_path / "summary").read_bytes() == b"one\ntwo\n"
 
 
+def test_a_new_file_comes_with_its_folders_and_never_takes_a_place(
+    files: LocalFiles, tmp_path: Path
+) -> None:
+    files.write_new(tmp_path / "a" / "b", b"mine")
+    (tmp_path / "link").symlink_to("victim")
+    for name in ("a/b", "a", "link"):
+        with pytest.raises(StorageError, match=r"writing .* failed: File exists"):
+            files.write_new(tmp_path / name, b"other")
+    with pytest.raises(StorageError, match=r"writing .*c failed"):
+        files.write_new(tmp_path / "a" / "b" / "c", b"below a file")
+    assert (tmp_path / "a" / "b").read_bytes() == b"mine"
+    assert not (tmp_path / "victim").exists()
+
+
 def test_nothing_is_added_through_a_link_or_to_a_device(files: LocalFiles, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("victim")
     with pytest.raises(StorageError, match=r"appending to .*link failed: Too many levels"):

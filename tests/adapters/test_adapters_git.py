@@ -222,6 +222,7 @@ def test_a_folder_of_new_files_is_one_name_and_what_is_ignored_is_none(
         repository.write(path, "data/\n")
     repository.git("add", "kept", ".gitignore")
     assert git.untracked() == ("alone", "new/")
+    assert git.visible_files() == (".gitignore", "alone", "kept", "new/a", "new/b/c")
     assert (git.ignores("data"), git.ignores("data/x")) == (True, True)
     assert (git.ignores("new"), git.ignores("kept"), git.ignores("absent")) == (False,) * 3
 

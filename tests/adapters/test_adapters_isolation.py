@@ -18,7 +18,7 @@ from gate.adapters.account.isolation import ACCOUNTS, choose_isolation, unused_a
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import RunError
 from gate.records.runs import Credentials, Isolation, ProcessRequest, ProcessResult, WriteGuard
-from gate.records.settings import IsolationMode, IsolationSettings
+from gate.records.sections.isolation import IsolationMode, IsolationSettings
 
 Python = Callable[..., subprocess.CompletedProcess[bytes]]
 

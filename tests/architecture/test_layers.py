@@ -15,6 +15,7 @@ LAYERS = {
     "ports": 4,
     "checkpoint": 5,
     "settings": 6,
+    "scaffold": 6,
     "baseline": 6,
     "execution": 6,
     "evidence": 6,
@@ -53,7 +54,8 @@ INSIDE = {
         ("runs",),
         ("observed",),
         ("",),
-        ("sealed", "request"),
+        ("sealed", "published"),
+        ("request", "reading"),
     ),
     "comparison": (("tensors",), ("",), ("measuring",)),
     "evidence": (("processes",), ("logged",), ("",)),
@@ -62,14 +64,14 @@ INSIDE = {
         ("git.objects", "process", "clock", "console", "machine", "secrets"),
         ("files", "job_log"),
         ("git", "account", "github"),
-        ("engine",),
+        ("engine", "sigstore"),
         ("isolating",),
     ),
     "pipelines": (
-        ("runs", "delivery", "saved_states", "head_files"),
-        ("gate", "measurement", "imported_evidence"),
-        ("entry", "proposals"),
-        ("doctor",),
+        ("runs", "saved_states", "head_files", "sealing"),
+        ("entry", "gate", "measurement", "imported_evidence"),
+        ("delivery", "proposals"),
+        ("doctor", "init"),
     ),
     "harness": (
         ("settings", "this_process", "user_code", "output"),
@@ -82,6 +84,7 @@ INSIDE = {
     "action": (("event_request", "commit_status", "history"), ("main", "post_step")),
 }
 MODULES_IN_A_FOLDER = 16
+LINES_OF_A_FUNCTION = 45
 TORCH_PACKAGES = {"harness"}
 MODULES = sorted(GATE.rglob("*.py"))
 
@@ -182,6 +185,23 @@ def test_package_file_holds_a_docstring_and_nothing_else(path: Path) -> None:
 )
 def test_no_file_is_above_400_lines(path: Path) -> None:
     assert len(path.read_text("utf-8").splitlines()) <= 400
+
+
+def _lines_of_code(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """From the `def` to the last line, without the docstring."""
+    first = function.body[0]
+    told = (first.end_lineno or 0) - first.lineno + 1 if ast.get_docstring(function) else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - told
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_functions_stay_below_45_lines(path: Path) -> None:
+    functions = [
+        node
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert [each.name for each in functions if _lines_of_code(each) >= LINES_OF_A_FUNCTION] == []
 
 
 def test_every_package_has_a_layer() -> None:

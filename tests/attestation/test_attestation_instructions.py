@@ -25,6 +25,7 @@ from gate.attestation.instructions import TrustFile, openssl_commands, package_r
 from gate.attestation.keys import key_id, private_pem, public_pem, trusted_key
 from gate.attestation.package import pack
 from gate.attestation.seal import write_seals
+from gate.records.request import SigningMethod
 
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command here")
 needs_tar = pytest.mark.skipif(not shutil.which("tar"), reason="no tar command here")
@@ -146,6 +147,15 @@ def test_readme_tells_what_it_is_and_how_to_check_it() -> None:
     )
     assert "    openssl dgst -sha256 -verify gate-public-key.pem" in text
     assert "    repro-gate gate --commit `id`?\n" in text
+
+
+def test_readme_of_a_keyless_seal_names_no_key() -> None:
+    text = package_readme(
+        verdict_of(), member_names=[], reproduce_command="x", sign=SigningMethod.SIGSTORE
+    )
+    assert "    repro-gate verify package.tar --certificate-oidc-issuer https://" in text
+    assert "openssl" not in text
+    assert "trusted-keys" not in text
 
 
 def test_readme_is_the_same_for_the_same_verdict() -> None:

@@ -17,7 +17,7 @@ from gate.attestation.statement import read_statement, utc_time, write_statement
 from gate.errors import AttestationError
 from gate.records.runs import RunIsolation, WriteGuard
 from gate.records.sealed.statement import Property, StatementFacts
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import Outcome
 
 SHA256 = st.text("0123456789abcdef", min_size=64, max_size=64)

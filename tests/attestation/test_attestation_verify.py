@@ -41,7 +41,7 @@ from gate.records.sealed.attestation import (
     SealFile,
     TrustedKeys,
 )
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import Outcome
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

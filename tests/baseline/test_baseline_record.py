@@ -4,15 +4,15 @@ import pytest
 from evidence_cases import COMMIT, CREATED_AT, PARTS, evidence_of, evidence_set_of, settings_of
 
 from gate.baseline.record import propose_entry, read_baseline, with_entry, with_knob_costs
-from gate.baseline.select import Relation, select_entry
+from gate.baseline.select import select_entry
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.codec.json_text import canonical_json
 from gate.comparison.compare import compare_results
 from gate.comparison.finiteness import first_not_finite
 from gate.errors import BaselineError, DocumentError
-from gate.records.baseline import Baseline, BaselineEntry, KnobCost, KnobCosts
-from gate.records.comparison import CostState
+from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.comparison import CostState, KnobCost, KnobCosts
 from gate.records.measurement import CostDocument, KnobPrice, KnobState, Price, Provenance
 from gate.records.observed.evidence import Environment, RunEvidence
 
@@ -146,28 +146,26 @@ def test_order_of_recording_does_not_show_in_the_file() -> None:
     assert with_entry(with_entry(None, one), two) == with_entry(with_entry(None, two), one)
 
 
-def _select(
-    parts: dict[str, str], *entries: BaselineEntry
-) -> tuple[BaselineEntry | None, Relation]:
+def _select(parts: dict[str, str], *entries: BaselineEntry) -> BaselineEntry | None:
     baseline = Baseline(entries=entries) if entries else None
-    found = select_entry(baseline, Environment(parts=parts), TRAINING, ("cpu",))
-    return found.entry, found.relation
+    return select_entry(baseline, Environment(parts=parts), TRAINING, ("cpu",)).entry
 
 
 def test_the_same_environment_is_chosen_before_a_comparable_one() -> None:
     near, same = _entry(evidence_of(parts={**PARTS, "cpu": "two"})), _entry()
-    assert _select(PARTS, near, same) == (same, Relation.SAME)
-    assert _select(PARTS, near) == (near, Relation.COMPARABLE)
+    other = _entry(evidence_of(parts={**PARTS, "device": "gpu"}))
+    assert _select(PARTS, other, near, same) == same
+    assert _select(PARTS, other, near) == near
 
 
 def test_among_different_ones_the_nearest_is_chosen() -> None:
     far = _entry(evidence_of(parts={**PARTS, "device": "gpu", "torch": "1"}))
     near = _entry(evidence_of(parts={**PARTS, "device": "gpu"}))
-    assert _select(PARTS, far, near) == (near, Relation.DIFFERENT)
+    assert _select(PARTS, far, near) == near
 
 
 def test_no_entries_choose_nothing() -> None:
-    assert _select(PARTS) == (None, Relation.DIFFERENT)
+    assert _select(PARTS) is None
 
 
 def test_an_entry_of_another_training_is_chosen_only_to_say_so() -> None:

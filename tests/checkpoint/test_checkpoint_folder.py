@@ -17,7 +17,7 @@ from torch_states import WEIGHT, Save, row_major
 
 from gate.adapters.files.files import LocalFiles
 from gate.checkpoint.digest import StateDigest, digest_state
-from gate.checkpoint.formats import folder_reader
+from gate.checkpoint.formats import formats
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
 from gate.checkpoint.sources import untrusted_folder
@@ -204,10 +204,10 @@ def test_empty_deep_and_large_folders_are_refused(
     for number in range(3):
         (folder / "a" / f"{number}.json").write_text("[1]")
     assert len(leaves_of(folder)) == 3
-    monkeypatch.setattr(folder_reader, "MAX_VISITS", 2)
+    monkeypatch.setattr(formats, "MAX_VISITS", 2)
     assert refusal(folder) == "f/a: holds more than 2 values"
     monkeypatch.undo()
-    monkeypatch.setattr(folder_reader, "MAX_DEPTH", 0)
+    monkeypatch.setattr(formats, "MAX_DEPTH", 0)
     assert refusal(folder) == "f/a: is nested deeper than 0 folders"
     monkeypatch.undo()
     monkeypatch.setattr(untrusted_folder, "MAX_OPEN_FILES", 2)

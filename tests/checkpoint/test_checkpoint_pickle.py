@@ -209,6 +209,12 @@ def test_deep_nesting_is_refused_without_recursion(tmp_path: Path, opcode: bytes
     )
 
 
+def test_a_subclass_inside_itself_is_refused_without_recursion(tmp_path: Path) -> None:
+    wrapper = b"ctorch._tensor\n_rebuild_from_type_v2\n"
+    data = b"\x80\x02" + wrapper + b"(" + (wrapper + b"N(") * 5000 + b"t" * 5000 + b"tR."
+    assert refusal(tmp_path, data) == "is nested deeper than 200 levels, or contains itself"
+
+
 def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
     data = b"\x80\x02}(" + push("a") + push(1) + push("a") + push(2) + b"u."
     assert refusal(tmp_path, data) == "'/a' occurs twice"

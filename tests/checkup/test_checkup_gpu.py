@@ -10,9 +10,9 @@ from gate.checkup.gpu import why_no_gpu
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import DeviceFile, Gpu, GpuObstacle, GpusSeen, GpuTried
 from gate.records.runs import Isolation
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 
-GPU = Gpu(uuid="GPU-1", name="NVIDIA H100", driver="550.54.15", memory_mib=81_559)
+GPU = Gpu(uuid="GPU-1", name="NVIDIA H100", driver="550.54.15")
 HOST = GpusSeen(gpus=(GPU,), kernel=("NVIDIA H100",))
 FILES = tuple(
     DeviceFile(path=f"/dev/nvidia{name}", mode=0o666, gid=0) for name in ("0", "-uvm", "ctl")

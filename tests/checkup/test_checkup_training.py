@@ -20,13 +20,14 @@ from gate.records.doctor import CheckResult, DoctorReport, TrainingSeen
 from gate.records.gpu import Gpu, GpusSeen
 from gate.records.observed.evidence import Environment
 from gate.records.runs import Isolation
-from gate.records.settings import GateSettings, IsolationMode
+from gate.records.sections.isolation import IsolationMode
+from gate.records.settings import GateSettings
 from gate.report.terminal.doctor_view import doctor_view
 from gate.settings.load import parse_settings
 
 HERE = Environment(parts={"torch": "2.13.0"})
 UUID = "GPU-8b9c1a2d-0000-1111-2222-333344445555"
-HOST = GpusSeen(gpus=(Gpu(uuid=UUID, name="NVIDIA A", driver="580.1", memory_mib=81920),))
+HOST = GpusSeen(gpus=(Gpu(uuid=UUID, name="NVIDIA A", driver="580.1"),))
 NO_GPU = GpusSeen(problem="nvidia-smi was not found")
 CPU = TrainingSeen(
     parts={"python": "CPython 3.11.7", "torch": "2.13.0+cpu"}, shm_bytes=64 * 1024**2

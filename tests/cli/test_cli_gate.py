@@ -83,13 +83,18 @@ def test_settings_that_cannot_be_used_end_with_2(
     assert message in ended.err
 
 
-def test_no_settings_file_ends_with_2_and_shows_a_minimal_one(project: Project, run: Run) -> None:
+def test_no_settings_file_ends_with_2_and_says_what_writes_one(project: Project, run: Run) -> None:
     (project.path / "repro-gate.yml").unlink()
     ended = run("gate")
     assert ended.code == 2
-    assert "error: no repro-gate.yml here or at the repository's root" in ended.err
-    assert "command: python train.py" in ended.err
-    assert run("gate", "-c", "other.yml").err.startswith("error: other.yml: no such file")
+    assert ended.err == (
+        "error: no repro-gate.yml here or at the repository's root\n"
+        "hint: Run `repro-gate init`: it writes one.\n"
+    )
+    assert run("gate", "-c", "other.yml").err == (
+        "error: other.yml: no such file\n"
+        "hint: Correct the path; `repro-gate init` writes a minimal file at the root.\n"
+    )
 
 
 def test_settings_of_the_root_are_found_from_a_folder_below(

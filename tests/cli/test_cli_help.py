@@ -10,8 +10,10 @@ import sys
 import pytest
 from command_line import Run
 from harmless import log_faults
+from typer.core import TyperGroup
 
 from gate.cli import answer
+from gate.commands.verbs import HIDDEN, VERBS, Verbs
 from gate.records.version import VERSION
 
 VERB = re.compile(r"^  ([a-z]+) +(\S.*)$", re.MULTILINE)
@@ -72,3 +74,18 @@ def test_what_no_code_expects_is_one_safe_line_and_3(
     assert "error: repro-gate itself failed: KeyError" in told
     assert ("Traceback" in told) == verbose
     assert log_faults(told.splitlines()) == []
+
+
+@pytest.mark.parametrize("width", [40, 80, 110])
+@pytest.mark.parametrize("name", [name for name in VERBS if name not in HIDDEN])
+def test_each_example_can_be_copied_whole(name: str, width: int) -> None:
+    found = Verbs({}).get_command(None, name)
+    assert found is not None
+    below = found.commands.values() if isinstance(found, TyperGroup) else (found,)
+    for command in below:
+        told = (command.help or "").partition("Example: ")[2].strip()
+        context = command.make_context(
+            name, [], resilient_parsing=True, terminal_width=width, max_content_width=width
+        )
+        assert told
+        assert f"  Example: {told}" in context.get_help().splitlines()

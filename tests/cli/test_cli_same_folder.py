@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 from command_line import Run
@@ -22,14 +24,12 @@ WORKS_THERE = [
     ("noise",),
     ("operators",),
     ("baseline", "record", "--reason", "first"),
-    ("doctor",),
 ]
 
 
-@pytest.mark.parametrize("words", WORKS_THERE, ids=" ".join)
-def test_a_second_call_ends_with_2_and_touches_nothing(
-    project: Project, run: Run, words: tuple[str, ...]
-) -> None:
+@pytest.fixture
+def first_call(project: Project) -> Iterator[int]:
+    """Another call that works in the output folder and has written there; its process."""
     out = project.path / "repro-gate-out"
     (out / "work").mkdir(parents=True)
     (out / "verdict.json").write_text("of the first call")
@@ -41,12 +41,29 @@ def test_a_second_call_ends_with_2_and_touches_nothing(
     ) as first:
         assert first.stdout is not None
         first.stdout.readline()
-        ended = run(*words)
-    assert ended.code == 2
-    assert f"another repro-gate call (process {first.pid}) is using repro-gate-out" in ended.err
-    assert "Wait for it, or choose another folder with --out." in ended.err
+        yield first.pid
     assert (out / "verdict.json").read_text() == "of the first call"
     assert (out / "work").is_dir()
+
+
+@pytest.mark.parametrize("words", WORKS_THERE, ids=" ".join)
+def test_a_second_call_ends_with_2_and_touches_nothing(
+    first_call: int, run: Run, words: tuple[str, ...]
+) -> None:
+    ended = run(*words)
+    assert ended.code == 2
+    assert f"another repro-gate call (process {first_call}) is using repro-gate-out" in ended.err
+    assert "Wait for it, or choose another folder with --out." in ended.err
+
+
+def test_the_doctor_tells_it_in_a_row_and_touches_nothing(first_call: int, run: Run) -> None:
+    ended = run("doctor", "--json")
+    rows = {row["name"]: row for row in json.loads(ended.out)["examined"]}
+    told = f"another repro-gate call (process {first_call}) is using repro-gate-out"
+    assert ended.code == 3
+    assert (rows["disk"]["health"], rows["disk"]["found"]) == ("fail", told)
+    assert rows["disk"]["fix"] == "Wait for it, or choose another folder with --out."
+    assert list(rows)[-1] == "baseline"
 
 
 def test_a_file_of_that_name_is_told(project: Project, run: Run) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gate.codec.history_lines import read_history, with_line
 from gate.errors import DocumentError
-from gate.records.history import (
+from gate.records.published.history import (
     MAX_HISTORY_BYTES,
     MAX_HISTORY_LINE_BYTES,
     MAX_HISTORY_LINES,

@@ -24,8 +24,7 @@ from gate.records.runs import (
     ProcessResult,
     TrainingContainer,
 )
-from gate.records.sections.container import ContainerSettings
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import ContainerSettings, IsolationMode
 from gate.settings.load import parse_settings
 
 pytestmark = pytest.mark.docker

@@ -1,7 +1,7 @@
 """The workflows that users copy, run by act, with the image that was built from the Dockerfile.
 
-Nothing in them is changed; `org/repro-gate@v1` and its `slim` are this checkout, `self-hosted` is
-the base image.
+Nothing in them is changed. `org/repro-gate@v1` and its `slim` are this checkout, and `self-hosted`
+is the base image.
 tests/support/local_workflow.py says what act does otherwise than GitHub's runner.
 """
 

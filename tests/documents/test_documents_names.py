@@ -62,6 +62,7 @@ PATH = re.compile(
 )
 # Paths that are not of this repository, and whose they are.
 FOREIGN_PATHS = {
+    ".github/workflows/repro-gate.yml": "`init` writes it into a project",
     "docs/developer/determinism": "Megatron-LM",
     "docs/results/gpu-NAME.md": "NAME is the GPU's",
     "tests/testdata/asyoulik.txt": "brotli",

@@ -17,6 +17,8 @@ HOST = {
     "GITHUB_TOKEN": "secret",
     "INPUT_SIGNING_KEY": "secret",
     "ACTIONS_RUNTIME_TOKEN": "secret",
+    "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "secret",
+    "ACTIONS_ID_TOKEN_REQUEST_URL": "secret",
     "AWS_SECRET_ACCESS_KEY": "secret",
     "NVIDIA_VISIBLE_DEVICES": "all",
     "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gate.records.runs import Credentials, Isolation, TrainingContainer
-from gate.records.sections.container import ContainerSettings
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import ContainerSettings, IsolationMode
 
 GATE = Path(__file__).parents[2] / "gate"
 ACCOUNT = Credentials(uid=61000, gid=61000)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,14 @@ from evidence_cases import settings_of
 from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
 from gate.errors import RunError, StorageError
-from gate.execution.launch import HARNESS, Launcher, _copy_package, last_lines, run_folders
+from gate.execution.launch import (
+    HARNESS,
+    Launcher,
+    _copy_package,
+    last_lines,
+    raised_at,
+    run_folders,
+)
 from gate.execution.plan import plan_base, plan_gate, plan_record
 from gate.records.runs import (
     Commit,
@@ -23,7 +32,7 @@ from gate.records.runs import (
     RunMode,
     Snapshot,
 )
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 
 NOBODY = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")
 
@@ -229,6 +238,45 @@ def test_a_training_that_isolation_hinders_is_told_what_to_do(
     with pytest.raises(RunError) as caught:
         _launch(tmp_path, Played(1, output), isolation=replace(apart, network=True))
     assert "isolation.network" not in caught.value.hint
+
+
+TRACEBACK = (
+    "Traceback (most recent call last):",
+    '  File "/work/tree/train.py", line 12, in <module>',
+    "    main()",
+    '  File "/work/tree/data/read.py", line 3, in main',
+    "    return open(path)",
+    '  File "/usr/lib/python3.11/codecs.py", line 905, in open',
+    "FileNotFoundError: [Errno 2] No such file or directory: 'x'",
+)
+
+
+def test_the_innermost_line_of_the_project_is_what_raised() -> None:
+    assert raised_at(TRACEBACK, Path("/work/tree")) == ("data/read.py", 3)
+    assert raised_at(TRACEBACK, Path("/elsewhere")) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '  File "../secret.py", line 1, in <module>',
+        '  File "/work/tree/../../etc/passwd", line 1, in x',
+        '  File "<string>", line 1, in <module>',
+        '  File "train.py", line 99999999999, in x',
+        'File "train.py", line 1',
+    ],
+)
+def test_a_printed_line_that_is_no_place_of_the_project_is_none(line: str) -> None:
+    assert raised_at((line,), Path("/work/tree")) == ("", 0)
+
+
+def test_a_failed_training_names_its_line(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("def read():\n    raise ValueError('no')\nread()\n")
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, check=False
+    )
+    lines = last_lines(done.stderr)
+    assert raised_at(lines, tmp_path) == ("train.py", 2)
 
 
 def test_last_lines_are_printable_and_bounded() -> None:

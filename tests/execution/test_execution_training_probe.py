@@ -16,7 +16,7 @@ from gate.execution.training_probe import probe_training
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import DeviceFile
 from gate.records.runs import Isolation, ProcessRequest, ProcessResult
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 
 NOBODY = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")
 

@@ -132,16 +132,6 @@ def test_every_switch_can_be_set_alone_and_is_attested(turned: Outcome) -> None:
     assert TURNED.items() <= attestation["applied"].items()
 
 
-def test_what_a_knob_is_attested_as_is_there(turned: Outcome) -> None:
-    attestation = turned.document("process")
-    for knob in knobs.KNOBS:
-        part, _, name = knob.attested.partition(".")
-        known = knob.variable if part == "variables" else knob.name
-        assert name == known
-        if knob.acts is knobs.Acts.TORCH:
-            assert name in attestation[part]
-
-
 def test_variables_are_attested_as_the_process_has_them(harness: Harness) -> None:
     values = {knob.variable: "1" for knob in of_kind(knobs.Acts.ENVIRONMENT)}
     attestation = harness.run("import torch", **values).document("process")

@@ -14,7 +14,7 @@ from gate.adapters.account.isolation import choose_isolation
 from gate.adapters.process.path_access import first_blocked_folder
 from gate.adapters.process.processes import LocalProcesses
 from gate.records.runs import Credentials, WriteGuard
-from gate.records.settings import IsolationMode, IsolationSettings
+from gate.records.sections.isolation import IsolationMode, IsolationSettings
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 # an account that owns nothing and is in no group

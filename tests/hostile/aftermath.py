@@ -16,7 +16,7 @@ from harmless import log_faults, markdown_faults, page_faults
 from gate.adapters.account.account_lock import acquire_uid, release_uid
 from gate.adapters.account.isolation import ACCOUNTS
 from gate.errors import ExitCode
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 
 RUNS = 4
 SHARED = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - looked into

@@ -26,7 +26,7 @@ from gate.adapters.files.files import LocalFiles
 from gate.attestation.keys import generate_private_key, private_pem
 from gate.codec.documents import write_document
 from gate.pipelines.gate import record_baseline
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 
 ROOT = Path(__file__).resolve().parents[2]
 OWNER = 1001
@@ -226,6 +226,7 @@ class Arena:
             "INPUT_SIGNING_KEY": PEM.decode(),
             "INPUT_SIGNING_KEY_PASSPHRASE": PASSPHRASE,
             "ACTIONS_RUNTIME_TOKEN": "CANARY-of-the-runtime",
+            "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "CANARY-of-the-identity",
             "GITHUB_ACTIONS": "true",
             "GITHUB_API_URL": api_url,
             "GITHUB_ENV": str(commands / "env"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from gate.errors import ExitCode
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import Outcome
 
 APART = (IsolationMode.UID, IsolationMode.CONTAINER)

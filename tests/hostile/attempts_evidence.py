@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attempt import EVERYWHERE, Attempt, Threat
 
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import Outcome
 
 STRICT = "strict parsing"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attempt import EVERYWHERE, Attempt, Threat
 from attempts_evidence import STRICT, TWIN
 
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import Outcome
 
 METRICS = ", metrics: {file: m.jsonl}"

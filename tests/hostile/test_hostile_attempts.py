@@ -13,7 +13,7 @@ from attempt import MODES, Attempt
 from table import ATTEMPTS
 from trials import CONTROLS, TOGETHER, try_controls, try_one, try_together
 
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 
 
 def _case(mode: IsolationMode, attempt: Attempt) -> object:

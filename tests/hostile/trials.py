@@ -8,7 +8,7 @@ from arena import Arena, arena
 from attempt import GOT, REFUSED, TRY, Attempt, Threat
 from table import ATTEMPTS
 
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 
 TOGETHER = tuple(one for one in ATTEMPTS if one.together)
 CONTROLS = tuple(one for one in TOGETHER if one.control)

@@ -15,10 +15,10 @@ from played_training import Project
 from gate.attestation.archive import read_archive
 from gate.codec.digests import sha256_hex
 from gate.errors import EvidenceError
-from gate.pipelines.delivery import write_package
-from gate.pipelines.entry import judging, run_only
+from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated
-from gate.records.report import ReportLinks
+from gate.pipelines.sealing import write_package
+from gate.records.published.links import ReportLinks
 from gate.records.verdict import Outcome
 from gate.report.page.difference_map import heat_cell
 from gate.report.page.page import page_html

@@ -16,8 +16,8 @@ from gate_bench import FILES, Bench
 from gate.adapters.process.processes import LocalProcesses
 from gate.attestation.archive import read_archive
 from gate.errors import StorageError
-from gate.pipelines.delivery import write_package
 from gate.pipelines.gate import Gated, gate
+from gate.pipelines.sealing import write_package
 from gate.records.runs import ProcessRequest, ProcessResult
 
 STATE = "strict-1/state.safetensors"

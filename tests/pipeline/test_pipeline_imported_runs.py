@@ -17,7 +17,7 @@ from played_training import Project
 
 from gate.codec.digests import sha256_hex
 from gate.errors import EvidenceError
-from gate.pipelines.entry import judging, run_only
+from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated
 from gate.pipelines.runs import Adapters
 from gate.records.verdict import Outcome

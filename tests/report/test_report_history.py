@@ -9,7 +9,7 @@ import pytest
 from report_cases import COMMIT, LINKS, verdict
 
 from gate.codec.history_lines import read_history, with_line
-from gate.records.history import HistoryLine
+from gate.records.published.history import HistoryLine
 from gate.records.verdict import Outcome, Verdict
 from gate.report.comment.badge import badge_json
 from gate.report.comment.comment import comment_text

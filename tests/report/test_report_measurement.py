@@ -140,9 +140,9 @@ def _noise(name: str = "loss", *, where: str = "cpu", **changes: object) -> Nois
     return noise.model_copy(update=changes)
 
 
-def _shown(view: RenderableType) -> str:
+def _shown(view: RenderableType, width: int = 80) -> str:
     file = io.StringIO()
-    Console(file=file, width=80, color_system=None).print(view)
+    Console(file=file, width=width, color_system=None).print(view, crop=False)
     return file.getvalue()
 
 
@@ -212,3 +212,9 @@ def test_the_snippet_parses_back_to_the_very_metric(text: str) -> None:
     settings = f"version: 1\ntrain: {{command: python a.py, max_steps: 3}}\n{noise.snippet}"
     (tolerance,) = parse_settings(settings.encode(), "snippet").compare.tolerances
     assert tolerance.absolute == 0.7
+
+
+@pytest.mark.parametrize("width", [40, 80, 110])
+def test_the_snippet_can_be_copied_whole(width: int) -> None:
+    noise = _noise("a/metric/" * 20)
+    assert noise.snippet.strip() in _shown(noise_view(noise), width)

@@ -29,10 +29,9 @@ from report_outcomes import (
     judged,
 )
 
-from gate.records.baseline import KnobCost, KnobCosts
-from gate.records.comparison import EnvironmentChange
+from gate.records.comparison import EnvironmentChange, KnobCost, KnobCosts
 from gate.records.observed.evidence import Environment
-from gate.records.report import ReportLinks
+from gate.records.published.links import ReportLinks
 from gate.records.runs import RunMode
 from gate.records.verdict import Answer, Answers, Outcome, SelfTestProbe, Verdict
 from gate.report.assembly import report_of
@@ -128,7 +127,9 @@ def test_many_moved_parts_are_counted() -> None:
         for index in range(6)
     )
     said = answers(REPRODUCED, baseline=against_baseline(environment=changes), environment=None)
-    assert said["Machine and packages"] == "🔶 part0, part1, part2, part3 and 2 more moved"
+    assert said["Machine and packages"] == (
+        "🔶 part0 a became b, part1 a became b, part2 a became b, part3 a became b and 2 more"
+    )
 
 
 def test_a_gpu_is_named_by_its_product() -> None:

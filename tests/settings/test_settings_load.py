@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any, get_origin
 
 import pytest
+import yaml
+from known_names import models_in, setting_keys
+from pydantic import BaseModel
 
 from gate.errors import SettingsError
 from gate.records.settings import GateSettings
@@ -108,3 +112,22 @@ def test_the_schema_is_json_and_describes_every_key_of_train() -> None:
     train = schema["$defs"]["TrainSettings"]["properties"]
     assert all("description" in key for key in train.values())
     assert {"type": "string", "minLength": 1} in train["command"]["anyOf"]
+
+
+@pytest.mark.parametrize("key", setting_keys())
+def test_a_misspelt_key_of_any_level_is_told_the_one_that_was_meant(key: str) -> None:
+    *sections, name = key.split(".")
+    document: dict[str, Any] = yaml.safe_load(MINIMAL_FILE)
+    place = document
+    model: type[BaseModel] = GateSettings
+    for section in sections:
+        annotation = model.model_fields[section].annotation
+        (model,) = models_in(annotation)
+        below = place.setdefault(section, {})
+        if get_origin(annotation) is tuple:
+            place[section] = [below]
+        place = below
+    place[f"{name}x"] = 1
+    faults = _faults(yaml.safe_dump(document))
+    (told,) = (fault for fault in faults if f"{name}x: is not a known key" in fault)
+    assert name in told.partition("; did you mean ")[2].removesuffix("?").split(" or ")

@@ -98,6 +98,9 @@ SHOWN_BY = {
     "report.comment": "action/action_flow: the_base_says_after_which_results_there_is_a_comment",
     "report.history": "action/action_history: "
     "a_push_writes_a_line_and_the_next_pull_request_shows_it",
+    "signing.fulcio_url": "cli/cli_keyless: the_services_are_those_of_the_settings",
+    "signing.rekor_url": "cli/cli_keyless: the_services_are_those_of_the_settings",
+    "signing.trusted_root": "cli/cli_keyless: a_trusted_root_is_a_file_that_was_committed",
     "report.gate_id": "cli/cli_gate: the_comment_bears_the_id_of_its_gate",
 }
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import release_action
+from fake_registry import registry
 from git_workshop import Repository
 from release_action import (
     ACTIONS,
@@ -87,14 +88,14 @@ def test_an_action_is_not_pinned_twice() -> None:
         pinned(text, IMAGE)
 
 
-def test_the_project_lacks_what_contributing_tells_the_owner_to_do_and_no_more() -> None:
+def test_the_project_lacks_what_the_guide_tells_the_owner_to_do_and_no_more() -> None:
     found = faults(ROOT, VERSION, frozenset())
     # what is told before the first release, and nothing of it after
     kinds = {fault.partition(" ")[0] for fault in found}
-    assert kinds <= {"CHANGELOG.md", "README.md", "these"}
-    todo = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("### Before the first")[2]
-    assert "org/" in todo
-    assert "`VERSION`" in todo
+    assert kinds <= {"CHANGELOG.md", "these"}
+    todo = (ROOT / "docs" / "releasing.md").read_text("utf-8").partition("## Each release")[0]
+    assert "in place of `org/`" in todo
+    assert "## [1.0.0] - YYYY-MM-DD" in todo
 
 
 @pytest.mark.parametrize(
@@ -125,6 +126,7 @@ def test_each_file_that_a_user_copies_is_looked_at() -> None:
     copied = [*(ROOT / "examples" / "workflows").iterdir(), *(ROOT / "docs").glob("*.md")]
     assert {str(path.relative_to(ROOT)) for path in copied} <= looked_at
     assert {"README.md", "SECURITY.md", "container/action.yml", *ACTIONS} <= looked_at
+    assert "gate/scaffold/workflow.py" in looked_at
     assert {".github/CODEOWNERS", ".github/ISSUE_TEMPLATE/config.yml"} <= looked_at
 
 
@@ -161,6 +163,61 @@ def test_a_release_tags_a_commit_that_differs_in_the_actions_alone(clone: Reposi
     assert _remote(clone, "diff", "--name-only", main, commit).split() == list(ACTIONS)
     assert f"docker://{IMAGE}" in _remote(clone, "show", "v1:action.yml")
     assert f"docker://{SLIM}" in _remote(clone, "show", "v1:slim/action.yml")
+
+
+def test_images_that_everybody_gets_for_both_architectures_can_be_released(
+    clone: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    check = ["check", "--version", "1.2.3", "--pinned"]
+    with pytest.raises(ReleaseError) as told:
+        run(check, clone.path)
+    assert str(told.value).splitlines() == [
+        f"{name}: it names no image by digest: `pin` comes first" for name in ACTIONS
+    ]
+    with registry() as here:
+        full = here.put("team/repro-gate", ("linux/amd64", "linux/arm64"))
+        slim = here.put("team/repro-gate-slim", ("linux/amd64", "linux/arm64"))
+        run(["pin", "--image", full, "--slim-image", slim], clone.path)
+        assert run(check, clone.path) == "1.2.3 can be released\n"
+        here.private.add("team/repro-gate-slim")
+        with pytest.raises(ReleaseError) as told:
+            run(check, clone.path)
+        assert str(told.value).startswith(f"slim/action.yml: {slim} is not public: ")
+
+
+def test_an_image_for_one_architecture_is_not_released(
+    clone: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with registry() as here:
+        image = here.put("team/repro-gate", ("linux/amd64",))
+        run(["pin", "--image", image, "--slim-image", image], clone.path)
+        with pytest.raises(ReleaseError) as told:
+            run(["check", "--version", "1.2.3", "--pinned"], clone.path)
+    assert str(told.value).splitlines() == [
+        f"{name}: {image} is not for linux/arm64" for name in ACTIONS
+    ]
+
+
+def test_one_image_for_both_actions_is_not_released(
+    clone: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with registry() as here:
+        image = here.put("team/repro-gate", ("linux/amd64", "linux/arm64"))
+        run(["pin", "--image", image, "--slim-image", image], clone.path)
+        with pytest.raises(ReleaseError, match=r"^action\.yml and slim/action\.yml name the"):
+            run(["check", "--version", "1.2.3", "--pinned"], clone.path)
+
+
+def test_main_has_no_pinned_action(clone: Repository) -> None:
+    run([word.replace("/org/", "/team/") for word in PIN], clone.path)
+    with pytest.raises(ReleaseError) as told:
+        run(["check", "--version", "1.2.3"], clone.path)
+    assert str(told.value).splitlines() == [
+        f"{name}: it does not say `image: Dockerfile` exactly once" for name in ACTIONS
+    ]
 
 
 def test_an_action_without_its_image_leaves_both_as_they_are(clone: Repository) -> None:

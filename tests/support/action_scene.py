@@ -23,7 +23,8 @@ from gate.errors import ExitCode
 from gate.pipelines.entry import build_adapters
 from gate.pipelines.runs import Adapters
 from gate.records.runs import Isolation
-from gate.records.settings import GateSettings, IsolationMode, IsolationSettings
+from gate.records.sections.isolation import IsolationMode, IsolationSettings
+from gate.records.settings import GateSettings
 
 FILES = LocalFiles()
 EMPTY: Mapping[str, str] = MappingProxyType({})

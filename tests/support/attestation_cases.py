@@ -34,7 +34,7 @@ FILES = LocalFiles()
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CREATED_AT = "2026-01-31T12:00:00+00:00"
 CONTEXT = SealContext(
-    gate_version="0.1.0", repository="org/repo", run_id="42", baseline_digest="b" * 64
+    gate_version="1.0.0", repository="org/repo", run_id="42", baseline_digest="b" * 64
 )
 EQUAL = Comparison(
     expected="strict-1",

@@ -20,7 +20,8 @@ from gate.records.observed.evidence import (
     StepTiming,
 )
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
-from gate.records.settings import GateSettings, IsolationMode
+from gate.records.sections.isolation import IsolationMode
+from gate.records.settings import GateSettings
 
 CREATED_AT = "2026-01-02T03:04:05+00:00"
 COMMIT = "a" * 40

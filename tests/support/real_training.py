@@ -17,7 +17,8 @@ from gate.execution.child_environment import path_with_interpreter
 from gate.execution.launch import Launcher, run_folders
 from gate.records.observed.evidence import MetricSeries, RunEvidence
 from gate.records.runs import Isolation, PlannedRun, ProcessResult, RunMode, Snapshot
-from gate.records.settings import Device, GateSettings, IsolationMode
+from gate.records.sections.isolation import IsolationMode
+from gate.records.settings import Device, GateSettings
 
 FILES = LocalFiles()
 TIMEOUT_SECONDS = 120

@@ -6,19 +6,20 @@ import hashlib
 import math
 from collections.abc import Mapping
 
-from gate.records.baseline import KnobCost, KnobCosts
 from gate.records.comparison import (
     Comparison,
     CostState,
     DeterminismCost,
+    KnobCost,
+    KnobCosts,
     MetricDelta,
     TensorChange,
     TensorDelta,
 )
 from gate.records.observed.evidence import Environment
-from gate.records.report import ReportLinks
+from gate.records.published.links import ReportLinks
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
-from gate.records.settings import IsolationMode
+from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import (
     BaselineFacts,
     Outcome,

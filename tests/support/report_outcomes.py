@@ -35,7 +35,8 @@ from gate.records.observed.overrides import Override, OverrideKind
 from gate.records.policy_files import PolicyChange
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, RunIsolation
-from gate.records.settings import GateSettings, IsolationMode
+from gate.records.sections.isolation import IsolationMode
+from gate.records.settings import GateSettings
 from gate.records.verdict import Verdict
 from gate.settings.load import training_settings
 from gate.verdict.assemble import error_verdict

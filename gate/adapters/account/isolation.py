@@ -18,7 +18,7 @@ from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 from gate.ports import Processes
 from gate.records.runs import Credentials, Isolation, ProcessRequest, WriteGuard
-from gate.records.settings import IsolationMode, IsolationSettings
+from gate.records.sections.isolation import IsolationMode, IsolationSettings
 
 # between the ranges that systemd hands out by itself: systemd.io/UIDS-GIDS
 ACCOUNTS = range(61001, 61184)

@@ -16,7 +16,8 @@ from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 from gate.ports import Processes
 from gate.records.runs import Credentials, Isolation, ProcessRequest, TrainingContainer
-from gate.records.settings import Device, GateSettings, IsolationMode, IsolationSettings
+from gate.records.sections.isolation import IsolationMode, IsolationSettings
+from gate.records.settings import Device, GateSettings
 
 # an image has one of the two, and the harness needs it
 INTERPRETERS = ("python3", "python")

@@ -106,6 +106,12 @@ class LocalFiles:
                 # which has to reach the disk too (fsync(2))
                 os.fsync(folder)
 
+    def write_new(self, path: Path, data: bytes) -> None:
+        """Make a file, its folders as needed; what lies there already is an error and stays."""
+        with storage_faults("writing", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            trees.write_new(path, (data,), 0o644)
+
     def append_bytes(self, path: Path, data: bytes) -> None:
         """Add to the end of a regular file, made when it is not there; no link followed."""
         with (

@@ -103,6 +103,11 @@ class GitRepository:
         )
         return tuple(sorted(os.fsdecode(row) for row in listing.split(b"\0") if row))
 
+    def visible_files(self) -> tuple[str, ...]:
+        """Paths of all files of the work tree, tracked or new, ignored ones left out; sorted."""
+        listing = self._git.output("ls-files", "-z", "-c", "-o", "--exclude-standard")
+        return tuple(sorted({os.fsdecode(row) for row in listing.split(b"\0") if row}))
+
     def ignored(self) -> tuple[str, ...]:
         """What lies in the work tree and is ignored, in the same form."""
         options = ("-z", "--others", "--ignored", "--exclude-standard", "--directory")
@@ -183,9 +188,7 @@ class GitRepository:
 
     def export_work_tree(self, target: Path) -> str:
         """Write tracked and untracked, not ignored files as they are now; the tree's digest."""
-        listing = self._git.output("ls-files", "-z", "-c", "-o", "--exclude-standard")
-        paths = {os.fsdecode(row) for row in listing.split(b"\0") if row}
-        return write_work_tree(self._top, sorted(paths), target)
+        return write_work_tree(self._top, self.visible_files(), target)
 
 
 def _unknown_commit_hint(reference: str) -> str:

@@ -17,7 +17,7 @@ from gate.adapters.github.http import GitHubApi
 from gate.adapters.github.refusals import HISTORY_REFUSALS, RefusedError
 from gate.adapters.github.retry import POLICY, RetryPolicy
 from gate.errors import PublishError
-from gate.records.history import MAX_HISTORY_BYTES
+from gate.records.published.history import MAX_HISTORY_BYTES
 
 TRIES: Final = 4
 NOT_FOUND: Final = 404

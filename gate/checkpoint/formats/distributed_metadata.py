@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gate.checkpoint.dtypes import TORCH_DTYPES
-from gate.checkpoint.pickle.calls import fault
+from gate.checkpoint.pickle.calls import MAX_DIMENSIONS, MAX_INTEGER, fault
 from gate.checkpoint.pickle.nodes import GlobalNode, MapNode, OpaqueNode
 from gate.checkpoint.pickle.reader import read_pickle
 from gate.checkpoint.sources.untrusted_folder import is_plain_name
@@ -20,8 +20,6 @@ from gate.codec.untrusted_text import short_text
 
 PACKAGE = "torch.distributed.checkpoint."
 MAX_ENTRIES = 1_000_000
-MAX_INTEGER = 2**62
-MAX_DIMENSIONS = 64
 Sizes = tuple[int, ...]
 
 

@@ -8,21 +8,19 @@ from gate.checkpoint.dtypes import RAW_DTYPE
 from gate.checkpoint.formats.json_reader import is_json, read_json
 from gate.checkpoint.formats.legacy_reader import is_legacy_file, read_legacy_file
 from gate.checkpoint.formats.npy_reader import MAGIC, is_npz, read_npy, read_npz
-from gate.checkpoint.formats.pickle_file import is_pickle, read_pickle_file
 from gate.checkpoint.formats.safetensors_reader import read_safetensors
-from gate.checkpoint.formats.torch_archive import (
-    SAVE_HINT,
-    is_script,
-    is_torch_archive,
-    read_torch_archive,
-)
+from gate.checkpoint.formats.torch_archive import is_script, is_torch_archive, read_torch_archive
 from gate.checkpoint.formats.zip_reader import read_zip_records
 from gate.checkpoint.leaves import FileSpan, StateContent, TensorLeaf
-from gate.checkpoint.sources.untrusted_file import UntrustedFile
+from gate.checkpoint.node_leaves import no_storages, node_leaves
+from gate.checkpoint.pickle.calls import StateError
+from gate.checkpoint.pickle.reader import HEADS, MAX_PICKLE_BYTES, read_pickle
+from gate.checkpoint.sources.untrusted_file import SAVE_HINT, UntrustedFile
 from gate.errors import DocumentError, EvidenceError
 
 HEAD_BYTES = 64
 ZIP_HEADS = (b"PK\x03\x04", b"PK\x05\x06")
+PICKLE_FORMAT = "pickle"
 RAW_FORMAT = "unknown content"
 RAW_NOTE = "its format is unknown, so its bytes were compared as they are"
 
@@ -42,8 +40,8 @@ def read_file(opened: UntrustedFile, unknown: UnknownContent) -> StateContent:
     """
     # by content and never by name, which is whatever the script chose
     head = opened.read_at(0, min(HEAD_BYTES, opened.size_bytes))
-    if is_pickle(head):
-        return read_legacy_file(opened) if is_legacy_file(head) else read_pickle_file(opened)
+    if head[:2] in HEADS:
+        return read_legacy_file(opened) if is_legacy_file(head) else _read_pickle(opened)
     if head.startswith(ZIP_HEADS):
         return _read_zip(opened, unknown)
     if head.startswith(MAGIC):
@@ -61,6 +59,24 @@ def read_raw(opened: UntrustedFile, why: str) -> StateContent:
     span = FileSpan(opened, 0, opened.size_bytes)
     leaf = TensorLeaf("", RAW_DTYPE, (opened.size_bytes,), span)
     return StateContent(shown=opened.shown, format=RAW_FORMAT, leaves=(leaf,), notes=(why,))
+
+
+def _read_pickle(opened: UntrustedFile) -> StateContent:
+    """Every leaf of the pickled value.
+
+    Raises `EvidenceError` naming the file and what is wrong with it.
+    """
+    if opened.size_bytes > MAX_PICKLE_BYTES:
+        raise opened.fault(
+            f"is a pickle larger than {MAX_PICKLE_BYTES:,} bytes",
+            hint="Save large arrays with torch.save, numpy.save or as safetensors.",
+        )
+    try:
+        root = read_pickle(opened.read_at(0, opened.size_bytes))
+        leaves = tuple(node_leaves(root, no_storages))
+    except StateError as error:
+        raise opened.fault(error.message, hint=error.hint) from error
+    return StateContent(shown=opened.shown, format=PICKLE_FORMAT, leaves=leaves)
 
 
 def _is_text(data: bytes) -> bool:

@@ -1,20 +1,36 @@
-"""Opens a saved state of any known format, a file or a folder, detected by its content."""
+"""Opens a saved state of any known format, a file or a folder, detected by its content.
+
+A folder is a map from the stem of each file's name to what the file holds. Weights in `model.*` or
+`pytorch_model.*`, in one file or in shards, are `/model`; a distributed checkpoint is what it would
+be in one file. Two files with one stem are told apart by their names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from gate.checkpoint.formats.distributed_reader import METADATA, read_distributed
 from gate.checkpoint.formats.file_formats import UnknownContent, read_file
-from gate.checkpoint.formats.folder_reader import read_folder
 from gate.checkpoint.formats.sharded_reader import read_index, read_shards
 from gate.checkpoint.hashing.gc_pause import gc_paused
-from gate.checkpoint.leaves import StateContent
+from gate.checkpoint.leaves import Leaf, StateContent
+from gate.checkpoint.node_leaves import below
 from gate.checkpoint.sources.untrusted_file import HINT, ReadableFiles
 from gate.checkpoint.sources.untrusted_folder import UntrustedFolder, open_untrusted_folder
-from gate.codec.untrusted_text import plain_text
+from gate.checkpoint.state_tree import MAX_PATH, MAX_VISITS, text_part
+from gate.codec.untrusted_text import plain_text, short_text
 from gate.errors import DocumentError, EvidenceError
+
+MAX_DEPTH = 8
+FORMAT, TRAINER_FORMAT = "folder", "Hugging Face trainer folder"
+INDEX_SUFFIX = ".index.json"
+MODEL = "model"
+# Another name of the model's weights in one framework.
+OLD_MODEL = "pytorch_model"
+TRAINER_STATE = "trainer_state"
 
 
 @contextmanager
@@ -39,7 +55,7 @@ def open_state(
         try:
             with gc_paused():
                 content = (
-                    read_folder(folder, unknown) if is_folder else _read(folder, path, unknown)
+                    _read_folder(folder, unknown) if is_folder else _read(folder, path, unknown)
                 )
         except DocumentError as error:
             details = tuple(map(plain_text, error.details))
@@ -54,3 +70,94 @@ def _read(beside: UntrustedFolder, path: Path, unknown: UnknownContent) -> State
     if places is not None:
         return read_shards(beside, places, path.name)
     return read_file(opened, unknown)
+
+
+def _read_folder(folder: UntrustedFolder, unknown: UnknownContent, depth: int = 0) -> StateContent:
+    """The leaves of all files in a folder and below it.
+
+    A folder with nothing but the model's weights is the same as one file with them. Raises
+    `EvidenceError` for an empty folder, and for what is wrong with any file; nothing is left out.
+    """
+    names = folder.names()
+    if not names:
+        raise folder.fault("is an empty folder", hint="Let the script save before it ends.")
+    # each level is a call of this function, and the depth is the run's to choose
+    if depth > MAX_DEPTH:
+        raise folder.fault(f"is nested deeper than {MAX_DEPTH} folders")
+    leaves: list[Leaf] = []
+    if METADATA in names:
+        found, used = read_distributed(folder)
+        # what lies beside a distributed checkpoint is part of the state as well
+        names = tuple(name for name in names if name not in used)
+        if not names:
+            return _bounded(folder, found)
+        leaves += found.leaves
+    contents = list(_counted(folder, _contents(folder, names, unknown, depth)))
+    keys = _keys(folder, [name for name, _ in contents])
+    if keys == [MODEL] and not leaves:
+        return contents[0][1]
+    for key, (_, content) in zip(keys, contents, strict=True):
+        leaves += below(text_part(key), content.leaves)
+    content = StateContent(
+        shown=folder.shown,
+        format=TRAINER_FORMAT if {MODEL, TRAINER_STATE} <= set(keys) else FORMAT,
+        leaves=tuple(leaves),
+        notes=tuple(f"{name}: {note}" for name, content in contents for note in content.notes),
+    )
+    return _bounded(folder, content)
+
+
+def _bounded(folder: UntrustedFolder, content: StateContent) -> StateContent:
+    """Names of folders, files and keys together are no longer than those of one file."""
+    for leaf in content.leaves:
+        if len(leaf.path) > MAX_PATH or not leaf.path.isprintable():
+            raise folder.fault(
+                f"{short_text(leaf.path)} is above {MAX_PATH} characters or not printable",
+                hint="Save the state under short plain names.",
+            )
+    return content
+
+
+def _counted(
+    folder: UntrustedFolder, contents: Iterable[tuple[str, StateContent]]
+) -> Iterator[tuple[str, StateContent]]:
+    """The same contents; it ends in an error as soon as they hold too much together."""
+    total = 0
+    for name, content in contents:
+        total += len(content.leaves)
+        if total > MAX_VISITS:
+            raise folder.fault(f"holds more than {MAX_VISITS:,} values")
+        yield name, content
+
+
+def _contents(
+    folder: UntrustedFolder, names: tuple[str, ...], unknown: UnknownContent, depth: int
+) -> Iterator[tuple[str, StateContent]]:
+    """What each name holds; an index stands for its shards, under the name that one file has."""
+    files = {name: folder.open(name) for name in names if not folder.is_folder(name)}
+    indices = {name: read_index(opened) for name, opened in files.items()}
+    shards = {shard for places in indices.values() if places for shard in places.values()}
+    # shards first: what is left over of them has its own error
+    for name in sorted(names, key=lambda name: not indices.get(name)):
+        places = indices.get(name)
+        if places:
+            yield name.removesuffix(INDEX_SUFFIX), read_shards(folder, places, name)
+        elif name not in files:
+            yield name, _read_folder(folder.folder(name), unknown, depth + 1)
+        elif name not in shards:
+            yield name, read_file(files[name], unknown)
+
+
+def _keys(folder: UntrustedFolder, names: list[str]) -> list[str]:
+    """The stem of each file's name, or the name where a stem is not the only one."""
+    stems = [name if folder.is_folder(name) else PurePosixPath(name).stem for name in names]
+    if MODEL not in stems:
+        stems = [MODEL if stem == OLD_MODEL else stem for stem in stems]
+    counts = Counter(stems)
+    keys = [stem if counts[stem] == 1 else name for name, stem in zip(names, stems, strict=True)]
+    twice = [key for key, count in Counter(keys).items() if count > 1]
+    if twice:
+        raise folder.fault(
+            f"two of its files would both be {short_text(twice[0])}", hint="Rename one of them."
+        )
+    return keys

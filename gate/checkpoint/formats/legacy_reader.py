@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.formats.tensor_sources import tensor_source
-from gate.checkpoint.formats.torch_archive import SAVE_HINT
 from gate.checkpoint.leaves import Leaf, StateContent, TensorSource
 from gate.checkpoint.node_leaves import node_leaves
 from gate.checkpoint.pickle.calls import StateError, fault
 from gate.checkpoint.pickle.machine import Machine
 from gate.checkpoint.pickle.nodes import MapNode, StorageNode, TensorNode
-from gate.checkpoint.pickle.reader import interpret, read_pickle_at
-from gate.checkpoint.sources.untrusted_file import UntrustedFile
+from gate.checkpoint.pickle.reader import MAX_PICKLE_BYTES, interpret, read_pickle_at
+from gate.checkpoint.sources.untrusted_file import SAVE_HINT, UntrustedFile
 from gate.codec.untrusted_text import short_text
 
 MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 PROTOCOL_VERSION = 1001
 FORMAT = "legacy torch.save file"
 FIRST_READ_BYTES = 1024 * 1024
-MAX_PICKLE_BYTES = 64 * 1024 * 1024
 GROWTH = 8
 COUNT_BYTES = 8
 PICKLES = 5

@@ -15,9 +15,14 @@ from gate.checkpoint.formats.zip_headers import ZipRecord
 from gate.checkpoint.leaves import FileSpan, Leaf, StateContent, TensorLeaf, TensorSource
 from gate.checkpoint.node_leaves import below, no_storages, node_leaves
 from gate.checkpoint.pickle.calls import StateError
-from gate.checkpoint.pickle.numpy_nodes import NUMPY_DTYPES, little_endian
+from gate.checkpoint.pickle.numpy_nodes import NUMPY_DTYPES
 from gate.checkpoint.pickle.reader import read_pickle
-from gate.checkpoint.sources.byte_sources import Inflated, column_major, gathered
+from gate.checkpoint.sources.byte_sources import (
+    Inflated,
+    column_major,
+    gathered,
+    little_endian,
+)
 from gate.checkpoint.sources.file_part import file_part
 from gate.checkpoint.sources.untrusted_file import UntrustedFile
 from gate.checkpoint.state_tree import text_part

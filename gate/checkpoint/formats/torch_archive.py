@@ -13,14 +13,12 @@ from gate.checkpoint.leaves import Leaf, StateContent, TensorSource
 from gate.checkpoint.node_leaves import node_leaves
 from gate.checkpoint.pickle.calls import StateError
 from gate.checkpoint.pickle.nodes import TensorNode
-from gate.checkpoint.pickle.reader import read_pickle
-from gate.checkpoint.sources.untrusted_file import UntrustedFile
+from gate.checkpoint.pickle.reader import MAX_PICKLE_BYTES, read_pickle
+from gate.checkpoint.sources.untrusted_file import SAVE_HINT, UntrustedFile
 from gate.codec.untrusted_text import short_text
 
-MAX_PICKLE_BYTES = 64 * 1024 * 1024
 PICKLE_NAME = "/data.pkl"
 FORMAT = "torch.save archive"
-SAVE_HINT = "Save it with torch.save(state, path) or as safetensors, and let the script finish."
 
 
 def is_torch_archive(records: dict[str, ZipRecord]) -> bool:

@@ -19,6 +19,7 @@ from gate.checkpoint.formats.zip_headers import (
     DEFLATED,
     ENCRYPTED_FLAG,
     STORED,
+    UNKNOWN_32,
     Entry,
     ZipRecord,
     located,
@@ -30,7 +31,6 @@ from gate.errors import EvidenceError
 
 MAX_ENTRIES = 200_000
 MAX_DIRECTORY_BYTES = 64 * 1024 * 1024
-UNKNOWN_32 = 0xFFFFFFFF
 UNKNOWN_16 = 0xFFFF
 # Rows of the directory that are taken apart before it is known whether they have one length.
 ROWS_AT_ONCE = 512

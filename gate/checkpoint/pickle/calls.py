@@ -71,11 +71,11 @@ def _is_text(value: object, text: str) -> bool:
     return isinstance(value, str) and value == text
 
 
-def call(function: object, arguments: object) -> object:
-    """The value that a call stands for, or an opaque node.
+def opaque_call(function: object, arguments: object) -> OpaqueNode:
+    """The node of a call that is in no table.
 
-    Raises `StateError` for a call with invalid arguments, and for tensors without plain
-    bytes, which must not be left out silently.
+    Raises `StateError` for a call with invalid arguments, for one that would act on the machine,
+    and for tensors without plain bytes, which must not be left out silently.
     """
     if not isinstance(arguments, tuple):
         raise fault("makes a call whose arguments are not a tuple")
@@ -86,13 +86,6 @@ def call(function: object, arguments: object) -> object:
             f"holds {NOT_PLAIN[function.key]}, which has no plain bytes to compare",
             hint="Save ordinary tensors.",
         )
-    # by its exact name: a call that is not in the table is not guessed but stays opaque
-    known = CALLS.get(function.key)
-    result = known(arguments) if known else None
-    return _opaque(function, arguments) if result is None else result
-
-
-def _opaque(function: GlobalNode, arguments: Arguments) -> OpaqueNode:
     if _acts(function):
         raise fault(
             f"calls {short_text(f'{function.module}.{function.name}')} when it is loaded",
@@ -226,13 +219,6 @@ def _first(arguments: Arguments) -> object:
     return arguments[0] if arguments and isinstance(arguments[0], TensorNode) else None
 
 
-def _rebuild_subclass(arguments: Arguments) -> object:
-    match arguments:
-        case (GlobalNode() as function, _, tuple() as inner, *_) if function.key in _TENSOR_CALLS:
-            return _TENSOR_CALLS[function.key](inner)
-    return None
-
-
 def _empty_map(arguments: Arguments) -> object:
     return MapNode() if all(isinstance(item, GlobalNode) for item in arguments) else None
 
@@ -275,15 +261,14 @@ def _bytes(arguments: Arguments) -> object:
     return None
 
 
-_TENSOR_CALLS: Final[dict[tuple[str, str], Call]] = {
+TENSOR_CALLS: Final[dict[tuple[str, str], Call]] = {
     ("torch._utils", "_rebuild_tensor"): _rebuild_v2,
     ("torch._utils", "_rebuild_tensor_v2"): _rebuild_v2,
     ("torch._utils", "_rebuild_tensor_v3"): _rebuild_v3,
     ("torch._utils", "_rebuild_device_tensor_from_cpu_tensor"): _first,
 }
 CALLS: Final[dict[tuple[str, str], Call]] = {
-    **_TENSOR_CALLS,
-    ("torch._tensor", "_rebuild_from_type_v2"): _rebuild_subclass,
+    **TENSOR_CALLS,
     ("torch", "Size"): _size,
     ("collections", "OrderedDict"): _empty_map,
     ("collections", "defaultdict"): _empty_map,

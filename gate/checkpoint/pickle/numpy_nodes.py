@@ -12,14 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gate.checkpoint.dtypes import ELEMENT_BYTES
-from gate.checkpoint.leaves import HeldBytes, TensorSource
-from gate.checkpoint.pickle.calls import Arguments, Call, call, fault
+from gate.checkpoint.pickle.calls import MAX_INTEGER, Arguments, Call, fault, opaque_call
 from gate.checkpoint.pickle.nodes import GlobalNode, OpaqueNode
-from gate.checkpoint.sources.byte_sources import ColumnMajor, SwappedBytes
 
 # What every NumPy can have.
 MAX_DIMENSIONS = 32
-MAX_INTEGER = 2**62
 BIG_ENDIAN = ">"
 # Kind and bytes of an element, as NumPy spells it.
 NUMPY_DTYPES: Final = {
@@ -62,20 +59,22 @@ class ArrayNode:
         """The array as a `HeldTensor`, or as an object when its elements are no numbers."""
         match self.states:
             case [(_, tuple() as shape, DtypeNode() as dtype, bool() as by_column, data)]:
-                return array_value(shape, dtype, data, by_column=by_column)
+                return _array_value(shape, dtype, data, by_column=by_column)
         raise fault("holds a NumPy array with an invalid state")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldTensor:
-    """A tensor whose bytes stand inside the pickle."""
+    """A tensor whose bytes stand inside the pickle, in the order of bytes and elements there."""
 
     dtype: str
     shape: tuple[int, ...]
-    source: TensorSource
+    data: bytes
+    order: str
+    by_column: bool
 
 
-def array_value(
+def _array_value(
     shape: tuple[object, ...], dtype: DtypeNode, data: object, *, by_column: bool
 ) -> object:
     """An array from its parts; `StateError` when they do not fit each other."""
@@ -89,22 +88,12 @@ def array_value(
             raise fault("holds a NumPy array whose shape does not fit its elements")
         pairs: list[tuple[object, object]] = [("shape", sizes), ("by_column", by_column)]
         return OpaqueNode("numpy.ndarray", (dtype,), items=items, pairs=pairs)
-    width = ELEMENT_BYTES[known]
     # before anything is read by shape: the two come from different places in the pickle
-    if len(data) != math.prod(sizes) * width:
+    if len(data) != math.prod(sizes) * ELEMENT_BYTES[known]:
         raise fault(
             f"holds a NumPy array of {len(data):,} bytes, which do not fit its shape and dtype"
         )
-    source = little_endian(HeldBytes(data), known, dtype.order)
-    if by_column and len(sizes) > 1 and data:
-        source = ColumnMajor(source, sizes, width)
-    return HeldTensor(known, sizes, source)
-
-
-def little_endian(source: TensorSource, dtype: str, order: str) -> TensorSource:
-    """The elements of a source whose bytes are in `order` (`<`, `>` or `|`)."""
-    width = ELEMENT_BYTES[dtype] // (2 if dtype in COMPLEX else 1)
-    return SwappedBytes(source, width) if order == BIG_ENDIAN and width > 1 else source
+    return HeldTensor(known, sizes, data, dtype.order, by_column)
 
 
 def _sizes(shape: tuple[object, ...]) -> tuple[int, ...]:
@@ -121,7 +110,7 @@ def _number(dtype: str, data: bytes, order: str) -> object:
     # `|` is the order of elements of one byte, which have none
     sign = BIG_ENDIAN if order == BIG_ENDIAN else "<"
     if dtype in COMPLEX:
-        return call(COMPLEX_NUMBER, struct.unpack(sign + COMPLEX[dtype], data))
+        return opaque_call(COMPLEX_NUMBER, struct.unpack(sign + COMPLEX[dtype], data))
     if dtype in FLOATS:
         number: float = struct.unpack(sign + FLOATS[dtype], data)[0]
         return number

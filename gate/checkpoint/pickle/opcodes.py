@@ -10,12 +10,11 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from gate.checkpoint.pickle.calls import attributes_of, fault, named
-from gate.checkpoint.pickle.known_calls import known_call
+from gate.checkpoint.pickle.calls import CALLS, attributes_of, fault, named, opaque_call
 from gate.checkpoint.pickle.machine import Machine
-from gate.checkpoint.pickle.memo import get, long_get, long_put, memoize, put
-from gate.checkpoint.pickle.nodes import MapNode, OpaqueNode, SetNode
-from gate.checkpoint.pickle.numpy_nodes import ArrayNode, DtypeNode
+from gate.checkpoint.pickle.nodes import GlobalNode, MapNode, OpaqueNode, SetNode
+from gate.checkpoint.pickle.numpy_nodes import NUMPY_CALLS, ArrayNode, DtypeNode
+from gate.checkpoint.pickle.special_tensors import SPECIAL_CALLS
 
 # No position is negative, so the end cannot be mistaken for a place in the pickle.
 NO_MORE = -1
@@ -26,6 +25,8 @@ I32 = struct.Struct("<i").unpack_from
 U64 = struct.Struct("<Q").unpack_from
 # BINFLOAT is the one big-endian field of a pickle (pickletools, `float8`).
 F64 = struct.Struct(">d").unpack_from
+# Every call that stands for more than an object: containers, NumPy, tensors of all kinds.
+_CALLS: Final = {**CALLS, **NUMPY_CALLS, **SPECIAL_CALLS}
 
 Handler = Callable[[Machine, int], int]
 
@@ -214,21 +215,72 @@ def _set_items(machine: Machine, position: int) -> int:
     return position
 
 
+def _put(machine: Machine, position: int) -> int:
+    """BINPUT: remember the top of the stack under a number of one byte."""
+    machine.memo[machine.data[position]] = machine.stack[-1]
+    return position + 1
+
+
+def _long_put(machine: Machine, position: int) -> int:
+    """LONG_BINPUT: the same under a number of four bytes."""
+    # a dictionary, so that a number of 32 bits costs one entry: with an array that grows to the
+    # highest number it is memory exhaustion (CVE-2018-20406 in Python's own reader)
+    machine.memo[U32(machine.data, position)[0]] = machine.stack[-1]
+    return position + 4
+
+
+def _memoize(machine: Machine, position: int) -> int:
+    """MEMOIZE: the same under the next number."""
+    machine.memo[len(machine.memo)] = machine.stack[-1]
+    return position
+
+
+def _get(machine: Machine, position: int) -> int:
+    """BINGET: push what is remembered under a number of one byte."""
+    machine.stack.append(_remembered(machine, machine.data[position]))
+    return position + 1
+
+
+def _long_get(machine: Machine, position: int) -> int:
+    """LONG_BINGET: the same under a number of four bytes."""
+    machine.stack.append(_remembered(machine, U32(machine.data, position)[0]))
+    return position + 4
+
+
+def _remembered(machine: Machine, key: int) -> object:
+    """What is remembered under a number, or a fault."""
+    try:
+        return machine.memo[key]
+    except KeyError as error:
+        raise fault("recalls a value that it did not remember") from error
+
+
 def _persistent_id(machine: Machine, position: int) -> int:
     machine.refer_outside()
     return position
 
 
+def _called(function: object, arguments: object) -> object:
+    """The value that a call stands for, or an opaque node; `StateError` as in `opaque_call`."""
+    # by its exact name: a call that is in no table is not guessed but stays opaque
+    if isinstance(function, GlobalNode) and isinstance(arguments, tuple):
+        known = _CALLS.get(function.key)
+        result = known(arguments) if known else None
+        if result is not None:
+            return result
+    return opaque_call(function, arguments)
+
+
 def _reduce(machine: Machine, position: int) -> int:
-    # REDUCE and NEWOBJ are how a pickle runs code: `call` only looks the name up in a table
+    # REDUCE and NEWOBJ are how a pickle runs code: `_called` only looks the name up in a table
     arguments, function = machine.stack.pop(), machine.stack.pop()
-    machine.push_container(known_call(function, arguments))
+    machine.push_container(_called(function, arguments))
     return position
 
 
 def _new_object_with_keywords(machine: Machine, position: int) -> int:
     keywords, arguments = machine.stack.pop(), machine.stack.pop()
-    made = known_call(machine.stack.pop(), arguments)
+    made = _called(machine.stack.pop(), arguments)
     if isinstance(made, OpaqueNode):
         made.keywords.append(keywords)
     elif not isinstance(keywords, MapNode) or keywords.pairs:
@@ -291,11 +343,11 @@ _BY_CODE: Final[dict[bytes, Handler]] = {
     b"\x90": _append_many,  # ADDITEMS
     b"s": _set_item,  # SETITEM
     b"u": _set_items,  # SETITEMS
-    b"q": put,  # BINPUT
-    b"r": long_put,  # LONG_BINPUT
-    b"\x94": memoize,  # MEMOIZE
-    b"h": get,  # BINGET
-    b"j": long_get,  # LONG_BINGET
+    b"q": _put,  # BINPUT
+    b"r": _long_put,  # LONG_BINPUT
+    b"\x94": _memoize,  # MEMOIZE
+    b"h": _get,  # BINGET
+    b"j": _long_get,  # LONG_BINGET
     b"c": _global,  # GLOBAL
     b"\x93": _stack_global,  # STACK_GLOBAL
     b"Q": _persistent_id,  # BINPERSID

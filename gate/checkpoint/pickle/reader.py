@@ -9,6 +9,8 @@ from gate.checkpoint.pickle.calls import fault
 from gate.checkpoint.pickle.machine import Machine
 from gate.checkpoint.pickle.opcodes import HANDLERS, NO_MORE
 
+# Of one pickle: what it is made into takes several times as much memory.
+MAX_PICKLE_BYTES = 64 * 1024 * 1024
 # A million values take a few opcodes each; this bounds time where the size of the file does not.
 MAX_OPCODES = 5_000_000
 # The opcode PROTO and the protocols whose opcodes are known.
@@ -16,7 +18,7 @@ HEADS: Final = frozenset(bytes((0x80, number)) for number in range(2, 6))
 
 
 def read_pickle(data: bytes) -> object:
-    """The value of a pickle that fills `data`: plain values and the nodes of `pickle_nodes`.
+    """The value of a pickle that fills `data`: plain values and the nodes of `pickle.nodes`.
 
     Raises `StateError` for a pickle that is cut short, too long, malformed, or uses an opcode that
     no state needs. The caller limits the size of `data`.

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from gate.checkpoint.pickle.calls import Arguments, Call, fault, rebuild_quantized
+from gate.checkpoint.pickle.calls import (
+    TENSOR_CALLS,
+    Arguments,
+    Call,
+    fault,
+    rebuild_quantized,
+)
 from gate.checkpoint.pickle.nodes import GlobalNode, MapNode, OpaqueNode, TensorNode
 from gate.checkpoint.pickle.numpy_nodes import ArrayNode
 
@@ -102,8 +108,10 @@ def _jagged(arguments: Arguments) -> object:
 def _subclass(arguments: Arguments) -> object:
     """A subclass that torch wraps around one of these calls; its attributes are caches."""
     match arguments:
-        case (GlobalNode() as function, _, tuple() as inner, *_) if function.key in SPECIAL_CALLS:
-            return SPECIAL_CALLS[function.key](inner)
+        case (GlobalNode() as function, _, tuple() as inner, *_):
+            rebuild = SPECIAL_CALLS.get(function.key) or TENSOR_CALLS.get(function.key)
+            # never itself: torch wraps once, and a pickle could nest it deeper than the stack is
+            return rebuild(inner) if rebuild and rebuild is not _subclass else None
     return None
 
 

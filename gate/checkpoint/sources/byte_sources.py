@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Hashable, Iterator
 from typing import Final, NamedTuple
 
+from gate.checkpoint.dtypes import COMPLEX_DTYPES, ELEMENT_BYTES
 from gate.checkpoint.leaves import PIECE_BYTES, TensorSource
 from gate.checkpoint.sources.untrusted_file import UntrustedFile
 
@@ -38,6 +39,12 @@ class SwappedBytes(NamedTuple):
             for place in range(self.width):
                 swapped[place :: self.width] = piece[self.width - 1 - place :: self.width]
             yield memoryview(swapped)
+
+
+def little_endian(source: TensorSource, dtype: str, order: str) -> TensorSource:
+    """The elements of a source whose bytes are in `order`: `<`, `>` or, of single bytes, `|`."""
+    width = ELEMENT_BYTES[dtype] // (2 if dtype in COMPLEX_DTYPES else 1)
+    return SwappedBytes(source, width) if order == ">" and width > 1 else source
 
 
 class FlippedSigns(NamedTuple):

@@ -23,6 +23,7 @@ from gate.errors import DocumentError, EvidenceError, StorageError
 CHUNK_BYTES = 1024 * 1024
 SHORTER = "became shorter while it was read"
 HINT = "The training process wrote to or damaged this file; check its output, then run again."
+SAVE_HINT = "Save it with torch.save(state, path) or as safetensors, and let the script finish."
 
 
 class ReadableFiles(Protocol):

@@ -11,7 +11,6 @@ from gate.evidence.processes.shut_out import reason_of
 from gate.ports import Files
 from gate.records.observed.children import ChildLine, UnattestedChild, WeakerChild
 
-MAX_LINES = 200
 MAX_TEXT = 200
 NOT_KEPT = "was given an environment that lacks the gate's variables"
 Children = tuple[tuple[UnattestedChild, ...], tuple[WeakerChild, ...]]
@@ -25,7 +24,7 @@ def read_children(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) 
     """
     without: list[UnattestedChild] = []
     weaker: list[WeakerChild] = []
-    lines = told_lines(files, out, processes, HarnessFile.CHILDREN, ChildLine, max_lines=MAX_LINES)
+    lines = told_lines(files, out, processes, HarnessFile.CHILDREN, ChildLine)
     for line, process in lines:
         for command in python_commands(line.words, for_shell=line.shell):
             shown = {

@@ -11,8 +11,8 @@ from pydantic import AfterValidator, Field, model_validator
 from gate.records.document import Document
 from gate.records.observed.evidence import MAX_PACKAGES, Devices, FloatType, MeasuredSeconds
 from gate.records.observed.fingerprints import SamplingGroup
+from gate.records.observed.operator_audit import MAX_STEP
 
-MAX_STEP = 2**53
 Text = Annotated[str, Field(max_length=4000)]
 TextMap = Annotated[dict[str, Text], Field(max_length=1000)]
 Problems = Annotated[tuple[Text, ...], Field(max_length=1000)]

@@ -22,6 +22,8 @@ MAX_DOCUMENT_BYTES = 8 * 1024 * 1024
 MAX_LINES_BYTES = 256 * 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
 MAX_LINES = 1_000_000
+# of overrides, and of started processes: the harness writes no more of either
+MAX_NOTED_LINES = 200
 # No leading zeros: so each process has one name, and two files cannot claim to be the same one's.
 NAME = re.compile(
     r"(process|summary|steps|metrics|state|operators|overrides|children)"
@@ -136,8 +138,6 @@ def told_lines(
     found: tuple[ProcessFiles, ...],
     kind: HarnessFile,
     model: type[Record],
-    *,
-    max_lines: int,
 ) -> Iterator[tuple[Record, ProcessFiles]]:
     """The lines of one kind of file of every process, in the order of ranks and processes.
 
@@ -148,9 +148,9 @@ def told_lines(
             continue
         name = process.name(kind)
         lines = read_harness_lines(files, out, name, model)
-        if len(lines) > max_lines:
+        if len(lines) > MAX_NOTED_LINES:
             raise EvidenceError(
-                f"{name}: {len(lines):,} lines, the harness writes {max_lines} at most",
+                f"{name}: {len(lines):,} lines, the harness writes {MAX_NOTED_LINES} at most",
                 hint="Only the harness may write into its output folder.",
             )
         yield from ((line, process) for line in lines)

@@ -13,7 +13,6 @@ from gate.records.observed.overrides import Override, OverrideLine
 from gate.records.runs import RunMode
 from gate.records.sections.determinism import OnOverride
 
-MAX_LINES = 200
 MAX_TEXT = 200
 SHOWN = 20
 
@@ -25,9 +24,7 @@ def read_overrides(
 
     Raises `EvidenceError` for a malformed log, and for one longer than the harness's own limit.
     """
-    lines = told_lines(
-        files, out, processes, HarnessFile.OVERRIDES, OverrideLine, max_lines=MAX_LINES
-    )
+    lines = told_lines(files, out, processes, HarnessFile.OVERRIDES, OverrideLine)
     return tuple(_of_process(line, process) for line, process in lines)
 
 

@@ -1,4 +1,4 @@
-"""Every determinism knob by name: where it acts, what each profile sets, what is attested.
+"""Every determinism knob by name: where it acts, what each profile sets.
 
 The harness has a table of its own for what it sets inside the process, since it travels without
 this package; a test ties the two together.
@@ -44,7 +44,6 @@ class Knob:
     `variable`; `{seed}` and `{threads}` are filled in, and a variable that is `off` is not set.
     `every_run` marks what is a parameter of the experiment and so the same in default runs;
     `gpu_alone` what changes nothing about a training on a CPU.
-    `attested` names the entry of a process's attestation that shows it.
     """
 
     name: str
@@ -52,7 +51,6 @@ class Knob:
     strict: str
     default: str
     accepts: str
-    attested: str
     source: str
     variable: str = ""
     on: str = ""
@@ -81,7 +79,6 @@ def _variable(  # noqa: PLR0913 - one row of a table
         strict=strict,
         default=default,
         accepts=accepts,
-        attested=f"variables.{variable}",
         source=source,
         variable=variable,
         on=on,
@@ -97,7 +94,6 @@ def _seed(name: str, source: str) -> Knob:
         strict=ON,
         default=ON,
         accepts=SWITCH_WORDS,
-        attested=f"applied.{name}",
         source=source,
         every_run=True,
     )
@@ -112,7 +108,6 @@ def _switch(
         strict=strict,
         default=KEEP,
         accepts=accepts,
-        attested=f"applied.{name}",
         source=source,
         gpu_alone=gpu_alone,
     )
@@ -126,7 +121,6 @@ def _precision(name: str, accepts: str, source: str) -> Knob:
         strict=KEEP,
         default=KEEP,
         accepts=accepts,
-        attested=f"applied.{name}",
         source=source,
         every_run=True,
     )

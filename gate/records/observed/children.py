@@ -28,36 +28,31 @@ class ChildLine(Document):
     line: int = Field(ge=0)
 
 
-class UnattestedChild(Document):
-    """One such process: who started it where, its command without arguments, what is missing."""
+class StartedChild(Document):
+    """A Python process: who started it where, and its command without arguments."""
 
     rank: int = Field(ge=0)
     pid: int = Field(ge=0)
     command: str
+    file: str
+    line: int
+
+    @property
+    def place(self) -> str:
+        """File and line for a person."""
+        return f"{self.file}:{self.line}" if self.file else "a process of the training"
+
+
+class UnattestedChild(StartedChild):
+    """One that started without the harness, and why."""
+
     reason: str
-    file: str
-    line: int
-
-    @property
-    def place(self) -> str:
-        """File and line for a person."""
-        return f"{self.file}:{self.line}" if self.file else "a process of the training"
 
 
-class WeakerChild(Document):
-    """A Python that started with the harness and without `variables` that the gate had set."""
+class WeakerChild(StartedChild):
+    """One that started with the harness and without `variables` that the gate had set."""
 
-    rank: int = Field(ge=0)
-    pid: int = Field(ge=0)
-    command: str
     variables: Annotated[tuple[VariableName, ...], Field(min_length=1, max_length=50)]
-    file: str
-    line: int
-
-    @property
-    def place(self) -> str:
-        """File and line for a person."""
-        return f"{self.file}:{self.line}" if self.file else "a process of the training"
 
 
 def started_without(children: tuple[UnattestedChild, ...]) -> str:

@@ -195,7 +195,9 @@ class CheckpointManifest(Document):
     parts: dict[str, str]
     root: str = Field(pattern=SHA256_PATTERN)
     optimizer_settings: Annotated[
-        dict[str, Annotated[str, Field(pattern=SETTING_PATTERN)]],
+        dict[
+            Annotated[str, Field(max_length=1000)], Annotated[str, Field(pattern=SETTING_PATTERN)]
+        ],
         Field(max_length=MAX_OPTIMIZER_SETTINGS),
     ] = Field(default_factory=dict)
 

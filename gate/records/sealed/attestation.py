@@ -161,9 +161,16 @@ class Expected:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifiedPackage:
-    """What a verification established; `notes` are sentences that a reader should see."""
+    """What a verification established; `notes` are sentences that a reader should see.
+
+    Either `key_id` says who sealed, or `identity` and `issuer` do; only then is `logged_at`, the
+    log's own time (UTC), there.
+    """
 
     key_id: str
+    identity: str
+    issuer: str
+    logged_at: str
     commit: str
     outcome: str
     created_at: str

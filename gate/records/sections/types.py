@@ -6,10 +6,14 @@ import re
 import shlex
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 # The gate's own words to its harness, and the runner's: its tokens and inputs carry such names.
 RESERVED_PREFIXES = ("REPRO_GATE_", "GITHUB_", "ACTIONS_", "INPUT_", "RUNNER_")
+# `\Z` and not `$`, behind which a line end may still follow.
+SERVICE_ADDRESS = re.compile(
+    r"(https://[A-Za-z0-9.-]+|http://(localhost|127\.0\.0\.1))(:[0-9]{1,5})?(/[A-Za-z0-9._/-]*)?\Z"
+)
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -47,6 +51,17 @@ Argv = Annotated[
 # The harness takes the names between semicolons.
 OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z_][^;\x00-\x1f]{0,119}$")]
 RelativePath = Annotated[str, Field(max_length=500)]
+
+
+def _service_address(value: str) -> str:
+    """Refuse an address that a token would be sent to in the clear."""
+    if not SERVICE_ADDRESS.match(value):
+        message = "must be an address that begins with https://, without a query"
+        raise ValueError(message)
+    return value.rstrip("/")
+
+
+ServiceAddress = Annotated[str, Field(max_length=200), AfterValidator(_service_address)]
 
 
 def check_variable_name(name: str) -> None:

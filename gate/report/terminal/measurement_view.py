@@ -35,7 +35,9 @@ def cost_markdown(cost: CostDocument) -> str:
 def noise_view(noise: NoiseDocument) -> RenderableType:
     """The noise floor for a terminal, with tolerances to copy."""
     view = _view(noise_headline(noise), noise_sections(noise), noise.provenance)
-    return Group(view, Text("\nFor repro-gate.yml:", style="bold"), Text(noise.snippet))
+    # to be copied: broken at the width of the terminal it would be other YAML
+    snippet = Text(noise.snippet, no_wrap=True, overflow="ignore")
+    return Group(view, Text("\nFor repro-gate.yml:", style="bold"), snippet)
 
 
 def noise_markdown(noise: NoiseDocument) -> str:

@@ -1,0 +1,1 @@
+"""The services of Sigstore, and its verifier."""

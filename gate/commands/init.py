@@ -1,0 +1,86 @@
+"""`repro-gate init`: the files of a first gate call, and the commands that come next."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gate.adapters.git.repository import GitRepository
+from gate.codec.untrusted_text import safe_line
+from gate.commands.options import console
+from gate.commands.program import FILES
+from gate.pipelines.init import (
+    DEFAULT_MAX_STEPS,
+    given_training,
+    look,
+    needs_training,
+    one_training,
+    planned,
+    trainings,
+    work_tree_root,
+    write_plan,
+    written,
+)
+from gate.records.scaffold import Training
+from gate.report.terminal.init_view import init_text
+
+
+def init_command(
+    command: Annotated[
+        str, typer.Option(help="What trains, such as `python train.py`; default: looked for.")
+    ] = "",
+    max_steps: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=100_000,
+            help="Optimizer steps to train: enough to reach each part of the training once.",
+        ),
+    ] = DEFAULT_MAX_STEPS,
+) -> None:
+    """Write settings and workflow for a project.
+
+    Looks for the training script. Writes repro-gate.yml, a workflow and lines of .gitignore at the
+    root of the work tree, and prints what to type next. A file that is there already stays as it
+    is.
+
+    Example: repro-gate init --command "python train.py"
+    """
+    start = Path.cwd()
+    git = GitRepository(start)
+    top = work_tree_root(git)
+    tree = look(top, FILES, git)
+    training = None
+    if needs_training(top, FILES):
+        found = trainings(tree)
+        # one question at most, and none where nobody would answer it
+        if not command and len(found) != 1 and sys.stdin.isatty() and sys.stdout.isatty():
+            command = _asked(found)
+        training = (
+            given_training(command, found, FILES, top, start)
+            if command
+            else one_training(found, max_steps)
+        )
+    plan = planned(top, FILES, tree, training, max_steps)
+    write_plan(top, FILES, tree, plan)
+    folder = "" if start.resolve() == top.resolve() else str(top)
+    done = written(tree, git, plan, max_steps, folder)
+    console().print(init_text(done), soft_wrap=True)
+
+
+def _asked(found: tuple[Training, ...]) -> str:
+    """The command that a person types or takes from the list by its number; empty for neither."""
+    for number, training in enumerate(found, start=1):
+        typer.echo(f"  {number}  {safe_line(training.command)}  ({safe_line(training.why)})")
+    what = "Which of them trains? Its number, or a command" if found else "Which command trains?"
+    try:
+        answer = str(typer.prompt(what)).strip()
+    except typer.Abort:
+        # the input has ended (Ctrl-D)
+        return ""
+    if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(found):
+        return found[int(answer) - 1].command
+    return answer

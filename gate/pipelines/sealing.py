@@ -1,0 +1,194 @@
+"""A verdict becomes a package, and a pass is sealed: with a key, or with the job's identity."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate.attestation.instructions import package_readme
+from gate.attestation.keyless import seal_by_identity
+from gate.attestation.keys import load_private_key
+from gate.attestation.member_index import STATE_MEMBER
+from gate.attestation.package import pack
+from gate.attestation.seal import seal, seal_paths, statement_facts, write_seals
+from gate.attestation.statement import write_statement
+from gate.codec.documents import write_document
+from gate.codec.untrusted_text import masked
+from gate.errors import AttestationError, SettingsError
+from gate.evidence.capture import FIRST_STATE
+from gate.evidence.folder import evidence_documents
+from gate.ports import Files, SealServices, Secrets
+from gate.records.baseline import Baseline
+from gate.records.observed.evidence import EvidenceSet
+from gate.records.request import GateRequest, SigningMethod
+from gate.records.sealed.attestation import Package, PackageMember, SealContext
+from gate.records.sealed.identity import Identity
+from gate.records.verdict import Verdict
+from gate.records.version import VERSION
+
+PACKAGE = "package.tar"
+IDENTITY_HINT = "Run in a job of GitHub Actions that has the permission `id-token: write`."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signer:
+    """Where key or certificate come from, and what the statement says of the baseline.
+
+    `baseline_digest` is a SHA-256 or empty; `trusted_root` the text of the file that the settings
+    name, None where they name none.
+    """
+
+    secrets: Secrets
+    allow_plain_key: bool
+    baseline_digest: str
+    services: SealServices
+    trusted_root: bytes | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sealing:
+    """The seal that was written, as a bundle; `why_not` says why there is none.
+
+    `identity` says whose a seal without a key is.
+    """
+
+    bundle: Path | None = None
+    identity: Identity | None = None
+    why_not: str = ""
+
+
+def write_package(
+    verdict: Verdict,
+    evidence: EvidenceSet,
+    baseline: Baseline | None,
+    request: GateRequest,
+    files: Files,
+) -> Package:
+    """Write `package.tar`: the verdict and all that it rests on, the same bytes every time."""
+    path = request.out / PACKAGE
+    members = [
+        PackageMember(name="verdict.json", content=write_document(verdict)),
+        PackageMember(name="repro-gate.yml", content=request.settings_text),
+        *_evidence_members(evidence, request),
+    ]
+    if baseline is not None:
+        members.append(PackageMember(name="baseline.json", content=write_document(baseline)))
+    readme = package_readme(
+        verdict,
+        member_names=[member.name for member in members],
+        reproduce_command=_reproduce_command(verdict, request),
+        sign=request.sign,
+    )
+    members.append(PackageMember(name="README.md", content=readme.encode("utf-8")))
+    # a package that was cut short has no name: it appears whole, or not at all
+    with files.replacing(path) as target:
+        return pack(members, path=path, target=target, files=files)
+
+
+def _evidence_members(evidence: EvidenceSet, request: GateRequest) -> list[PackageMember]:
+    members = [
+        PackageMember(name=f"evidence/{name}", content=data)
+        for name, data in evidence_documents(evidence)
+    ]
+    for kept in evidence.kept:
+        name = STATE_MEMBER if kept.name == FIRST_STATE else f"evidence/{kept.name}"
+        path = request.out / "evidence" / kept.name
+        members.append(PackageMember(name=name, path=path, sha256=kept.sha256))
+    return members
+
+
+def _reproduce_command(verdict: Verdict, request: GateRequest) -> str:
+    config = request.repository_path(request.config_name)
+    return f"repro-gate gate --config {config} --commit {verdict.commit}"
+
+
+def seal_package(
+    verdict: Verdict,
+    package: Package,
+    request: GateRequest,
+    signer: Signer,
+    files: Files,
+) -> Sealing:
+    """Sign a pass when there is a key or an identity; every other case says why it is not signed.
+
+    Raises `AttestationError` when one is there and cannot be used: a missing seal must not be
+    found out months later.
+    """
+    if not verdict.passes:
+        return Sealing(why_not="only a pass is sealed")
+    # before the key is read: whoever wrote a fork's code must not have it used for that code
+    if request.from_fork:
+        return Sealing(why_not="a pull request from a fork is never sealed")
+    if verdict.changed_files:
+        return Sealing(why_not="there were uncommitted changes, so no commit can be sealed")
+    context = SealContext(
+        gate_version=VERSION,
+        repository=request.repository,
+        run_id=request.run_url,
+        baseline_digest=signer.baseline_digest,
+    )
+    # only here: no process of the training lives any more (T1 in docs/architecture.md)
+    if request.sign is SigningMethod.SIGSTORE:
+        statement = write_statement(statement_facts(verdict, package, context))
+        return _seal_by_identity(statement, package, request, signer, files)
+    pem = signer.secrets.signing_key()
+    if pem is None:
+        return Sealing(why_not="no signing key was given")
+    key = load_private_key(pem, signer.secrets.passphrase(), allow_plain=signer.allow_plain_key)
+    seals = seal(verdict, package, context, key)
+    _, bundle = write_seals(seals, package.path, files)
+    return Sealing(bundle=bundle)
+
+
+def _seal_by_identity(
+    statement: bytes, package: Package, request: GateRequest, signer: Signer, files: Files
+) -> Sealing:
+    if not may_seal_by_identity(request):
+        return Sealing(why_not="the settings, which say where to, come with the pull request")
+    wanted = signer.secrets.identity_request()
+    if wanted is None:
+        raise AttestationError("this job may not ask for an identity token", hint=IDENTITY_HINT)
+    sealed = seal_by_identity(statement, wanted, signer.services, signer.trusted_root)
+    _, path = seal_paths(package.path)
+    files.write_bytes(path, sealed.bundle)
+    return Sealing(bundle=path, identity=sealed.identity)
+
+
+def may_seal_by_identity(request: GateRequest) -> bool:
+    """Whether this call asks for the job's identity token if it comes to a pass."""
+    # a token is sent to where the settings say: a pull request's own could name anybody (T2)
+    brought = request.pull_request and request.settings_from == "head"
+    return request.sign is SigningMethod.SIGSTORE and not request.from_fork and not brought
+
+
+def refuse_unready(request: GateRequest, secrets: Secrets, *, has_sigstore: bool) -> None:
+    """`SettingsError` where a seal without a key cannot come about; an hour of training earlier."""
+    if request.sign is not SigningMethod.SIGSTORE or request.from_fork:
+        return
+    if not secrets.may_identify():
+        raise SettingsError("sign: sigstore needs the job's identity token", hint=IDENTITY_HINT)
+    if not has_sigstore:
+        raise SettingsError(
+            "sign: sigstore needs the package sigstore",
+            hint="Install it beside the gate: `pip install 'repro-gate[sigstore]'`.",
+        )
+
+
+def verify_line(verdict: Verdict, request: GateRequest, sealing: Sealing, trusted_keys: str) -> str:
+    """The command that verifies the seal, as the reader can paste it; empty without a seal."""
+    if sealing.bundle is None:
+        return ""
+    package = request.shown_out / PACKAGE
+    trust = f"--trusted-keys {trusted_keys}"
+    if sealing.identity is not None:
+        # a branch's name stands in it, which may hold what a shell obeys
+        name, issuer = (shlex.quote(each) for each in _words(sealing.identity))
+        trust = f"--certificate-identity {name} --certificate-oidc-issuer {issuer}"
+        root = request.settings.signing.trusted_root
+        trust += f" --trusted-root {request.repository_path(root)}" if root else ""
+    return f"repro-gate verify {package} {trust} --commit {verdict.commit}"
+
+
+def _words(identity: Identity) -> tuple[str, str]:
+    return masked(identity.name), masked(identity.issuer)

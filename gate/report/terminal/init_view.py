@@ -1,0 +1,87 @@
+"""What `init` wrote, and the commands that come next, for a terminal; print it unwrapped."""
+
+from __future__ import annotations
+
+import shlex
+
+from gate.records.scaffold import Plan, Written
+from gate.report.escape import clean
+from gate.report.terminal.steps import filled, step_lines
+
+WIDTH = 80
+SHOWN = 4
+
+
+def init_text(done: Written) -> str:
+    """What was found and written, then what to type next."""
+    lines = [*_found(done), *_files(done.plan), "", "Next:"]
+    if done.folder:
+        lines += step_lines("Go to the root of the work tree:", f"cd {shlex.quote(done.folder)}")
+    ready = "" if done.has_baseline else "; only the baseline is missing"
+    lines += [
+        *_commit(done),
+        *step_lines(f"See whether this machine is ready{ready}:", "repro-gate doctor"),
+        *_gate(done),
+        *step_lines("For pull requests: set runs-on in the workflow to your runner, and push."),
+    ]
+    return "\n".join(lines)
+
+
+def _gate(done: Written) -> list[str]:
+    if done.has_baseline:
+        return step_lines("Train twice and compare with the baseline:", "repro-gate gate")
+    return [
+        *step_lines("Train twice; without a baseline this ends in exit code 1:", "repro-gate gate"),
+        *step_lines(
+            "Accept the result as the baseline; from then on the gate passes:",
+            'repro-gate baseline accept --reason "first baseline"',
+            "git add .repro-gate",
+            'git commit -m "Baseline"',
+            "repro-gate gate",
+        ),
+    ]
+
+
+def _found(done: Written) -> list[str]:
+    training = done.plan.training
+    if training is None:
+        return []
+    why = f"{training.script} {training.why}. " if training.why else ""
+    where = "" if training.workdir == "." else f" in {training.workdir}"
+    text = (
+        f"{why}The gate runs `{training.command}`{where} and stops it after {done.max_steps} "
+        "optimizer steps."
+    )
+    return [*filled(clean(text), WIDTH), ""]
+
+
+def _files(plan: Plan) -> list[str]:
+    rows = [f"  written  {path}" for path in plan.new]
+    if plan.ignore:
+        rows.append(f"  added    to .gitignore: {' '.join(plan.ignore)}")
+    return rows + [f"  kept     {path}: it was there already" for path in plan.kept]
+
+
+def _commit(done: Written) -> list[str]:
+    if not done.has_commit:
+        return step_lines(
+            "There is no commit yet; the gate trains what one holds, the data included:",
+            "git add .",
+            'git commit -m "First commit"',
+        )
+    lines: list[str] = []
+    if done.add:
+        names = " ".join(map(shlex.quote, done.add))
+        lines += step_lines(
+            "Commit them: the gate trains what a commit holds.",
+            f"git add {names}",
+            'git commit -m "repro-gate"',
+        )
+    if done.uncommitted:
+        shown = ", ".join(done.uncommitted[:SHOWN])
+        more = f" and {len(done.uncommitted) - SHOWN} more" if len(done.uncommitted) > SHOWN else ""
+        lines += step_lines(
+            f"Commit these too, or add them to .gitignore: {shown}{more}. The gate refuses "
+            "uncommitted changes."
+        )
+    return lines

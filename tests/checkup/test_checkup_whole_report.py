@@ -1,0 +1,156 @@
+"""The doctor reaches its last row, whatever it looks with raises."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from played_training import Project
+
+from gate.adapters.console import QuietProgress
+from gate.adapters.files.files import LocalFiles
+from gate.adapters.process.stop_signals import StopSignals
+from gate.errors import CancelledError, GateError, RepositoryError, RunError, SettingsError
+from gate.pipelines.doctor import Checks, Probes, examine
+from gate.pipelines.entry import build_adapters
+from gate.pipelines.runs import Adapters
+from gate.ports import Files, Git
+from gate.records.doctor import CheckResult, DoctorReport, TokenSeen
+
+ALWAYS = (
+    *("settings", "history", "token", "engine", "isolation", "training", "gpu", "driver"),
+    *("shared memory", "disk", "baseline"),
+)
+FAULTS = (RunError("probe failed", hint="Mend it."), OSError(5, "Input/output error"))
+SOUND = Probes(
+    free_bytes=lambda _: 2**40,
+    engine=lambda: "",
+    token=lambda: TokenSeen(repository_status=200),
+    shallow=lambda: False,
+    # so that the others are asked as well
+    holds=lambda _commit, _path: False,
+    ignores=lambda _: False,
+    program=lambda _: True,
+)
+
+
+class _Raising:
+    def __init__(self, fault: Exception, name: str = "", real: object = None) -> None:
+        self._fault, self._name, self._real = fault, name, real
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name) if self._name not in ("", name) else self
+
+    def __call__(self, *_arguments: object, **_named: object) -> NoReturn:
+        raise self._fault
+
+
+def raising(fault: Exception, name: str = "", real: object = None) -> Any:  # noqa: ANN401 - it is any port
+    """A port whose call of that name, or whose every call, raises."""
+    return _Raising(fault, name, real)
+
+
+@pytest.fixture
+def checks(tmp_path: Path) -> Checks:
+    project = Project(tmp_path / "project")
+    return Checks(
+        top=project.path,
+        start=project.path,
+        config="",
+        out=project.path / "out",
+        base="",
+        event=None,
+    )
+
+
+@pytest.fixture
+def adapters(checks: Checks) -> Adapters:
+    """Real ones, but that no training's Python is started: it takes seconds."""
+    real = build_adapters(LocalFiles(), checks.top, QuietProgress(), StopSignals(), os.environ)
+    return replace(real, processes=raising(RunError("not started here")))
+
+
+def _names(report: DoctorReport) -> list[str]:
+    return [row.name for row in report.examined]
+
+
+def _methods(port: type) -> list[str]:
+    return [name for name in vars(port) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=["ours", "the-system's"])
+@pytest.mark.parametrize("name", [field.name for field in fields(Probes)])
+def test_a_probe_that_raises_is_a_row(
+    checks: Checks, adapters: Adapters, name: str, fault: Exception
+) -> None:
+    report = examine(checks, adapters, replace(SOUND, **{name: raising(fault)}))
+    assert set(ALWAYS) | {"work tree", "command"} <= set(_names(report))
+    assert _names(report)[-1] == "baseline"
+    assert "probe failed" in str(report) or "Input/output error" in str(report)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=["ours", "the-system's"])
+@pytest.mark.parametrize("name", ["isolate", "closed", "clean_up", "release", "gpus", "processes"])
+def test_an_adapter_that_raises_is_a_row(
+    checks: Checks, adapters: Adapters, name: str, fault: Exception
+) -> None:
+    report = examine(checks, replace(adapters, **{name: raising(fault)}), SOUND)
+    assert set(ALWAYS) | {"work tree", "command"} <= set(_names(report))
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=["ours", "the-system's"])
+@pytest.mark.parametrize("name", ["", *_methods(Files)])
+def test_files_that_raise_are_rows(
+    checks: Checks, adapters: Adapters, name: str, fault: Exception
+) -> None:
+    files = raising(fault, name, adapters.files)
+    report = examine(checks, replace(adapters, files=files), SOUND)
+    assert set(ALWAYS) <= set(_names(report))
+
+
+@pytest.mark.parametrize(
+    "fault", [RepositoryError("git failed"), *FAULTS], ids=["git", "ours", "the-system's"]
+)
+@pytest.mark.parametrize("name", ["", *_methods(Git)])
+def test_a_repository_that_raises_is_a_row(
+    checks: Checks, adapters: Adapters, name: str, fault: Exception
+) -> None:
+    git = raising(fault, name, adapters.git)
+    report = examine(checks, replace(adapters, git=git), SOUND)
+    assert set(ALWAYS) <= set(_names(report))
+
+
+def test_an_output_folder_that_cannot_be_had_is_a_row(checks: Checks, adapters: Adapters) -> None:
+    checks.out.write_text("a file")
+    report = examine(checks, adapters, SOUND)
+    (disk,) = (row for row in report.examined if row.name == "disk")
+    assert disk.health is CheckResult.FAIL
+    assert disk.found.endswith("is a file, not a folder")
+    assert _names(report)[-1] == "baseline"
+
+
+def test_an_event_that_the_gate_refuses_is_the_first_row(
+    checks: Checks, adapters: Adapters
+) -> None:
+    refused = replace(checks, event_fault=SettingsError("refused event", hint="Use another."))
+    first, *rest = examine(refused, adapters, SOUND).examined
+    assert (first.name, first.health, first.found) == ("event", CheckResult.FAIL, "refused event")
+    assert rest[-1].name == "baseline"
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        lambda adapters: replace(adapters, gpus=raising(CancelledError("stop"))),
+        lambda adapters: replace(adapters, isolate=raising(CancelledError("stop"))),
+    ],
+)
+def test_a_call_that_is_cancelled_ends(
+    checks: Checks, adapters: Adapters, spoilt: Callable[[Adapters], Adapters]
+) -> None:
+    with pytest.raises(GateError, match="stop"):
+        examine(checks, spoilt(adapters), SOUND)

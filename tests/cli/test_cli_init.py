@@ -1,0 +1,250 @@
+"""`repro-gate init` in a fresh project, and what a newcomer does wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import Run
+from git_workshop import Repository
+
+from gate.settings.load import MINIMAL_FILE, parse_settings
+
+LOOP = "import torch\nfor step in range(9):\n    loss.backward()\n"
+
+
+ON_ITS_TERMINAL = """
+import fcntl, os, runpy, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+sys.argv = ["repro-gate", "init"]
+runpy.run_module("gate", run_name="__main__")
+"""
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    """A repository with one commit and a training in it, and the current folder there."""
+    made = Repository(tmp_path / "fresh")
+    made.write("train.py", LOOP)
+    made.commit()
+    monkeypatch.chdir(made.path)
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/engine.sock")
+    return made
+
+
+def _settings(project: Repository) -> tuple[tuple[str, ...], str, int]:
+    train = parse_settings((project.path / "repro-gate.yml").read_bytes(), "x").train
+    return train.command, train.workdir, train.max_steps
+
+
+def test_a_fresh_project_gets_all_that_it_needs(fresh: Repository, run: Run) -> None:
+    fresh.write(".venv/pyvenv.cfg", "")
+    ended = run("init")
+    assert ended.code == 0
+    assert _settings(fresh) == (("python", "train.py"), ".", 20)
+    assert (fresh.path / ".gitignore").read_text() == "repro-gate-out/\n.venv/\n"
+    assert ended.out.startswith(
+        "train.py imports torch and calls backward(). The gate runs `python train.py` and\n"
+        "stops it after 20 optimizer steps.\n\n"
+        "  written  repro-gate.yml\n"
+        "  written  .github/workflows/repro-gate.yml\n"
+        "  added    to .gitignore: repro-gate-out/ .venv/\n\n"
+        "Next:\n"
+    )
+
+
+def test_what_it_says_to_type_leaves_a_clean_tree(fresh: Repository, run: Run) -> None:
+    ended = run("init")
+    commands = [line.strip() for line in ended.out.splitlines() if line.startswith("  git ")]
+    for command in commands[:2]:
+        subprocess.run(("bash", "-c", command), env={**os.environ, **_identity()}, check=True)  # noqa: S607
+    assert fresh.git("status", "--porcelain") == ""
+    assert fresh.git("log", "-1", "--format=%s") == "repro-gate"
+
+
+def _identity() -> dict[str, str]:
+    return {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.org"} | {
+        "GIT_COMMITTER_NAME": "A",
+        "GIT_COMMITTER_EMAIL": "a@example.org",
+    }
+
+
+@pytest.mark.torch
+def test_the_doctor_misses_nothing_but_the_baseline(fresh: Repository, run: Run) -> None:
+    run("init")
+    fresh.commit()
+    rows = json.loads(run("doctor", "--json").out)["examined"]
+    assert [row["name"] for row in rows if row["health"] == "fail"] == ["baseline"]
+
+
+def test_nothing_that_is_there_is_overwritten(fresh: Repository, run: Run) -> None:
+    fresh.write("repro-gate.yml", MINIMAL_FILE + "# mine\n")
+    fresh.write(".github/workflows/repro-gate.yml", "mine")
+    fresh.write(".gitignore", "*.pyc")
+    ended = run("init", "--command", "python other.py")
+    assert ended.code == 0
+    assert "kept     repro-gate.yml: it was there already\n" in ended.out
+    assert "kept     .github/workflows/repro-gate.yml: it was there already\n" in ended.out
+    assert (fresh.path / "repro-gate.yml").read_text().endswith("# mine\n")
+    assert (fresh.path / ".github/workflows/repro-gate.yml").read_text() == "mine"
+    assert (fresh.path / ".gitignore").read_text() == "*.pyc\nrepro-gate-out/\n"
+    run("init")
+    assert (fresh.path / ".gitignore").read_text() == "*.pyc\nrepro-gate-out/\n"
+
+
+def test_a_link_of_that_name_is_there_too(fresh: Repository, run: Run, tmp_path: Path) -> None:
+    (fresh.path / "repro-gate.yml").symlink_to(tmp_path / "nowhere")
+    (fresh.path / ".github").symlink_to(tmp_path)
+    ended = run("init")
+    assert ended.code == 3
+    assert "link" in ended.err
+    assert not (tmp_path / "nowhere").exists()
+    assert not (tmp_path / "workflows").exists()
+
+
+def test_several_trainings_are_listed_with_the_command_of_each(fresh: Repository, run: Run) -> None:
+    fresh.write("fine tune.py", LOOP)
+    ended = run("init", "--max-steps", "7")
+    assert ended.code == 2
+    assert ended.err == (
+        "error: 2 scripts look like a training: name the one to train\n"
+        "  train.py imports torch and calls backward()\n"
+        "    repro-gate init --command 'python train.py' --max-steps 7\n"
+        "  fine tune.py imports torch and calls backward()\n"
+        "    repro-gate init --command 'python '\"'\"'fine tune.py'\"'\"'' --max-steps 7\n"
+    )
+    assert not (fresh.path / "repro-gate.yml").exists()
+    assert run("init", "--command", "python 'fine tune.py'").code == 0
+    assert _settings(fresh)[0] == ("python", "fine tune.py")
+
+
+def test_no_training_is_told_with_the_command_to_type(fresh: Repository, run: Run) -> None:
+    (fresh.path / "train.py").unlink()
+    ended = run("init")
+    assert ended.code == 2
+    assert ended.err == (
+        "error: no training found: no Python script here imports torch and trains\n"
+        'hint: Name the command: repro-gate init --command "python train.py"\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "fault"), [("python '", "no closing quotation"), (" ", "--command is empty")]
+)
+@pytest.mark.usefixtures("fresh")
+def test_a_command_that_cannot_be_is_refused(run: Run, command: str, fault: str) -> None:
+    ended = run("init", "--command", command)
+    assert ended.code == 2
+    assert fault in ended.err
+    assert 'repro-gate init --command "python train.py"' in ended.err
+
+
+def test_outside_git_it_says_how_to_begin(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = run("init")
+    assert ended.code == 2
+    assert "hint: Run `git init` at the root of the project first" in ended.err
+
+
+def test_without_a_commit_it_says_to_make_one(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = Repository(tmp_path / "new")
+    made.write("train.py", LOOP)
+    monkeypatch.chdir(made.path)
+    ended = run("init")
+    assert ended.code == 0
+    assert "- There is no commit yet; the gate trains what one holds" in ended.out
+    assert '\n  git add .\n  git commit -m "First commit"\n' in ended.out
+
+
+def test_what_else_is_not_committed_is_named(fresh: Repository, run: Run) -> None:
+    fresh.write("notes.txt", "x")
+    assert "- Commit these too, or add them to .gitignore: notes.txt." in run("init").out
+
+
+def test_below_the_root_it_writes_at_the_root(
+    fresh: Repository, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh.write("lab/try it.py", LOOP)
+    fresh.commit()
+    monkeypatch.chdir(fresh.path / "lab")
+    ended = run("init", "--command", "python 'try it.py'")
+    assert _settings(fresh)[:2] == (("python", "try it.py"), "lab")
+    assert f"\n  cd {fresh.path}\n" in ended.out
+
+
+def test_environments_and_ignored_files_are_not_looked_at(fresh: Repository, run: Run) -> None:
+    fresh.write(".gitignore", "old/\n")
+    fresh.write("old/train.py", LOOP)
+    fresh.write("env/pyvenv.cfg", "")
+    fresh.write("env/lib/train.py", LOOP)
+    (fresh.path / "link.py").symlink_to("train.py")
+    assert run("init").code == 0
+
+
+def test_a_baseline_that_is_there_is_compared_with(fresh: Repository, run: Run) -> None:
+    fresh.write(".repro-gate/baseline.json", "{}")
+    ended = run("init")
+    assert "baseline accept" not in ended.out
+    assert "- Train twice and compare with the baseline:\n  repro-gate gate\n" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("typed", "command"), [("2", "python fine.py"), ("python x.py", "python x.py")]
+)
+def test_on_a_terminal_one_question_is_asked(fresh: Repository, typed: str, command: str) -> None:
+    fresh.write("fine.py", LOOP)
+    shown, code = _on_a_terminal(f"{typed}\n".encode())
+    assert "Which of them trains? Its number, or a command:" in shown
+    assert code == 0
+    assert " ".join(_settings(fresh)[0]) == command
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "told"),
+    [(b"\x03", 4, "cancelled by SIGINT"), (b"\x04", 2, "2 scripts look like a training")],
+    ids=["ctrl-c", "ctrl-d"],
+)
+def test_who_does_not_answer_gets_no_file(
+    fresh: Repository, keys: bytes, code: int, told: str
+) -> None:
+    fresh.write("fine.py", LOOP)
+    shown, ended = _on_a_terminal(keys)
+    assert (ended, told in shown) == (code, True)
+    assert not (fresh.path / "repro-gate.yml").exists()
+
+
+def _on_a_terminal(keys: bytes) -> tuple[str, int]:
+    """What `init` shows on a terminal where somebody answers its question with these keys."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        # a session of its own takes the terminal: only then is Ctrl-C a signal to it
+        (sys.executable, "-c", ON_ITS_TERMINAL),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown, asked = b"", False
+    while select.select([ours], [], [], 120)[0]:
+        try:
+            piece = os.read(ours, 4096)
+        except OSError:  # EIO: the other end is closed (Linux)
+            break
+        shown += piece
+        if b"or a command: " in shown and not asked:
+            os.write(ours, keys)
+            asked = True
+    os.close(ours)
+    return shown.decode(), process.wait()

@@ -1,0 +1,79 @@
+"""What `make newcomer` types is what the pages say, with the exit codes that they tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from newcomer import (
+    PACKAGES,
+    ROOT,
+    DifferentError,
+    Line,
+    archive_of,
+    code_lines,
+    document,
+    documents,
+    local_paths,
+)
+
+STANZA = "Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm bookworm-updates\n"
+
+
+def test_each_way_in_trains_without_a_baseline_and_then_passes() -> None:
+    for page in documents():
+        gates = [
+            line.exit_code for line in page.lines if line.command.startswith("repro-gate gate")
+        ]
+        assert gates == [1, 0]
+        assert page.lines[0].command.startswith("repro-gate init")
+        assert any("baseline accept" in line.command for line in page.lines)
+
+
+def test_the_packages_to_install_are_those_of_the_readme() -> None:
+    found = PACKAGES.search((ROOT / "README.md").read_text("utf-8"))
+    assert found
+    assert found[1].split() == ["python3-venv", "make", "git"]
+
+
+def test_a_line_ends_as_its_comment_says() -> None:
+    block = "# only said: exit code 9\na \\\n  b\n\nrepro-gate gate   # no baseline: exit code 1\n"
+    assert list(code_lines(block)) == [
+        Line(command="a    b", exit_code=0),
+        Line(command="repro-gate gate   # no baseline: exit code 1", exit_code=1),
+    ]
+
+
+@pytest.mark.parametrize("text", ["```yaml\na: 1\n```\n", "```sh\nx\n```\n", "nothing"])
+def test_a_page_without_commands_or_settings_is_refused(text: str) -> None:
+    with pytest.raises(DifferentError, match=r"page\.md: expected commands and one settings file"):
+        document("page.md", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "mirror"),
+    [
+        ("deb http://mirror.example/debian bookworm main\n", "http://mirror.example/debian"),
+        ("deb [arch=amd64] http://m.example/debian bookworm main\n", "http://m.example/debian"),
+        (
+            f"Types: deb\nURIs: http://x.example\nSuites: other\n\n{STANZA}",
+            "http://mirror.example/debian",
+        ),
+        ("deb http://mirror.example/tools bookworm main\n", ""),
+        ("# deb http://mirror.example/debian bookworm main\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_mirror_is_the_one_of_this_machine(text: str, mirror: str) -> None:
+    assert archive_of([text], "debian", "bookworm") == mirror
+
+
+def test_what_pip_names_on_this_machine_is_handed_over(tmp_path: Path) -> None:
+    for name in ("index/simple", "wheels"):
+        (tmp_path / name).mkdir(parents=True)
+    settings = {
+        "extra-index-url": f"file://{tmp_path}/index/simple https://packages.example/simple",
+        "find-links": f"{tmp_path}/wheels {tmp_path}/gone",
+        "timeout": "9",
+    }
+    assert local_paths(settings) == (tmp_path / "index", tmp_path / "wheels")
