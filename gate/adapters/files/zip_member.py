@@ -18,6 +18,8 @@ _BROKEN: Final = (
     zipfile.LargeZipFile,
     zlib.error,
     EOFError,
+    # a directory that names a place before the file's beginning
+    OSError,
     NotImplementedError,
     OverflowError,
     RuntimeError,
