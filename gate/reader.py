@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gate.adapters.files.files import LocalFiles
+from gate.adapters.files.zip_member import zip_member
 from gate.adapters.process.parser_limits import limit_this_process
 from gate.baseline.record import read_baseline
 from gate.checkpoint.hashing.tensors import available_threads
 from gate.codec.documents import read_document
+from gate.codec.history_lines import read_history
 from gate.comparison.tensors.states import compare_states
 from gate.errors import EvidenceError, GateError
 from gate.evidence.collect import collect_run
@@ -24,6 +26,7 @@ from gate.evidence.processes.harness_files import find_processes
 from gate.evidence.processes.operator_audit import read_operator_audit
 from gate.evidence.saved_state import captured_state, open_captured
 from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
+from gate.records.baseline import MAX_ARTIFACT_BYTES, MAX_BASELINE_BYTES, PROPOSED_BASELINE
 from gate.records.observed.evidence import MAX_NOT_FINITE
 from gate.records.observed.state_distance import MAX_DISTANCES, StateDistance, TensorDistance
 from gate.records.reading import (
@@ -104,6 +107,10 @@ def _found(request: ReadingRequest) -> ReadingAnswer:
         return KEPT_TASKS[request.task](out, Path(request.against))
     if request.task in HEAD_TASKS:
         return _of_head(request)
+    if request.task is ReadingTask.ARCHIVED_BASELINE:
+        return _archived_baseline(out, request.shown)
+    if request.task is ReadingTask.HISTORY:
+        return _history(out, request.shown)
     if request.run is None or request.train is None:
         raise EvidenceError("the reading request names no run")
     evidence = collect_run(
@@ -116,6 +123,22 @@ def _found(request: ReadingRequest) -> ReadingAnswer:
         taken={name: Path(path) for name, path in request.taken.items()},
     )
     return ReadingAnswer(evidence=evidence)
+
+
+def _archived_baseline(path: Path, shown: str) -> ReadingAnswer:
+    data = zip_member(
+        path,
+        PROPOSED_BASELINE,
+        shown,
+        max_archive=MAX_ARTIFACT_BYTES,
+        max_bytes=MAX_BASELINE_BYTES,
+    )
+    return ReadingAnswer(baseline=read_baseline(data, f"{shown}: {PROPOSED_BASELINE}"))
+
+
+def _history(path: Path, shown: str) -> ReadingAnswer:
+    found = read_history(FILES.read_bytes(path, max_bytes=MAX_HEAD_BYTES), shown)
+    return ReadingAnswer(history=found.lines, history_problem=found.problem[:MAX_TEXT])
 
 
 def _of_head(request: ReadingRequest) -> ReadingAnswer:

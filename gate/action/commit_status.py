@@ -7,10 +7,10 @@ from collections.abc import Callable
 from gate.adapters.github.status import set_commit_status
 from gate.errors import PublishError
 from gate.records.report import CommitStatus, Mode, StatusState
+from gate.records.settings import FILE_NAME
 from gate.report.comment.status import status_context
 from gate.report.escape import safe_url
 from gate.settings.event import ActionContext, ActionInputs
-from gate.settings.load import FILE_NAME
 
 SetStatus = Callable[[ActionContext, str, CommitStatus], None]
 

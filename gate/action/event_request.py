@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from gate.errors import SettingsError
+from gate.errors import GateError, RepositoryError, SettingsError
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.runs import Adapters
 from gate.ports import Git
 from gate.records.policy_files import PolicyChange
+from gate.records.published.history import HISTORY_BRANCH, History, history_file
 from gate.records.reading import ReadingTask
 from gate.records.request import GateRequest
+from gate.records.settings import FILE_NAME
 from gate.settings.event import ActionContext, ActionInputs
-from gate.settings.load import FILE_NAME, MINIMAL_FILE, parse_settings
+from gate.settings.load import MINIMAL_FILE, parse_settings
 
 
 def event_request(context: ActionContext, inputs: ActionInputs, adapters: Adapters) -> GateRequest:
@@ -61,6 +63,9 @@ def _request(
         on_runner=True,
         sign=inputs.sign,
     )
+    if settings.report.history:
+        history = _history(git, head_files, settings.report.gate_id)
+        request = replace(request, history=history)
     if trusted_base is None or base is None:
         return request
     changes = _policy_changes(request, (base, head), git, head_files)
@@ -76,6 +81,24 @@ def _brought(git: Git, head: str, path: str) -> bytes:
             hint=f"Create one; a minimal file:\n{MINIMAL_FILE}",
         )
     return text
+
+
+def _history(git: Git, head_files: HeadFiles, gate_id: str) -> History:
+    """Earlier runs, from the clone; what keeps them from being read is for a notice, no fault.
+
+    Whoever may push a branch may have written them, so they are parsed in a separate process.
+    """
+    path = history_file(gate_id)
+    try:
+        commit = git.resolve(f"refs/remotes/origin/{HISTORY_BRANCH}")
+        data = git.read_file(commit, path)
+        if data is None:
+            return History(problem=f"no history of this gate yet: no {path} on {HISTORY_BRANCH}")
+        return head_files.history(data, path)
+    except RepositoryError:
+        return History(problem=f"no history yet: no branch {HISTORY_BRANCH} in this clone")
+    except GateError as fault:
+        return History(problem=f"the history cannot be read: {fault.message}")
 
 
 def _policy_changes(

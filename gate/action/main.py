@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gate.action.commit_status import SetStatus, tell_status
 from gate.action.event_request import event_request
+from gate.action.history import KeepHistory, tell_history
 from gate.adapters.engine.own_container import this_process
 from gate.adapters.github.client import GitHubComments
 from gate.adapters.github.pulls import find_pull_request
@@ -23,14 +24,8 @@ from gate.pipelines.gate import gate
 from gate.pipelines.runs import Adapters
 from gate.ports import Clock, Comments, Files
 from gate.records.baseline import PROPOSED_BASELINE
-from gate.records.report import (
-    Mode,
-    Publication,
-    PullRequest,
-    ReportLinks,
-    RunOrigin,
-    StatusState,
-)
+from gate.records.published.links import ReportLinks
+from gate.records.report import Mode, Publication, PullRequest, RunOrigin, StatusState
 from gate.records.request import GateRequest, SigningMethod
 from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
@@ -74,6 +69,7 @@ class Runner:
     say: Say
     find: FindPullRequest
     status: SetStatus
+    history: KeepHistory
     clock: Clock
 
 
@@ -222,6 +218,11 @@ def _judge_and_tell(
     )
     _tell(runner, context, outcome, publication)
     _tell_status(runner, context, verdict_status(outcome.verdict))
+    if settings.history:
+        token = secrets.token()
+        line = tell_history(context, outcome.verdict, settings.gate_id, token, runner.history)
+        if line:
+            runner.say(line)
     return outcome.exit_code
 
 

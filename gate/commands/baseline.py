@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
 from gate.adapters.console import QuietProgress
+from gate.adapters.git.repository import GitRepository
+from gate.adapters.github.artifacts import fetch_artifact
 from gate.baseline.record import read_baseline, with_knob_costs
 from gate.codec.documents import write_document
 from gate.commands.options import (
@@ -17,6 +22,7 @@ from gate.commands.options import (
     Out,
     Quiet,
     Reason,
+    console,
     local_call,
     prepare,
     progress_for,
@@ -25,13 +31,20 @@ from gate.commands.options import (
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
 from gate.errors import BaselineError, SettingsError
 from gate.pipelines.entry import local_request
-from gate.pipelines.gate import accept_baseline, record_baseline
+from gate.pipelines.gate import record_baseline
 from gate.pipelines.measurement import measure_cost
-from gate.records.baseline import PROPOSED_BASELINE, Baseline
+from gate.pipelines.proposals import accepted, archived_proposal, last_proposal, proposal_at
+from gate.records.baseline import Baseline
 from gate.records.request import GateRequest
-from gate.report.terminal.baseline_view import baseline_view
+from gate.report.terminal.baseline_view import baseline_view, proposal_view
+from gate.settings.run_address import run_address
 
 ATTRIBUTE_HELP = "Also measure the overhead of each knob alone."
+FROM_HELP = "A downloaded artifact: its folder, its .zip, or the proposed-baseline.json in it."
+RUN_HELP = "A run of GitHub Actions, by number or URL; GH_TOKEN holds a token with `actions: read`."
+ARTIFACT_HELP = "The run's artifact, where it is not called repro-gate."
+# as GitHub's own command line takes them
+TOKENS: Final = ("GH_TOKEN", "GITHUB_TOKEN")
 
 # the placeholder in the command that a verdict proposes next
 PLACEHOLDERS = frozenset(("why the result moved",))
@@ -66,22 +79,57 @@ def record_command(
 
 
 @baseline_app.command("accept")
-def accept_command(config: Config = "", out: Out = OUT, reason: Reason = "") -> None:
-    """Accept the entry of the last gate call.
+def accept_command(
+    config: Config = "",
+    out: Out = OUT,
+    reason: Reason = "",
+    source: Annotated[str, typer.Option("--from", help=FROM_HELP, metavar="PATH")] = "",
+    run: Annotated[str, typer.Option("--run", help=RUN_HELP, metavar="ID")] = "",
+    artifact: Annotated[str, typer.Option("--artifact", help=ARTIFACT_HELP)] = "",
+) -> None:
+    """Accept the entry of the last gate call, of a downloaded artifact or of a run on GitHub.
 
-    Example: repro-gate baseline accept --reason "new learning rate schedule"
+    Shows what would change; without a reason, nothing is written.
+
+    Example: repro-gate baseline accept --run 4711 --reason "new learning rate schedule"
     """
-    _refuse_no_reason(reason)
-    request, adapters = prepare(local_call(config, out), QuietProgress())
-    path = request.out / PROPOSED_BASELINE
-    if not FILES.exists(path):
-        raise BaselineError(
-            f"{path}: nothing to accept",
-            hint="Run `repro-gate gate` first. No entry is proposed for a run that was not "
-            "repeatable, not finite or not committed.",
+    if source and run:
+        raise SettingsError(
+            "--from and --run exclude each other", hint="Name one proposal to accept."
         )
-    proposed = FILES.read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES)
-    _write_baseline(request, accept_baseline(request, adapters, proposed, reason))
+    if artifact and not run:
+        raise SettingsError("--artifact needs --run", hint="A downloaded one is named with --from.")
+    # whoever names a proposal may want to look at it first
+    if not source and not run:
+        _refuse_no_reason(reason)
+    request, adapters = prepare(local_call(config, out), QuietProgress())
+    if run:
+        proposal = archived_proposal(request, adapters, _download(run, artifact, request.top))
+    elif source:
+        proposal = proposal_at(request, adapters, Path(source).absolute())
+    else:
+        proposal = last_proposal(request, adapters)
+    console().print(proposal_view(proposal.entry, proposal.known, proposal.head))
+    _refuse_no_reason(reason)
+    _write_baseline(request, accepted(request, adapters, proposal, reason))
+
+
+def _download(run: str, artifact: str, top: Path) -> Callable[[Path], str]:
+    """What writes the archive of a run's artifact to a path; asked for nothing before."""
+    address = run_address(run, GitRepository(top).remotes(), os.environ)
+    token = next(filter(None, (os.environ.get(name, "").strip() for name in TOKENS)), "")
+    if not token:
+        raise SettingsError(
+            "--run needs a token: GH_TOKEN is not set",
+            hint="`export GH_TOKEN=$(gh auth token)`, or download the artifact and use --from.",
+        )
+
+    def fill(path: Path) -> str:
+        with FILES.replacing(path) as file:
+            name = fetch_artifact(file, address, token, name=artifact)
+        return f"artifact {name} of run {address.run}"
+
+    return fill
 
 
 def _refuse_no_reason(reason: str) -> None:

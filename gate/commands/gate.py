@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from gate.action.commit_status import github_status
+from gate.action.history import github_history
 from gate.action.main import (
     Runner,
     github_comments,
@@ -102,6 +103,7 @@ def action_command() -> None:
         adapters=lambda top: build_adapters(FILES, top, progress, INTERRUPTS, os.environ),
         comments=github_comments,
         status=github_status,
+        history=github_history,
         find=github_pull_request,
         clock=SystemClock(),
         say=_say,

@@ -26,15 +26,18 @@ from gate.pipelines.sealing import (
 )
 from gate.ports import Files, Git, Secrets
 from gate.records.baseline import PROPOSED_BASELINE
-from gate.records.report import ReportLinks
+from gate.records.published.links import ReportLinks
 from gate.records.request import GateRequest
 from gate.records.runs import RunMode
 from gate.records.verdict import Verdict
+from gate.report.comment.badge import badge_json
 from gate.report.comment.comment import comment_text
 from gate.report.comment.summary import summary_text
 from gate.report.page.page import page_html
 from gate.report.page.page_sources import PageSources, page_sources
 from gate.verdict.assemble import error_verdict
+
+BADGE = "badge.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +70,7 @@ def write_reports(
         "comment.md": comment.encode("utf-8"),
         "summary.md": summary.encode("utf-8"),
         "report.html": page.encode("utf-8"),
+        BADGE: badge_json(verdict, gate_id=gate_id),
     }
     for name, data in documents.items():
         files.write_bytes(request.out / name, data)
@@ -75,7 +79,7 @@ def write_reports(
 
 def stale_outputs(out: Path) -> tuple[Path, ...]:
     """What an earlier call may have left, which would otherwise look like this call's."""
-    names = ("verdict.json", "comment.md", "summary.md", "report.html", PROPOSED_BASELINE)
+    names = ("verdict.json", "comment.md", "summary.md", "report.html", BADGE, PROPOSED_BASELINE)
     package = out / PACKAGE
     return (*(out / name for name in names), package, *seal_paths(package))
 
@@ -202,7 +206,12 @@ def _deliver(
         adapters.files.write_bytes(path, write_document(gated.proposed))
     command = verify_line(gated.verdict, request, sealing, trust.keys)
     shown = request.shown_out / package.path.name
-    links = ReportLinks(run_url=request.run_url, package_path=str(shown), verify_command=command)
+    links = ReportLinks(
+        run_url=request.run_url,
+        package_path=str(shown),
+        verify_command=command,
+        history=request.history.lines,
+    )
     drawn = page_sources(gated.verdict, gated.evidence, gated.baseline)
     return DeliveredVerdict(
         verdict=gated.verdict,
@@ -239,7 +248,7 @@ def _deliver_fault(
 ) -> DeliveredVerdict:
     now = adapters.clock.now().isoformat()
     verdict = error_verdict(request, commit, now, fault)
-    links = ReportLinks(run_url=request.run_url)
+    links = ReportLinks(run_url=request.run_url, history=request.history.lines)
     try:
         reports = write_reports(verdict, request, links, adapters.files)
     except StorageError as second:

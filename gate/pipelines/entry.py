@@ -24,7 +24,8 @@ from gate.execution.child_environment import path_with_interpreter
 from gate.pipelines.runs import Adapters
 from gate.ports import Files, Progress
 from gate.records.request import GateRequest, SigningMethod
-from gate.settings.load import FILE_NAME, parse_settings
+from gate.records.settings import FILE_NAME
+from gate.settings.load import parse_settings
 
 MAX_SETTINGS_BYTES = 256 * 1024
 

@@ -13,13 +13,12 @@ from gate.comparison.same_work import missed_share, on_one_cpu_thread, runs_of_t
 from gate.comparison.self_test import run_self_test
 from gate.comparison.tolerances import tolerance_uses
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
-from gate.errors import EvidenceError, RunError, SettingsError
+from gate.errors import EvidenceError, RunError
 from gate.execution.plan import plan_base, plan_gate, plan_operator_audit, plan_record
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.runs import Adapters, Session
 from gate.records.baseline import (
     MAX_BASELINE_BYTES,
-    PROPOSED_BASELINE,
     Baseline,
     BaselineEntry,
 )
@@ -218,27 +217,11 @@ def _entry(
 def record_baseline(request: GateRequest, adapters: Adapters, reason: str) -> Baseline:
     """Run twice under strict settings; a result that is fit for it goes into the baseline."""
     # what a training may have touched is not read after it
-    known = _work_tree_baseline(request, adapters)
+    known = work_tree_baseline(request, adapters)
     with Session(request, adapters) as session:
         evidence = session.evidence(tuple(session.run(planned) for planned in plan_record()))
     repeat = _repeat(evidence.runs, request)
     return with_entry(known, _entry(request, evidence, repeat, reason))
-
-
-def accept_baseline(
-    request: GateRequest, adapters: Adapters, proposed: bytes, reason: str
-) -> Baseline:
-    """Take the entry that the last gate call proposed, with the reason why it may move."""
-    candidate = read_baseline(proposed, PROPOSED_BASELINE)
-    if candidate is None or not candidate.entries:
-        raise SettingsError(
-            f"{PROPOSED_BASELINE}: contains no entry", hint="Run `repro-gate gate` first."
-        )
-    # the proposal replaced the entry of its environment,
-    # so the newest one is what the call proposed
-    newest = max(candidate.entries, key=lambda entry: entry.recorded_at)
-    entry = newest.model_copy(update={"reason": reason})
-    return with_entry(_work_tree_baseline(request, adapters), entry)
 
 
 def _repeat(runs: tuple[RunEvidence, ...], request: GateRequest) -> Comparison:
@@ -255,7 +238,7 @@ def read_baselines(request: GateRequest, adapters: Adapters) -> Baselines:
     Raises `DocumentError` for a broken file, before anything is trained.
     """
     if request.base_commit is None or not request.pull_request:
-        return Baselines(trusted=_work_tree_baseline(request, adapters), brought=None)
+        return Baselines(trusted=work_tree_baseline(request, adapters), brought=None)
     path = request.repository_path(request.settings.baseline.path)
     before = adapters.git.read_file(request.base_commit, path)
     after = adapters.git.read_file(request.commit, path) if request.commit else None
@@ -268,7 +251,8 @@ def read_baselines(request: GateRequest, adapters: Adapters) -> Baselines:
     return Baselines(trusted=trusted, brought=None if brought == trusted else brought)
 
 
-def _work_tree_baseline(request: GateRequest, adapters: Adapters) -> Baseline | None:
+def work_tree_baseline(request: GateRequest, adapters: Adapters) -> Baseline | None:
+    """The baseline as it lies in the work tree, None where there is none."""
     path = request.top / request.repository_path(request.settings.baseline.path)
     if not adapters.files.exists(path):
         return None

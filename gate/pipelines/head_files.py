@@ -18,6 +18,7 @@ from gate.evidence.fresh_process import FreshReader
 from gate.ports import Files, Processes, Progress
 from gate.records.baseline import Baseline
 from gate.records.policy_files import MAX_SHOWN, PolicyChange
+from gate.records.published.history import History
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationSettings
@@ -25,6 +26,7 @@ from gate.records.settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings
 
 BEFORE, AFTER = "base", "head"
+ARCHIVE = "artifact.zip"
 
 
 class ReadingEdges(Protocol):
@@ -93,6 +95,28 @@ class HeadFiles:
         if baseline is None:
             raise _no_answer(shown)
         return baseline
+
+    def archived_baseline(self, fill: Callable[[Path], str]) -> Baseline:
+        """The proposed baseline in an artifact's archive, as untrusted as a head's.
+
+        `fill` writes the archive to a path and returns a name for messages. Raises `DocumentError`
+        for an archive without one.
+        """
+        reader = self._ready()
+        path = self._folder / ARCHIVE
+        shown = fill(path)[:MAX_SHOWN]
+        request = ReadingRequest(
+            task=ReadingTask.ARCHIVED_BASELINE, out=str(path.absolute()), shown=shown
+        )
+        baseline = reader.ask(request, self._folder).baseline
+        if baseline is None:
+            raise _no_answer(shown)
+        return baseline
+
+    def history(self, data: bytes, shown: str) -> History:
+        """What earlier runs came to; raises `DocumentError` for a file that is no history."""
+        answer = self._ask(ReadingTask.HISTORY, shown, None, data)
+        return History(lines=answer.history, problem=answer.history_problem)
 
     def changes(
         self, task: ReadingTask, file: str, before: bytes | None, after: bytes | None

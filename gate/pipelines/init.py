@@ -10,7 +10,7 @@ from typing import Final
 from gate.errors import RepositoryError, SettingsError, StorageError
 from gate.ports import Files, Git
 from gate.records.scaffold import Plan, Training, WorkTree, Written
-from gate.records.settings import BaselineSettings
+from gate.records.settings import FILE_NAME, BaselineSettings
 from gate.scaffold.files import (
     GITIGNORE,
     environments,
@@ -20,7 +20,7 @@ from gate.scaffold.files import (
 )
 from gate.scaffold.training_scripts import find_trainings
 from gate.scaffold.workflow import WORKFLOW, WORKFLOW_PATH
-from gate.settings.load import FILE_NAME, parse_settings
+from gate.settings.load import parse_settings
 
 MAX_GITIGNORE_BYTES: Final = 1024 * 1024
 MAX_SOURCE_BYTES: Final = 256 * 1024

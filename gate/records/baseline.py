@@ -17,6 +17,8 @@ from gate.records.observed.evidence import (
 
 BASELINE_SCHEMA: Final = "repro-gate.baseline/1"
 MAX_BASELINE_BYTES: Final = 16 * 1024 * 1024
+# an artifact that a proposal comes in holds the package with the checkpoint too
+MAX_ARTIFACT_BYTES: Final = 4 * 1024**3
 # what a gate call would record, beside its other documents; `baseline accept` takes it over
 PROPOSED_BASELINE: Final = "proposed-baseline.json"
 

@@ -14,6 +14,7 @@ from gate.records.observed.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEv
 from gate.records.observed.operator_audit import Refusal
 from gate.records.observed.state_distance import StateDistance
 from gate.records.policy_files import PolicyChange
+from gate.records.published.history import MAX_HISTORY_LINES, HistoryLine
 from gate.records.runs import RunRecord
 from gate.records.settings import GateSettings, TrainSettings
 
@@ -28,7 +29,8 @@ class ReadingTask(StrEnum):
 
     A run, why a failed one failed, a kept state, or two, how far apart, tensor by tensor or all
     weights together; kept gradients, how far their sums move; of a pull request's head
-    its settings, its baseline, and what it changes in the files that decide.
+    its settings, its baseline, and what it changes in the files that decide; a proposed baseline
+    in the archive of an artifact; earlier runs.
     """
 
     RUN = "run"
@@ -39,6 +41,8 @@ class ReadingTask(StrEnum):
     REDUCTION = "reduction"
     SETTINGS = "settings"
     BASELINE = "baseline"
+    ARCHIVED_BASELINE = "archived-baseline"
+    HISTORY = "history"
     SETTINGS_CHANGES = "settings-changes"
     BASELINE_CHANGES = "baseline-changes"
     KEY_CHANGES = "key-changes"
@@ -97,3 +101,5 @@ class ReadingAnswer(Document):
     settings: GateSettings | None = None
     baseline: Baseline | None = None
     changes: Annotated[tuple[PolicyChange, ...], Field(max_length=1000)] = ()
+    history: Annotated[tuple[HistoryLine, ...], Field(max_length=MAX_HISTORY_LINES)] = ()
+    history_problem: Text = ""

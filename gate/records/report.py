@@ -35,6 +35,15 @@ class RunOrigin:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RunAddress:
+    """A workflow run of a repository (owner/name), by its number, and the API that knows of it."""
+
+    api_url: str
+    repository: str
+    run: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Comment:
     """A comment on a pull request."""
 
@@ -70,12 +79,3 @@ class CommitStatus:
     context: str
     description: str
     target_url: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReportLinks:
-    """Addresses and paths that a report points to; empty when there is none."""
-
-    run_url: str = ""
-    package_path: str = ""
-    verify_command: str = ""

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 from gate.records.policy_files import PolicyChange
+from gate.records.published.history import History
 from gate.records.settings import GateSettings
+
+NO_HISTORY: Final = History()
 
 
 class SigningMethod(StrEnum):
@@ -27,7 +31,8 @@ class GateRequest:
     the bytes of the settings file as read, for the package. `credentials_left` names the keys of
     the clone's configuration that hold a credential. `imported_runs`: another job made the runs.
     `baseline_reason` goes into the entry that this call proposes. `on_runner`: `top` is a path that
-    means nothing to who reads the reports. `sign` says what a pass is signed with.
+    means nothing to who reads the reports. `sign` says what a pass is signed with. `history`:
+    earlier runs, for the reports.
     """
 
     top: Path
@@ -50,6 +55,7 @@ class GateRequest:
     baseline_reason: str = ""
     on_runner: bool = False
     sign: SigningMethod = SigningMethod.KEY
+    history: History = NO_HISTORY
 
     @property
     def shown_out(self) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, field_validator
 
@@ -20,6 +20,8 @@ from gate.records.sections.types import (
     check_variable_name,
     path_inside_project,
 )
+
+FILE_NAME: Final = "repro-gate.yml"
 
 
 class Device(StrEnum):
@@ -283,6 +285,11 @@ class ReportSettings(Document):
         default=CommentPolicy.ALWAYS,
         description="When the pull request gets a comment: `always`, on `changes` (anything but "
         "an equal result), on `failures` or `never`. One that is there is kept up to date.",
+    )
+    history: bool = Field(
+        default=False,
+        description="Keep a line of each verdict of the default branch on the branch "
+        "`repro-gate-history`, and show the last ones. Writing needs `contents: write`.",
     )
 
 

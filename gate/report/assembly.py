@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gate.records.report import ReportLinks
+from gate.records.published.links import ReportLinks
 from gate.records.verdict import FAULT, Severity, Verdict
 from gate.report import context, differences
 from gate.report.brief import brief_of
+from gate.report.history import history_section
 from gate.report.layout import Alert, Cell, Limits, Report, Row, Section
 from gate.report.operators import operators_section
 from gate.report.overview import overview
@@ -31,12 +32,12 @@ def report_of(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
         brief=brief_of(verdict),
         alerts=alerts[:MAX_ALERTS],
         alerts_total=len(alerts),
-        overview=overview(verdict),
+        overview=overview(verdict, links.history),
         next_steps=verdict.next_steps,
         verify_command=links.verify_command,
         facts=_facts(verdict, links),
         run_url=links.run_url,
-        sections=_sections(verdict, limits),
+        sections=_sections(verdict, links, limits),
     )
 
 
@@ -49,7 +50,7 @@ def _facts(verdict: Verdict, links: ReportLinks) -> tuple[Row, ...]:
     return tuple((Cell(name), Cell(value, code=True)) for name, value in facts if value)
 
 
-def _sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
+def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Section, ...]:
     sections = (
         context.fault_section(verdict, limits),
         context.policy_section(verdict, limits),
@@ -61,6 +62,7 @@ def _sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
         operators_section(verdict.operator_audit, limits),
         context.cost_section(verdict, limits),
         context.baseline_section(verdict, limits),
+        history_section(links.history, limits),
         context.notices_section(verdict, limits),
         context.not_exercised_section(verdict, limits),
         context.environment_section(verdict, limits),

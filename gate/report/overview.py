@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from gate.records.comparison import Comparison, Event, EventKind
+from gate.records.published.history import HistoryLine
 from gate.records.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
 from gate.report.context import cost_words
 from gate.report.differences import worst_first
+from gate.report.history import history_row
 from gate.report.layout import Cell, Row, Table, table_of
 from gate.report.sparkline import sparkline
 from gate.report.wording import BAD, GOOD, NEUTRAL, SHORT_COMMIT, WATCH, count, share
@@ -14,7 +16,7 @@ MAX_PARTS_NAMED = 4
 HEADLINE_PARTS = ("device", "torch", "cuda", "python")
 
 
-def overview(verdict: Verdict) -> Table:
+def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
     """One row a question; a question that was not asked says so."""
     rows: list[Row] = [
         (Cell("Two runs of this commit"), Cell(_repeat(verdict))),
@@ -34,6 +36,9 @@ def overview(verdict: Verdict) -> Table:
     drawn = verdict.main_series
     if drawn is not None:
         rows.append((Cell(drawn.name, code=True), Cell(_curve(drawn))))
+    earlier = history_row(history, verdict.created_at)
+    if earlier is not None:
+        rows.append(earlier)
     return table_of(("Compared", "Result"), rows, len(rows))
 
 

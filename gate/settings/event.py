@@ -45,6 +45,7 @@ class ActionContext:
     """Where the action runs: repository, event, and the files that the runner reads.
 
     `queue_base` is the commit that a group of the merge queue is to be merged into.
+    `on_default_branch`: the event is about a commit of the repository's default branch.
     """
 
     repository: str
@@ -55,6 +56,7 @@ class ActionContext:
     head_commit: str
     origin: RunOrigin | None
     queue_base: str | None
+    on_default_branch: bool
     output_path: Path | None
     summary_path: Path | None
 
@@ -163,6 +165,7 @@ def read_context(
         else _commit(variables),
         origin=origin,
         queue_base=_queue_base(event) if name == QUEUE_EVENT else None,
+        on_default_branch=_on_default_branch(name, event, variables),
         output_path=_path(variables, "GITHUB_OUTPUT"),
         summary_path=_path(variables, "GITHUB_STEP_SUMMARY"),
     )
@@ -268,6 +271,18 @@ def _queue_base(event: bytes) -> str:
             hint="The event file is written by the runner; do not replace it.",
         )
     return base
+
+
+def _on_default_branch(name: str, event: bytes, variables: Mapping[str, str]) -> bool:
+    """Whether the commit is one of the default branch, by the event and not by an input."""
+    # a schedule runs there and nowhere else; its event names no branch
+    if name == "schedule":
+        return True
+    if name not in {"push", "workflow_dispatch"}:
+        return False
+    value = parse_json(event, "GITHUB_EVENT_PATH", max_bytes=MAX_EVENT_BYTES)
+    default = _dig(value, "repository", "default_branch")
+    return isinstance(default, str) and variables.get("GITHUB_REF") == f"refs/heads/{default}"
 
 
 def _dig(value: object, *path: str) -> object:

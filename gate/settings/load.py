@@ -14,7 +14,6 @@ from gate.codec.strict_yaml import parse_yaml
 from gate.errors import SettingsError
 from gate.records.settings import GateSettings
 
-FILE_NAME = "repro-gate.yml"
 MINIMAL_FILE = """\
 version: 1
 train:

@@ -71,7 +71,10 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         settings_from=request.settings_from,
         isolation=assessment.isolation.of_a_run,
         answers=decision.answers,
-        findings=_findings(assessment, request, decision, about_baseline),
+        findings=(
+            *_findings(assessment, request, decision, about_baseline),
+            *findings.history(request.history.problem),
+        ),
         repeat=facts.repeat,
         baseline=facts.baseline,
         base_run=facts.base_run,

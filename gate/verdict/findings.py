@@ -103,6 +103,21 @@ def settings_origin(settings_from: str, *, pull_request: bool) -> tuple[Finding,
     )
 
 
+def history(problem: str) -> tuple[Finding, ...]:
+    """Could earlier runs be shown, where the settings ask for them?"""
+    if not problem:
+        return ()
+    return (
+        Finding(
+            code="history",
+            severity=Severity.NOTICE,
+            message=problem,
+            remedy="A run on the default branch with `contents: write` adds to it, and checkout "
+            "with fetch-depth: 0 brings it here. It decides nothing.",
+        ),
+    )
+
+
 def environment_moved(baseline: Comparison | None) -> tuple[Finding, ...]:
     """Which parts of the environment are not the baseline's?"""
     changes = baseline.environment if baseline else ()

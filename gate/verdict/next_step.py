@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from gate.errors import GateError
 from gate.records.baseline import PROPOSED_BASELINE
 from gate.records.request import GateRequest
+from gate.records.settings import FILE_NAME
 from gate.records.verdict import Diagnosis, NextStep, Outcome
 
 REVIEW = "Review the new baseline as code: merge only if the new result is what you want."
@@ -20,7 +21,8 @@ class Place:
     """Where the reader stands: files and commits as they can be named there.
 
     `baseline` is the baseline's path in the repository. `on_runner`: the output folder is gone
-    when the job has ended, but for what the workflow uploads.
+    when the job has ended, but for what the workflow uploads. `run` is the number of the workflow
+    run that those lie in, empty where there is none.
     """
 
     config: str
@@ -28,6 +30,7 @@ class Place:
     baseline: str
     base_commit: str
     on_runner: bool
+    run: str = ""
 
 
 def place_of(request: GateRequest) -> Place:
@@ -38,6 +41,8 @@ def place_of(request: GateRequest) -> Place:
         baseline=request.repository_path(request.settings.baseline.path),
         base_commit=request.base_commit or "",
         on_runner=request.on_runner,
+        # .../actions/runs/4711
+        run=request.run_url.rpartition("/")[2] if request.on_runner else "",
     )
 
 
@@ -72,13 +77,19 @@ def _at(place: Place) -> str:
 
 
 def _accept(place: Place, when: str, reason: str = "") -> NextStep:
-    """How to accept the new result: from the artifact on a pull request, else by command."""
+    """How to accept the new result: on a pull request from the artifact, by hand or by command."""
     if place.on_runner:
         text = (
             f"{when}: download {PROPOSED_BASELINE} from this run's artifacts, and commit it as "
             f"{place.baseline} in this pull request."
         )
-        return _step(text, accepts=True)
+        if not place.run:
+            return _step(text, accepts=True)
+        config = "" if place.config == FILE_NAME else f"{_at(place)} "
+        command = (
+            f"repro-gate baseline accept {config}--run {place.run} --reason {shlex.quote(reason)}"
+        )
+        return _step(f"{text} Or, in a clone with the branch checked out:", command, accepts=True)
     command = (
         f"repro-gate baseline accept {_at(place)} --out {shlex.quote(place.out)} "
         f"--reason {shlex.quote(reason)}"

@@ -15,6 +15,7 @@ from played_training import SCRIPT, Project
 from runner_rules import commands
 
 from gate.action.commit_status import github_status
+from gate.action.history import github_history
 from gate.action.main import Runner, github_comments, github_pull_request, run_action
 from gate.adapters.account import account_lock
 from gate.adapters.clock import SystemClock
@@ -72,6 +73,7 @@ class Place:
             adapters=self._adapters,
             comments=github_comments,
             status=github_status,
+            history=github_history,
             find=github_pull_request,
             clock=SystemClock(),
             say=self.said.append,

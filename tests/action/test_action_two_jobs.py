@@ -11,6 +11,7 @@ from action_scene import Scene
 
 from gate.attestation.keys import generate_private_key, private_pem
 from gate.errors import ExitCode
+from gate.records.published.history import HISTORY_BRANCH
 
 RUN = {"INPUT_MODE": "run", "INPUT_TOKEN": ""}
 JUDGE = {"INPUT_MODE": "judge", "INPUT_OUT": "judged", "INPUT_EVIDENCE": "downloaded"}
@@ -115,3 +116,15 @@ def test_a_workflow_started_otherwise_is_refused(scene: Scene) -> None:
 def test_a_mode_that_there_is_not_is_named(scene: Scene) -> None:
     assert scene.run({"INPUT_MODE": "trust"}) == ExitCode.USAGE
     assert any("input mode: 'trust' is not one of gate, run, judge" in line for line in scene.said)
+
+
+def test_on_the_default_branch_the_job_that_trains_nothing_keeps_the_history(scene: Scene) -> None:
+    scene.base = scene.project.settings("report: {history: true}\n")
+    scene.with_baseline()
+    on_main = {"GITHUB_EVENT_NAME": "schedule", "GITHUB_REF": "refs/heads/main"}
+    assert scene.run(on_main | RUN, event={}) == ExitCode.PASS
+    assert scene.server.branches.refs == {}
+    downloaded = scene.project.path / "downloaded"
+    shutil.copytree(scene.project.path / scene.output("evidence_path"), downloaded)
+    assert scene.run(on_main | JUDGE, event={}) == ExitCode.PASS
+    assert '"outcome":"reproduced"' in scene.server.branches.files(HISTORY_BRANCH)["default.jsonl"]

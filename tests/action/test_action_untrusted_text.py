@@ -16,7 +16,7 @@ from rich.console import Console
 
 from gate.codec.documents import read_document
 from gate.errors import ExitCode
-from gate.records.report import ReportLinks
+from gate.records.published.links import ReportLinks
 from gate.records.verdict import Verdict
 from gate.report.terminal.terminal import verdict_view
 

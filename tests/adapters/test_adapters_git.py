@@ -246,3 +246,16 @@ def test_before_the_first_commit_the_hint_is_to_make_one(
     fault = refusal(git.resolve, "HEAD")
     assert fault.message == "the current branch has no commit yet"
     assert fault.hint.startswith("`git add` and `git commit` first")
+
+
+def test_remotes_are_told_by_name_and_nothing_that_they_configure_runs(
+    repository: Repository,
+) -> None:
+    assert GitRepository(repository.path).remotes() == {}
+    repository.git("remote", "add", "origin", "git@github.com:me/model.git")
+    repository.git("remote", "add", "up.stream", "https://token@github.com/o/model")
+    repository.git("config", "--add", "remote.origin.url", "ext::touch /tmp/never")
+    assert GitRepository(repository.path).remotes() == {
+        "origin": "git@github.com:me/model.git",
+        "up.stream": "https://token@github.com/o/model",
+    }

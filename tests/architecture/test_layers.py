@@ -51,10 +51,11 @@ INSIDE = {
         ("gpu", "policy_files"),
         ("sections",),
         ("settings",),
-        ("runs", "request"),
+        ("runs",),
         ("observed",),
         ("",),
-        ("sealed",),
+        ("sealed", "published"),
+        ("request", "reading"),
     ),
     "comparison": (("tensors",), ("",), ("measuring",)),
     "evidence": (("processes",), ("logged",), ("",)),
@@ -69,7 +70,7 @@ INSIDE = {
     "pipelines": (
         ("runs", "saved_states", "head_files", "sealing"),
         ("entry", "gate", "measurement", "imported_evidence"),
-        ("delivery",),
+        ("delivery", "proposals"),
         ("doctor", "init"),
     ),
     "harness": (
@@ -80,7 +81,7 @@ INSIDE = {
         ("lifecycle",),
         ("metrics", "startup"),
     ),
-    "action": (("event_request", "commit_status"), ("main", "post_step")),
+    "action": (("event_request", "commit_status", "history"), ("main", "post_step")),
 }
 MODULES_IN_A_FOLDER = 16
 LINES_OF_A_FUNCTION = 45

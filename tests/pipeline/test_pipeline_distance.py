@@ -18,7 +18,7 @@ from gate.errors import EvidenceError
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated
 from gate.pipelines.sealing import write_package
-from gate.records.report import ReportLinks
+from gate.records.published.links import ReportLinks
 from gate.records.verdict import Outcome
 from gate.report.page.difference_map import heat_cell
 from gate.report.page.page import page_html

@@ -4,7 +4,6 @@ import pytest
 from gate_bench import Bench
 from played_training import Project
 
-from gate.codec.documents import write_document
 from gate.errors import (
     BaselineError,
     DocumentError,
@@ -13,7 +12,6 @@ from gate.errors import (
     RunError,
     SettingsError,
 )
-from gate.pipelines.gate import accept_baseline
 from gate.records.verdict import Outcome
 
 TOLERANCE = "compare: {tolerances: [{metric: '*loss', absolute: 0.5}]}\n"
@@ -215,18 +213,6 @@ def test_a_baseline_of_another_schema_is_told_apart(bench: Bench, project: Proje
     project.commit()
     with pytest.raises(DocumentError, match=r"schema version 'repro-gate.baseline/0'"):
         bench.gate()
-
-
-def test_accept_takes_the_proposal_with_its_reason(bench: Bench, project: Project) -> None:
-    found = bench.gate()
-    assert found.proposed is not None
-    request, adapters = bench.request(), bench.adapters()
-    accepted = accept_baseline(request, adapters, write_document(found.proposed), "new data")
-    assert accepted.entries[0].reason == "new data"
-    empty = found.proposed.model_copy(update={"entries": ()})
-    with pytest.raises(SettingsError, match="contains no entry"):
-        accept_baseline(request, adapters, write_document(empty), "x")
-    assert project.git("status", "--porcelain") == ""
 
 
 def test_the_output_folder_never_makes_the_tree_dirty(bench: Bench, project: Project) -> None:

@@ -12,7 +12,7 @@ from report_cases import LINKS, delta, tensor
 from report_hostile import HOSTILE, poisoned
 from report_outcomes import BASELINE_CHANGE, CASES, CODE_DRIFT, REPRODUCED
 
-from gate.records.report import ReportLinks
+from gate.records.published.links import ReportLinks
 from gate.records.verdict import Finding, Severity, Verdict
 from gate.report.comment.comment import COMMENT_BYTES, comment_text, marker
 from gate.report.markdown import CUT_NOTE, Part, cut_lines, fit

@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from gate.codec.untrusted_text import visible
 from gate.errors import RunError
 from gate.records.doctor import CheckResult, DoctorReport, Examined
-from gate.records.report import ReportLinks
+from gate.records.published.links import ReportLinks
 from gate.records.scaffold import Plan, Training, Written
 from gate.records.verdict import NextStep, Outcome
 from gate.report.assembly import report_of

@@ -31,7 +31,7 @@ from report_outcomes import (
 
 from gate.records.comparison import EnvironmentChange, KnobCost, KnobCosts
 from gate.records.observed.evidence import Environment
-from gate.records.report import ReportLinks
+from gate.records.published.links import ReportLinks
 from gate.records.runs import RunMode
 from gate.records.verdict import Answer, Answers, Outcome, SelfTestProbe, Verdict
 from gate.report.assembly import report_of

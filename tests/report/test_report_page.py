@@ -15,7 +15,7 @@ from report_hostile import HOSTILE, poisoned
 from report_outcomes import BROKEN_SERIES, CASES, CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 
 from gate.records.observed.evidence import DeviceFacts, RunEvidence
-from gate.records.report import ReportLinks
+from gate.records.published.links import ReportLinks
 from gate.records.verdict import Finding, SeriesSummary, Severity
 from gate.report.page.page import PAGE_BYTES, page_html
 

@@ -12,7 +12,7 @@ from report_hostile import HOSTILE, poisoned
 from report_outcomes import BASELINE_CHANGE, CASES, CODE_DRIFT, ERROR, NO_BASELINE, REPRODUCED
 from rich.console import Console
 
-from gate.records.report import ReportLinks
+from gate.records.published.links import ReportLinks
 from gate.records.verdict import NextStep, Verdict
 from gate.report.terminal.terminal import next_text, verdict_view
 

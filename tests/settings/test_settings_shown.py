@@ -96,6 +96,8 @@ SHOWN_BY = {
     "signing.trusted_keys": "cli/cli_sealing: "
     "the_verify_command_names_the_trust_file_of_the_settings",
     "report.comment": "action/action_flow: the_base_says_after_which_results_there_is_a_comment",
+    "report.history": "action/action_history: "
+    "a_push_writes_a_line_and_the_next_pull_request_shows_it",
     "signing.fulcio_url": "cli/cli_keyless: the_services_are_those_of_the_settings",
     "signing.rekor_url": "cli/cli_keyless: the_services_are_those_of_the_settings",
     "signing.trusted_root": "cli/cli_keyless: a_trusted_root_is_a_file_that_was_committed",

@@ -13,6 +13,7 @@ from fake_github import FakeGitHub
 from played_training import Project
 
 from gate.action.commit_status import github_status
+from gate.action.history import github_history
 from gate.action.main import Runner, github_comments, github_pull_request, run_action
 from gate.adapters.clock import SystemClock
 from gate.adapters.console import QuietProgress
@@ -87,6 +88,7 @@ class Scene:
             adapters=self._adapters,
             comments=github_comments,
             status=github_status,
+            history=github_history,
             find=github_pull_request,
             clock=SystemClock(),
             say=self.said.append,

@@ -1,6 +1,6 @@
-"""GitHub's issue comments, played by a real HTTP server on this machine.
+"""GitHub's API, played by a real HTTP server on this machine.
 
-It keeps comments, pages them with Link headers, and fails when told to:
+It keeps comments, statuses, artifacts and branches, and fails when told to:
 
     with FakeGitHub() as github:
         github.fail_next("POST", Failure.REFUSED)
@@ -24,6 +24,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
 
+from github_artifacts import Artifacts, StoredArtifact
+from github_branches import Branches
 from github_failures import Failure, Scripted
 from github_records import SeenRequest, StoredComment
 
@@ -46,6 +48,8 @@ class _State:
     statuses: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     comments: list[StoredComment] = field(default_factory=list)
     pulls: list[object] = field(default_factory=list)
+    artifacts: Artifacts = field(default_factory=Artifacts)
+    branches: Branches = field(default_factory=Branches)
     failures: dict[str, deque[Failure]] = field(default_factory=dict)
     requests: list[SeenRequest] = field(default_factory=list)
     next_id: int = 1001
@@ -124,6 +128,20 @@ class FakeGitHub:
         with self._state.lock:
             return _store(self._state, number, author, body)
 
+    @property
+    def artifacts(self) -> Artifacts:
+        """The artifacts of all runs."""
+        return self._state.artifacts
+
+    @property
+    def branches(self) -> Branches:
+        """The branches of the repository."""
+        return self._state.branches
+
+    def add_artifact(self, archive: bytes, *, run: int = 4711, name: str = "repro-gate") -> None:
+        """Put an artifact there, as a workflow would."""
+        self.artifacts.add(StoredArtifact(run=run, name=name, archive=archive))
+
     def open_pull(self, *, number: int, head: str, base: str, fork: str = "o/model") -> None:
         """Put an open pull request there; the filter by branch is the client's business."""
         sides = {"head": (head, fork), "base": (base, "o/model")}
@@ -177,6 +195,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.state.requests.append(seen)
             planned = self.state.failures.get(method)
             failure = planned.popleft() if planned else None
+            stored = self.state.artifacts.stored(self.headers["Host"], self.path)
+            if stored is not None:
+                self._send(stored[0], stored[1], {})
+                return
             if failure is None:
                 self._answer(*self._carried_out(method, body))
                 return
@@ -226,9 +248,13 @@ class _Handler(BaseHTTPRequestHandler):
             return 200, {}, {}
         if PULLS_PATH.fullmatch(parts.path):
             return 200, self.state.pulls, {}
+        port = self.headers["Host"].partition(":")[2]
+        kept = self.state.branches.answer(
+            method, parts.path, parts.query, body
+        ) or self.state.artifacts.answer(parts.path, port)
         if method == "GET" and parts.path == "/user":
             return self._who()
-        return self._written(method, parts.path, body)
+        return kept or self._written(method, parts.path, body)
 
     def _written(
         self, method: str, path: str, body: dict[str, str]
@@ -282,6 +308,9 @@ class _Handler(BaseHTTPRequestHandler):
             # as GitHub sends it
             data = gzip.compress(data, 1)
             headers = {"Content-Encoding": "gzip"} | headers
+        self._send(status, data, headers)
+
+    def _send(self, status: int, data: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
         for name, value in ({"Content-Length": str(len(data))} | headers).items():
             self.send_header(name, value)

@@ -17,7 +17,7 @@ from gate.records.comparison import (
     TensorDelta,
 )
 from gate.records.observed.evidence import Environment
-from gate.records.report import ReportLinks
+from gate.records.published.links import ReportLinks
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import (

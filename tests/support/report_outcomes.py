@@ -186,6 +186,7 @@ REQUEST = GateRequest(
     base_commit=BASE,
     pull_request=True,
     repository="org/digits",
+    run_url="https://github.example/org/digits/actions/runs/4711",
     on_runner=True,
 )
 

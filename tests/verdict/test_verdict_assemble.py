@@ -258,13 +258,32 @@ def test_every_outcome_that_fails_says_what_to_do_and_acceptance_comes_last(
     assert looked_at == ([REVIEW] if outcome is Outcome.BASELINE_CHANGE else [])
 
 
-def test_on_a_pull_request_a_result_is_accepted_from_the_artifact_and_not_by_a_command() -> None:
+def test_on_a_runner_without_a_run_a_result_is_accepted_from_the_artifact_by_hand() -> None:
     (_, accept) = next_steps(Outcome.CODE_DRIFT, replace(HERE, on_runner=True), passes=False)
     assert accept.command == ""
     assert accept.text == (
         "Meant: download proposed-baseline.json from this run's artifacts, and "
         "commit it as b.json in this pull request."
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "command"),
+    [
+        ("repro-gate.yml", "repro-gate baseline accept --run 4711 --reason ''"),
+        ("a b.yml", "repro-gate baseline accept --config 'a b.yml' --run 4711 --reason ''"),
+    ],
+)
+def test_the_artifact_of_a_known_run_is_accepted_by_one_short_command_too(
+    config: str, command: str
+) -> None:
+    place = replace(HERE, config=config, on_runner=True, run="4711")
+    (_, accept) = next_steps(Outcome.CODE_DRIFT, place, passes=False)
+    assert accept.command == command
+    assert accept.text.startswith("Meant: download proposed-baseline.json from this run's artif")
+    assert accept.text.endswith("Or, in a clone with the branch checked out:")
+    (first,) = next_steps(Outcome.NO_BASELINE, place, passes=False)
+    assert first.command.endswith("--reason 'first baseline'")
 
 
 def test_what_was_not_proposed_cannot_be_accepted() -> None:

@@ -15,6 +15,7 @@ from gate.errors import CommitError, RepositoryError
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 CREDENTIAL_KEYS = r"^(http\..*\.extraheader|includeif\..*\.path)$"
+REMOTE_KEYS = r"^remote\..*\.url$"
 _FULL_HASH = re.compile(rb"(?:[0-9a-f]{40}|[0-9a-f]{64})\n")
 _LIKE_A_HASH = re.compile(r"[0-9a-fA-F]{7,64}")
 
@@ -132,6 +133,19 @@ class GitRepository:
         done = self._git.run("config", "--name-only", "-z", "--get-regexp", CREDENTIAL_KEYS)
         names = {os.fsdecode(name) for name in done.stdout.split(b"\0")}
         return tuple(sorted(names - {""}))
+
+    def remotes(self) -> dict[str, str]:
+        """The addresses of the clone's remotes by their names, as they are configured.
+
+        An address may hold a credential: it is for comparing, never for showing.
+        """
+        done = self._git.run("config", "-z", "--get-regexp", REMOTE_KEYS)
+        rows = (os.fsdecode(row).partition("\n") for row in done.stdout.split(b"\0") if row)
+        # of several addresses git fetches from the first
+        found: dict[str, str] = {}
+        for key, _, address in rows:
+            found.setdefault(key.removeprefix("remote.").removesuffix(".url"), address)
+        return found
 
     def is_shallow(self) -> bool:
         """Whether the clone ends before the repository's first commit."""

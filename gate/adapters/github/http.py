@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import requests
 from pydantic import TypeAdapter, ValidationError
@@ -44,6 +44,7 @@ PIECE_BYTES: Final = 256 * 1024
 # neither part may be a step up in the address
 _REPOSITORY = re.compile(r"[A-Za-z0-9_-]+/(?!\.\.?\Z)[A-Za-z0-9._-]+")
 _TOKEN = re.compile(r"[!-~]+")
+Body = Mapping[str, object]
 _T = TypeVar("_T")
 
 
@@ -138,19 +139,14 @@ class GitHubApi:
         """Close all connections."""
         self._session.close()
 
-    def send(self, method: str, url: str, body: Mapping[str, str] | None = None) -> Response:
+    def send(self, method: str, url: str, body: Body | None = None) -> Response:
         """Send a request, wait where GitHub asks for it, and follow redirects on the same host.
 
         Raises `UnansweredError` when nobody can know whether it was carried out, and another
         `PublishError` when it was not.
         """
         self._keep_writes_apart(method)
-        retry = GitHubRetry(
-            self._policy,
-            self._limit,
-            self._policy.monotonic() + self._policy.longest_wait_seconds,
-            allowed_methods=self._repeatable,
-        )
+        retry = self._retries()
         # followed by hand: each address is checked before the token goes there
         for _ in range(MAX_REDIRECTS + 1):
             answer = self._answer(method, self._on_same_host(url), body, retry)
@@ -158,6 +154,27 @@ class GitHubApi:
                 return answer
             url = answer.headers.get("Location", "")
         raise PublishError("GitHub redirected the request in a loop")
+
+    def redirect_of(self, url: str) -> str:
+        """Where GitHub sends whoever asks for something that lies elsewhere; it is not followed.
+
+        The token goes to GitHub alone. Raises `PublishError` when the answer is no redirect.
+        """
+        answer = self._answer("GET", self._on_same_host(url), None, self._retries())
+        if answer.status not in REDIRECTS:
+            raise PublishError(
+                "GitHub did not say where the file lies",
+                hint="Check that GITHUB_API_URL is the address of the API.",
+            )
+        return urljoin(url, answer.headers.get("Location", ""))
+
+    def _retries(self) -> GitHubRetry:
+        return GitHubRetry(
+            self._policy,
+            self._limit,
+            self._policy.monotonic() + self._policy.longest_wait_seconds,
+            allowed_methods=self._repeatable,
+        )
 
     def _on_same_host(self, url: str) -> str:
         """The address in full; `PublishError` when it leads to a host that gets no token."""
@@ -180,9 +197,7 @@ class GitHubApi:
             self._policy.sleep(rest)
         self._next_write = self._policy.monotonic() + self._policy.pause_seconds
 
-    def _answer(
-        self, method: str, url: str, body: Mapping[str, str] | None, retry: Retry
-    ) -> Response:
+    def _answer(self, method: str, url: str, body: Body | None, retry: Retry) -> Response:
         seconds = self._policy.timeout_seconds
         try:
             while True:

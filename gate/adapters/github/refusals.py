@@ -70,6 +70,44 @@ PULL_REFUSALS: Final[Refusals] = MappingProxyType(
         ),
     }
 )
+ARTIFACT_REFUSALS: Final[Refusals] = MappingProxyType(
+    {
+        401: Words(
+            "the token was refused", "Set GH_TOKEN to a valid one: `gh auth token` prints yours."
+        ),
+        403: Words(
+            "the token may not read artifacts",
+            "It needs the permission `actions: read` for this repository.",
+        ),
+        404: Words(
+            "the run was not found",
+            "Check the number, and that the token may read the repository. A run of another "
+            "repository, as of the one that was forked, is named by its URL.",
+        ),
+        410: Words(
+            "the artifact has expired", "Run the job again; retention-days keeps artifacts longer."
+        ),
+    }
+)
+HISTORY_REFUSALS: Final[Refusals] = MappingProxyType(
+    {
+        401: _TOKEN_REFUSED,
+        403: Words(
+            "the token may not write the history",
+            "Give the job on the default branch the permission `contents: write`, or leave "
+            "report.history at false.",
+        ),
+        404: Words(
+            "the repository was not found",
+            "Check that the token may write to it: without access GitHub answers the same.",
+        ),
+        409: Words("the history was changed by another job", "The next run adds its own line."),
+        422: Words(
+            "the branch of the history could not be moved",
+            "Check that no rule of the repository protects the branch repro-gate-history.",
+        ),
+    }
+)
 STATUS_REFUSALS: Final[Refusals] = MappingProxyType(
     {
         401: _TOKEN_REFUSED,

@@ -73,6 +73,11 @@ def fault_annotation(fault: GateError) -> str:
     ).command()
 
 
+def notice_annotation(code: str, message: str) -> str:
+    """Something about the report and not about the verdict, as one workflow command."""
+    return Annotation(level=Severity.NOTICE, title=f"repro-gate: {code}", message=message).command()
+
+
 def _finding_annotation(verdict: Verdict, finding: Finding) -> Annotation:
     file, line = _in_repository(verdict, finding.code_place)
     return Annotation(

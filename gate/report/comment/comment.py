@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.records.report import ReportLinks
+from gate.records.published.links import ReportLinks
 from gate.records.verdict import NextStep, Verdict
 from gate.report.assembly import report_of
 from gate.report.escape import code_block, prose, safe_url

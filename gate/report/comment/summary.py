@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.records.report import ReportLinks
+from gate.records.published.links import ReportLinks
 from gate.records.verdict import Verdict
 from gate.report.assembly import report_of
 from gate.report.comment.comment import head_markdown

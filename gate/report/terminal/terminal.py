@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gate.records.report import ReportLinks
+from gate.records.published.links import ReportLinks
 from gate.records.verdict import Outcome, Verdict
 from gate.report.assembly import report_of
 from gate.report.escape import clean, clean_name

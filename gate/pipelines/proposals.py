@@ -1,0 +1,142 @@
+"""A proposed baseline becomes the committed one: found, checked, shown, taken over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate.baseline.record import read_baseline, with_entry
+from gate.baseline.select import select_entry
+from gate.errors import BaselineError, RepositoryError, SettingsError
+from gate.pipelines.gate import work_tree_baseline
+from gate.pipelines.head_files import HeadFiles
+from gate.pipelines.runs import Adapters
+from gate.records.baseline import (
+    MAX_ARTIFACT_BYTES,
+    MAX_BASELINE_BYTES,
+    PROPOSED_BASELINE,
+    Baseline,
+    BaselineEntry,
+)
+from gate.records.request import GateRequest
+from gate.settings.load import training_settings
+
+COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+NAMED_SETTINGS = 8
+ARCHIVE_SUFFIX = ".zip"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proposal:
+    """An entry that may be accepted, beside the one that it would replace or is nearest to.
+
+    `head` is the commit that is checked out.
+    """
+
+    entry: BaselineEntry
+    known: BaselineEntry | None
+    head: str
+
+
+def last_proposal(request: GateRequest, adapters: Adapters) -> Proposal:
+    """What the last gate call in this clone proposed; `BaselineError` when it proposed nothing."""
+    path = request.out / PROPOSED_BASELINE
+    if not adapters.files.exists(path):
+        raise BaselineError(
+            f"{path}: nothing to accept",
+            hint="Run `repro-gate gate` first. No entry is proposed for a run that was not "
+            "repeatable, not finite or not committed.",
+        )
+    data = adapters.files.read_bytes(path, max_bytes=MAX_BASELINE_BYTES)
+    return _proposal(request, adapters, read_baseline(data, PROPOSED_BASELINE))
+
+
+def proposal_at(request: GateRequest, adapters: Adapters, path: Path) -> Proposal:
+    """A proposal in a downloaded file, folder or archive, read in the confined process.
+
+    Raises `BaselineError` where it does not fit this clone, `DocumentError` for a broken one.
+    """
+    if path.suffix == ARCHIVE_SUFFIX and not adapters.files.is_folder(path):
+
+        def copied(target: Path) -> str:
+            adapters.files.copy_file(path, target, max_bytes=MAX_ARTIFACT_BYTES)
+            return path.name
+
+        return archived_proposal(request, adapters, copied)
+    file = path / PROPOSED_BASELINE if adapters.files.is_folder(path) else path
+    if not adapters.files.exists(file):
+        raise BaselineError(
+            f"{file}: no such file",
+            hint=f"Name the artifact's folder, its zip archive, or the {PROPOSED_BASELINE} in it. "
+            "A run that was not repeatable, not finite or not committed proposes nothing.",
+        )
+    data = adapters.files.read_bytes(file, max_bytes=MAX_BASELINE_BYTES)
+    with HeadFiles(adapters, request.top) as untrusted:
+        baseline = untrusted.baseline(data, file.name)
+    return _fitting(_proposal(request, adapters, baseline), request, adapters)
+
+
+def archived_proposal(
+    request: GateRequest, adapters: Adapters, fill: Callable[[Path], str]
+) -> Proposal:
+    """A proposal in an artifact's archive, which `fill` writes to a path; raises as above."""
+    with HeadFiles(adapters, request.top) as untrusted:
+        baseline = untrusted.archived_baseline(fill)
+    return _fitting(_proposal(request, adapters, baseline), request, adapters)
+
+
+def accepted(request: GateRequest, adapters: Adapters, proposal: Proposal, reason: str) -> Baseline:
+    """The work tree's baseline with the proposed entry, and the reason why it may move."""
+    entry = proposal.entry.model_copy(update={"reason": reason})
+    return with_entry(work_tree_baseline(request, adapters), entry)
+
+
+def _proposal(request: GateRequest, adapters: Adapters, found: Baseline | None) -> Proposal:
+    if found is None or not found.entries:
+        raise SettingsError(
+            f"{PROPOSED_BASELINE}: contains no entry", hint="Run `repro-gate gate` first."
+        )
+    # the proposal replaced the entry of its environment,
+    # so the newest one is what the call proposed
+    newest = max(found.entries, key=lambda entry: entry.recorded_at)
+    known = work_tree_baseline(request, adapters)
+    nearest = select_entry(known, newest.environment, newest.training, ()).entry
+    return Proposal(entry=newest, known=nearest, head=adapters.git.resolve("HEAD"))
+
+
+def _fitting(proposal: Proposal, request: GateRequest, adapters: Adapters) -> Proposal:
+    """Refuse what was made elsewhere from a commit, or by settings, that are not in this clone."""
+    entry = proposal.entry
+    try:
+        # a name in the place of a hash would be resolved as a name
+        known = COMMIT.fullmatch(entry.commit) and adapters.git.resolve(entry.commit)
+    except RepositoryError:
+        known = None
+    if known != entry.commit:
+        raise BaselineError(
+            f"not accepted: it was recorded from commit {entry.commit[:12]!r}, which this clone "
+            "does not have",
+            hint="Fetch and check out the branch that the run was about, then accept it there.",
+        )
+    here = training_settings(request.settings)
+    names = sorted(
+        name for name in {*here, *entry.training} if here.get(name) != entry.training.get(name)
+    )
+    if names:
+        raise BaselineError(
+            "not accepted: it was recorded under other settings of the training than "
+            f"{request.config_name} has here",
+            hint="A pull request is run by the base commit's settings. Merge a change of them "
+            "first, or run `repro-gate baseline record` here.",
+            details=tuple(
+                f"{name}: {_said(entry.training.get(name))} instead of {_said(here.get(name))}"
+                for name in names[:NAMED_SETTINGS]
+            ),
+        )
+    return proposal
+
+
+def _said(value: str | None) -> str:
+    return "nothing" if value is None else value[:80]

@@ -1,0 +1,1 @@
+"""What is published of a verdict beside its reports."""

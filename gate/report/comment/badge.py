@@ -1,0 +1,29 @@
+"""The verdict as a badge: the JSON that the endpoint of shields.io reads."""
+
+from __future__ import annotations
+
+from gate.codec.json_text import canonical_json
+from gate.records.verdict import Outcome, Verdict
+
+# the colours are shields' own names
+PASSED, LOOK_AT_IT, FAILED, NOT_CHECKED = "brightgreen", "yellow", "red", "lightgrey"
+
+
+def badge_json(verdict: Verdict, *, gate_id: str = "default") -> bytes:
+    """Label, message and colour, all of our own words."""
+    name = "" if gate_id == "default" else f" ({gate_id})"
+    badge = {
+        "schemaVersion": 1,
+        "label": f"repro-gate{name}",
+        "message": "over budget" if verdict.over_budget else verdict.outcome.value,
+        "color": _colour(verdict),
+    }
+    return canonical_json(badge) + b"\n"
+
+
+def _colour(verdict: Verdict) -> str:
+    if verdict.outcome is Outcome.ERROR:
+        return NOT_CHECKED
+    if not verdict.passes:
+        return FAILED
+    return LOOK_AT_IT if verdict.outcome is Outcome.BASELINE_CHANGE else PASSED

@@ -1,0 +1,79 @@
+"""The artifacts of workflow runs, as the server that plays GitHub keeps them.
+
+They lie in a store under another host name: the API only says where, as GitHub's does.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from dataclasses import dataclass, field
+
+LIST_PATH = re.compile(r"/repos/[^/]+/[^/]+/actions/runs/(?P<run>\d+)/artifacts")
+ZIP_PATH = re.compile(r"/repos/[^/]+/[^/]+/actions/artifacts/(?P<id>\d+)/zip")
+STORE_PATH = re.compile(r"/store/(?P<id>\d+)")
+# the same machine under another name, so that it is another host
+STORE_HOST = "localhost"
+
+
+@dataclass(kw_only=True)
+class StoredArtifact:
+    """An artifact as the server keeps it; `size_in_bytes` is what the list says of it."""
+
+    run: int
+    name: str
+    archive: bytes
+    expired: bool = False
+    size_in_bytes: int | None = None
+
+
+@dataclass
+class Artifacts:
+    """All artifacts; `store` is where the API says that they lie."""
+
+    kept: dict[int, StoredArtifact] = field(default_factory=dict)
+    store: str = "http://{store_host}:{port}/store/{id}"
+    store_status: int = 200
+
+    def add(self, artifact: StoredArtifact) -> None:
+        """Put an artifact there, under the next number."""
+        self.kept[len(self.kept) + 1] = artifact
+
+    def answer(self, path: str, port: str) -> tuple[int, object, dict[str, str]] | None:
+        """The API's answer to a GET, or None for another path."""
+        listed, one = LIST_PATH.fullmatch(path), ZIP_PATH.fullmatch(path)
+        if listed:
+            mine = [
+                {
+                    "id": number,
+                    "name": one.name,
+                    "expired": one.expired,
+                    "size_in_bytes": one.size_in_bytes or len(one.archive),
+                }
+                for number, one in self.kept.items()
+                if one.run == int(listed["run"])
+            ]
+            if not mine and not any(one.run == int(listed["run"]) for one in self.kept.values()):
+                return 404, {"message": "Not Found"}, {}
+            return 200, {"total_count": len(mine), "artifacts": mine}, {}
+        if one:
+            place = self.store.format(store_host=STORE_HOST, port=port, id=one["id"])
+            return 302, {}, {"Location": place}
+        return None
+
+    def stored(self, host: str, path: str) -> tuple[int, bytes] | None:
+        """The store's answer, or None for a request that is not about it."""
+        found = STORE_PATH.fullmatch(path)
+        if found is None or host.partition(":")[0] != STORE_HOST:
+            return None
+        return self.store_status, self.kept[int(found["id"])].archive
+
+
+def archive_of(members: dict[str, bytes]) -> bytes:
+    """A zip archive, as actions/upload-artifact makes it."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return made.getvalue()
