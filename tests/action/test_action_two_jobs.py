@@ -77,7 +77,7 @@ def test_a_first_job_that_failed_is_told_on_the_pull_request(scene: Scene) -> No
     scene.project.play(exit=1)
     assert scene.run(RUN, fork=True) == ExitCode.ERROR
     assert judge(scene) == ExitCode.ERROR
-    assert "there is no evidence in" in scene.comment
+    assert "There is no evidence in" in scene.comment
 
 
 def test_the_job_that_runs_refuses_a_key(scene: Scene) -> None:
