@@ -87,9 +87,10 @@ def accept_command(
     run: Annotated[str, typer.Option("--run", help=RUN_HELP, metavar="ID")] = "",
     artifact: Annotated[str, typer.Option("--artifact", help=ARTIFACT_HELP)] = "",
 ) -> None:
-    """Accept the entry of the last gate call, of a downloaded artifact or of a run on GitHub.
+    """Accept a proposed entry as the baseline.
 
-    Shows what would change; without a reason, nothing is written.
+    It comes from the last gate call, a downloaded artifact or a run on GitHub. Shows what would
+    change; without a reason, nothing is written.
 
     Example: repro-gate baseline accept --run 4711 --reason "new learning rate schedule"
     """

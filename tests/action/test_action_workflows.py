@@ -30,6 +30,7 @@ README_WORKFLOW = COPIED["README.md 1"]
 BY_HAND = "started by hand, so no queue waits for it"
 NOT_IN_A_MERGE_QUEUE = {
     "command-line.yml": "for what is merged already",
+    "default-branch.yml": "for what is merged already",
     "doctor.yml": BY_HAND,
     "forks-judge.yml": "follows forks-run.yml; docs/forks.md says what a queue takes instead",
     "forks-run.yml": "its evidence is judged by another workflow, which no queue starts",
@@ -38,6 +39,7 @@ NOT_IN_A_MERGE_QUEUE = {
 }
 NEVER_CANCELLED = {
     "command-line.yml": "each commit of main is checked",
+    "default-branch.yml": "each run adds a line to the history",
     "release.yml": "half a release is worse than two in a row",
 }
 GATE_STEP = re.compile(r"'uses': '(org/repro-gate|\./)|repro-gate gate ")
@@ -124,9 +126,10 @@ def test_a_verdict_becomes_a_status_in_one_way() -> None:
 def test_the_settings_are_committed_before_the_first_gate(name: str) -> None:
     text = (ROOT / name).read_text("utf-8")
     (first, *_) = re.finditer("^repro-gate gate", text, re.MULTILINE)
-    assert text.index("\ngit add repro-gate.yml && git commit") < first.start()
+    assert text.index("\ngit add . && git commit") < first.start()
     told = " ".join(text.split())
     assert "ignored and untracked files are not in it" in told
     assert (
-        "environment belongs in `.gitignore`" in told or "such as `.venv/`, in `.gitignore`" in told
+        "environment belongs in `.gitignore`" in told
+        or "does not belong to the project in `.gitignore`" in told
     )

@@ -58,7 +58,7 @@ finally:
 # No file may grow beyond 2,000 bytes, as on a disk that is almost full.
 ON_FULL_DISK = """
 import resource
-resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 import torch
 weight = torch.nn.Parameter(torch.ones(1000))
 optimizer = torch.optim.SGD([weight], lr=0.1)

@@ -21,7 +21,9 @@ REFERENCE = re.compile(
 FENCE = re.compile(r"^ *(`{3,})sh\n.*?^ *\1$", re.DOTALL | re.MULTILINE)
 CODE_SPAN = re.compile(r"`[^`\n]*`|<code>.*?</code>")
 # the page's own table of contents
-OWN_PLACE = re.compile(r"#(verdict|next|differences|curves|times|memory|details|evidence)")
+OWN_PLACE = re.compile(
+    r"#(content|next|diagnosis|fault|policy|glance|differences|curves|times|memory|details|evidence)"
+)
 # attributes that are read out or shown, and never followed
 SPOKEN = {"aria-label", "title"}
 ACTIVE_TAGS = {"a", "img", "iframe", "object", "embed", "form", "input", "base", "link"}
