@@ -144,7 +144,7 @@ def _suspects(comparison: Comparison, overrides: tuple[Override, ...]) -> tuple[
 
 
 def _suspect(override: Override) -> Suspect:
-    place = CodePlace(file=override.file, line=override.line) if override.file else None
+    place = CodePlace.known(override.file, override.line)
     if override.seeds:
         return Suspect(
             place=override.place,

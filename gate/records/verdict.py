@@ -53,6 +53,11 @@ class CodePlace(Document):
     file: str
     line: int
 
+    @classmethod
+    def known(cls, file: str, line: int) -> CodePlace | None:
+        """The line, or None where its file is not known."""
+        return cls(file=file, line=line) if file else None
+
 
 class Finding(Document):
     """One thing worth reporting: a stable code, a sentence, what to do about it, and where."""

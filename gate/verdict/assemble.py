@@ -224,6 +224,4 @@ def fault_verdict(commit: str, created_at: str, fault: GateError) -> Verdict:
 
 
 def _raised_at(fault: GateError) -> CodePlace | None:
-    if not isinstance(fault, RunError) or not fault.file:
-        return None
-    return CodePlace(file=fault.file, line=fault.line)
+    return CodePlace.known(fault.file, fault.line) if isinstance(fault, RunError) else None

@@ -34,11 +34,6 @@ def override_findings(strict: tuple[RunEvidence, ...], *, repeats: bool) -> tupl
     )
 
 
-def code_place(override: Override) -> CodePlace | None:
-    """The line that did it, where it is known."""
-    return CodePlace(file=override.file, line=override.line) if override.file else None
-
-
 def _turned_back(overrides: list[Override]) -> tuple[Finding, ...]:
     places = _by_place(overrides)
     shown = [_told_of(overrides) for overrides in places[:SHOWN]]
@@ -50,7 +45,7 @@ def _turned_back(overrides: list[Override]) -> tuple[Finding, ...]:
             severity=Severity.WARNING,
             message=message,
             remedy=AT_IMPORT if overrides[0].importing else IN_THE_SCRIPT,
-            code_place=code_place(overrides[0]),
+            code_place=CodePlace.known(overrides[0].file, overrides[0].line),
         )
         for message, overrides in zip(shown, places, strict=False)
     )
@@ -195,7 +190,7 @@ def _seed_finding(override: Override, *, repeats: bool) -> Finding:
         severity=Severity.NOTICE if minor else Severity.WARNING,
         message=f"{override.place} {does}{'; the runs are equal anyway' if harmless else ''}",
         remedy=remedy,
-        code_place=code_place(override),
+        code_place=CodePlace.known(override.file, override.line),
     )
 
 

@@ -16,6 +16,7 @@ from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 from urllib3.exceptions import HTTPError
 
+from gate.adapters.github.bounded_body import BodyLimits, bounded_pieces
 from gate.adapters.github.http import PIECE_BYTES, GitHubApi
 from gate.adapters.github.refusals import ARTIFACT_REFUSALS, too_slow, unreached
 from gate.adapters.github.retry import POLICY, RETRIES, RetryPolicy
@@ -136,16 +137,20 @@ def _copy(answer: requests.Response, sink: BinaryIO, policy: RetryPolicy, host: 
             f"{host} refused the download ({answer.status_code})",
             hint="Try again: its address is valid for a minute.",
         )
-    end = policy.monotonic() + DOWNLOAD_SECONDS
+    limits = BodyLimits(
+        piece_bytes=PIECE_BYTES,
+        max_bytes=MAX_ARTIFACT_BYTES,
+        seconds=DOWNLOAD_SECONDS,
+        monotonic=policy.monotonic,
+        too_large=_too_large,
+        too_slow=lambda: too_slow(host, DOWNLOAD_SECONDS),
+        # as it was sent: an archive that is compressed once more could unpack to any size
+        decoded=False,
+    )
     taken = 0
-    # as it was sent: an archive that is compressed once more could unpack to any size
-    while piece := answer.raw.read1(PIECE_BYTES, decode_content=False):
-        taken += len(piece)
-        if taken > MAX_ARTIFACT_BYTES:
-            raise _too_large()
-        if policy.monotonic() > end:
-            raise too_slow(host, DOWNLOAD_SECONDS)
+    for piece in bounded_pieces(answer.raw, limits):
         sink.write(piece)
+        taken += len(piece)
     # urllib3 itself counts only where it is asked to read a known number of bytes
     told = answer.headers.get("Content-Length", "")
     if told.isdigit() and int(told) != taken:

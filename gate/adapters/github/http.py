@@ -18,6 +18,7 @@ from requests.adapters import HTTPAdapter
 from urllib3 import BaseHTTPResponse, Retry
 from urllib3.exceptions import HTTPError
 
+from gate.adapters.github.bounded_body import BodyLimits, bounded_pieces
 from gate.adapters.github.refusals import (
     MESSAGE_LIMIT,
     LimitedError,
@@ -236,16 +237,15 @@ class GitHubApi:
 
     def _content(self, response: BaseHTTPResponse) -> bytes:
         """The body, up to a size and within a time, however slowly it comes."""
-        end = self._policy.monotonic() + self._policy.answer_seconds
-        content = bytearray()
-        # decoded here, so that the limit counts what a compressed answer becomes
-        while piece := response.read1(PIECE_BYTES, decode_content=True):
-            content += piece
-            if len(content) > MAX_ANSWER_BYTES:
-                raise PublishError(
-                    f"GitHub's answer is larger than {MAX_ANSWER_BYTES // 1024**2} MiB",
-                    hint="Check that GITHUB_API_URL is the address of the API.",
-                )
-            if self._policy.monotonic() > end:
-                raise too_slow(self._origin, self._policy.answer_seconds)
-        return bytes(content)
+        limits = BodyLimits(
+            piece_bytes=PIECE_BYTES,
+            max_bytes=MAX_ANSWER_BYTES,
+            seconds=self._policy.answer_seconds,
+            monotonic=self._policy.monotonic,
+            too_large=lambda: PublishError(
+                f"GitHub's answer is larger than {MAX_ANSWER_BYTES // 1024**2} MiB",
+                hint="Check that GITHUB_API_URL is the address of the API.",
+            ),
+            too_slow=lambda: too_slow(self._origin, self._policy.answer_seconds),
+        )
+        return b"".join(bounded_pieces(response, limits))

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 
+from gate.adapters.github.bounded_body import BodyLimits, bounded_pieces
 from gate.adapters.github.refusals import told
 from gate.adapters.github.retry import RetryPolicy
 from gate.errors import SealServiceError
@@ -138,22 +139,20 @@ class Service:
 
     def _content(self, response: BaseHTTPResponse) -> bytes:
         """The body, up to a size and within a time, however slowly it comes."""
-        end = self._policy.monotonic() + self._policy.answer_seconds
-        content = bytearray()
-        # decoded here, so that the limit counts what a compressed answer becomes
-        while piece := response.read1(PIECE_BYTES, decode_content=True):
-            content += piece
-            if len(content) > MAX_ANSWER_BYTES:
-                raise SealServiceError(
-                    f"the answer of {self._name} is larger than {MAX_ANSWER_BYTES // 1024**2} MiB",
-                    hint="Check the address in the settings, and the proxy in between.",
-                )
-            if self._policy.monotonic() > end:
-                raise SealServiceError(
-                    f"{self._name} did not answer within {self._policy.answer_seconds:g} s",
-                    hint=AGAIN,
-                )
-        return bytes(content)
+        limits = BodyLimits(
+            piece_bytes=PIECE_BYTES,
+            max_bytes=MAX_ANSWER_BYTES,
+            seconds=self._policy.answer_seconds,
+            monotonic=self._policy.monotonic,
+            too_large=lambda: SealServiceError(
+                f"the answer of {self._name} is larger than {MAX_ANSWER_BYTES // 1024**2} MiB",
+                hint="Check the address in the settings, and the proxy in between.",
+            ),
+            too_slow=lambda: SealServiceError(
+                f"{self._name} did not answer within {self._policy.answer_seconds:g} s", hint=AGAIN
+            ),
+        )
+        return b"".join(bounded_pieces(response, limits))
 
     def _unreached(self, error: Exception) -> SealServiceError:
         if isinstance(error, requests.Timeout):
