@@ -11,7 +11,7 @@ import typer
 from gate.adapters.git.repository import GitRepository
 from gate.codec.untrusted_text import safe_line
 from gate.commands.options import console
-from gate.commands.program import FILES
+from gate.commands.program import FILES, INTERRUPTS
 from gate.pipelines.init import (
     DEFAULT_MAX_STEPS,
     given_training,
@@ -76,11 +76,10 @@ def _asked(found: tuple[Training, ...]) -> str:
     for number, training in enumerate(found, start=1):
         typer.echo(f"  {number}  {safe_line(training.command)}  ({safe_line(training.why)})")
     what = "Which of them trains? Its number, or a command" if found else "Which command trains?"
-    try:
-        answer = str(typer.prompt(what)).strip()
-    except typer.Abort:
-        # the input has ended (Ctrl-D)
-        return ""
+    typer.echo(f"{what}: ", nl=False)
+    INTERRUPTS.wait_for_input(sys.stdin.fileno())
+    # nothing at all: the input has ended (Ctrl-D)
+    answer = sys.stdin.buffer.readline().decode("utf-8", "replace").strip()
     if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(found):
         return found[int(answer) - 1].command
     return answer

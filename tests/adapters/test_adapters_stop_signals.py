@@ -217,3 +217,33 @@ def test_a_cancellation_that_a_library_ate_is_raised_before_the_next_process() -
         interrupts._handle(signal.SIGINT, None)
     with pytest.raises(CancelledError), interrupts.deferred(), interrupts.allowed():
         pytest.fail("a process was started")
+
+
+def test_a_wait_for_input_ends_by_a_signal_that_did_not_interrupt_it() -> None:
+    # handled in another thread, as one that comes just before the wait: no system call is broken
+    interrupts = StopSignals()
+    reader, writer = os.pipe()
+    other = threading.Thread(
+        target=lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+    )
+    try:
+        with interrupts.installed(), pytest.raises(CancelledError, match="cancelled by SIGINT"):
+            other.start()
+            interrupts.wait_for_input(reader)
+    finally:
+        other.join()
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_wait_for_input_ends_when_there_is_some() -> None:
+    reader, writer = os.pipe()
+    woken_by = signal.set_wakeup_fd(-1)
+    try:
+        os.write(writer, b"2")
+        StopSignals().wait_for_input(reader)
+        assert os.read(reader, 1) == b"2"
+        assert signal.set_wakeup_fd(woken_by) == -1
+    finally:
+        os.close(reader)
+        os.close(writer)

@@ -8,6 +8,7 @@ ending: such stretches defer it.
 from __future__ import annotations
 
 import os
+import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,6 +80,21 @@ class StopSignals:
             yield
         finally:
             self._last_resorts.remove(action)
+
+    def wait_for_input(self, descriptor: int) -> None:
+        """Block until something can be read from the descriptor; a signal is acted on at once.
+
+        Blocking in the read itself would not promise that: the interpreter looks for signals before
+        it blocks, and one that comes between the two would wait for the next key.
+        """
+        reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        before = signal.set_wakeup_fd(writer)
+        try:
+            select.select([descriptor, reader], [], [])
+        finally:
+            signal.set_wakeup_fd(before)
+            os.close(reader)
+            os.close(writer)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
