@@ -7,7 +7,9 @@ nothing which the project installed decides what the gate imports. Where the inp
 names a hash-locked file, the training gets an environment of its own as well
 (`/opt/repro-gate-training`). That file may come with the change under test, and a wheel can write
 anywhere that its installer can: so it is installed under an account that owns nothing else, from
-an environment of variables that holds no token.
+an environment of variables that holds no token. Where a pull request changes that file, the base
+commit's version is installed too (`/opt/repro-gate-training-base`), under another such account:
+the base commit is then trained with its own packages.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ PLACE: Final = Path("/opt")
 PYTHONS: Final = ((3, 11), (3, 14))
 # beside the accounts that the gate trains under, so that no training can change what it imports
 INSTALLER: Final = 61000
+# another one, so that no wheel of the change under test can write into the base commit's packages
+BASE_INSTALLER: Final = 60999
 MAX_REQUIREMENTS_BYTES: Final = 4 * 1024 * 1024
 # what pip needs to reach the index; nothing else of the step's variables is handed on
 FOR_PIP: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
@@ -131,20 +135,53 @@ def _make(folder: Path) -> None:
         ) from error
 
 
-def training_environment(place: Path, locked: bytes, variables: Mapping[str, str]) -> Path:
+def training_environment(
+    folder: Path, locked: bytes, variables: Mapping[str, str], account: int = INSTALLER
+) -> Path:
     """The programs of an environment with the locked packages, owned by nobody who trains."""
-    folder = place / "repro-gate-training"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o755)
-    os.chown(folder, INSTALLER, INSTALLER)
+    os.chown(folder, account, account)
     requirements = folder / "requirements.txt"
     requirements.write_bytes(locked)
     requirements.chmod(0o644)
     own = pip_variables(variables, folder)
-    _run((sys.executable, "-I", "-m", "venv", str(folder / "python")), own, INSTALLER)
+    _run((sys.executable, "-I", "-m", "venv", str(folder / "python")), own, account)
     programs = folder / "python" / "bin"
-    install(programs / "python", requirements, own, INSTALLER)
+    install(programs / "python", requirements, own, account)
     return programs
+
+
+def base_programs(
+    python: Path, name: str, locked: bytes, variables: Mapping[str, str]
+) -> Path | None:
+    """The programs of the base commit's own packages, None where it has the same or none at all.
+
+    What keeps them from being had is told and no fault: the gate then excuses nothing by them.
+    """
+    asked = subprocess.run(
+        (str(python), "-I", "-m", "gate.action.base_requirements", name),
+        env=dict(variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    try:
+        if asked.returncode == 0 and asked.stdout and asked.stdout != locked:
+            folder = PLACE / "repro-gate-training-base"
+            return training_environment(folder, asked.stdout, variables, BASE_INSTALLER)
+        why = asked.stderr.decode("utf-8", "replace").strip()[:500]
+    except StartError as error:
+        why = str(error)
+    if why:
+        _say("notice", "the base commit's packages cannot be had", why)
+    return None
+
+
+def _say(level: str, title: str, message: str) -> None:
+    escaped = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    sys.stdout.write(f"::{level} title=repro-gate: {title}::{escaped}\n")
+    sys.stdout.flush()
 
 
 def start(variables: Mapping[str, str]) -> NoReturn:
@@ -160,7 +197,11 @@ def start(variables: Mapping[str, str]) -> NoReturn:
     name = variables.get("INPUT_REQUIREMENTS", "").strip()
     if name:
         locked = locked_file(Path(variables.get("GITHUB_WORKSPACE", ".")), name)
-        programs = training_environment(PLACE, locked, variables)
+        # the base commit's first: no wheel of the change is anywhere yet
+        base = base_programs(python, name, locked, variables)
+        if base is not None:
+            ours["REPRO_GATE_BASE_PROGRAMS"] = str(base)
+        programs = training_environment(PLACE / "repro-gate-training", locked, variables)
         ours["PATH"] = f"{programs}{os.pathsep}{variables.get('PATH', os.defpath)}"
     os.execve(python, (str(python), "-I", "-u", "-m", "gate", "action"), ours)  # noqa: S606 - no shell is wanted
 
@@ -170,8 +211,7 @@ def main() -> None:
     try:
         start(os.environ)
     except StartError as error:
-        message = str(error).replace("%", "%25").replace("\n", "%0A")
-        sys.stdout.write(f"::error title=repro-gate could not start::{message}\n")
+        _say("error", "could not start", str(error))
         raise SystemExit(ERROR) from error
 
 

@@ -168,6 +168,14 @@ class Git(Protocol):
         """What lies in the work tree and is ignored, in the same form."""
         ...
 
+    def merge_base(self, first: str, second: str) -> str | None:
+        """The commit that two lines of work share last, None where this clone knows of none."""
+        ...
+
+    def changed_between(self, first: str, second: str) -> tuple[str, ...]:
+        """The sorted paths of the files that are not the same in two commits."""
+        ...
+
     def read_file(self, commit: str, path: str) -> bytes | None:
         """A file of a commit, or None when it has none there."""
         ...

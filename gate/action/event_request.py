@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gate.errors import GateError, RepositoryError, SettingsError
+from gate.pipelines.brought import brought_environment
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.runs import Adapters
 from gate.ports import Git
@@ -69,7 +70,8 @@ def _request(
     if trusted_base is None or base is None:
         return request
     changes = _policy_changes(request, (base, head), git, head_files)
-    return replace(request, policy_changes=changes)
+    brought = brought_environment(request, head_files.settings, git)
+    return replace(request, policy_changes=changes, brought=brought)
 
 
 def _brought(git: Git, head: str, path: str) -> bytes:

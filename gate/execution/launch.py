@@ -126,6 +126,7 @@ class Launcher:
             wall_seconds=round(result.wall_seconds, 3),
             output_bytes=result.output_bytes,
             isolation=self.isolation.of_a_run,
+            environment=planned.environment,
         )
         return record, result
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gate.records.runs import Commit, PlannedRun, RunMode, label_of
+from dataclasses import replace
+
+from gate.records.runs import BASE_HERE, Commit, PlannedRun, RunMode, label_of
 
 
 def plan_gate() -> tuple[PlannedRun, ...]:
@@ -20,9 +22,15 @@ def plan_record() -> tuple[PlannedRun, ...]:
     return tuple(run for run in plan_gate() if run.mode is RunMode.STRICT)
 
 
-def plan_base() -> tuple[PlannedRun, ...]:
+def plan_base(environment: Commit = Commit.HEAD) -> tuple[PlannedRun, ...]:
     """The base commit twice on this machine: their difference is the machine's own."""
-    return _run(RunMode.STRICT, 1, Commit.BASE), _run(RunMode.STRICT, 2, Commit.BASE)
+    runs = _run(RunMode.STRICT, 1, Commit.BASE), _run(RunMode.STRICT, 2, Commit.BASE)
+    return tuple(replace(run, environment=environment) for run in runs)
+
+
+def plan_base_here() -> PlannedRun:
+    """The base commit in the environment that the change brings: is it that, or the code?"""
+    return PlannedRun(label=BASE_HERE, mode=RunMode.STRICT, commit=Commit.BASE)
 
 
 def plan_operator_audit() -> PlannedRun:

@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from gate.adapters.process.stop_signals import StopSignals
 from gate.adapters.sigstore.services import SigstoreServices
 from gate.errors import SettingsError
 from gate.execution.child_environment import path_with_interpreter
+from gate.pipelines.brought import brought_environment
 from gate.pipelines.runs import Adapters
 from gate.ports import Files, Progress
 from gate.records.request import GateRequest, SigningMethod
@@ -28,6 +29,8 @@ from gate.records.settings import FILE_NAME
 from gate.settings.load import parse_settings
 
 MAX_SETTINGS_BYTES = 256 * 1024
+# set by who installed the base commit's locked packages beside the head's
+BASE_PROGRAMS = "REPRO_GATE_BASE_PROGRAMS"
 
 
 def build_adapters(
@@ -66,6 +69,7 @@ def build_adapters(
         # all variables as a source: what reaches a training is chosen in `child_environment`
         host={**variables, "PATH": path},
         run=isolating.run,
+        base_path=f"{base}:{path}" if (base := variables.get(BASE_PROGRAMS, "")) else "",
         gpus=lambda: gpus_seen(path, variables.get("LD_LIBRARY_PATH", "")),
         seal_services=SigstoreServices,
     )
@@ -118,7 +122,7 @@ def local_request(call: LocalCall, files: Files) -> GateRequest:
             hint="Run the command in the repository that contains the settings file.",
         )
     text = files.read_bytes(config, max_bytes=MAX_SETTINGS_BYTES)
-    return GateRequest(
+    request = GateRequest(
         top=top,
         project=config.parent.relative_to(top.resolve()).as_posix(),
         config_name=config.name,
@@ -131,3 +135,4 @@ def local_request(call: LocalCall, files: Files) -> GateRequest:
         allow_dirty=call.allow_dirty,
         sign=call.sign,
     )
+    return replace(request, brought=brought_environment(request, parse_settings, repository))

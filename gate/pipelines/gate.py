@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from gate.baseline.record import propose_entry, read_baseline, with_entry
@@ -13,10 +14,17 @@ from gate.comparison.same_work import missed_share, on_one_cpu_thread, runs_of_t
 from gate.comparison.self_test import run_self_test
 from gate.comparison.tolerances import tolerance_uses
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
-from gate.errors import EvidenceError, RunError
-from gate.execution.plan import plan_base, plan_gate, plan_operator_audit, plan_record
+from gate.errors import EvidenceError, RepositoryError, RunError
+from gate.execution.plan import (
+    plan_base,
+    plan_base_here,
+    plan_gate,
+    plan_operator_audit,
+    plan_record,
+)
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.runs import Adapters, Session
+from gate.ports import Git
 from gate.records.baseline import (
     MAX_BASELINE_BYTES,
     Baseline,
@@ -31,12 +39,14 @@ from gate.records.verdict import Diagnosis, Outcome, Verdict
 from gate.settings.load import settings_digest, training_settings
 from gate.verdict.assemble import Assessment, assemble
 from gate.verdict.blind_spots import rare_faults
-from gate.verdict.decision import Decision, Facts, decide, needs_base_run
+from gate.verdict.decision import Decision, Facts, base_run_decides, decide, needs_base_run
 from gate.verdict.operators import operator_report
 from gate.verdict.overrides import suspected_seeds, suspected_settings
 
 STRICT_RUNS = 2
 RARE = 0.1
+# each is looked up in the clone, before anything is trained
+MAX_ENTRIES_LOOKED_UP = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,10 +61,15 @@ class Gated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Baselines:
-    """The baseline that decides, and the one that the pull request itself brings, if it does."""
+    """The baseline that decides, and the one that the pull request itself brings, if it does.
+
+    `same_code` are the commits of its entries that hold the very files of the commit under test,
+    the baseline itself left aside.
+    """
 
     trusted: Baseline | None
     brought: Baseline | None
+    same_code: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,14 +101,32 @@ def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) ->
         # one at a time: runs beside each other would share
         # cores, and neither time nor noise would be theirs
         runs = tuple(session.run(planned) for planned in plan_gate())
-        if _needs_base_run(request, runs[0], baselines.trusted):
-            runs += tuple(session.run(planned) for planned in plan_base())
+        runs += _base_runs(session, runs[0], baselines.trusted)
         # after the runs that are judged: what it does to the machine must not reach them
         counted, failure = (
             _operator_audit_run(session) if request.settings.operator_audit else ((), "")
         )
         evidence = session.evidence((*runs, *counted))
         return Ran(evidence=evidence, isolation=session.isolation, operator_audit_failure=failure)
+
+
+def _base_runs(
+    session: Session, run: RunEvidence, trusted: Baseline | None
+) -> tuple[RunEvidence, ...]:
+    """The base commit's runs where only those can decide, each side in its own environment."""
+    request, own = session.request, session.own_environments
+    if not _needs_base_run(request, run, trusted, own_environments=own):
+        return ()
+    environment = Commit.BASE if own else Commit.HEAD
+    base = tuple(session.run(planned) for planned in plan_base(environment))
+    against = _against_run(base[0], run, request)
+    if not own or base_run_decides(against, request.settings):
+        return base
+    try:
+        return (*base, session.run(plan_base_here()))
+    except (RunError, EvidenceError):
+        # the base commit may well not start with the new packages: then the two stay together
+        return base
 
 
 def take_operator_audit(request: GateRequest, adapters: Adapters) -> OperatorReport:
@@ -159,6 +192,7 @@ def _facts(
     settings, compare = request.settings, request.settings.compare
     first, second = evidence.runs_of(RunMode.STRICT)[:2]
     default, base = evidence.runs_of(RunMode.DEFAULT), evidence.runs_of(RunMode.STRICT, Commit.BASE)
+    here = evidence.base_here
     not_finite = first_not_finite((first, second, *base), compare.allow_not_finite)
     return Facts(
         settings=settings,
@@ -170,8 +204,12 @@ def _facts(
         same_training=selection.same_training,
         other_settings=selection.other_settings,
         proposed=_proposed(request, first, baselines.brought),
-        base_run=_against_base(base, first, request),
+        base_run=_against_run(base[0], first, request) if base else None,
         base_repeat=_repeat(base, request) if base else None,
+        own_environments=any(run.run.environment is Commit.BASE for run in base),
+        base_here=_against_run(here, first, request) if here else None,
+        base_moved=_against_run(base[0], here, request) if here and base else None,
+        same_code=selection.entry is not None and selection.entry.commit in baselines.same_code,
         cost=determinism_cost((first, second), default, settings.cost),
     )
 
@@ -238,17 +276,41 @@ def read_baselines(request: GateRequest, adapters: Adapters) -> Baselines:
     Raises `DocumentError` for a broken file, before anything is trained.
     """
     if request.base_commit is None or not request.pull_request:
-        return Baselines(trusted=work_tree_baseline(request, adapters), brought=None)
+        trusted = work_tree_baseline(request, adapters)
+        return Baselines(
+            trusted=trusted, brought=None, same_code=_same_code(trusted, request, adapters.git)
+        )
     path = request.repository_path(request.settings.baseline.path)
     before = adapters.git.read_file(request.base_commit, path)
     after = adapters.git.read_file(request.commit, path) if request.commit else None
     trusted = read_baseline(before, f"{path} at {request.base_commit[:12]}")
+    same_code = _same_code(trusted, request, adapters.git)
     if request.commit is None or after is None or after == before:
-        return Baselines(trusted=trusted, brought=None)
+        return Baselines(trusted=trusted, brought=None, same_code=same_code)
     with HeadFiles(adapters, request.top) as head_files:
         brought = head_files.baseline(after, f"{path} at {request.commit[:12]}")
     # another layout of the same entries is no other baseline
-    return Baselines(trusted=trusted, brought=None if brought == trusted else brought)
+    new = None if brought == trusted else brought
+    return Baselines(trusted=trusted, brought=new, same_code=same_code)
+
+
+def _same_code(trusted: Baseline | None, request: GateRequest, git: Git) -> frozenset[str]:
+    """The entries' commits that hold the same files as the commit under test.
+
+    A commit that this clone lacks is not among them: then nothing is said of it.
+    """
+    path = request.repository_path(request.settings.baseline.path)
+    newest = sorted(trusted.entries if trusted else (), key=lambda entry: entry.recorded_at)
+    same = set()
+    for commit in {entry.commit for entry in newest[-MAX_ENTRIES_LOOKED_UP:]}:
+        with suppress(RepositoryError):
+            head = request.commit or git.resolve("HEAD")
+            changed = {*git.changed_between(commit, head)}
+            if request.commit is None:
+                changed |= {*git.changed_files()}
+            if changed <= {path}:
+                same.add(commit)
+    return frozenset(same)
 
 
 def work_tree_baseline(request: GateRequest, adapters: Adapters) -> Baseline | None:
@@ -285,16 +347,14 @@ def _against_entry(
     return compare_results(entry, run, request.settings.compare, (BASELINE_SIDE, run.run.label))
 
 
-def _against_base(
-    base: tuple[RunEvidence, ...], run: RunEvidence, request: GateRequest
-) -> Comparison | None:
-    if not base:
-        return None
-    names = (base[0].run.label, run.run.label)
-    return compare_results(base[0], run, request.settings.compare, names)
+def _against_run(expected: RunEvidence, run: RunEvidence, request: GateRequest) -> Comparison:
+    names = (expected.run.label, run.run.label)
+    return compare_results(expected, run, request.settings.compare, names)
 
 
-def _needs_base_run(request: GateRequest, run: RunEvidence, trusted: Baseline | None) -> bool:
+def _needs_base_run(
+    request: GateRequest, run: RunEvidence, trusted: Baseline | None, *, own_environments: bool
+) -> bool:
     """Whether the environment moved so that the base commit, run here, has something to say."""
     if request.base_commit is None or not request.settings.policy.run_base_on_drift:
         return False
@@ -303,5 +363,5 @@ def _needs_base_run(request: GateRequest, run: RunEvidence, trusted: Baseline | 
     return (
         against is not None
         and selection.same_training
-        and needs_base_run(against, request.settings)
+        and needs_base_run(against, request.settings, own_environments=own_environments)
     )

@@ -16,13 +16,14 @@ from gate.evidence.capture import FIRST_STATE, SECOND_STATE, captured_digests, e
 from gate.evidence.folder import MANIFEST_NAME, evidence_documents, read_evidence_set
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.state_manifest import MAX_STATE_BYTES, roots_fit
-from gate.execution.plan import plan_base, plan_gate, plan_operator_audit
-from gate.pipelines.runs import Adapters, prepare_out, refuse_unusable
+from gate.execution.plan import plan_base, plan_base_here, plan_gate, plan_operator_audit
+from gate.pipelines.output_folder import prepare_out
+from gate.pipelines.runs import Adapters, refuse_unusable
 from gate.ports import Files
 from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
-from gate.records.runs import Commit, Isolation, PlannedRun, RunMode, WriteGuard
+from gate.records.runs import BASE_HERE, Commit, Isolation, PlannedRun, RunMode, WriteGuard
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 from gate.settings.load import settings_digest, training_digest
 
@@ -131,20 +132,25 @@ def _check_origin(evidence: EvidenceSet, request: GateRequest, tree_digest: str)
 def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
     """Are there exactly the runs that a gate call makes, each as it would make it?"""
     # the plan is made anew: what a run was asked for is not taken from the folder
-    planned = {run.label: run for run in (*plan_gate(), *plan_base(), plan_operator_audit())}
+    base, own = plan_base(), plan_base(Commit.BASE)
+    # each base run says whose environment it had, so it decides which of the two plans is meant
+    owned = any(run.run.environment is Commit.BASE for run in evidence.runs)
+    chosen = own if owned else base
+    planned = {
+        run.label: run for run in (*plan_gate(), *chosen, plan_base_here(), plan_operator_audit())
+    }
     labels = tuple(run.run.label for run in evidence.runs)
     wanted = tuple(
         run.label
         for run in planned.values()
         if run.commit is Commit.HEAD and run.label != plan_operator_audit().label
     )
-    base = tuple(run.label for run in plan_base())
+    bases: tuple[tuple[str, ...], ...] = ((),)
+    if request.base_commit:
+        alone = tuple(run.label for run in chosen)
+        bases = ((), alone, (*alone, BASE_HERE)) if owned else ((), alone)
     operator_audit = (plan_operator_audit().label,) if request.settings.operator_audit else ()
-    allowed = {
-        (*wanted, *based, *counted)
-        for based in ((), base if request.base_commit else ())
-        for counted in ((), operator_audit)
-    }
+    allowed = {(*wanted, *based, *counted) for based in bases for counted in ((), operator_audit)}
     if labels not in allowed:
         raise EvidenceError(
             f"the evidence contains the runs {short_text(', '.join(labels))}", hint=ALTERED_HINT
@@ -155,8 +161,10 @@ def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
 
 def _check_run(run: RunEvidence, planned: PlannedRun, request: GateRequest) -> None:
     record = run.run
-    asked = (planned.mode, planned.commit, request.settings.train.command, 0, False)
-    if asked != (record.mode, record.commit, record.argv, record.exit_code, record.timed_out):
+    train = request.settings.train
+    asked = (planned.mode, planned.commit, planned.environment, train.command, 0, False)
+    given = (record.mode, record.commit, record.environment)
+    if asked != (*given, record.argv, record.exit_code, record.timed_out):
         raise EvidenceError(
             f"run {record.label}: did not run or end as the settings require", hint=ALTERED_HINT
         )

@@ -11,7 +11,7 @@ from typing import Self
 from gate.checkup.commit import refused, uncommitted
 from gate.checkup.gpu import why_no_gpu
 from gate.codec.digests import sha256_hex
-from gate.errors import EvidenceError, GateError, RepositoryError, RunError, SettingsError
+from gate.errors import EvidenceError, GateError, RepositoryError, RunError
 from gate.evidence import capture
 from gate.evidence.capture import CapturedFile
 from gate.evidence.folder import evidence_documents
@@ -21,6 +21,8 @@ from gate.evidence.processes.overrides import refuse_overrides
 from gate.execution.launch import Launcher, run_folders
 from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
+from gate.pipelines.environments import training_environments
+from gate.pipelines.output_folder import prepare_out
 from gate.ports import Clock, Files, Git, Processes, Progress, SealServices
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import GpuMissed, GpusSeen
@@ -53,7 +55,8 @@ class Adapters:
     `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
     `clean_up` leaves no process and no file of the training's account outside that folder;
     `release` lets another gate have that account. `run` marks the containers of this call. `gpus`
-    looks for GPUs of this machine. `seal_services` gives those of a seal without a key.
+    looks for GPUs of this machine. `base_path` is the PATH of the base commit's own packages, empty
+    where it has none. `seal_services` gives those of a seal without a key.
     """
 
     files: Files
@@ -68,6 +71,7 @@ class Adapters:
     host: Mapping[str, str]
     run: str
     gpus: Callable[[], GpusSeen]
+    base_path: str
     seal_services: Callable[[SigningSettings], SealServices]
 
 
@@ -112,21 +116,28 @@ class Session:
         self._left_out = NotCommitted(
             ignored=adapters.git.ignored(), untracked=adapters.git.untracked()
         )
-        self.isolation = adapters.isolate(settings, (self._work,))
+        environments = training_environments(
+            self.request, adapters.isolate, self._work, adapters.host, adapters.base_path
+        )
+        self.isolation = environments[Commit.HEAD].isolation
         adapters.progress.step(self.isolation.announced)
         if self.isolation.needs_restricted_paths:
             ends.enter_context(adapters.closed((self.request.out,), self._work / "run"))
-        ends.callback(adapters.clean_up, self.isolation)
-        # what an earlier call under this account left would be there for the first run to find
-        adapters.clean_up(self.isolation)
-        self._launcher = Launcher(
-            files=adapters.files,
-            processes=adapters.processes,
-            progress=adapters.progress,
-            settings=settings,
-            isolation=self.isolation,
-            host=adapters.host,
-        )
+        for environment in environments.values():
+            ends.callback(adapters.clean_up, environment.isolation)
+            # what an earlier call under this account left would be there for the first run to find
+            adapters.clean_up(environment.isolation)
+        self._launchers = {
+            commit: Launcher(
+                files=adapters.files,
+                processes=adapters.processes,
+                progress=adapters.progress,
+                settings=settings,
+                isolation=environment.isolation,
+                host=environment.host,
+            )
+            for commit, environment in environments.items()
+        }
         self._reader = FreshReader(
             adapters.files, adapters.processes, adapters.progress, self.isolation.credentials
         )
@@ -152,22 +163,28 @@ class Session:
                     "(isolation.minimum: uid), and look at what else writes to --out.",
                 )
 
+    @property
+    def own_environments(self) -> bool:
+        """Whether the base commit trains in its own environment, and head in another."""
+        return Commit.BASE in self._launchers
+
     def run(self, planned: PlannedRun) -> RunEvidence:
         """One run from empty folders to evidence on disk."""
         files, folders = self.adapters.files, run_folders(self._work / "run")
+        launcher = self._launchers[planned.environment]
         if planned.commit is Commit.BASE and self._no_base is not None:
             raise self._no_base
         snapshot = self._snapshots[planned.commit]
         files.fresh_folder(self._work / "run")
         files.fresh_folder(folders.taken)
-        with self.adapters.progress.running(_described(planned)):
+        with self.adapters.progress.running(planned.described):
             try:
-                record, result = self._launcher.run(planned, snapshot, folders)
+                record, result = launcher.run(planned, snapshot, folders)
             except RunError as fault:
                 detailed = with_missing_file(fault, folders.tree, snapshot, self._left_out)
                 raise explained(detailed, self._refusals(folders)) from fault
         # before anything of the run is read: nobody is left who could change a file meanwhile
-        self.adapters.clean_up(self.isolation)
+        self.adapters.clean_up(launcher.isolation)
         # copied out of the account's reach first, read afterwards (T3 in docs/architecture.md)
         taken = capture.capture_files(files, folders.out, folders.taken, capture.kinds_of(planned))
         tree = folders.tree / snapshot.workdir
@@ -346,20 +363,6 @@ class Session:
         )
 
 
-def prepare_out(out: Path, files: Files) -> None:
-    """Make the output folder, invisible to git, with what an earlier call left there removed."""
-    # what lies in the folder is replaced and removed: a repository was named by mistake
-    if files.exists(out / ".git"):
-        raise SettingsError(
-            f"--out {out}: is a repository", hint="Name a separate folder, for example demo-out."
-        )
-    if not files.exists(out):
-        files.fresh_folder(out)
-    # or the output would be an uncommitted change of the next call
-    files.write_bytes(out / ".gitignore", b"*\n")
-    files.fresh_folder(out / "evidence")
-
-
 def refuse_unusable(
     run: RunEvidence, settings: GateSettings, missed: GpuMissed | None = None
 ) -> None:
@@ -380,11 +383,6 @@ def refuse_unusable(
             else "Check whether torch sees a GPU there (python -c 'import torch; "
             "print(torch.cuda.is_available())') and whether the script uses it.",
         )
-
-
-def _described(planned: PlannedRun) -> str:
-    what = "base commit" if planned.commit is Commit.BASE else "training"
-    return f"{planned.label}: {what}, {planned.mode.value} mode"
 
 
 def _changed_files(request: GateRequest, git: Git) -> tuple[str, ...]:

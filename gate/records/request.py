@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from gate.records.observed.brought import NOTHING_BROUGHT, BroughtEnvironment
 from gate.records.policy_files import PolicyChange
 from gate.records.published.history import History
 from gate.records.settings import GateSettings
@@ -31,7 +32,8 @@ class GateRequest:
     the bytes of the settings file as read, for the package. `credentials_left` names the keys of
     the clone's configuration that hold a credential. `imported_runs`: another job made the runs.
     `baseline_reason` goes into the entry that this call proposes. `on_runner`: `top` is a path that
-    means nothing to who reads the reports. `sign` says what a pass is signed with. `history`:
+    means nothing to who reads the reports. `brought`: what the change under test changes of the
+    environment. `sign` says what a pass is signed with. `history`:
     earlier runs, for the reports.
     """
 
@@ -46,6 +48,7 @@ class GateRequest:
     base_commit: str | None = None
     allow_dirty: bool = False
     pull_request: bool = False
+    brought: BroughtEnvironment = NOTHING_BROUGHT
     policy_changes: tuple[PolicyChange, ...] = ()
     credentials_left: tuple[str, ...] = ()
     from_fork: bool = False

@@ -38,6 +38,8 @@ def label_of(mode: RunMode, number: int, commit: Commit = Commit.HEAD) -> str:
     return f"{mode.value if commit is Commit.HEAD else commit.value}-{number}"
 
 
+# the base commit in the environment that the change under test brings
+BASE_HERE: Final = "base-here"
 # these two are compared, packed and shown by name
 FIRST_STRICT: Final = label_of(RunMode.STRICT, 1)
 SECOND_STRICT: Final = label_of(RunMode.STRICT, 2)
@@ -47,7 +49,9 @@ SECOND_STRICT: Final = label_of(RunMode.STRICT, 2)
 class PlannedRun:
     """One row of the plan; `label` names its folder, for example `strict-1`.
 
-    Without `observe` only loss, time, memory and the end state are recorded.
+    `environment` is the commit whose environment it trains in: the base's is another where the
+    change under test brings its own. Without `observe` only loss, time, memory and the end state
+    are recorded.
     `knobs` are the switches of a strict run when they are not all that the settings ask for;
     `keep_values` keeps the state's values, and with them one step's gradients, with the evidence.
     """
@@ -55,9 +59,16 @@ class PlannedRun:
     label: str
     mode: RunMode
     commit: Commit = Commit.HEAD
+    environment: Commit = Commit.HEAD
     observe: bool = True
     knobs: KnobSet | None = None
     keep_values: bool = False
+
+    @property
+    def described(self) -> str:
+        """For the person who waits."""
+        what = "base commit" if self.commit is Commit.BASE else "training"
+        return f"{self.label}: {what}, {self.mode.value} mode"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +129,10 @@ class TrainingContainer:
 
 
 class RunIsolation(Document):
-    """How a run was isolated, as its record says; the fields are those of `Isolation`."""
+    """How a run was isolated, as its record says; the fields are those of `Isolation`.
+
+    `image` is the engine's own digest of the container's image.
+    """
 
     mode: IsolationMode
     guard: WriteGuard | None = None
@@ -126,6 +140,7 @@ class RunIsolation(Document):
     device_groups: Annotated[
         tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(max_length=64)
     ] = ()
+    image: str = ""
 
     @field_validator("mode")
     @classmethod
@@ -213,6 +228,7 @@ class Isolation:
             guard=self.guard,
             network=self.network,
             device_groups=self.device_groups,
+            image="" if self.container is None else self.container.image_id,
         )
 
     @property
@@ -291,6 +307,7 @@ class RunRecord(Document):
     wall_seconds: float
     output_bytes: int
     isolation: RunIsolation
+    environment: Commit = Commit.HEAD
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator
 
@@ -216,6 +216,9 @@ class BaselineSettings(Document):
         return path_inside_project(value)
 
 
+ImagePattern = Annotated[str, Field(min_length=1, max_length=300)]
+
+
 class PolicySettings(Document):
     """Which outcomes pass. Read from the base commit on a pull request."""
 
@@ -231,6 +234,17 @@ class PolicySettings(Document):
         default=True,
         description="When the environment is not the baseline's, run the base commit on this "
         "machine too, and compare with it.",
+    )
+    environment_drift: Literal["pass", "fail"] = Field(
+        default="pass",
+        description="When the machine is not the baseline's, and the base commit gives the "
+        "change's result here too: `pass`, or `fail` until the baseline is recorded again.",
+    )
+    images: tuple[ImagePattern, ...] = Field(
+        default=(),
+        max_length=50,
+        description="Images that a pull request may train in by changing isolation.image: "
+        "patterns of the name, such as `ghcr.io/team/*`, or whole digests. Any other is an error.",
     )
 
 

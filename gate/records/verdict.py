@@ -14,6 +14,7 @@ from gate.records.comparison import (
     OptimizerSettingChange,
 )
 from gate.records.document import Document, Timestamp
+from gate.records.observed.brought import NOTHING_BROUGHT, BroughtEnvironment
 from gate.records.observed.evidence import Environment, MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.policy_files import PolicyChange
@@ -32,6 +33,7 @@ class Outcome(StrEnum):
     WITHIN_TOLERANCE = "within-tolerance"
     CODE_DRIFT = "code-drift"
     ENVIRONMENT_DRIFT = "environment-drift"
+    DEPENDENCY_DRIFT = "dependency-drift"
     BASELINE_CHANGE = "baseline-change"
     NO_BASELINE = "no-baseline"
     NOT_COMPARABLE = "not-comparable"
@@ -89,12 +91,17 @@ class Answer(StrEnum):
 
 
 class Answers(Document):
-    """The answer to each question, as the decision has it; a report shows these and no others."""
+    """The answer to each question, as the decision has it; a report shows these and no others.
+
+    `base_here` is about the base commit in the change's environment, where it has run in its own
+    environment too.
+    """
 
     repeat: Answer = Answer.NOT_COMPARED
     baseline: Answer = Answer.NOT_COMPARED
     base_run: Answer = Answer.NOT_COMPARED
     base_repeat: Answer = Answer.NOT_COMPARED
+    base_here: Answer = Answer.NOT_COMPARED
 
 
 class NotFinite(Document):
@@ -195,6 +202,7 @@ class Verdict(Document):
 
     `workdir` is the training's folder in the repository.
     `over_budget`: nothing but the price of determinism keeps it from passing.
+    `nothing_moved`: neither the code nor the environment is another than the baseline's.
     `fault_details` holds lines of a fault, such as the last output of a training that failed.
     """
 
@@ -216,6 +224,8 @@ class Verdict(Document):
     repeat: Comparison | None = None
     baseline: Comparison | None = None
     base_run: Comparison | None = None
+    nothing_moved: bool = False
+    brought: BroughtEnvironment = NOTHING_BROUGHT
     baseline_facts: BaselineFacts | None = None
     diagnosis: Diagnosis | None = None
     cost: DeterminismCost | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gate.records.comparison import Comparison, EventKind, MetricDelta
+from gate.records.runs import Commit
 from gate.records.verdict import Answer, Diagnosis, Outcome, Verdict
 from gate.report.differences import worst_first
 from gate.report.layout import Brief
@@ -78,11 +79,13 @@ def _reproduced(_: Verdict) -> str:
 def _within(verdict: Verdict) -> str:
     """By the baseline, or by the base commit that ran here; the policy may refuse either."""
     if verdict.base_run is not None:
-        moved = _moved(verdict.baseline)
         how = "the same result, bit for bit"
         if verdict.answers.base_run is not Answer.EQUAL:
             how = f"the same result within tolerance{_worst(verdict.base_run)}"
-        words = f"Since the baseline was recorded, {moved}. The base commit, run here, gives {how}."
+        words = (
+            f"The committed baseline no longer holds on this machine{_since(verdict.baseline)}. "
+            f"The base commit, run here{_in_its_own(verdict)}, gives {how}."
+        )
     else:
         words = f"The result is within tolerance of the baseline{_worst(verdict.baseline)}."
     if not verdict.passes and not verdict.over_budget:
@@ -92,18 +95,50 @@ def _within(verdict: Verdict) -> str:
 
 def _code_drift(verdict: Verdict) -> str:
     if verdict.base_run is not None:
-        moved = _moved(verdict.baseline)
         return (
-            f"{_numbers(verdict.base_run)} That is against the base commit run here: since the "
-            f"baseline was recorded, {moved}."
+            f"{_numbers(verdict.base_run)} That is against the base commit run here"
+            f"{_in_its_own(verdict)}: the committed baseline does not hold on this machine"
+            f"{_since(verdict.baseline)}."
         )
     return _numbers(verdict.baseline)
 
 
 def _environment_drift(verdict: Verdict) -> str:
+    if verdict.nothing_moved:
+        return (
+            "The code and the environment are the baseline's, and the result is not: data outside "
+            f"the repository moved, or the hardware. {_numbers(verdict.baseline)}"
+        )
     return (
         f"Since the baseline was recorded, {_moved(verdict.baseline)}. {_numbers(verdict.baseline)}"
     )
+
+
+def _dependency_drift(verdict: Verdict) -> str:
+    moved = _moved(verdict.baseline)
+    named = f": {moved}" if moved else ""
+    return (
+        f"This change brings another {_what_is_brought(verdict)}{named}. "
+        f"{_numbers(verdict.base_run)}"
+    )
+
+
+def _what_is_brought(verdict: Verdict) -> str:
+    if verdict.brought.another_image:
+        return "image"
+    return f"environment ({', '.join(verdict.brought.files[:MAX_PARTS_NAMED])})"
+
+
+def _in_its_own(verdict: Verdict) -> str:
+    """Put behind a run of the base commit that had another environment than the head."""
+    own = any(run.environment is Commit.BASE for run in verdict.runs)
+    return " in its own environment" if own else ""
+
+
+def _since(comparison: Comparison | None) -> str:
+    """What of the environment moved since the baseline was recorded, where something did."""
+    moved = _moved(comparison)
+    return f": {moved}" if moved else ""
 
 
 def _baseline_change(verdict: Verdict) -> str:
@@ -216,19 +251,33 @@ def _within_change(verdict: Verdict) -> str:
 
 def _drift_change(verdict: Verdict) -> str:
     if verdict.base_run is not None:
-        return "Yes. The base commit on this machine, with the same packages, gives another result."
+        where = _in_its_own(verdict) or ", with the same packages,"
+        return f"Yes. The base commit on this machine{where} gives another result."
     return "Yes. The machine and the packages are the baseline's."
 
 
 def _environment_change(verdict: Verdict) -> str:
+    if verdict.nothing_moved:
+        return "No. It has the very files that the baseline was recorded from."
     if verdict.base_run is None:
         return "Not known. The base commit was not run here, so the change could be the cause too."
     if not verdict.answers.base_repeat.good:
         return "Not known. Two runs of the base commit differ on this machine."
+    if not verdict.baseline or not verdict.baseline.software_moved:
+        return "No. The base commit gives the same result here; policy.environment_drift is fail."
+    if verdict.brought.files:
+        files = ", ".join(verdict.brought.files[:MAX_PARTS_NAMED])
+        return f"Its code, no: the base commit gives the same result here. But it changes {files}."
     return (
         "Not its code: the base commit gives the same result here. It is this change only if it "
         "brings the new software."
     )
+
+
+def _dependency_change(verdict: Verdict) -> str:
+    if verdict.answers.base_here.good:
+        return "Yes, but not its code: the base commit, run in the new environment, moves as well."
+    return "Yes. The base commit in its own environment gives another result."
 
 
 def _baseline_is_change(_: Verdict) -> str:
@@ -243,6 +292,8 @@ def _not_comparable_change(verdict: Verdict) -> str:
     baseline = verdict.baseline
     if baseline is None or baseline.comparable:
         return "Only if it changes the settings; the machine does not matter here."
+    if verdict.nothing_moved:
+        return "No. It has the very files that the baseline was recorded from."
     if baseline.same_environment:
         return "Yes. The machine and the packages are the baseline's."
     return f"Most likely. Of the environment, only {_moved(baseline)}."
@@ -262,6 +313,7 @@ _ANSWERS: dict[Outcome, tuple[Words, Words]] = {
     Outcome.WITHIN_TOLERANCE: (_within, _within_change),
     Outcome.CODE_DRIFT: (_code_drift, _drift_change),
     Outcome.ENVIRONMENT_DRIFT: (_environment_drift, _environment_change),
+    Outcome.DEPENDENCY_DRIFT: (_dependency_drift, _dependency_change),
     Outcome.BASELINE_CHANGE: (_baseline_change, _baseline_is_change),
     Outcome.NO_BASELINE: (_no_baseline, _nothing_wrong),
     Outcome.NOT_COMPARABLE: (_as_decided, _not_comparable_change),

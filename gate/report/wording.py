@@ -27,6 +27,7 @@ TITLES: Mapping[Outcome, tuple[str, str]] = MappingProxyType(
         Outcome.WITHIN_TOLERANCE: ("same result, within tolerance", "equal bits are required"),
         Outcome.CODE_DRIFT: ("", "this change moves the result"),
         Outcome.ENVIRONMENT_DRIFT: ("", "the environment moved, and the result with it"),
+        Outcome.DEPENDENCY_DRIFT: ("", "the new environment moves the result"),
         Outcome.BASELINE_CHANGE: ("new baseline", "a new baseline is not allowed here"),
         Outcome.NO_BASELINE: ("", "nothing to compare with yet"),
         Outcome.NOT_COMPARABLE: ("", "not comparable with the baseline"),
@@ -71,6 +72,8 @@ def headline(verdict: Verdict) -> str:
         return failing
     if verdict.over_budget:
         return f"failed: {TITLES[Outcome.REPRODUCED][1]}"
+    if verdict.outcome is Outcome.ENVIRONMENT_DRIFT and verdict.nothing_moved:
+        failing = "another result from the same code"
     if verdict.passes and verdict.answers.base_run is Answer.EQUAL:
         passing = "same result as the base commit"
     return f"passed: {passing}" if verdict.passes else f"failed: {failing}"

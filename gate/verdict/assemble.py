@@ -9,7 +9,7 @@ from datetime import datetime
 from gate.errors import GateError, RunError
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison, ToleranceUse
-from gate.records.observed.evidence import EvidenceSet, MetricSeries
+from gate.records.observed.evidence import EvidenceSet, MetricSeries, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunMode
@@ -27,7 +27,7 @@ from gate.records.verdict import (
 )
 from gate.verdict import blind_spots, findings, operators
 from gate.verdict.decision import Decision, Facts
-from gate.verdict.next_step import after_fault, next_steps, place_of
+from gate.verdict.next_step import after_fault, next_steps, place_of, where_nothing_moved
 from gate.verdict.overrides import override_findings
 
 MAX_SERIES = 20
@@ -78,6 +78,8 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         repeat=facts.repeat,
         baseline=facts.baseline,
         base_run=facts.base_run,
+        nothing_moved=facts.nothing_moved,
+        brought=request.brought,
         baseline_facts=about_baseline,
         diagnosis=assessment.diagnosis,
         cost=facts.cost,
@@ -89,19 +91,25 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         settings_digest=assessment.settings_digest,
         series=tuple(_summary(series) for series in run.metrics[:MAX_SERIES]),
         runs=tuple(run_evidence.run for run_evidence in evidence.runs),
-        not_exercised=(
-            *findings.not_exercised(run),
-            *assessment.rare_faults,
-            *operators.beyond_the_flag(assessment.operator_audit),
-        ),
+        not_exercised=_not_exercised(assessment, run),
         operator_audit=assessment.operator_audit,
         policy_changes=request.policy_changes,
+    )
+
+
+def _not_exercised(assessment: Assessment, run: RunEvidence) -> tuple[str, ...]:
+    return (
+        *findings.not_exercised(run),
+        *assessment.rare_faults,
+        *operators.beyond_the_flag(assessment.operator_audit),
     )
 
 
 def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep, ...]:
     """Commands are made here, where the outcome is known: reports only show them."""
     decision = assessment.decision
+    if decision.outcome is Outcome.ENVIRONMENT_DRIFT and assessment.facts.nothing_moved:
+        return where_nothing_moved(place_of(request))
     return next_steps(
         decision.outcome,
         place_of(request),

@@ -144,3 +144,21 @@ def software_moved(baseline: Comparison, moved: str) -> str:
         "result here, so the cause is the software it runs with, not this change's code; "
         f"{drift(baseline, 'the baseline')}"
     )
+
+
+def same_code(baseline: Comparison) -> str:
+    """Why a result that moved is nothing that the change could have done."""
+    return (
+        "same code, same environment, another result: data outside the repository, or the "
+        f"hardware; {drift(baseline, 'the baseline')}"
+    )
+
+
+def dependency_drift(base: Comparison, *, alone: bool) -> str:
+    """What the environment that a change brings does to the result; `alone`: without its code."""
+    whose = (
+        "the environment that the change brings moves the result"
+        if alone
+        else "the change brings another environment, which moves the result, as may its code"
+    )
+    return f"{whose}; {drift(base, 'the base commit in its own environment')}"

@@ -22,7 +22,10 @@ class Facts:
     does the same work. `baseline` compares the first strict run
     with the chosen entry; `other_settings` names the settings that the entry was recorded with a
     different value of. `proposed` compares it with the entry that the pull request itself brings;
-    `base_run` and `base_repeat` compare head with base and base with base on this machine.
+    `base_run` and `base_repeat` compare head with base and base with base on this machine; where
+    the pull request brings an environment of its own (`own_environments`), each ran in its own, and
+    `base_here` compares head with the base commit in head's environment, `base_moved` the base
+    commit in the two. `same_code`: the entry was recorded from the very same files.
     """
 
     settings: GateSettings
@@ -36,7 +39,16 @@ class Facts:
     proposed: Comparison | None = None
     base_run: Comparison | None = None
     base_repeat: Comparison | None = None
+    own_environments: bool = False
+    base_here: Comparison | None = None
+    base_moved: Comparison | None = None
+    same_code: bool = False
     cost: DeterminismCost | None = None
+
+    @property
+    def nothing_moved(self) -> bool:
+        """Whether neither the code nor the environment is another than the baseline's."""
+        return self.same_code and self.baseline is not None and self.baseline.same_environment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,12 +166,21 @@ def _against_baseline(facts: Facts, baseline: Comparison) -> Decision:
     # equal bits answer by themselves: no change of the environment can make them less equal
     if baseline.numerically_equal:
         return _pass(Outcome.REPRODUCED, "equal to the baseline, bit for bit", baseline)
+    if facts.own_environments and facts.base_run is not None:
+        return _environment_brought(facts, baseline, facts.base_run)
     if needs_base_run(baseline, facts.settings):
         return _environment_moved(facts, baseline)
     if baseline.comparable_environment and not baseline.comparable:
         return _fail(Outcome.NOT_COMPARABLE, causes.not_common(baseline), baseline)
     if baseline.comparable_environment and _inside(baseline, facts.settings):
         return _within(facts, f"within tolerance of the baseline{causes.worst(baseline)}")
+    return _outside(facts, baseline)
+
+
+def _outside(facts: Facts, baseline: Comparison) -> Decision:
+    # no line of it can be the cause: only what neither the commit nor the environment holds
+    if facts.nothing_moved:
+        return _environment_drift(causes.same_code(baseline), baseline)
     cause = causes.drift(baseline, "the baseline of this environment")
     return _fail(Outcome.CODE_DRIFT, cause, baseline)
 
@@ -185,21 +206,62 @@ def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
             baseline,
         )
     agrees = base.numerically_equal
-    if not agrees and not (base.comparable and _inside(base, facts.settings)):
+    if not _agree(base, facts.settings):
         cause = causes.drift(base, "the base commit run on this machine")
         return _fail(Outcome.CODE_DRIFT, cause, base)
     if baseline.software_moved:
         return _environment_drift(causes.software_moved(baseline, moved), baseline)
     how = "equal to" if agrees else "within tolerance of"
-    return _within(
-        facts, f"the environment moved ({moved}); {how} the base commit run on this machine"
-    )
+    cause = f"the environment moved ({moved}); {how} the base commit run on this machine"
+    return _held_by_base(facts, cause, baseline)
 
 
-def needs_base_run(baseline: Comparison, settings: GateSettings) -> bool:
-    """Whether the outcome hangs on a run of the base commit: the environment moved, and more."""
+def _held_by_base(facts: Facts, cause: str, baseline: Comparison) -> Decision:
+    """The base commit gives the same result here, and the committed baseline another."""
+    if facts.settings.policy.environment_drift == "fail":
+        return _environment_drift(f"{cause}, but policy.environment_drift is fail", baseline)
+    return _within(facts, cause)
+
+
+def _environment_brought(facts: Facts, baseline: Comparison, base: Comparison) -> Decision:
+    """Base and head ran here, each in its own environment: what differs comes with the change."""
+    if _base_repeat(facts.base_repeat) is not Answer.EQUAL:
+        return _environment_drift(
+            "the change brings another environment, and two runs of the base commit differ here",
+            baseline,
+        )
+    if _agree(base, facts.settings):
+        how = "equal to" if base.numerically_equal else "within tolerance of"
+        cause = f"the change brings another environment; {how} the base commit in its own"
+        return _held_by_base(facts, cause, baseline)
+    # the base commit in the new environment tells what is the environment's and what the code's
+    here, moved = facts.base_here, facts.base_moved
+    code = moved is not None and _agree(moved, facts.settings)
+    if code:
+        cause = causes.drift(base, "the base commit, which gives one result in both environments")
+        return _fail(Outcome.CODE_DRIFT, cause, base)
+    alone = here is not None and _agree(here, facts.settings)
+    return _fail(Outcome.DEPENDENCY_DRIFT, causes.dependency_drift(base, alone=alone), base)
+
+
+def base_run_decides(base: Comparison, settings: GateSettings) -> bool:
+    """Whether head in its own environment is as the base in its own: then nothing more is asked."""
+    return _agree(base, settings)
+
+
+def _agree(comparison: Comparison, settings: GateSettings) -> bool:
+    return comparison.numerically_equal or (comparison.comparable and _inside(comparison, settings))
+
+
+def needs_base_run(
+    baseline: Comparison, settings: GateSettings, *, own_environments: bool = False
+) -> bool:
+    """Whether the outcome hangs on a run of the base commit: the environment moved, and more.
+
+    `own_environments`: the change brings another environment, of whatever parts it may consist.
+    """
     # settled either way: equal bits need no base, and in one environment the code alone can differ
-    if baseline.numerically_equal or baseline.same_environment:
+    if baseline.numerically_equal or (baseline.same_environment and not own_environments):
         return False
     settled = not baseline.comparable or _inside(baseline, settings)
     return not (baseline.comparable_environment and settled)
@@ -255,6 +317,7 @@ def _answers(facts: Facts) -> Answers:
         baseline=baseline,
         base_run=_answer(facts.base_run, settings),
         base_repeat=_base_repeat(facts.base_repeat),
+        base_here=_answer(facts.base_here, settings),
     )
 
 

@@ -13,6 +13,10 @@ from gate.records.settings import FILE_NAME
 from gate.records.verdict import Diagnosis, NextStep, Outcome
 
 REVIEW = "Review the new baseline as code: merge only if the new result is what you want."
+LOOK_OUTSIDE = (
+    "Look at the data that the training reads from outside the repository, and at the hardware: "
+    "neither the commit nor its environment is another."
+)
 LOOK = "Find out what this change does to the training, and undo it."
 
 
@@ -66,6 +70,11 @@ def next_steps(
     steps = _STEPS[outcome](place, diagnosis)
     # never tell somebody to commit a file that this call did not write
     return tuple(step for step in steps if proposed or not step.accepts)
+
+
+def where_nothing_moved(place: Place) -> tuple[NextStep, ...]:
+    """What to do where neither the code nor the environment is another than the baseline's."""
+    return _step(LOOK_OUTSIDE), _accept(place, "Meant")
 
 
 def _step(text: str, command: str = "", *, accepts: bool = False) -> NextStep:
@@ -131,6 +140,13 @@ def _environment_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...
     return (*steps, _accept(place, "Meant"))
 
 
+def _dependency_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+    return (
+        _step("Not meant: go back to the packages or the image that the base commit has."),
+        _accept(place, "Meant"),
+    )
+
+
 def _not_comparable(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (
         _step("Not meant: revert what changed the settings, steps, metrics or tensors."),
@@ -183,6 +199,7 @@ _STEPS: dict[Outcome, Steps] = {
     Outcome.WITHIN_TOLERANCE: _within,
     Outcome.CODE_DRIFT: _code_drift,
     Outcome.ENVIRONMENT_DRIFT: _environment_drift,
+    Outcome.DEPENDENCY_DRIFT: _dependency_drift,
     Outcome.BASELINE_CHANGE: _baseline_change,
     Outcome.NO_BASELINE: _no_baseline,
     Outcome.NOT_COMPARABLE: _not_comparable,

@@ -219,6 +219,11 @@ def test_a_cancellation_that_a_library_ate_is_raised_before_the_next_process() -
         pytest.fail("a process was started")
 
 
+def _wait_while(interrupts: StopSignals, reader: int, other: threading.Thread) -> None:
+    other.start()
+    interrupts.wait_for_input(reader)
+
+
 def test_a_wait_for_input_ends_by_a_signal_that_did_not_interrupt_it() -> None:
     # handled in another thread, as one that comes just before the wait: no system call is broken
     interrupts = StopSignals()
@@ -228,8 +233,7 @@ def test_a_wait_for_input_ends_by_a_signal_that_did_not_interrupt_it() -> None:
     )
     try:
         with interrupts.installed(), pytest.raises(CancelledError, match="cancelled by SIGINT"):
-            other.start()
-            interrupts.wait_for_input(reader)
+            _wait_while(interrupts, reader, other)
     finally:
         other.join()
         os.close(reader)

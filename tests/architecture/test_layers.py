@@ -68,6 +68,7 @@ INSIDE = {
         ("isolating",),
     ),
     "pipelines": (
+        ("environments", "output_folder", "brought"),
         ("runs", "saved_states", "head_files", "sealing"),
         ("entry", "gate", "measurement", "imported_evidence"),
         ("delivery", "proposals"),
@@ -81,7 +82,10 @@ INSIDE = {
         ("lifecycle",),
         ("metrics", "startup"),
     ),
-    "action": (("event_request", "commit_status", "history"), ("main", "post_step")),
+    "action": (
+        ("event_request", "commit_status", "history", "base_requirements"),
+        ("main", "post_step"),
+    ),
 }
 MODULES_IN_A_FOLDER = 16
 LINES_OF_A_FUNCTION = 45

@@ -61,10 +61,28 @@ SAID = {
     "environment-moved": (
         "passed: same result as the base commit",
         (
-            "Since the baseline was recorded, driver 550.54 became none. The base commit, run "
-            "here, gives the same result, bit for bit."
+            "The committed baseline no longer holds on this machine: driver 550.54 became none. "
+            "The base commit, run here, gives the same result, bit for bit."
         ),
         "No. The base commit gives the same result here.",
+    ),
+    "dependency-drift": (
+        "failed: the new environment moves the result",
+        (
+            "This change brings another image: torch 2.12.1 became 2.13.0. Loss at step 2: 2.143 "
+            "instead of 2.139 (+0.2 %); up to 4.6 % later (loss at step 24)."
+        ),
+        "Yes, but not its code: the base commit, run in the new environment, moves as well.",
+    ),
+    "same-code": (
+        "failed: another result from the same code",
+        (
+            "The code and the environment are the baseline's, and the result is not: data outside "
+            "the repository moved, or the hardware. Loss at step 2: 2.143 instead of 2.139 "
+            "(+0.2 %); up to 4.6 % later (loss at step 24). Cause: the forward pass computes a "
+            "different loss, although everything before it equals the baseline."
+        ),
+        "No. It has the very files that the baseline was recorded from.",
     ),
     "baseline-change": (
         "passed: new baseline",
@@ -158,8 +176,8 @@ def test_a_drift_from_the_base_commit_says_what_it_was_compared_with() -> None:
     assert verdict.outcome is Outcome.CODE_DRIFT
     brief = brief_of(verdict)
     assert (
-        "That is against the base commit run here: since the baseline was recorded, driver 550.54 "
-        "became none." in brief.happened
+        "That is against the base commit run here: the committed baseline does not hold on this "
+        "machine: driver 550.54 became none." in brief.happened
     )
     assert brief.this_change == (
         "Yes. The base commit on this machine, with the same packages, gives another result."

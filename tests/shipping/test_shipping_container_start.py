@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from gate.adapters.account.isolation import ACCOUNTS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -75,3 +77,62 @@ def test_what_pip_says_cannot_be_a_workflow_command(start: Any, tmp_path: Path) 
         start.install(Path(sys.executable), lock, start.pip_variables({}, tmp_path))
     assert "::" not in str(caught.value)
     assert "##[" not in str(caught.value)
+
+
+def _answering(folder: Path, script: str) -> Path:
+    """A program in the place of the gate's Python, which answers with the base's requirements."""
+    program = folder / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_the_base_commits_packages_are_installed_where_the_lock_differs(
+    start: Any,  # noqa: ANN401 - as above
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[tuple[object, ...]] = []
+
+    def make(folder: Path, locked: bytes, variables: object, account: int) -> Path:
+        del variables
+        made.append((folder, locked, account))
+        return folder / "python/bin"
+
+    monkeypatch.setattr(start, "training_environment", make)
+    words = "-I -m gate.action.base_requirements r.txt"
+    asked = _answering(tmp_path, f'test "$*" = "{words}" && printf one')
+    folder = start.PLACE / "repro-gate-training-base"
+    assert start.base_programs(asked, "r.txt", b"two", {}) == folder / "python/bin"
+    assert made == [(folder, b"one", start.BASE_INSTALLER)]
+    # the same packages, or none: head's environment is the base's too
+    assert start.base_programs(asked, "r.txt", b"one", {}) is None
+    assert start.base_programs(_answering(tmp_path, ":"), "r.txt", b"two", {}) is None
+    assert len(made) == 1
+
+
+def test_packages_of_the_base_that_cannot_be_had_are_told(
+    start: Any,  # noqa: ANN401 - as above
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    silent = _answering(tmp_path, "echo '::error::x\nthere is no commit' >&2; exit 2")
+    assert start.base_programs(silent, "r.txt", b"two", {}) is None
+
+    def refuse(*_: object) -> Path:
+        raise start.StartError("-m pip install ended with 1:\n  no such wheel")
+
+    monkeypatch.setattr(start, "training_environment", refuse)
+    asked = _answering(tmp_path, "printf one")
+    assert start.base_programs(asked, "r.txt", b"two", {}) is None
+    title = "::notice title=repro-gate: the base commit's packages cannot be had::"
+    assert capfd.readouterr().out.splitlines() == [
+        f"{title}::error::x%0Athere is no commit",
+        f"{title}-m pip install ended with 1:%0A  no such wheel",
+    ]
+
+
+def test_no_installer_is_an_account_that_trains(start: Any) -> None:  # noqa: ANN401 - as above
+    assert not {start.INSTALLER, start.BASE_INSTALLER} & {*ACCOUNTS}
+    assert start.INSTALLER != start.BASE_INSTALLER

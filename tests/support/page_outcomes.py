@@ -12,6 +12,7 @@ from report_outcomes import (
     OLD_PARTS,
     PLAIN,
     TOLERANT,
+    base_in_its_own,
     base_runs,
     both,
     entry,
@@ -20,6 +21,7 @@ from report_outcomes import (
 
 from gate.records.baseline import BaselineEntry
 from gate.records.observed.evidence import RunEvidence, StepMemory
+from gate.records.runs import BASE_HERE, Commit
 from gate.report.page.page_sources import PageSources
 
 Runs = tuple[RunEvidence, ...]
@@ -55,6 +57,12 @@ SOURCES: Mapping[str, PageSources] = {
     ),
     "environment-drift": _sources(both(since=2), entry(ran(parts=MOVED_PARTS)), base_runs(since=2)),
     "environment-moved": _sources(both(since=2), entry(ran(parts=OLD_PARTS)), base_runs(since=2)),
+    "dependency-drift": _sources(
+        both(since=2),
+        entry(ran(parts=MOVED_PARTS)),
+        base_in_its_own(ran(BASE_HERE, commit=Commit.BASE, since=2), parts=MOVED_PARTS),
+    ),
+    "same-code": _sources(both(since=2)),
     "baseline-change": _sources(DRIFTED),
     "no-baseline": _sources(both(), None),
     "not-comparable": _sources(both(), entry(ran(steps=18))),

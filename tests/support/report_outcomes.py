@@ -18,6 +18,7 @@ from gate.baseline.record import with_entry
 from gate.errors import RunError
 from gate.pipelines.gate import Baselines, judge
 from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.observed.brought import BroughtEnvironment
 from gate.records.observed.evidence import (
     CheckpointManifest,
     Environment,
@@ -34,7 +35,7 @@ from gate.records.observed.evidence import (
 from gate.records.observed.overrides import Override, OverrideKind
 from gate.records.policy_files import PolicyChange
 from gate.records.request import GateRequest
-from gate.records.runs import Commit, Isolation, RunIsolation
+from gate.records.runs import BASE_HERE, Commit, Isolation, RunIsolation
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import GateSettings
 from gate.records.verdict import Verdict
@@ -198,6 +199,7 @@ def judged(
     brought: BaselineEntry | None = None,
     base: tuple[RunEvidence, ...] = (),
     request: GateRequest = REQUEST,
+    same_code: bool = False,
 ) -> Verdict:
     """The pipeline's verdict about two strict and two default runs."""
     first, second = head or (ran(), ran("strict-2"))
@@ -211,7 +213,9 @@ def judged(
     )
     trusted = Baseline(entries=(against,)) if against else None
     bringing = with_entry(trusted, brought) if brought else None
-    return judge(request, Baselines(trusted=trusted, brought=bringing), evidence, ISOLATED).verdict
+    same = frozenset({BASE} if same_code else ())
+    baselines = Baselines(trusted=trusted, brought=bringing, same_code=same)
+    return judge(request, baselines, evidence, ISOLATED).verdict
 
 
 def both(**fields: object) -> tuple[RunEvidence, RunEvidence]:
@@ -225,6 +229,15 @@ def base_runs(**fields: object) -> tuple[RunEvidence, ...]:
         ran(label, commit=Commit.BASE, **fields)  # type: ignore[arg-type] # handed on
         for label in ("base-1", "base-2")
     )
+
+
+def base_in_its_own(here: RunEvidence | None = None, **fields: object) -> tuple[RunEvidence, ...]:
+    """The base commit twice in its own environment, then, as `here`, once in the change's."""
+    own = tuple(
+        run.model_copy(update={"run": run.run.model_copy(update={"environment": Commit.BASE})})
+        for run in base_runs(**fields)
+    )
+    return own if here is None else (*own, here)
 
 
 PLAIN = entry(ran())
@@ -252,6 +265,17 @@ ENVIRONMENT_DRIFT = judged(
 ENVIRONMENT_MOVED = judged(
     both(since=2), against=entry(ran(parts=OLD_PARTS)), base=base_runs(since=2)
 )
+NEW_IMAGE = BroughtEnvironment(
+    files=("Dockerfile",),
+    base_image=f"ghcr.io/org/digits@sha256:{digest('old image')}",
+    head_image=f"ghcr.io/org/digits@sha256:{digest('new image')}",
+)
+DEPENDENCY_DRIFT = judged(
+    both(since=2), against=entry(ran(parts=MOVED_PARTS)),
+    base=base_in_its_own(ran(BASE_HERE, commit=Commit.BASE, since=2), parts=MOVED_PARTS),
+    request=replace(REQUEST, brought=NEW_IMAGE),
+)  # fmt: skip
+SAME_CODE = judged(both(since=2), against=PLAIN, same_code=True)
 BASELINE_CHANGE = judged(
     DRIFTED, against=PLAIN, brought=entry(DRIFTED[0], recorded_at=JUDGED_AT),
     request=replace(REQUEST, policy_changes=(BRINGS,)),
@@ -286,6 +310,8 @@ CASES: Mapping[str, Verdict] = {
     "code-drift": CODE_DRIFT,
     "environment-drift": ENVIRONMENT_DRIFT,
     "environment-moved": ENVIRONMENT_MOVED,
+    "dependency-drift": DEPENDENCY_DRIFT,
+    "same-code": SAME_CODE,
     "baseline-change": BASELINE_CHANGE,
     "no-baseline": NO_BASELINE,
     "not-comparable": NOT_COMPARABLE,

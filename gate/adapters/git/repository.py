@@ -151,6 +151,23 @@ class GitRepository:
         """Whether the clone ends before the repository's first commit."""
         return self._git.output("rev-parse", "--is-shallow-repository").strip() == b"true"
 
+    def merge_base(self, first: str, second: str) -> str | None:
+        """The commit that two lines of work share last; a shallow clone may know of none."""
+        # no option stands behind the names, which are full hashes
+        done = self._git.run("merge-base", self.resolve(first), self.resolve(second))
+        return done.stdout.decode("ascii").strip() if done.returncode == 0 else None
+
+    def changed_between(self, first: str, second: str) -> tuple[str, ...]:
+        """The sorted paths of the files that are not the same in two commits; trees alone are read.
+
+        Raises `RepositoryError` for a commit that this clone does not have.
+        """
+        commits = (self.resolve(first), self.resolve(second))
+        rows = self._git.output(
+            "diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", *commits
+        )
+        return tuple(sorted({os.fsdecode(row) for row in rows.split(b"\0") if row}))
+
     def read_file(self, commit: str, path: str) -> bytes | None:
         """A file of a commit, 8 MiB at most, or None when it has none there."""
         listing = self._git.output(

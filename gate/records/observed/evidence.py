@@ -22,7 +22,7 @@ from gate.records.observed.fingerprints import PARAMETERS
 from gate.records.observed.operator_audit import MAX_STEP, OperatorAudit
 from gate.records.observed.overrides import Override
 from gate.records.observed.state_distance import StateDistance
-from gate.records.runs import Commit, RunMode, RunRecord
+from gate.records.runs import BASE_HERE, Commit, RunMode, RunRecord
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
 # numbers that a float can hold: evidence may come from another job
@@ -383,5 +383,14 @@ class EvidenceSet(Document):
     gpu_missed: GpuMissed | None = None
 
     def runs_of(self, mode: RunMode, commit: Commit = Commit.HEAD) -> tuple[RunEvidence, ...]:
-        """The runs of one kind, in order."""
-        return tuple(run for run in self.runs if (run.run.mode, run.run.commit) == (mode, commit))
+        """The runs of one kind, in order; `base_here` is not among those of the base commit."""
+        return tuple(
+            run
+            for run in self.runs
+            if (run.run.mode, run.run.commit) == (mode, commit) and run.run.label != BASE_HERE
+        )
+
+    @property
+    def base_here(self) -> RunEvidence | None:
+        """The base commit in the change's environment, where its own runs had its own."""
+        return next((run for run in self.runs if run.run.label == BASE_HERE), None)

@@ -1,0 +1,22 @@
+"""The output folder of a call, made ready before anything is written there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gate.errors import SettingsError
+from gate.ports import Files
+
+
+def prepare_out(out: Path, files: Files) -> None:
+    """Make the output folder, invisible to git, with what an earlier call left there removed."""
+    # what lies in the folder is replaced and removed: a repository was named by mistake
+    if files.exists(out / ".git"):
+        raise SettingsError(
+            f"--out {out}: is a repository", hint="Name a separate folder, for example demo-out."
+        )
+    if not files.exists(out):
+        files.fresh_folder(out)
+    # or the output would be an uncommitted change of the next call
+    files.write_bytes(out / ".gitignore", b"*\n")
+    files.fresh_folder(out / "evidence")

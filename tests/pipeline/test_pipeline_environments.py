@@ -1,0 +1,308 @@
+"""A change that brings another package or image: each side trains in what its own commit asks for.
+
+The packages are real wheels of two versions, imported from where each side's programs say.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from gate_bench import FILES, Bench
+from played_training import SCRIPT, Project
+
+from gate.adapters.console import QuietProgress
+from gate.adapters.process.stop_signals import StopSignals
+from gate.errors import SettingsError
+from gate.pipelines.brought import brought_environment
+from gate.pipelines.delivery import judging, run_only
+from gate.pipelines.entry import BASE_PROGRAMS, build_adapters
+from gate.pipelines.environments import refuse_image, training_environments
+from gate.pipelines.gate import Gated, gate
+from gate.pipelines.runs import Adapters
+from gate.records.observed.brought import BroughtEnvironment
+from gate.records.runs import Commit, Isolation, TrainingContainer
+from gate.records.sections.isolation import ContainerSettings, IsolationMode
+from gate.records.settings import GateSettings
+from gate.records.verdict import Answer, Outcome
+from gate.settings.dependency_files import dependency_files
+from gate.settings.load import parse_settings
+
+WITH_PACKAGE = SCRIPT.replace(
+    'losses = [float(text) for text in play["losses"]]\n',
+    "import auditlib\n"
+    'losses = [float(text) * auditlib.SCALE for text in play["losses"]]\n'
+    "packages = hashlib.sha256(auditlib.VERSION.encode()).hexdigest()\n"
+    'play.setdefault("environment", {})["packages"] = packages\n',
+)
+SETTINGS = """\
+version: 1
+train: {command: trainer train.py, max_steps: 3}
+isolation: {mode: none}
+"""
+BASE_IMAGE, HEAD_IMAGE = (f"ghcr.io/team/train@sha256:{letter * 64}" for letter in "ab")
+
+
+def _programs(folder: Path, version: str, scale: float) -> Path:
+    """A wheel of the package, and a program that trains with it."""
+    folder.mkdir()
+    wheel = folder / f"auditlib-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("auditlib/__init__.py", f"VERSION, SCALE = {version!r}, {scale!r}\n")
+    trainer = folder / "trainer"
+    trainer.write_text(f'#!/bin/sh\nPYTHONPATH="{wheel}:$PYTHONPATH" exec python3 "$@"\n')
+    trainer.chmod(0o755)
+    return folder
+
+
+class Upgrade(Bench):
+    """A project with a baseline of version 1.0, and a change that asks for another version."""
+
+    def __init__(self, place: Path) -> None:
+        project = Project(place / "project")
+        super().__init__(project, place / "out")
+        project.write("train.py", WITH_PACKAGE)
+        project.write("repro-gate.yml", SETTINGS)
+        project.write("requirements.txt", "auditlib==1.0\n")
+        project.commit()
+        self.base_programs = self.head_programs = _programs(place / "base", "1.0", 1.0)
+        self.base_is_here = True
+        self.base = self.record()
+        self.place = place
+
+    def bump(self, scale: float) -> None:
+        """The change: another version, which multiplies every loss."""
+        self.head_programs = _programs(self.place / "head", "1.1", scale)
+        self.project.write("requirements.txt", "auditlib==1.1\n")
+        self.project.commit()
+
+    def adapters(self) -> Adapters:
+        path = f"{self.head_programs}{os.pathsep}{os.environ['PATH']}"
+        variables = {**os.environ, "PATH": path}
+        if self.base_is_here:
+            variables[BASE_PROGRAMS] = str(self.base_programs)
+        return build_adapters(FILES, self.project.path, QuietProgress(), StopSignals(), variables)
+
+    def judged(self) -> Gated:
+        return gate(self.request(base=self.base), self.adapters())
+
+
+@pytest.fixture
+def upgrade(tmp_path: Path) -> Upgrade:
+    return Upgrade(tmp_path)
+
+
+def _base_runs(found: Gated) -> list[tuple[str, Commit]]:
+    return [(run.label, run.environment) for run in found.verdict.runs if run.commit is Commit.BASE]
+
+
+def test_a_bump_that_moves_the_numbers_fails_and_is_named(upgrade: Upgrade) -> None:
+    upgrade.bump(scale=1.01)
+    found = upgrade.judged()
+    verdict = found.verdict
+    assert (verdict.outcome, int(verdict.exit_code)) == (Outcome.DEPENDENCY_DRIFT, 1)
+    assert verdict.brought.files == ("requirements.txt",)
+    assert _base_runs(found) == [
+        ("base-1", Commit.BASE),
+        ("base-2", Commit.BASE),
+        ("base-here", Commit.HEAD),
+    ]
+    assert verdict.answers.base_here is Answer.EQUAL
+    assert found.proposed is not None
+
+
+def test_a_bump_that_moves_nothing_passes(upgrade: Upgrade) -> None:
+    upgrade.bump(scale=1.0)
+    found = upgrade.judged()
+    assert found.verdict.outcome is Outcome.REPRODUCED
+    assert _base_runs(found) == []
+    assert [change.part for change in found.verdict.baseline.environment] == ["packages"]  # type: ignore[union-attr] # there was one
+
+
+def test_code_that_moves_the_numbers_beside_a_harmless_bump_is_named(upgrade: Upgrade) -> None:
+    upgrade.bump(scale=1.0)
+    upgrade.project.play(losses=["2.5", "2.25", "2.0"])  # type: ignore[attr-defined] # a Project
+    verdict = upgrade.judged().verdict
+    assert verdict.outcome is Outcome.CODE_DRIFT
+    assert "which gives one result in both environments" in verdict.cause
+
+
+def test_a_base_commit_that_does_not_start_with_the_new_package_leaves_both(
+    upgrade: Upgrade,
+) -> None:
+    upgrade.bump(scale=1.01)
+    (upgrade.head_programs / "auditlib-1.1-py3-none-any.whl").unlink()
+    with zipfile.ZipFile(upgrade.head_programs / "auditlib-1.1-py3-none-any.whl", "w") as archive:
+        archive.writestr("auditlib/__init__.py", "VERSION, FACTOR = '1.1', 1.01\n")
+    upgrade.project.write("train.py", WITH_PACKAGE.replace("auditlib.SCALE", "auditlib.FACTOR"))
+    upgrade.project.commit()
+    verdict = upgrade.judged().verdict
+    assert verdict.outcome is Outcome.DEPENDENCY_DRIFT
+    assert "as may its code" in verdict.cause
+
+
+def test_without_the_base_commits_packages_nothing_is_excused(upgrade: Upgrade) -> None:
+    upgrade.bump(scale=1.01)
+    upgrade.base_is_here = False
+    found = upgrade.judged()
+    assert (found.verdict.outcome, found.verdict.passes) == (Outcome.ENVIRONMENT_DRIFT, False)
+    assert _base_runs(found) == [("base-1", Commit.HEAD), ("base-2", Commit.HEAD)]
+
+
+def test_another_job_judges_the_same_runs_alike(upgrade: Upgrade, tmp_path: Path) -> None:
+    upgrade.bump(scale=1.01)
+    request = upgrade.request(base=upgrade.base)
+    folder = run_only(request, upgrade.adapters())
+    judge = judging(folder)
+    imported = replace(
+        upgrade.request(base=upgrade.base, commit="HEAD"),
+        imported_runs=True,
+        out=tmp_path / "judged",
+    )
+    found = judge(imported, upgrade.adapters())
+    assert found.verdict.outcome is Outcome.DEPENDENCY_DRIFT
+    assert len(_base_runs(found)) == 3
+
+
+def test_the_same_code_with_another_result_is_no_drift_of_the_code(
+    bench: Bench, project: Project, tmp_path: Path
+) -> None:
+    data = tmp_path / "data.txt"
+    data.write_text("1.0")
+    project.write(
+        "train.py",
+        SCRIPT.replace(
+            "float(text) for text", f'float(text) * float(open("{data}").read()) for text'
+        ),
+    )
+    project.commit()
+    bench.record()
+    data.write_text("1.5")
+    verdict = bench.gate().verdict
+    assert verdict.outcome is Outcome.ENVIRONMENT_DRIFT
+    assert verdict.nothing_moved
+    project.write("README.md", "another file")
+    project.commit()
+    assert bench.gate().verdict.outcome is Outcome.CODE_DRIFT
+
+
+def _isolated(settings: GateSettings, _: tuple[Path, ...]) -> Isolation:
+    """An engine that has every image."""
+    container = TrainingContainer(
+        image_id=str(settings.isolation.image), run="r", limits=ContainerSettings()
+    )
+    return Isolation(
+        mode=IsolationMode.CONTAINER, credentials=None, reason="played", container=container
+    )
+
+
+def _settings(image: str, allowed: tuple[str, ...] = ()) -> GateSettings:
+    text = f"version: 1\ntrain: {{command: a, max_steps: 1}}\nisolation: {{image: '{image}'}}\n"
+    return parse_settings(f"{text}policy: {{images: {list(allowed)}}}\n".encode(), "x")
+
+
+@pytest.mark.parametrize("pull_request", [True, False])
+def test_each_side_trains_in_its_own_image(bench: Bench, *, pull_request: bool) -> None:
+    brought = BroughtEnvironment(base_image=BASE_IMAGE, head_image=HEAD_IMAGE)
+    decides = BASE_IMAGE if pull_request else HEAD_IMAGE
+    request = replace(
+        bench.request(),
+        settings=_settings(decides, ("ghcr.io/team/*",)),
+        pull_request=pull_request,
+        brought=brought,
+    )
+    found = training_environments(request, _isolated, Path("/w"), {}, "")
+    images = {commit: one.isolation.of_a_run.image for commit, one in found.items()}
+    assert images == {Commit.HEAD: HEAD_IMAGE, Commit.BASE: BASE_IMAGE}
+
+
+def test_an_image_that_the_base_does_not_allow_is_refused_before_it_is_fetched(
+    bench: Bench,
+) -> None:
+    asked: list[str | None] = []
+
+    def isolate(settings: GateSettings, folders: tuple[Path, ...]) -> Isolation:
+        asked.append(settings.isolation.image)
+        return _isolated(settings, folders)
+
+    request = replace(
+        bench.request(),
+        settings=_settings(BASE_IMAGE, ("ghcr.io/other/*",)),
+        pull_request=True,
+        brought=BroughtEnvironment(base_image=BASE_IMAGE, head_image=HEAD_IMAGE),
+    )
+    with pytest.raises(SettingsError, match="of the base commit does not allow") as caught:
+        training_environments(request, isolate, Path("/w"), {}, "")
+    assert "Add a pattern such as `ghcr.io/team/train` to policy.images" in caught.value.hint
+    assert asked == [BASE_IMAGE]
+
+
+@pytest.mark.parametrize("pattern", ["ghcr.io/team/*", "ghcr.io/team/train", HEAD_IMAGE, "*"])
+def test_patterns_fit_names_and_whole_digests(bench: Bench, pattern: str) -> None:
+    request = replace(
+        bench.request(),
+        pull_request=True,
+        settings=_settings(BASE_IMAGE, (pattern,)),
+        brought=BroughtEnvironment(base_image=BASE_IMAGE, head_image=HEAD_IMAGE),
+    )
+    refuse_image(request)
+
+
+def _with_image(image: str) -> str:
+    return SETTINGS.replace("{mode: none}", f"{{mode: none, image: '{image}'}}")
+
+
+@pytest.mark.parametrize("pull_request", [True, False])
+def test_what_a_change_brings_is_read_from_both_commits(
+    bench: Bench, project: Project, *, pull_request: bool
+) -> None:
+    project.write("repro-gate.yml", _with_image(BASE_IMAGE))
+    base = project.commit()
+    trusted = bench.request()
+    project.write("docker/Dockerfile.gpu", "FROM x\n")
+    project.write("train.py", "x = 1\n")
+    project.write("repro-gate.yml", _with_image(HEAD_IMAGE))
+    head = project.commit()
+    request = bench.request(base=base)
+    if pull_request:
+        request = replace(trusted, base_commit=base, commit=head, pull_request=True)
+    assert brought_environment(request, parse_settings, bench.adapters().git) == BroughtEnvironment(
+        files=("docker/Dockerfile.gpu",), base_image=BASE_IMAGE, head_image=HEAD_IMAGE
+    )
+
+
+def test_what_the_base_branch_has_got_meanwhile_is_not_brought(
+    bench: Bench, project: Project
+) -> None:
+    project.git("checkout", "-q", "-b", "topic")
+    project.write("uv.lock", "one")
+    head = project.commit()
+    project.git("checkout", "-q", "-")
+    project.write("requirements.txt", "numpy==2\n")
+    project.write("repro-gate.yml", _with_image(BASE_IMAGE))
+    base = project.commit()
+    request = replace(bench.request(), base_commit=base, commit=head, pull_request=True)
+    found = brought_environment(request, parse_settings, bench.adapters().git)
+    assert found == BroughtEnvironment(files=("uv.lock",))
+
+
+def test_settings_that_cannot_be_read_bring_nothing(bench: Bench, project: Project) -> None:
+    base, trusted = project.commit(), bench.request()
+    project.write("repro-gate.yml", "version: [")
+    head = project.commit()
+    request = replace(trusted, base_commit=base, commit=head, pull_request=True)
+    found = brought_environment(request, parse_settings, bench.adapters().git)
+    assert found == BroughtEnvironment()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["requirements.txt", "requirements-gpu.txt", "a/uv.lock", "poetry.lock", "Pipfile.lock",
+     "pyproject.toml", "environment.yml", "Dockerfile", ".github/workflows/ci.yml",
+     "requirements/base.in", "conda-linux-64.lock", "setup.cfg"],
+)  # fmt: skip
+def test_files_that_declare_packages_are_known(path: str) -> None:
+    assert dependency_files(("train.py", path, "README.md")) == (path,)
