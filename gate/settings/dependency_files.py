@@ -25,7 +25,8 @@ NAMES: Final = (
     "Dockerfile*",
     "*.dockerfile",
 )
-FOLDERS: Final = ("requirements/*", ".github/workflows/*", ".github/actions/*")
+LISTS: Final = "requirements"
+GITHUB: Final = ((".github", "workflows"), (".github", "actions"))
 
 
 def dependency_files(changed: Iterable[str]) -> tuple[str, ...]:
@@ -34,7 +35,7 @@ def dependency_files(changed: Iterable[str]) -> tuple[str, ...]:
 
 
 def _declares(path: str) -> bool:
-    name = path.rpartition("/")[2]
-    return any(fnmatchcase(name, pattern) for pattern in NAMES) or any(
-        fnmatchcase(path, pattern) or fnmatchcase(path, f"*/{pattern}") for pattern in FOLDERS
-    )
+    *folders, name = path.split("/")
+    if LISTS in folders or tuple(folders[:2]) in GITHUB:
+        return True
+    return any(fnmatchcase(name, pattern) for pattern in NAMES)

@@ -72,6 +72,9 @@ SHOWN_BY = {
     "policy.require_bitwise": "verdict/verdict_decision: the_policy_may_want_equal_bits",
     "policy.allow_baseline_change": "verdict/verdict_decision: "
     "a_brought_baseline_that_is_reproduced_passes_by_policy",
+    "policy.environment_drift": "verdict/verdict_own_environments: "
+    "the_policy_may_refuse_an_environment_that_moved",
+    "policy.images": "pipeline/pipeline_environments: patterns_fit_names_and_whole_digests",
     "policy.run_base_on_drift": "pipeline/pipeline_outcomes: the_base_is_run_only_where_it_decides",
     "record.overhead_budget": "fingerprints/fingerprints_evidence: "
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",

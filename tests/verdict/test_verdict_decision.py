@@ -117,7 +117,9 @@ def test_drift_in_steps_alone_is_told_by_its_steps() -> None:
 
 
 def test_the_policy_may_want_equal_bits() -> None:
-    decision = decide(facts_of(BITWISE, baseline=NEAR))
+    rule = {"metric": "*", "absolute": 0.5}
+    strict = settings_of(compare={"tolerances": (rule,)}, policy={"require_bitwise": True})
+    decision = decide(facts_of(strict, baseline=NEAR))
     assert row(decision) == (Outcome.WITHIN_TOLERANCE, False)
     assert decision.cause.endswith("but the policy requires equal bits")
 
