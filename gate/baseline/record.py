@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import read_document
 from gate.codec.json_text import canonical_json
-from gate.errors import BaselineError
+from gate.errors import BaselineError, DocumentError
 from gate.records.baseline import MAX_BASELINE_BYTES, Baseline, BaselineEntry
 from gate.records.comparison import Comparison, CostState, KnobCost, KnobCosts
 from gate.records.measurement import CostDocument, KnobState
@@ -20,11 +20,32 @@ FINGERPRINTED_STEPS = 20
 def read_baseline(data: bytes | None, source: str) -> Baseline | None:
     """Parse the committed file; None when there is none.
 
-    Raises `DocumentError` for a broken file or one of another schema version.
+    Raises `DocumentError` for a broken file, one of another schema version, entries that were
+    edited by hand, and two entries of one environment and training.
     """
     if data is None:
         return None
-    return read_document(Baseline, data, source, max_bytes=MAX_BASELINE_BYTES)
+    baseline = read_document(Baseline, data, source, max_bytes=MAX_BASELINE_BYTES)
+    edited = [number for number, one in enumerate(baseline.entries) if one != sealed(one)]
+    if edited:
+        raise DocumentError(
+            f"{source}: entries[{edited[0]}] was edited by hand: it does not match its digest",
+            hint="Restore the file from version control, or record the entry again.",
+        )
+    keys = [canonical_json([one.training, one.environment.parts]) for one in baseline.entries]
+    twice = next((number for number, key in enumerate(keys) if key in keys[:number]), None)
+    if twice is not None:
+        raise DocumentError(
+            f"{source}: entries[{twice}] is of the same environment and training as one before it",
+            hint="Remove one of the two: it would be open which of them judges.",
+        )
+    return baseline
+
+
+def sealed(entry: BaselineEntry) -> BaselineEntry:
+    """The entry with the digest of its content."""
+    content = entry.model_dump(mode="json", exclude={"digest"})
+    return entry.model_copy(update={"digest": sha256_hex(canonical_json(content))})
 
 
 def propose_entry(
@@ -61,7 +82,7 @@ def propose_entry(
         )
     # the first of two that are equal: which one is taken changes no bit
     run = evidence.runs[0]
-    return BaselineEntry(
+    entry = BaselineEntry(
         commit=evidence.commit,
         recorded_at=evidence.created_at,
         reason=reason,
@@ -71,6 +92,7 @@ def propose_entry(
         steps=tuple(map(_kept_of, run.steps)),
         checkpoint=run.checkpoint,
     )
+    return sealed(entry)
 
 
 def _kept_of(step: StepDigest) -> StepDigest:
@@ -106,7 +128,9 @@ def with_entry(baseline: Baseline | None, entry: BaselineEntry) -> Baseline:
         # with their own date: nothing that a new result moves
         entry = entry.model_copy(update={"knob_costs": replaced.knob_costs})
     # one order, so that a review shows the changed entry and nothing else
-    ordered = sorted((*others, entry), key=lambda kept: sorted(kept.environment.parts.items()))
+    ordered = sorted(
+        (*others, sealed(entry)), key=lambda kept: sorted(kept.environment.parts.items())
+    )
     return Baseline(entries=tuple(ordered))
 
 
@@ -143,7 +167,7 @@ def with_knob_costs(baseline: Baseline, cost: CostDocument) -> Baseline:
         )
     return Baseline(
         entries=tuple(
-            entry.model_copy(update={"knob_costs": costs}) if entry in priced else entry
+            sealed(entry.model_copy(update={"knob_costs": costs})) if entry in priced else entry
             for entry in baseline.entries
         )
     )

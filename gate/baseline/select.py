@@ -11,11 +11,16 @@ from gate.records.observed.evidence import Environment
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """The chosen entry, or why there is none to choose."""
+    """The chosen entry, or why there is none to choose.
+
+    `nearest` is an entry that cannot judge a run here, since it was recorded on another kind of
+    accelerator; None where one was chosen, or there is none.
+    """
 
     entry: BaselineEntry | None
     same_training: bool
     other_settings: tuple[str, ...] = ()
+    nearest: BaselineEntry | None = None
 
 
 def select_entry(
@@ -26,7 +31,8 @@ def select_entry(
 ) -> Selection:
     """Choose by training first (another experiment is never compared), environment second.
 
-    Among equally near entries the one with the fewest moved parts wins, then the newest. Where no
+    Among equally near entries the one with the fewest moved parts wins, then the newest. A result
+    of a GPU never judges one of a CPU, nor the other way round. Where no
     entry is of this training, `other_settings` names what the chosen one was recorded with a
     different value of.
     """
@@ -39,6 +45,8 @@ def select_entry(
     # `min` takes the first of equals, so order decides between entries that are equally near
     newest_first = sorted(candidates, key=lambda entry: entry.recorded_at, reverse=True)
     chosen = min(newest_first, key=lambda entry: _distance(entry, environment, comparable))
+    if fitting and environment.parts and chosen.environment.on_gpu != environment.on_gpu:
+        return Selection(entry=None, same_training=True, nearest=chosen)
     others = () if fitting else _differing_keys(chosen.training, training)
     return Selection(entry=chosen, same_training=bool(fitting), other_settings=others)
 
@@ -50,7 +58,8 @@ def _differing_keys(recorded: Mapping[str, str], here: Mapping[str, str]) -> tup
 
 def _distance(
     entry: BaselineEntry, environment: Environment, comparable: tuple[str, ...]
-) -> tuple[bool, int]:
-    """The lowest is nearest: whether more than comparable parts moved, then how many moved."""
+) -> tuple[bool, bool, int]:
+    """The lowest is nearest: another accelerator, more than comparable parts moved, how many."""
     moved = entry.environment.moved(environment)
-    return not set(comparable).issuperset(moved), len(moved)
+    another = entry.environment.on_gpu != environment.on_gpu
+    return another, not set(comparable).issuperset(moved), len(moved)

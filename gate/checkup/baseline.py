@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.doctor import CheckResult, Examined
-from gate.records.observed.evidence import Environment
+from gate.records.observed.evidence import DEVICE, Environment
 
 RECORD = "Run `repro-gate baseline record` on this kind of machine, and commit the file."
 SHOWN_PARTS = 4
 
 
 def examined_baseline(
-    baseline: Baseline | None, path: str, entry: BaselineEntry | None, here: Environment
+    baseline: Baseline | None,
+    path: str,
+    entry: BaselineEntry | None,
+    here: Environment,
+    nearest: BaselineEntry | None = None,
 ) -> Examined:
     """`entry` is the one that a run here would be judged by, None when no entry fits it.
+
+    `nearest` is then one of another kind of accelerator.
 
     What moved may still be compared within tolerance, or judged by running the base commit.
     """
     if baseline is None or not baseline.entries:
         return _row(CheckResult.FAIL, f"{path}: no baseline is committed", RECORD)
+    if nearest is not None:
+        recorded, now = nearest.environment.part(DEVICE)[:40], here.part(DEVICE)[:40]
+        found = f"{path}: has no entry for {now}, only for {recorded}"
+        return _row(CheckResult.FAIL, found, RECORD)
     if entry is None:
         found = f"{path}: recorded with another command, seed, step count or thread count"
         return _row(CheckResult.FAIL, found, RECORD)

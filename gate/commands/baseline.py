@@ -29,7 +29,7 @@ from gate.commands.options import (
     show,
 )
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
-from gate.errors import BaselineError, SettingsError
+from gate.errors import BaselineError, GateError, SettingsError
 from gate.pipelines.entry import local_request
 from gate.pipelines.gate import record_baseline
 from gate.pipelines.measurement import measure_cost
@@ -74,7 +74,13 @@ def record_command(
     with adapters.files.held_folder(request.out):
         baseline = record_baseline(request, adapters, reason)
         if attribute:
-            baseline = with_knob_costs(baseline, measure_cost(request, adapters, attribute=True))
+            try:
+                cost = measure_cost(request, adapters, attribute=True)
+                baseline = with_knob_costs(baseline, cost)
+            except GateError:
+                # a measurement that fails costs no recording
+                _write_baseline(request, baseline)
+                raise
     _write_baseline(request, baseline)
 
 

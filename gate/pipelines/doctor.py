@@ -328,4 +328,5 @@ def _baseline(
         training_settings(settings),
         settings.compare.comparable_environment,
     )
-    return examined_baseline(baseline, name, chosen.entry if chosen.same_training else None, here)
+    entry = chosen.entry if chosen.same_training else None
+    return examined_baseline(baseline, name, entry, here, chosen.nearest)

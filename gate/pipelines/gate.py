@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gate.baseline.record import propose_entry, read_baseline, with_entry
 from gate.baseline.select import Selection, select_entry
-from gate.comparison.compare import compare_results
+from gate.comparison.compare import compare_environments, compare_results
 from gate.comparison.finiteness import first_not_finite
 from gate.comparison.measuring.cost import determinism_cost
 from gate.comparison.same_work import missed_share, on_one_cpu_thread, runs_of_the_same_work
@@ -30,8 +30,8 @@ from gate.records.baseline import (
     Baseline,
     BaselineEntry,
 )
-from gate.records.comparison import BASELINE_SIDE, Comparison
-from gate.records.observed.evidence import EvidenceSet, RunEvidence
+from gate.records.comparison import BASELINE_SIDE, Comparison, EnvironmentChange
+from gate.records.observed.evidence import DEVICE, EvidenceSet, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, RunMode
@@ -209,6 +209,7 @@ def _facts(
         own_environments=any(run.run.environment is Commit.BASE for run in base),
         base_here=_against_run(here, first, request) if here else None,
         base_moved=_against_run(base[0], here, request) if here and base else None,
+        nearest=_separated(selection.nearest, first, request),
         same_code=selection.entry is not None and selection.entry.commit in baselines.same_code,
         cost=determinism_cost((first, second), default, settings.cost),
     )
@@ -345,6 +346,17 @@ def _against_entry(
     if entry is None:
         return None
     return compare_results(entry, run, request.settings.compare, (BASELINE_SIDE, run.run.label))
+
+
+def _separated(
+    nearest: BaselineEntry | None, run: RunEvidence, request: GateRequest
+) -> tuple[EnvironmentChange, ...]:
+    """What separates an entry that cannot judge the run, the accelerator first."""
+    if nearest is None:
+        return ()
+    comparable = request.settings.compare.comparable_environment
+    changes = compare_environments(nearest.environment, run.environment, comparable)
+    return tuple(sorted(changes, key=lambda change: change.part != DEVICE))
 
 
 def _against_run(expected: RunEvidence, run: RunEvidence, request: GateRequest) -> Comparison:

@@ -29,6 +29,7 @@ class BaselineEntry(Document):
     `training` holds the settings that change the result (command, steps, seed, threads), each as
     JSON: an entry recorded under others cannot be compared. `steps` keeps the fingerprints of the
     first steps, so that a drift has a cause. `knob_costs` is for reports and decides nothing.
+    `digest` is the SHA-256 of all the rest: a number that was edited by hand shows.
     """
 
     commit: str = Field(max_length=64)
@@ -40,6 +41,7 @@ class BaselineEntry(Document):
     steps: tuple[StepDigest, ...]
     checkpoint: CheckpointManifest
     knob_costs: KnobCosts | None = None
+    digest: str = Field(default="", max_length=64)
 
 
 class Baseline(Document):

@@ -9,6 +9,7 @@ from gate.errors import ExitCode
 from gate.records.comparison import (
     Comparison,
     DeterminismCost,
+    EnvironmentChange,
     EventKind,
     KnobCosts,
     OptimizerSettingChange,
@@ -203,6 +204,7 @@ class Verdict(Document):
     `workdir` is the training's folder in the repository.
     `over_budget`: nothing but the price of determinism keeps it from passing.
     `nothing_moved`: neither the code nor the environment is another than the baseline's.
+    `nearest_entry` is what separates the nearest entry where none can judge a run here.
     `fault_details` holds lines of a fault, such as the last output of a training that failed.
     """
 
@@ -225,6 +227,7 @@ class Verdict(Document):
     baseline: Comparison | None = None
     base_run: Comparison | None = None
     nothing_moved: bool = False
+    nearest_entry: tuple[EnvironmentChange, ...] = ()
     brought: BroughtEnvironment = NOTHING_BROUGHT
     baseline_facts: BaselineFacts | None = None
     diagnosis: Diagnosis | None = None

@@ -158,10 +158,14 @@ def _last_of_main(verdict: Verdict) -> MetricDelta | None:
     return max(deltas, key=lambda delta: delta.step, default=None)
 
 
-def _no_baseline(_: Verdict) -> str:
+def _no_baseline(verdict: Verdict) -> str:
+    same = "Two runs of this commit are identical."
+    moved = _named(tuple(words for change in verdict.nearest_entry for words in change.described))
+    if not moved:
+        return f"{same} There is no baseline entry yet, so there is nothing to compare them with."
     return (
-        "Two runs of this commit are identical. The baseline file has no entry for this kind of "
-        "machine yet, so there is nothing to compare them with."
+        f"{same} No entry of the baseline was recorded on this kind of machine, so there is "
+        f"nothing to compare them with. From the nearest: {moved}."
     )
 
 
@@ -234,7 +238,10 @@ def _worst(comparison: Comparison | None) -> str:
 
 
 def _moved(comparison: Comparison | None) -> str:
-    moved = comparison.moved if comparison is not None else ()
+    return _named(comparison.moved if comparison is not None else ())
+
+
+def _named(moved: tuple[str, ...]) -> str:
     rest = len(moved) - MAX_PARTS_NAMED
     return ", ".join(moved[:MAX_PARTS_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 

@@ -79,6 +79,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         baseline=facts.baseline,
         base_run=facts.base_run,
         nothing_moved=facts.nothing_moved,
+        nearest_entry=facts.nearest,
         brought=request.brought,
         baseline_facts=about_baseline,
         diagnosis=assessment.diagnosis,

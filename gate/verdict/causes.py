@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gate.records.comparison import (
     Comparison,
+    EnvironmentChange,
     Event,
     EventKind,
     MetricDelta,
@@ -23,6 +24,17 @@ def not_finite(number: NotFinite) -> str:
             "never passes"
         )
     return f"{number.name} holds {number.value} in {number.run}: a non-finite state never passes"
+
+
+def no_baseline(nearest: tuple[EnvironmentChange, ...]) -> str:
+    """Why two equal runs are compared with nothing."""
+    if not nearest:
+        return "two strict runs are equal, but there is no baseline to compare them with"
+    parts = ", ".join(words for change in nearest[:SHOWN_SETTINGS] for words in change.described)
+    return (
+        "two strict runs are equal, but no entry of the baseline was recorded on this kind of "
+        f"machine: {parts}"
+    )
 
 
 def runs_differ(repeat: Comparison) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from gate.records.comparison import Comparison, CostState, DeterminismCost
+from gate.records.comparison import Comparison, CostState, DeterminismCost, EnvironmentChange
 from gate.records.settings import GateSettings
 from gate.records.verdict import Answer, Answers, NotFinite, Outcome, SelfTestProbe
 from gate.verdict import causes
@@ -26,6 +26,7 @@ class Facts:
     the pull request brings an environment of its own (`own_environments`), each ran in its own, and
     `base_here` compares head with the base commit in head's environment, `base_moved` the base
     commit in the two. `same_code`: the entry was recorded from the very same files.
+    `nearest` is what separates the nearest entry where none can judge a run here.
     """
 
     settings: GateSettings
@@ -43,6 +44,7 @@ class Facts:
     base_here: Comparison | None = None
     base_moved: Comparison | None = None
     same_code: bool = False
+    nearest: tuple[EnvironmentChange, ...] = ()
     cost: DeterminismCost | None = None
 
     @property
@@ -105,10 +107,7 @@ def _judge(facts: Facts) -> Decision:
     if facts.proposed is not None and facts.proposed.numerically_equal:
         return _baseline_change(facts)
     if facts.baseline is None:
-        return _fail(
-            Outcome.NO_BASELINE,
-            "two strict runs are equal, but there is no baseline to compare them with",
-        )
+        return _fail(Outcome.NO_BASELINE, causes.no_baseline(facts.nearest))
     # another command, seed or step count is another experiment: its numbers need not be near
     if not facts.same_training:
         return _fail(Outcome.NOT_COMPARABLE, causes.other_settings(facts.other_settings))

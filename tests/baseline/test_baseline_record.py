@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from evidence_cases import COMMIT, CREATED_AT, PARTS, evidence_of, evidence_set_of, settings_of
 
-from gate.baseline.record import propose_entry, read_baseline, with_entry, with_knob_costs
+from gate.baseline.record import propose_entry, read_baseline, sealed, with_entry, with_knob_costs
 from gate.baseline.select import select_entry
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
@@ -159,9 +159,21 @@ def test_the_same_environment_is_chosen_before_a_comparable_one() -> None:
 
 
 def test_among_different_ones_the_nearest_is_chosen() -> None:
-    far = _entry(evidence_of(parts={**PARTS, "device": "gpu", "torch": "1"}))
-    near = _entry(evidence_of(parts={**PARTS, "device": "gpu"}))
+    far = _entry(evidence_of(parts={**PARTS, "driver": "9", "torch": "1"}))
+    near = _entry(evidence_of(parts={**PARTS, "driver": "9"}))
     assert _select(PARTS, far, near) == near
+
+
+def test_an_entry_of_another_accelerator_is_only_named() -> None:
+    gpu = _entry(evidence_of(parts={**PARTS, "device": "gpu"}))
+    found = select_entry(Baseline(entries=(gpu,)), Environment(parts=PARTS), TRAINING, ())
+    assert (found.entry, found.same_training, found.nearest) == (None, True, gpu)
+    # however much else moved, one of the same kind goes before it
+    cpu = _entry(evidence_of(parts={name: f"{text}0" for name, text in PARTS.items()}))
+    cpu_here = cpu.model_copy(
+        update={"environment": Environment(parts={**cpu.environment.parts, "device": "cpu"})}
+    )
+    assert _select(PARTS, gpu, cpu_here) == cpu_here
 
 
 def test_no_entries_choose_nothing() -> None:
@@ -175,3 +187,24 @@ def test_an_entry_of_another_training_is_chosen_only_to_say_so() -> None:
     assert found.other_settings == ("train.max_steps", "train.seed")
     both = Baseline(entries=(old, _entry()))
     assert select_entry(both, Environment(parts=PARTS), TRAINING, ()).same_training
+
+
+@pytest.mark.parametrize("edit", ["2.125", "because", "weight"])
+def test_an_entry_that_was_edited_by_hand_is_refused(edit: str) -> None:
+    written = write_document(with_entry(None, _entry()))
+    assert read_baseline(written, "b.json") is not None
+    edited = written.replace(edit.encode(), edit.encode()[:-1] + b"9")
+    assert edited != written
+    with pytest.raises(DocumentError) as caught:
+        read_baseline(edited, "b.json")
+    assert caught.value.message in {
+        "b.json: entries[0] was edited by hand: it does not match its digest",
+        "b.json: 1 error(s)",
+    }
+
+
+def test_two_entries_of_one_environment_are_refused() -> None:
+    (entry,) = with_entry(None, _entry()).entries
+    later = sealed(entry.model_copy(update={"reason": "again"}))
+    with pytest.raises(DocumentError, match=r"entries\[1\] is of the same environment"):
+        read_baseline(write_document(Baseline(entries=(entry, later))), "b.json")

@@ -158,6 +158,16 @@ def test_what_moved_is_named_with_what_it_was() -> None:
     )
 
 
+def test_an_entry_of_another_accelerator_cannot_judge() -> None:
+    entry = _entry(device="NVIDIA H100")
+    here = Environment(parts={"device": "cpu"})
+    row = examined_baseline(Baseline(entries=(entry,)), "b.json", None, here, entry)
+    assert (row.health, row.found) == (
+        CheckResult.FAIL,
+        "b.json: has no entry for cpu, only for NVIDIA H100",
+    )
+
+
 def test_another_experiment_cannot_be_judged() -> None:
     row = examined_baseline(
         Baseline(entries=(_entry(),)), "b.json", None, Environment(parts={"torch": "2.13.0"})

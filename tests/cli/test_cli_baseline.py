@@ -34,6 +34,15 @@ def test_record_prices_the_knobs_and_the_comment_tells_them(project: Project, ru
     assert r"| Cost by knob | deterministic\_algorithms +10.0 % \[" in said
 
 
+def test_a_measurement_that_fails_costs_no_recording(project: Project, run: Run) -> None:
+    project.play(default={"exit": 3})
+    ended = run("baseline", "record", "--attribute", "-q")
+    assert ended.code == 3
+    assert "exited with 3" in ended.err
+    written = json.loads((project.path / ".repro-gate" / "baseline.json").read_text())
+    assert len(written["entries"]) == 1
+
+
 def test_record_refuses_a_run_that_does_not_repeat(project: Project, run: Run) -> None:
     project.play(random=True)
     ended = run("baseline", "record")

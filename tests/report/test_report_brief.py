@@ -95,8 +95,17 @@ SAID = {
     "no-baseline": (
         "failed: nothing to compare with yet",
         (
-            "Two runs of this commit are identical. The baseline file has no entry for this kind "
-            "of machine yet, so there is nothing to compare them with."
+            "Two runs of this commit are identical. There is no baseline entry yet, so there is "
+            "nothing to compare them with."
+        ),
+        "No. Nothing is wrong with it.",
+    ),
+    "other-accelerator": (
+        "failed: nothing to compare with yet",
+        (
+            "Two runs of this commit are identical. No entry of the baseline was recorded on this "
+            "kind of machine, so there is nothing to compare them with. From the nearest: device "
+            "NVIDIA H100 became cpu."
         ),
         "No. Nothing is wrong with it.",
     ),

@@ -65,6 +65,7 @@ SOURCES: Mapping[str, PageSources] = {
     "same-code": _sources(both(since=2)),
     "baseline-change": _sources(DRIFTED),
     "no-baseline": _sources(both(), None),
+    "other-accelerator": _sources(both(), None),
     "not-comparable": _sources(both(), entry(ran(steps=18))),
     "nondeterministic": _sources(
         (ran(), ran("strict-2", first="batch", since=3, by=0.0000004)),

@@ -281,6 +281,7 @@ BASELINE_CHANGE = judged(
     request=replace(REQUEST, policy_changes=(BRINGS,)),
 )  # fmt: skip
 NO_BASELINE = judged()
+OTHER_ACCELERATOR = judged(against=entry(ran(parts={**CPU_PARTS, "device": "NVIDIA H100"})))
 NOT_COMPARABLE = judged(against=entry(ran(steps=18)))
 NONDETERMINISTIC = judged(
     (ran(overrides=(UNSEEDED,)), ran("strict-2", first="batch", since=3, by=0.0000004)),
@@ -314,6 +315,7 @@ CASES: Mapping[str, Verdict] = {
     "same-code": SAME_CODE,
     "baseline-change": BASELINE_CHANGE,
     "no-baseline": NO_BASELINE,
+    "other-accelerator": OTHER_ACCELERATOR,
     "not-comparable": NOT_COMPARABLE,
     "nondeterministic": NONDETERMINISTIC,
     "error": ERROR,
