@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from gate_bench import FILES, Bench
-from played_training import SCRIPT, Project
+from played_training import SCRIPT, WITH_PACKAGE, Project
 
 from gate.adapters.console import QuietProgress
 from gate.adapters.process.stop_signals import StopSignals
@@ -31,13 +31,6 @@ from gate.records.verdict import Answer, Outcome
 from gate.settings.dependency_files import dependency_files
 from gate.settings.load import parse_settings
 
-WITH_PACKAGE = SCRIPT.replace(
-    'losses = [float(text) for text in play["losses"]]\n',
-    "import auditlib\n"
-    'losses = [float(text) * auditlib.SCALE for text in play["losses"]]\n'
-    "packages = hashlib.sha256(auditlib.VERSION.encode()).hexdigest()\n"
-    'play.setdefault("environment", {})["packages"] = packages\n',
-)
 SETTINGS = """\
 version: 1
 train: {command: trainer train.py, max_steps: 3}
