@@ -16,6 +16,7 @@ from gate.report.escape import command_lines, safe_url
 from gate.report.layout import Limits, Report, Section, cells_renamed
 from gate.report.page import curves, fingerprint_map, step_times
 from gate.report.page.difference_map import difference_map
+from gate.report.page.history_picture import history_picture
 from gate.report.page.page_sources import PageSources, differing
 from gate.report.page.page_tables import page_sections
 from gate.report.page.run_charts import first_differences, memory_charts, metric_picture
@@ -56,7 +57,7 @@ def page_html(
     `sources` there are the verdict's own curves and tables only.
     """
     shown_sources = sources or PageSources()
-    drawn = _pictures(verdict, shown_sources)
+    drawn, earlier = _pictures(verdict, shown_sources), history_picture(links.history)
     rename = partial(with_parameter, names=short_names(shown_sources.parameter_names))
     page = ""
     for limits in PAGE_LIMITS:
@@ -78,6 +79,7 @@ def page_html(
                 # pictures are most of a page's bytes, so they are what is cut with the rows
                 "metrics": drawn["metrics"][: limits.curves],
                 "metrics_omitted": max(0, len(verdict.series) - limits.curves),
+                "earlier": earlier,
                 "tables": [
                     cells_renamed(section, rename)
                     for section in page_sections(verdict, shown_sources, limits.rows)
