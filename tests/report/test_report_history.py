@@ -130,7 +130,7 @@ def test_the_strip_has_a_letter_and_a_shape_for_each_verdict() -> None:
 
 def test_the_curves_have_a_title_a_unit_and_days() -> None:
     loss, cost = picture(line(1, "1.75"), line(2, "", Outcome.ERROR), line(8), line(9)).charts
-    assert (loss.title, loss.y_title) == ("last value of loss", "last loss")
+    assert (loss.title, loss.y_title) == ("last value of loss", "last value")
     assert (cost.title, cost.y_title) == (
         "cost of determinism",
         "strict mode takes longer by, %",

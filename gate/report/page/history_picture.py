@@ -127,7 +127,7 @@ def _loss(lines: tuple[HistoryLine, ...]) -> Chart | None:
         if line.metric == metric and math.isfinite(value := _number(line.last))
     }
     title = f"last value of {metric}"
-    return _over_runs(title, f"last {metric}", lines, values, lambda value: f"{value:.6g}")
+    return _over_runs(title, "last value", lines, values, lambda value: f"{value:.6g}")
 
 
 def _number(text: str) -> float:
