@@ -252,6 +252,10 @@ class SealServices(Protocol):
         """Enter a DSSE envelope (JSON) and the certificate (DER) of its key into the log."""
         ...
 
+    def check_root(self, trusted_root: bytes | None) -> None:
+        """Whether a seal could be checked against this root; None as in `verified`."""
+        ...
+
     def verified(
         self, bundle: bytes, identity: Identity, trusted_root: bytes | None
     ) -> IdentitySigned:

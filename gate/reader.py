@@ -38,7 +38,7 @@ from gate.records.reading import (
     ReadLeaf,
 )
 from gate.records.state_difference import StateDifference
-from gate.settings.changes import baseline_changes, key_changes, settings_changes
+from gate.settings.changes import baseline_changes, key_changes, root_changes, settings_changes
 from gate.settings.load import parse_settings
 
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
@@ -54,6 +54,7 @@ HEAD_TASKS = {
     ReadingTask.SETTINGS_CHANGES: settings_changes,
     ReadingTask.BASELINE_CHANGES: baseline_changes,
     ReadingTask.KEY_CHANGES: key_changes,
+    ReadingTask.ROOT_CHANGES: root_changes,
 }
 
 

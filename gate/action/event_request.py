@@ -106,13 +106,15 @@ def _history(git: Git, head_files: HeadFiles, gate_id: str) -> History:
 def _policy_changes(
     request: GateRequest, commits: tuple[str, str], git: Git, head_files: HeadFiles
 ) -> tuple[PolicyChange, ...]:
-    """What the pull request changes in settings, baseline and trusted keys: shown, not obeyed."""
+    """What the pull request changes in settings, baseline and trust: shown, not obeyed."""
     settings = request.settings
-    policy_files = (
+    policy_files = [
         (ReadingTask.SETTINGS_CHANGES, request.config_name),
         (ReadingTask.BASELINE_CHANGES, settings.baseline.path),
         (ReadingTask.KEY_CHANGES, settings.signing.trusted_keys),
-    )
+    ]
+    if settings.signing.trusted_root is not None:
+        policy_files.append((ReadingTask.ROOT_CHANGES, settings.signing.trusted_root))
     found: list[PolicyChange] = []
     for task, name in policy_files:
         path = request.repository_path(name)

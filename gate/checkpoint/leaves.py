@@ -5,8 +5,8 @@ Named tuples, not data classes: a checkpoint may hold hundreds of thousands of t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from gate.checkpoint.dtypes import RAW_DTYPE
@@ -116,10 +116,12 @@ class StateContent:
     """A checkpoint as leaves with distinct paths, in no particular order.
 
     `shown` names it in errors, `format` what was recognised, `notes` are sentences about what a
-    reader should know.
+    reader should know. `parameter_names` has, for the place of a parameter's state in an optimizer,
+    the leaf that is the parameter: for a reader only.
     """
 
     shown: str
     format: str
     leaves: tuple[Leaf, ...]
     notes: tuple[str, ...] = ()
+    parameter_names: Mapping[str, str] = field(default_factory=dict)

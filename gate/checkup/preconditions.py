@@ -104,6 +104,26 @@ def _token(token: TokenSeen, *, pull_request: bool) -> tuple[CheckResult, str, s
     return CheckResult.WARN, f"may not comment on the pull request ({token.comment_status})", fix
 
 
+def examined_earlier_runs(token: TokenSeen | None, *, on_default_branch: bool) -> Examined:
+    """Whether this job can add its line to the earlier runs, where the settings ask for them."""
+    health, found, fix = CheckResult.OK, "only a job on the default branch adds a line", ""
+    # a problem of the token is told by its own row
+    if on_default_branch and (token is None or token.problem):
+        health, found = CheckResult.WARN, "not checked: see token"
+    elif on_default_branch and token is not None:
+        health, found, fix = _contents(token)
+    return Examined(name="earlier runs", health=health, found=found, fix=fix)
+
+
+def _contents(token: TokenSeen) -> tuple[CheckResult, str, str]:
+    # a branch without a name: 422 is GitHub's answer to those who may make one
+    if token.contents_status == NOT_PROCESSABLE:
+        return CheckResult.OK, "may add a line to the branch repro-gate-history", ""
+    fix = "Give the job on the default branch `contents: write`, or leave report.history at false."
+    found = f"may not write the branch repro-gate-history ({token.contents_status})"
+    return CheckResult.WARN, found, fix
+
+
 def examined_engine(settings: GateSettings, problem: str) -> Examined:
     """Whether a container engine answers, and whether that matters."""
     asked = settings.isolation

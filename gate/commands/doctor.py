@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -99,7 +100,7 @@ def _senses(
         engine=lambda: _why_no_engine(engine),
         # a function and no value: the doctor starts the
         # training's Python, and reads the token afterwards
-        token=(lambda: _token(event, variables)) if event and "GITHUB_TOKEN" in variables else None,
+        token=partial(_token, event, variables) if event and "GITHUB_TOKEN" in variables else None,
         shallow=repository.is_shallow,
         holds=repository.holds,
         ignores=repository.ignores,
@@ -117,7 +118,7 @@ def _why_no_engine(engine: Engine) -> str:
     return ""
 
 
-def _token(event: ActionContext, variables: Mapping[str, str]) -> TokenSeen:
+def _token(event: ActionContext, variables: Mapping[str, str], contents: bool) -> TokenSeen:  # noqa: FBT001 - the probe's only word
     """Read the token only when it is needed."""
     pull_request = event.pull_request
     token = variables.get("GITHUB_TOKEN", "").strip()
@@ -126,4 +127,5 @@ def _token(event: ActionContext, variables: Mapping[str, str]) -> TokenSeen:
         event.repository,
         token,
         number=pull_request.number if pull_request else None,
+        contents=contents,
     )

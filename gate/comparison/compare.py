@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from gate.comparison.first import Numbering, first_events
@@ -34,7 +34,8 @@ OPTIMIZER_SETTING = re.compile(
     r"state(?:\.rank\d+)?/optimizer/(?P<optimizer>\d{1,9})/group/\d+/(?P<setting>.+)", re.ASCII
 )
 # of the optimizer's own bookkeeping, not of what anyone sets
-BOOKKEEPING = frozenset(("initial_lr", "params"))
+INITIAL_RATE = "initial_lr"
+BOOKKEEPING = frozenset((INITIAL_RATE, "params"))
 
 
 class Result(Protocol):
@@ -249,11 +250,21 @@ def compare_optimizer_settings(
             name=match["setting"],
             before=before.get(name, ""),
             after=after.get(name, ""),
+            revert_to=_set_before(name, before, after),
         )
         for name, match in found
         if match is not None and match["setting"] not in BOOKKEEPING
     )
     return tuple(dict.fromkeys(changes))
+
+
+def _set_before(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """What a setting was set to, as far as the numbers at the end tell."""
+    # torch's schedulers keep the learning rate that they began with beside the one at the end
+    begun = f"{name.removesuffix('lr')}{INITIAL_RATE}" if name.endswith("/lr") else ""
+    if begun not in before:
+        return before.get(name, "")
+    return before[begun] if before[begun] != after.get(begun) else ""
 
 
 def compare_environments(

@@ -96,7 +96,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         children=children,
         unused_settings=tuple(_unused(script, states, train)),
         weaker_children=weaker_children,
-        parameter_names=parameter_names(ranks[0].summary.parameter_names, states),
+        parameter_names=_parameter_names(ranks, states),
         overridden=sum(rank.summary.overridden for rank in ranks),
     )
 
@@ -137,6 +137,13 @@ def _environment(ranks: tuple[TrainedRank, ...]) -> Environment:
 def _captured(files: Files, out: Path, rank: TrainedRank, taken: Mapping[str, Path]) -> ReadState:
     name = rank.files.name(HarnessFile.STATE)
     return captured_state(files, taken.get(name, out / name), rank.files.rank)
+
+
+def _parameter_names(
+    ranks: tuple[TrainedRank, ...], states: tuple[ReadState, ...]
+) -> dict[str, str]:
+    names = {rank.files.rank: rank.summary.parameter_names for rank in ranks}
+    return parameter_names(names, states)
 
 
 def _not_finite(states: tuple[ReadState, ...]) -> tuple[NotFiniteTensor, ...]:

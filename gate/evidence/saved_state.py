@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from gate.checkpoint.digest import LeafDigest, StateDigest, digest_state, roots_of
@@ -21,7 +22,11 @@ from gate.errors import EvidenceError
 from gate.evidence.optimizer_settings import optimizer_settings
 from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
 from gate.ports import Files
-from gate.records.observed.evidence import CheckpointManifest, TensorDigest
+from gate.records.observed.evidence import (
+    MAX_ALL_PARAMETER_NAMES,
+    CheckpointManifest,
+    TensorDigest,
+)
 from gate.records.settings import TrainSettings
 
 NUMBERS = frozenset(("int", "float", "bool", "bytes"))
@@ -54,7 +59,7 @@ def captured_state(files: Files, path: Path, rank: int) -> ReadState:
 
     Raises `EvidenceError` for a file that is no such capture, or an empty one.
     """
-    prefix = f"state.rank{rank}" if rank else CAPTURED
+    prefix = _prefix(rank)
     with open_captured(files, path) as content:
         # nothing is excluded: the harness wrote tensors and
         # values of the training, and no paths or times
@@ -128,16 +133,27 @@ def manifest(states: Sequence[ReadState]) -> CheckpointManifest:
     )
 
 
-def parameter_names(names: Mapping[str, str], states: Sequence[ReadState]) -> dict[str, str]:
+def parameter_names(
+    names: Mapping[int, Mapping[str, str]], states: Sequence[ReadState]
+) -> dict[str, str]:
     """For the place of a parameter's state in an optimizer, the leaf that is the parameter.
 
-    `names` is rank 0's summary, with keys `<optimizer>/<number>`. It is untrusted: what names no
-    leaf of this run's own state is left out, so no other text gets into a report this way.
+    `names` are the summaries' by rank, with keys `<optimizer>/<number>`. They are untrusted: what
+    names no leaf of this run's own state is left out, so no other text gets into a report this
+    way. Of many the first 8,000 are kept.
     """
     leaves = {leaf.path for state in states for leaf in state.leaves}
-    places = {key: f"{CAPTURED}/optimizer/{key.replace('/', '/state/')}" for key in names}
-    named = ((places[key], f"{CAPTURED}/{name}") for key, name in names.items())
-    return {place: leaf for place, leaf in named if leaf in leaves}
+    named = (
+        (f"{_prefix(rank)}/optimizer/{key.replace('/', '/state/')}", f"{_prefix(rank)}/{name}")
+        for rank, told in names.items()
+        for key, name in told.items()
+    )
+    known = ((place, leaf) for place, leaf in named if leaf in leaves)
+    return dict(islice(known, MAX_ALL_PARAMETER_NAMES))
+
+
+def _prefix(rank: int) -> str:
+    return f"state.rank{rank}" if rank else CAPTURED
 
 
 def _own_exclusions(train: TrainSettings) -> tuple[Exclusion, ...]:

@@ -157,7 +157,7 @@ def run_and_deliver(
         trust = _Trust(
             keys=named,
             allow_plain_key=allow_plain_key,
-            root=_trusted_root(request, adapters.git, commit),
+            root=_trusted_root(request, adapters, commit),
         )
         try:
             gated = pipeline(request, adapters)
@@ -223,15 +223,26 @@ def _deliver(
     )
 
 
-def _trusted_root(request: GateRequest, git: Git, commit: str) -> bytes | None:
+def _trusted_root(request: GateRequest, adapters: Adapters, commit: str) -> bytes | None:
     """The file of the settings, out of the commit that decides (T2); None where none is needed.
 
-    Read before anything is trained: `SettingsError` where it is missing costs nobody an hour.
+    Read before anything is trained: `SettingsError` where it is missing or broken costs nobody an
+    hour.
     """
-    named = request.settings.signing.trusted_root
-    if named is None or not may_seal_by_identity(request):
+    if not may_seal_by_identity(request):
         return None
-    path = request.repository_path(named)
+    signing = request.settings.signing
+    path = request.repository_path(signing.trusted_root) if signing.trusted_root else ""
+    text = _committed_root(request, adapters.git, commit, path) if path else None
+    try:
+        adapters.seal_services(signing).check_root(text)
+    except AttestationError as error:
+        about = f"{path}: {error.message}" if path else error.message
+        raise SettingsError(about, hint=error.hint, details=error.details) from error
+    return text
+
+
+def _committed_root(request: GateRequest, git: Git, commit: str, path: str) -> bytes:
     decides = (request.base_commit if request.pull_request else None) or commit
     text = git.read_file(decides, path)
     if text is None:

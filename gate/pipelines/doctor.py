@@ -18,6 +18,7 @@ from gate.checkup.baseline import examined_baseline
 from gate.checkup.commit import examined_command, examined_work_tree, named_paths, script_of
 from gate.checkup.preconditions import (
     examined_clone,
+    examined_earlier_runs,
     examined_engine,
     examined_room,
     examined_settings,
@@ -70,13 +71,14 @@ class Probes:
     """What the doctor looks with, beside the adapters of a gate call.
 
     `engine` answers why no container engine can be used, or the empty text; `token` is None when
-    there is no token to ask with. `holds` answers whether a commit has a path, `ignores` whether
-    git leaves one of the work tree out, `program` whether a name on PATH can be started here.
+    there is no token to ask with, and is told whether to ask for `contents: write` too. `holds`
+    answers whether a commit has a path, `ignores` whether git leaves one of the work tree out,
+    `program` whether a name on PATH can be started here.
     """
 
     free_bytes: Callable[[Path], int]
     engine: Callable[[], str]
-    token: Callable[[], TokenSeen] | None
+    token: Callable[[bool], TokenSeen] | None
     shallow: Callable[[], bool]
     holds: Callable[[str, str], bool]
     ignores: Callable[[str], bool]
@@ -115,7 +117,7 @@ def examine(asked: Checks, adapters: Adapters, senses: Probes) -> DoctorReport:
     settings, path, about_settings = _settings(asked, adapters, pull_request=pull_request)
     work = _workplace(asked, adapters, settings)
     # only now: no process of the training's account is left
-    token = _rows("token", lambda: _token(senses, pull_request=pull_request))
+    token = _rows("token", lambda: _token(asked.event, senses, settings))
     host = _host(adapters)
     training, isolation = work.training, work.isolation
     rows = (
@@ -166,9 +168,18 @@ def _why_no_engine(senses: Probes) -> str:
     return found.message if isinstance(found, GateError) else found
 
 
-def _token(senses: Probes, *, pull_request: bool) -> tuple[Examined, ...]:
-    token = senses.token() if senses.token else None
-    return (examined_token(token, pull_request=pull_request),)
+def _token(
+    event: ActionContext | None, senses: Probes, settings: GateSettings
+) -> tuple[Examined, ...]:
+    """What the token may do; what it needs for earlier runs, where the settings ask for them."""
+    pull_request = event is not None and event.pull_request is not None
+    # elsewhere the job needs no such permission, and should not have it
+    writes = settings.report.history and event is not None and event.on_default_branch
+    token = senses.token(writes) if senses.token else None
+    row = examined_token(token, pull_request=pull_request)
+    if not settings.report.history:
+        return (row,)
+    return row, examined_earlier_runs(token, on_default_branch=writes)
 
 
 def _settings(

@@ -92,12 +92,15 @@ class OptimizerSettingChange(Document):
     """A setting of an optimizer, such as `lr`, that is another at the end.
 
     `before` and `after` are short decimal numbers; empty where it is none, or is not known.
+    `revert_to` is the number that the script would have to set again. It is another than `before`
+    where a schedule moves the learning rate, and empty where only the schedule differs.
     """
 
     optimizer: int
     name: str
     before: str
     after: str
+    revert_to: str = ""
 
 
 class EnvironmentChange(Document):

@@ -67,12 +67,14 @@ class TrainingSeen:
 class TokenSeen:
     """What the API answered to a token: status codes, 0 where nothing was asked.
 
-    `comment_status` is the answer to a comment without a text, which no server can write. With a
-    `problem` there was no answer to judge, and `fix` says what can be done.
+    `comment_status` is the answer to a comment without a text, `contents_status` that to a branch
+    without a name, which no server can write. With a `problem` there was no answer to judge, and
+    `fix` says what can be done.
     """
 
     repository_status: int = 0
     comment_status: int = 0
+    contents_status: int = 0
     problem: str = ""
     fix: str = ""
 

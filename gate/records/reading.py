@@ -46,6 +46,7 @@ class ReadingTask(StrEnum):
     SETTINGS_CHANGES = "settings-changes"
     BASELINE_CHANGES = "baseline-changes"
     KEY_CHANGES = "key-changes"
+    ROOT_CHANGES = "root-changes"
 
 
 class ReadingRequest(Document):

@@ -267,8 +267,9 @@ class SigningSettings(Document):
     trusted_root: RelativePath | None = Field(
         default=None,
         description="With `sign: sigstore`: the file with the certificates and log keys of these "
-        "services, relative to repro-gate.yml. Without one it is that of the public services, as "
-        "the installed sigstore package has it.",
+        "services, relative to repro-gate.yml; the comment shows what a pull request changes in "
+        "it. Without one it is that of the public services, as the installed sigstore package has "
+        "it.",
     )
 
     @field_validator("trusted_root")

@@ -60,6 +60,7 @@ class LeafDifference:
 
     A tensor is described by type and shape, a value by its kind and a short, escaped form of it.
     `relative` orders differences: the size of the difference over the size of the leaf.
+    `parameter` is the model's parameter whose state in an optimizer this is, where that is known.
     """
 
     path: str
@@ -69,6 +70,12 @@ class LeafDifference:
     right: str
     relative: float
     numbers: NumberDifference | None = None
+    parameter: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The path, and the parameter behind it."""
+        return f"{self.path} ({self.parameter})" if self.parameter else self.path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -75,7 +75,7 @@ def sections(difference: StateDifference, limit: int, *, wide: bool) -> tuple[Se
 
 def _other_row(leaf: LeafDifference) -> Row:
     return (
-        Cell(leaf.path, code=True),
+        Cell(leaf.shown, code=True),
         Cell(leaf.change.value),
         Cell(leaf.left or NOTHING, code=True),
         Cell(leaf.right or NOTHING, code=True),
@@ -91,7 +91,7 @@ def _short_row(leaf: LeafDifference) -> Row:
         _distance(numbers, 0),
         _distance(numbers, -1),
     )
-    return (Cell(f"{leaf.path} {leaf.left}", code=True), *map(Cell, cells))
+    return (Cell(f"{leaf.shown} {leaf.left}", code=True), *map(Cell, cells))
 
 
 def _wide_row(leaf: LeafDifference) -> Row:
@@ -107,7 +107,7 @@ def _wide_row(leaf: LeafDifference) -> Row:
         _sides(numbers.not_numbers),
         _sides(numbers.infinities),
     )
-    return (Cell(leaf.path, code=True), Cell(leaf.left, code=True), *map(Cell, cells))
+    return (Cell(leaf.shown, code=True), Cell(leaf.left, code=True), *map(Cell, cells))
 
 
 def _numbers(leaf: LeafDifference) -> NumberDifference:
@@ -163,6 +163,7 @@ def _leaf_document(leaf: LeafDifference) -> dict[str, object]:
     document: dict[str, object] = {
         "path": leaf.path,
         "part": leaf.part,
+        "parameter": leaf.parameter or None,
         "change": leaf.change.value,
         "a": leaf.left or None,
         "b": leaf.right or None,

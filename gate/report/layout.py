@@ -6,8 +6,8 @@ can be shown unescaped by having been forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # `repro-gate diff` uses this page too, and pydantic is slow to import
@@ -62,6 +62,15 @@ class Section:
     table: Table
     leading: bool = False
     anchor: str = ""
+
+
+def cells_renamed(section: Section, rename: Callable[[str], str]) -> Section:
+    """The section with each name in the code face passed through `rename`."""
+    rows = tuple(
+        tuple(replace(cell, text=rename(cell.text)) if cell.code else cell for cell in row)
+        for row in section.table.rows
+    )
+    return replace(section, table=replace(section.table, rows=rows))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,17 +7,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import read_document
 from gate.codec.json_text import canonical_json
-from gate.errors import GateError
+from gate.codec.strict_json import parse_json
+from gate.codec.untrusted_text import masked
+from gate.errors import DocumentError, GateError
 from gate.records.baseline import MAX_BASELINE_BYTES, Baseline, BaselineEntry
 from gate.records.policy_files import MAX_SHOWN, PolicyChange
 from gate.records.sealed.attestation import TrustedKeys
 from gate.settings.load import parse_settings
 
 MAX_CHANGES = 200
+MAX_ADDRESS = 200
+# the lists of a trusted root, and what one of each is called
+SERVICES: Mapping[str, str] = MappingProxyType(
+    {
+        "tlogs": "log",
+        "certificateAuthorities": "certificate authority",
+        "ctlogs": "log of certificates",
+        "timestampAuthorities": "timestamp authority",
+    }
+)
+ROOT_HINT = "It is the JSON document that signing.trusted_root names."
 NAMED_PARTS = ("device", "torch", "python")
 Facts = Mapping[str, str]
 
@@ -39,6 +53,11 @@ def baseline_changes(
 def key_changes(file: str, before: bytes | None, after: bytes | None) -> tuple[PolicyChange, ...]:
     """Keys added, removed, replaced under their name, or given another status."""
     return _changes(file, before, after, lambda data: dict(_keys(data, file)))
+
+
+def root_changes(file: str, before: bytes | None, after: bytes | None) -> tuple[PolicyChange, ...]:
+    """Authorities and logs added to and removed from a trusted root; another key is another one."""
+    return _changes(file, before, after, lambda data: dict(_services(data, file)))
 
 
 def _changes(
@@ -115,3 +134,26 @@ def _keys(data: bytes, file: str) -> Iterator[tuple[str, str]]:
         yield f"key {key.key_id}", key.status.value
         yield f"key {key.key_id}: public key", key.raw_bytes
         yield f"key {key.key_id}: comment", key.comment
+
+
+def _services(data: bytes, file: str) -> Iterator[tuple[str, str]]:
+    """Each service of Sigstore's `TrustedRoot` by its address and a digest of all that it says."""
+    root = parse_json(data, file)
+    if not isinstance(root, dict):
+        raise DocumentError(f"{file}: not a trusted root", hint=ROOT_HINT)
+    for name, value in root.items():
+        services = value if name in SERVICES else None
+        if not isinstance(services, list):
+            yield from _flat(value, name)
+            continue
+        for service in services:
+            address = _address(service)
+            digest = sha256_hex(canonical_json(service))
+            # a renewed service keeps its address: only the digest tells its keys apart
+            yield f"{SERVICES[name]} {address} ({digest[:12]})".replace("  ", " "), "trusted"
+
+
+def _address(service: object) -> str:
+    found = service if isinstance(service, dict) else {}
+    address = found.get("baseUrl") or found.get("uri")
+    return masked(address)[:MAX_ADDRESS] if isinstance(address, str) else ""

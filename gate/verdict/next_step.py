@@ -110,8 +110,24 @@ def _accept(place: Place, when: str, reason: str = "") -> NextStep:
 
 
 def _look(diagnosis: Diagnosis | None) -> str:
-    remedy = LOOK if diagnosis is None else diagnosis.remedy
-    return f"Not meant: {remedy[:1].lower()}{remedy[1:]}"
+    """A setting that is known to differ is named; where another may, what to look at as well."""
+    if diagnosis is None:
+        return f"Not meant: {_within_sentence(LOOK)}"
+    changes = diagnosis.optimizer_settings
+    known = [
+        f"{change.name} of optimizer {change.optimizer} back to {change.revert_to}"
+        for change in changes
+        if change.revert_to
+    ]
+    remedy = _within_sentence(diagnosis.remedy)
+    if not known:
+        return f"Not meant: {remedy}"
+    back = f"Not meant: set {', '.join(known)}."
+    return back if len(known) == len(changes) else f"{back} If that is not it: {remedy}"
+
+
+def _within_sentence(sentence: str) -> str:
+    return f"{sentence[:1].lower()}{sentence[1:]}"
 
 
 def _no_baseline(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:

@@ -141,3 +141,30 @@ def test_input_sign_is_one_of_two_words(scene: Scene) -> None:
 def test_a_key_beside_it_is_refused(scene: Scene) -> None:
     assert scene.run({**KEYLESS, "INPUT_SIGNING_KEY": "pem"}) == ExitCode.USAGE
     assert any("input sign: sigstore takes no signing_key" in line for line in scene.said)
+
+
+def test_a_root_that_the_pull_request_brings_is_shown_and_not_trusted(
+    scene: Scene, sigstore: FakeSigstore
+) -> None:
+    with FakeSigstore() as another:
+        scene.project.write("root.json", another.trusted_root())
+        scene.project.commit()
+    assert run(scene, sigstore) == ExitCode.PASS
+    shown = (scene.folder / "summary").read_text()
+    # both logs and the authority, each gone and there; the address cannot become a link
+    rows = [line for line in shown.splitlines() if line.startswith("| `root.json` |")]
+    assert len(rows) == 6
+    assert sum("`log https:" in row for row in rows) == 2
+    assert "changes root.json; the base commit's version was used" in shown
+
+
+def test_a_broken_root_of_the_base_ends_the_call_before_anything_is_trained(
+    scene: Scene, sigstore: FakeSigstore
+) -> None:
+    scene.project.write("root.json", "{}")
+    scene.base = scene.project.commit()
+    assert run(scene, sigstore) == ExitCode.USAGE
+    said = "\n".join(scene.said)
+    assert "root.json: the trusted root is not one of Sigstore's" in said
+    assert "strict-1" not in said
+    assert sigstore.seen == []

@@ -34,6 +34,18 @@ def test_nothing_is_posted_away_from_a_pull_request(github: FakeGitHub) -> None:
     assert github.methods() == ["GET"]
 
 
+def test_who_may_write_contents_is_known_without_a_branch(github: FakeGitHub) -> None:
+    seen = probe_token(github.api_url, "org/repo", github.token, contents=True)
+    assert seen == TokenSeen(repository_status=200, contents_status=422)
+    assert [(one.method, one.path, one.body) for one in github.requests][1:] == [
+        ("POST", "/repos/org/repo/git/refs", b"{}")
+    ]
+    assert github.branches.refs == {}
+    github.branches.allowed = False
+    seen = probe_token(github.api_url, "org/repo", github.token, contents=True)
+    assert seen.contents_status == 403
+
+
 def test_an_unknown_token_is_told_by_its_status(github: FakeGitHub) -> None:
     assert probe_token(github.api_url, "org/repo", "another").repository_status == 401
 

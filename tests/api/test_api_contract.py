@@ -135,8 +135,8 @@ def test_a_persons_name_is_read_from_githubs_own_example() -> None:
 
 
 def test_the_probe_asks_what_github_refuses_for_its_text_alone() -> None:
-    seen = probe_token(PRISM, "org/repo", "ghs_x", number=7)
-    assert seen == TokenSeen(repository_status=200, comment_status=422)
+    seen = probe_token(PRISM, "org/repo", "ghs_x", number=7, contents=True)
+    assert seen == TokenSeen(repository_status=200, comment_status=422, contents_status=422)
 
 
 def test_prism_refuses_what_github_would() -> None:

@@ -19,7 +19,7 @@ from sigstore_authority import Authority, new_key
 from sigstore_log import Json
 
 from gate.adapters.sigstore.services import SigstoreServices
-from gate.adapters.sigstore.verifier import verify_identity
+from gate.adapters.sigstore.verifier import check_trusted_root, verify_identity
 from gate.attestation.keyless import seal_by_identity, token_identity
 from gate.attestation.seal import statement_facts
 from gate.attestation.statement import write_statement
@@ -126,6 +126,21 @@ def test_the_public_root_is_asked_where_none_is_given(
 def test_a_trusted_root_that_is_none_is_told(root: bytes) -> None:
     fault = fault_of(verify_identity, b"{}", IDENTITY, root)
     assert fault.message == "the trusted root is not one of Sigstore's"
+    assert fault_of(check_trusted_root, root).message == fault.message
+
+
+@pytest.mark.parametrize("left_out", ["tlogs", "certificateAuthorities"])
+def test_a_trusted_root_without_a_service_is_told_without_any_seal(
+    sigstore: FakeSigstore, left_out: str
+) -> None:
+    whole = sigstore.trusted_root()
+    check_trusted_root(whole)
+    fault = fault_of(check_trusted_root, json.dumps({**json.loads(whole), left_out: []}).encode())
+    assert fault.message == (
+        "the trusted root has no certificate authority or no log that can be used"
+    )
+    assert fault.details
+    assert sigstore.seen == []
 
 
 def _entry_of(answer: Json) -> Json:

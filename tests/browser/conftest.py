@@ -16,11 +16,26 @@ from page_outcomes import SOURCES
 from report_cases import LINKS
 from report_outcomes import CASES, NONDETERMINISTIC, REPRODUCED
 
+from gate.records.published.history import HistoryLine
+from gate.records.verdict import Outcome
 from gate.report.page.difference_page import difference_page
 from gate.report.page.page import page_html
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 LONG_NAME = "a.very.long.metric.name." * 4
+# every way to end, more than the strip shows, with a name and a number as long as there can be
+HISTORY = tuple(
+    HistoryLine(
+        judged_at=f"2026-07-{1 + place:02}T12:00:00+00:00",
+        commit=f"{place:040x}",
+        outcome=tuple(Outcome)[place % len(Outcome)],
+        passes=place % 3 > 0,
+        metric=LONG_NAME[:60],
+        last=f"{1 + place / 7:.30f}",
+        cost_ratio=1 + place % 5 / 100,
+    )
+    for place in range(28)
+)
 Opened = Callable[..., Any]
 
 
@@ -59,8 +74,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             sources=sources(24, apart_from=3, name=LONG_NAME),
         ),
     }
+    links = replace(LINKS, history=HISTORY)
     texts |= {
-        name: page_html(verdict, LINKS, sources=SOURCES[name]) for name, verdict in CASES.items()
+        name: page_html(verdict, links, sources=SOURCES[name]) for name, verdict in CASES.items()
     }
     texts["diff"] = difference_page(difference_of(60, left=(NOTE,), right=(NOTE,)))
     for name, text in texts.items():

@@ -66,22 +66,49 @@ FOCUSED = """
 """
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_it_asks_for_nothing_and_complains_of_nothing(
-    opened: Opened, pages: dict[str, Path], name: str
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", [*OUTCOMES, "diff"])
+def test_it_fits_is_legible_and_asks_and_complains_of_nothing(
+    opened: Opened, pages: dict[str, Path], name: str, scheme: str, width: int
 ) -> None:
-    page = opened(name)
+    page = opened(name, width=width, scheme=scheme)
     page.wait_for_load_state("networkidle")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(CONTRASTS) == []
     assert page.asked == [pages[name].as_uri()]
     assert page.said == []
 
 
 @pytest.mark.parametrize("name", [*OUTCOMES, "diff"])
-@pytest.mark.parametrize("width", [380, 1280])
-def test_it_does_not_scroll_sideways(opened: Opened, name: str, width: int) -> None:
-    page = opened(name, width=width)
+def test_it_fits_the_narrowest_phone(opened: Opened, name: str) -> None:
+    page = opened(name, width=320)
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_a_run_keeps_its_label_in_one_line(opened: Opened, width: int) -> None:
+    page = opened("environment-drift", width=width)
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    labels = page.get_by_role("region", name="Metrics (14)").locator("td:nth-child(2) code")
+    heights = labels.evaluate_all("all => all.map(one => one.getClientRects().length)")
+    assert set(heights) == {1}
+
+
+def test_earlier_runs_are_drawn_with_words(opened: Opened) -> None:
+    page = opened("reproduced", width=1280)
+    page.get_by_role("link", name="Earlier runs").click()
+    page.locator("#earlier summary").click()
+    assert page.get_by_role("img", name="Last 20 verdicts on the default branch").count() == 1
+    letters = page.locator("svg .letter").all_text_contents()
+    assert set(letters) == set("PFNE")
+    colours = page.locator(".strip path").evaluate_all(
+        "all => [...new Set(all.map(one => getComputedStyle(one).fill))]"
+    )
+    assert len(colours) == 4
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
@@ -156,14 +183,6 @@ def test_dark_and_light_both_apply(opened: Opened) -> None:
         for scheme in SCHEMES
     ]
     assert grounds == ["rgb(255, 255, 255)", "rgb(13, 17, 23)"]
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("name", ["differs", "equal"])
-def test_all_text_stands_out_from_its_ground(opened: Opened, name: str, scheme: str) -> None:
-    page = opened(name, scheme=scheme)
-    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-    assert page.evaluate(CONTRASTS) == []
 
 
 def test_paper_is_white_and_shows_what_is_folded(opened: Opened) -> None:

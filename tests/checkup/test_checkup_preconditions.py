@@ -4,6 +4,7 @@ import pytest
 
 from gate.checkup.preconditions import (
     examined_clone,
+    examined_earlier_runs,
     examined_engine,
     examined_room,
     examined_token,
@@ -90,6 +91,27 @@ def test_a_token_is_told_by_what_it_may(seen: TokenSeen, found: str) -> None:
 def test_no_token_matters_on_a_pull_request_only() -> None:
     assert examined_token(None, pull_request=True).health is CheckResult.WARN
     assert examined_token(None, pull_request=False).health is CheckResult.OK
+
+
+@pytest.mark.parametrize(
+    ("seen", "health", "found"),
+    [
+        (TokenSeen(contents_status=422), CheckResult.OK, "may add a line to the branch"),
+        (TokenSeen(contents_status=403), CheckResult.WARN, "may not write the branch"),
+        (TokenSeen(problem="no answer", fix="Ask later."), CheckResult.WARN, "not checked"),
+        (None, CheckResult.WARN, "not checked: see token"),
+    ],
+)
+def test_a_job_that_adds_a_line_is_told_whether_it_may(
+    seen: TokenSeen | None, health: CheckResult, found: str
+) -> None:
+    row = examined_earlier_runs(seen, on_default_branch=True)
+    assert (row.name, row.health) == ("earlier runs", health)
+    assert found in row.found
+    assert ("`contents: write`" in row.fix) == (seen == TokenSeen(contents_status=403))
+    elsewhere = examined_earlier_runs(seen, on_default_branch=False)
+    assert elsewhere.found == "only a job on the default branch adds a line"
+    assert elsewhere.health is CheckResult.OK
 
 
 @pytest.mark.parametrize(

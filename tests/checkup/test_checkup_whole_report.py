@@ -29,7 +29,7 @@ FAULTS = (RunError("probe failed", hint="Mend it."), OSError(5, "Input/output er
 SOUND = Probes(
     free_bytes=lambda _: 2**40,
     engine=lambda: "",
-    token=lambda: TokenSeen(repository_status=200),
+    token=lambda _contents: TokenSeen(repository_status=200),
     shallow=lambda: False,
     # so that the others are asked as well
     holds=lambda _commit, _path: False,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Run
+from fake_github import FakeGitHub
 from played_training import SETTINGS, Project
 
 from gate.adapters.machine import gpus_seen
@@ -109,6 +110,39 @@ def test_on_a_runner_token_and_isolation_are_looked_at(
     assert found["token"]["found"] == "http://127.0.0.1:9 could not be reached (ConnectionError)"
     assert found["isolation"]["health"] == "fail"
     assert "canary" not in ended.out + ended.err
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_job_that_adds_to_the_earlier_runs_is_told_whether_it_may(
+    run: Run, monkeypatch: pytest.MonkeyPatch, project: Project, *, allowed: bool
+) -> None:
+    event = project.write("event.json", '{"repository": {"default_branch": "main"}}')
+    settings = (project.path / "repro-gate.yml").read_text()
+    with FakeGitHub() as github:
+        github.branches.allowed = allowed
+        variables = {
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_EVENT_NAME": "push",
+            "GITHUB_EVENT_PATH": str(event),
+            "GITHUB_REF": "refs/heads/main",
+            "GITHUB_REPOSITORY": "org/repo",
+            "GITHUB_SHA": "a" * 40,
+            "GITHUB_WORKSPACE": str(project.path),
+            "GITHUB_API_URL": github.api_url,
+            "GITHUB_TOKEN": github.token,
+        }
+        for name, text in variables.items():
+            monkeypatch.setenv(name, text)
+        assert "earlier runs" not in _found(run("doctor", "--json").out)
+        assert "POST" not in github.methods()
+        project.write("repro-gate.yml", f"{settings}\nreport: {{history: true}}\n")
+        row = _found(run("doctor", "--json").out)["earlier runs"]
+    assert row["health"] == ("ok" if allowed else "warn")
+    assert row["found"] == (
+        "may add a line to the branch repro-gate-history"
+        if allowed
+        else "may not write the branch repro-gate-history (403)"
+    )
 
 
 def test_an_untracked_environment_is_one_thing_to_do(project: Project, run: Run) -> None:

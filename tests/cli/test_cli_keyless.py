@@ -144,6 +144,21 @@ def test_a_trusted_root_is_a_file_that_was_committed(
     assert not sigstore.tokens
 
 
+@pytest.mark.parametrize("text", [b"", b"{}", b"not JSON"])
+def test_a_broken_trusted_root_is_told_before_anything_is_trained(
+    project: Project, run: Run, sigstore: FakeSigstore, text: bytes
+) -> None:
+    project.write("trust/root.json", text)
+    project.commit()
+    ended = run("gate", "--sign", "sigstore")
+    assert ended.code == 2
+    assert "error: trust/root.json: the trusted root is not one of Sigstore's" in ended.err
+    assert "hint: It is a JSON document" in ended.err
+    assert "strict-1" not in ended.err + ended.out
+    assert not (project.path / "repro-gate-out" / "verdict.json").exists()
+    assert sigstore.seen == []
+
+
 @pytest.mark.usefixtures("project")
 def test_outside_a_job_it_is_refused_before_anything_is_trained(
     run: Run, monkeypatch: pytest.MonkeyPatch

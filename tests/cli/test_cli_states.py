@@ -5,18 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from command_line import Run
+from harness_folder import safetensors_bytes
 from played_training import Project
 from saved_tensors import Stored, floats, raw, write_state
 
 from gate.adapters.files.files import LocalFiles
+from gate.attestation.package import pack
 from gate.checkpoint.digest import digest_state
 from gate.checkpoint.formats.formats import open_state
+from gate.records.sealed.attestation import PackageMember
 
 HEAVY = ("typer", "pydantic", "numpy", "torch", "rich", "jinja2")
 
@@ -112,6 +116,7 @@ def test_a_difference_as_json_has_every_figure(state: Path, moved: Path, run: Ru
     assert {**leaf, "relative_l2": None} == {
         "path": "/weight",
         "part": "model",
+        "parameter": None,
         "change": "changed",
         "a": "F32[2]",
         "b": "F32[2]",
@@ -160,6 +165,55 @@ def test_two_packages_are_compared_by_the_states_that_they_hold(project: Project
     project.play(losses=["0.5", "0.25", "0.125"])
     run("gate", "-q", "--out", "second", "--allow-dirty")
     assert run("digest", "second/package.tar").code == 0
+
+
+def _package(path: Path, names: object, momentum: float) -> Path:
+    state = safetensors_bytes(
+        {
+            "model/0/head.bias": ("F32", [1], bytes(4)),
+            "optimizer/0/state/3/exp_avg": ("F32", [1], struct.pack("<f", momentum)),
+        }
+    )
+    run = json.dumps({"parameter_names": names}).encode()
+    members = (
+        PackageMember(name="checkpoint/state.safetensors", content=state),
+        PackageMember(name="evidence/strict-1/evidence.json", content=run),
+    )
+    with path.open("wb") as target:
+        pack(members, path=path, target=target, files=LocalFiles())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("leaf", "shown"),
+    [
+        ("state/model/0/head.bias", "/optimizer/0/state/3/exp_avg (head.bias)"),
+        # what names no leaf of the state is text that somebody put there
+        ("state/model/0/<b>", "/optimizer/0/state/3/exp_avg"),
+        (7, "/optimizer/0/state/3/exp_avg"),
+    ],
+)
+def test_packages_call_the_state_of_an_optimizer_by_its_parameter(
+    tmp_path: Path, run: Run, leaf: object, shown: str
+) -> None:
+    names = {"state/optimizer/0/state/3": leaf}
+    sides = [_package(tmp_path / f"{side}.tar", names, side) for side in (1, 2)]
+    ended = run("diff", *sides, "--html", tmp_path / "page.html")
+    assert f"<code>{shown}</code>" in (tmp_path / "page.html").read_text()
+    assert ("(head.bias)" in ended.out.replace("\n", "")) == shown.endswith("(head.bias)")
+    (found,) = json.loads(run("diff", *sides, "--json").out)["differences"]
+    assert found["parameter"] == ("head.bias" if shown.endswith(")") else None)
+
+
+def test_names_that_two_packages_do_not_agree_on_are_left_out(tmp_path: Path, run: Run) -> None:
+    place = "state/optimizer/0/state/3"
+    one = _package(tmp_path / "one.tar", {place: "state/model/0/head.bias"}, 1)
+    broken = _package(tmp_path / "broken.tar", "none", 2)
+    (found,) = json.loads(run("diff", one, broken, "--json").out)["differences"]
+    assert found["parameter"] == "head.bias"
+    other = _package(tmp_path / "other.tar", {place: f"{place}/exp_avg"}, 2)
+    (found,) = json.loads(run("diff", one, other, "--json").out)["differences"]
+    assert found["parameter"] is None
 
 
 def test_a_damaged_package_is_an_error_and_no_difference(

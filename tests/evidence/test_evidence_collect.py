@@ -63,6 +63,15 @@ def test_parameters_are_called_by_leaves_of_the_state_and_by_nothing_else(
     assert collect(harness).parameter_names == {"state/optimizer/0/state/0": "state/model/0/weight"}
 
 
+def test_each_rank_calls_its_parameters_by_its_own_leaves(harness: HarnessFolder) -> None:
+    harness.whole(parameter_names={"0/0": "model/0/weight"})
+    harness.of(rank=1, pid=12).whole(parameter_names={"0/7": "model/0/weight", "0/8": "model/1/w"})
+    assert collect(harness).parameter_names == {
+        "state/optimizer/0/state/0": "state/model/0/weight",
+        "state.rank1/optimizer/0/state/7": "state.rank1/model/0/weight",
+    }
+
+
 @pytest.mark.parametrize(
     "names",
     [

@@ -14,7 +14,7 @@ from report_cases import LINKS, SERIES, delta
 from report_hostile import HOSTILE, poisoned
 from report_outcomes import BROKEN_SERIES, CASES, CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 
-from gate.records.observed.evidence import DeviceFacts, RunEvidence
+from gate.records.observed.evidence import DeviceFacts, RunEvidence, TensorDigest
 from gate.records.published.links import ReportLinks
 from gate.records.verdict import Finding, SeriesSummary, Severity
 from gate.report.page.page import PAGE_BYTES, page_html
@@ -48,6 +48,39 @@ def test_every_link_inside_the_page_leads_somewhere_and_no_id_comes_twice() -> N
         if (name := attrs.get(key)) and (tag != "a" or name.startswith("#"))
     }
     assert named <= set(ids)
+
+
+def test_every_table_calls_the_state_of_an_optimizer_by_its_parameter() -> None:
+    leaves = [f"state{rank}/optimizer/0/state/3/exp_avg" for rank in ("", ".rank1")]
+    names = {
+        leaf.removesuffix("/exp_avg"): f"{leaf.partition('/')[0]}/model/0/head.weight"
+        for leaf in leaves
+    }
+    shown = sources(apart_from=3)
+    tensors = tuple(
+        TensorDigest(name=leaf, dtype="F32", shape=(2,), sha256="a" * 64) for leaf in leaves
+    )
+    first = shown.runs[0]
+    state = first.checkpoint.model_copy(update={"tensors": tensors})
+    first = first.model_copy(update={"parameter_names": names, "checkpoint": state})
+    verdict = NONDETERMINISTIC.model_copy(update={"repeat": repeat_apart(3, *leaves)})
+    page = page_html(verdict, LINKS, sources=replace(shown, runs=(first, *shown.runs[1:])))
+    for leaf in leaves:
+        assert f"<td><code>{leaf}</code></td>" not in page
+        # in the list of what differs, and in the table of the whole state
+        assert page.count(f"<td><code>{leaf} (head.weight)</code></td>") == 2
+
+
+def test_a_traceback_keeps_its_indentation_and_shows_as_itself() -> None:
+    lines = ("Traceback (most recent call last):", '  File "train.py", line 3', "    <b>x</b>")
+    broken = CASES["error"].model_copy(update={"fault_details": lines})
+    page = page_html(broken, LINKS)
+    shown = (
+        "Traceback (most recent call last):\n"
+        "  File &#34;train.py&#34;, line 3\n"
+        "    &lt;b&gt;x&lt;/b&gt;"
+    )
+    assert f"<pre><code>{shown}\n</code></pre>" in page
 
 
 def test_each_gpu_of_each_process_is_shown() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from evidence_cases import COMMIT, CREATED_AT, manifest_of, series_of
 
@@ -9,7 +11,12 @@ from gate.codec.documents import write_document
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.observed.evidence import Environment
 from gate.records.sealed.attestation import KeyStatus, TrustedKey, TrustedKeys
-from gate.settings.changes import baseline_changes, key_changes, settings_changes
+from gate.settings.changes import (
+    baseline_changes,
+    key_changes,
+    root_changes,
+    settings_changes,
+)
 
 MINIMAL = b"version: 1\ntrain: {command: python t.py, max_steps: 3}\n"
 ID = "a" * 64
@@ -64,6 +71,42 @@ def test_a_baseline_that_moves_tells_which_numbers_did() -> None:
     assert changes[0].startswith("cpu, 2.13.0, 3.11.7 (")
     assert "loss: last 2.125, series" in changes[0]
     assert "-> last 9.0, series" in changes[0]
+
+
+def root(log: dict[str, object]) -> bytes:
+    services = {"tlogs": [log], "certificateAuthorities": [{"uri": "https://ca.example"}]}
+    return json.dumps({"mediaType": "m", **services}).encode()
+
+
+def test_a_trusted_root_is_told_by_its_services_and_their_keys() -> None:
+    before = root({"baseUrl": "https://log.example", "publicKey": {"rawBytes": "AAAA"}})
+    after = root({"baseUrl": "https://log.example", "publicKey": {"rawBytes": "BBBB"}})
+    changes = shown(root_changes("root.json", before, after))
+    assert (
+        sorted(change.partition("(")[0] for change in changes) == ["log https://log.example "] * 2
+    )
+    assert sorted(change.partition("): ")[2] for change in changes) == [
+        " -> trusted",
+        "trusted -> ",
+    ]
+    assert len({change[24:36] for change in changes}) == 2
+    assert "certificate authority https://ca.example" in "".join(
+        shown(root_changes("root.json", None, after))
+    )
+    assert root_changes("root.json", before, before) == ()
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b'{"tlogs": [}'])
+def test_a_trusted_root_that_is_none_is_told_as_a_whole(data: bytes) -> None:
+    (change,) = root_changes("root.json", root({}), data)
+    assert (change.what, change.after[:15]) == ("the whole file", "cannot be read:")
+
+
+def test_an_address_of_a_trusted_root_shows_as_itself() -> None:
+    hostile = root({"baseUrl": "\ud800\x1b[2J\n" + "x" * 999, "kept": [7, None]})
+    (change, *_) = [one for one in root_changes("r", None, hostile) if one.what.startswith("log ")]
+    assert change.what.isprintable()
+    assert root_changes("r", None, b'{"tlogs": {"a": 1}, "b": [1]}')
 
 
 def test_entries_that_come_and_go_are_told() -> None:

@@ -20,7 +20,7 @@ from gate.checkpoint.plain_values import value_leaf
 from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.checkpoint.state_tree import leaves
 from gate.codec.strict_json import parse_json
-from gate.settings.changes import baseline_changes, key_changes, settings_changes
+from gate.settings.changes import baseline_changes, key_changes, root_changes, settings_changes
 from gate.settings.load import MINIMAL_FILE, parse_settings
 
 MAX_FILE_BYTES = 2**20
@@ -87,6 +87,7 @@ def read_any_baseline(data: bytes) -> None:
 def read_any_keys(data: bytes) -> None:
     """The trusted keys of a pull request."""
     key_changes("fuzz", None, data)
+    root_changes("fuzz", None, data)
 
 
 TARGETS: dict[str, Target] = {

@@ -64,6 +64,8 @@ class Branches:
         return self._move(method, name, body) if what == "refs" else NOT_FOUND
 
     def _move(self, method: str, name: str, body: dict[str, Any]) -> Answer:
+        if method == "POST" and not {"ref", "sha"} <= body.keys():
+            return 422, {"message": "Invalid request."}, {}
         name = name or body["ref"].removeprefix("refs/")
         if self.meanwhile:
             self.put(name.removeprefix("heads/"), self.meanwhile.pop(0))

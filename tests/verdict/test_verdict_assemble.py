@@ -16,14 +16,19 @@ from evidence_cases import (
 from gate.comparison.compare import compare_results
 from gate.errors import ExitCode, RunError
 from gate.records.baseline import BaselineEntry
-from gate.records.comparison import CostState, DeterminismCost
+from gate.records.comparison import (
+    CostState,
+    DeterminismCost,
+    EventKind,
+    OptimizerSettingChange,
+)
 from gate.records.observed.children import UnattestedChild
 from gate.records.observed.evidence import Environment, MetricSource, RunEvidence
 from gate.records.policy_files import PolicyChange
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunIsolation, WriteGuard
 from gate.records.sections.isolation import IsolationMode
-from gate.records.verdict import Outcome, SelfTestProbe, Verdict
+from gate.records.verdict import Diagnosis, Outcome, SelfTestProbe, Verdict
 from gate.verdict.assemble import Assessment, assemble, error_verdict
 from gate.verdict.decision import Facts, decide
 from gate.verdict.findings import ended_early, not_exercised
@@ -242,6 +247,45 @@ HERE = Place(config="a b.yml", out="out", baseline="b.json", base_commit="c" * 4
 )
 def test_the_last_step_has_a_command_that_can_be_pasted(outcome: Outcome, command: str) -> None:
     assert next_steps(outcome, HERE, passes=False)[-1].command == command
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ((("lr", "0.001"),), "Not meant: set lr of optimizer 0 back to 0.001."),
+        (
+            (("lr", "0.001"), ("nesterov", "true")),
+            "Not meant: set lr of optimizer 0 back to 0.001, nesterov of optimizer 0 back to true.",
+        ),
+        (
+            (("lr", ""), ("eps", "1e-08")),
+            (
+                "Not meant: set eps of optimizer 0 back to 1e-08. If that is not it: look at the "
+                "schedule."
+            ),
+        ),
+        ((("lr", ""),), "Not meant: look at the schedule."),
+        ((), "Not meant: look at the schedule."),
+    ],
+)
+def test_a_setting_that_is_known_to_differ_is_what_to_set_back(
+    changes: tuple[tuple[str, str], ...], text: str
+) -> None:
+    diagnosis = Diagnosis(
+        first_step=6,
+        kind=EventKind.PARAMETERS,
+        subject="parameters",
+        cause="the update changed",
+        remedy="Look at the schedule.",
+        optimizer_settings=tuple(
+            OptimizerSettingChange(
+                optimizer=0, name=name, before="1", after="2", revert_to=revert_to
+            )
+            for name, revert_to in changes
+        ),
+    )
+    steps = next_steps(Outcome.CODE_DRIFT, HERE, passes=False, diagnosis=diagnosis)
+    assert steps[0].text == text
 
 
 @pytest.mark.parametrize("outcome", [one for one in Outcome if one is not Outcome.REPRODUCED])

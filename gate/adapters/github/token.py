@@ -2,7 +2,8 @@
 
 GitHub's REST API (version 2022-11-28) answers 403 where a permission is missing. No answer lists
 what a job's token may do, so a comment is asked for whose required text is missing: a server that
-lets the token comment refuses that with 422, and cannot write it.
+lets the token comment refuses that with 422, and cannot write it. A branch is asked for without its
+name in the same way.
 """
 
 from __future__ import annotations
@@ -20,17 +21,26 @@ AT_ONCE = RetryPolicy(longest_wait_seconds=0.0)
 
 
 def probe_token(
-    api_url: str, repository: str, token: str, *, number: int | None = None
+    api_url: str,
+    repository: str,
+    token: str,
+    *,
+    number: int | None = None,
+    contents: bool = False,
 ) -> TokenSeen:
-    """Ask for the repository and, with the number of a pull request, for an impossible comment."""
+    """Ask for the repository and, with the number of a pull request, for an impossible comment.
+
+    With `contents` also for an impossible branch.
+    """
     try:
         with GitHubApi(api_url, repository, token, AT_ONCE, {}) as api:
             read = _status(api, "GET", api.repository_url, None)
-            if number is None:
-                return TokenSeen(repository_status=read)
             comments = f"{api.repository_url}/issues/{number}/comments"
+            branches = f"{api.repository_url}/git/refs"
             return TokenSeen(
-                repository_status=read, comment_status=_status(api, "POST", comments, {})
+                repository_status=read,
+                comment_status=0 if number is None else _status(api, "POST", comments, {}),
+                contents_status=_status(api, "POST", branches, {}) if contents else 0,
             )
     except PublishError as error:
         return TokenSeen(problem=error.message, fix=error.hint)

@@ -16,7 +16,7 @@ from pydantic import Base64Bytes, BaseModel, Field, TypeAdapter
 
 from gate.adapters.github.retry import POLICY, RetryPolicy
 from gate.adapters.sigstore.http import Answer, Service
-from gate.adapters.sigstore.verifier import verify_identity
+from gate.adapters.sigstore.verifier import check_trusted_root, verify_identity
 from gate.errors import SealServiceError
 from gate.records.sealed.identity import (
     Identity,
@@ -145,6 +145,10 @@ class SigstoreServices:
             if answer.status not in {OK, CREATED}:
                 raise service.refused(answer, REKOR_HINT)
         return _log_entry(answer)
+
+    def check_root(self, trusted_root: bytes | None) -> None:
+        """Read the root as `verified` will; `AttestationError` where that cannot be done."""
+        check_trusted_root(trusted_root)
 
     def verified(
         self, bundle: bytes, identity: Identity, trusted_root: bytes | None

@@ -48,11 +48,7 @@ def verify_identity(
     about this envelope, and the signature. `trusted_root` is the text of a trusted root, None that
     of the public services. Raises `AttestationError` for all that does not hold.
     """
-    if not has_sigstore():
-        raise AttestationError(
-            "the package sigstore is not installed, and without it no certificate is checked",
-            hint=INSTALL_HINT,
-        )
+    _refuse_without_sigstore()
     # imported here: an extra, and half a second for every command that does not need it
     from sigstore.errors import Error  # noqa: PLC0415
     from sigstore.models import Bundle  # noqa: PLC0415
@@ -90,6 +86,35 @@ _PARSING: Final = (
     x509.UnsupportedGeneralNameType,
     x509.InvalidVersion,
 )
+
+
+def _refuse_without_sigstore() -> None:
+    if not has_sigstore():
+        raise AttestationError(
+            "the package sigstore is not installed, and without it no certificate is checked",
+            hint=INSTALL_HINT,
+        )
+
+
+def check_trusted_root(text: bytes | None) -> None:
+    """Whether a seal could be checked with this root; `AttestationError` where it could not.
+
+    None stands for the root of the public services. No seal is needed for it, nor any network.
+    """
+    _refuse_without_sigstore()
+    from sigstore.errors import Error  # noqa: PLC0415 - as above
+    from sigstore.verify import Verifier  # noqa: PLC0415 - as above
+
+    root = _trusted_root(text)
+    try:
+        Verifier(trusted_root=root)
+    except (Error, *_PARSING) as error:
+        raise AttestationError(
+            "the trusted root has no certificate authority or no log that can be used",
+            hint="Fetch the root again from whoever runs the services of signing.fulcio_url and "
+            "signing.rekor_url.",
+            details=(_told(error),),
+        ) from error
 
 
 def _trusted_root(text: bytes | None) -> TrustedRoot:

@@ -7,7 +7,8 @@ first stretch that differs; the second takes the numbers of those tensors, stret
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from gate.checkpoint.digest import check_leaves
@@ -15,6 +16,7 @@ from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Excluded, Exclusion, 
 from gate.checkpoint.hashing.tensors import available_threads
 from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf, ValueLeaf, is_tensor, kind_of
 from gate.checkpoint.parts import part_of
+from gate.codec.parameter_names import parameter_of, short_names
 from gate.comparison.tensors.changed_tensors import TensorPair, changed_tensors, number_differences
 from gate.comparison.tensors.values import relative_gap, shown_value
 from gate.errors import EvidenceError
@@ -56,12 +58,16 @@ def compare_states(
             hint="Name files that hold a state, or leave fewer leaves out.",
         )
     tensors = _tensor_differences(pairs, threads or available_threads())
+    names = _agreed_names(left.parameter_names, right.parameter_names)
+    ordered = sorted([*structure, *values, *tensors], key=_badness)
     return StateDifference(
         left=_named(left),
         right=_named(right),
         equal_tensors=len(pairs) - len(tensors),
         equal_values=equal_values,
-        differences=tuple(sorted([*structure, *values, *tensors], key=_badness)),
+        differences=tuple(
+            replace(found, parameter=parameter_of(found.path, names)) for found in ordered
+        ),
         left_out=_left_out(our_excluded, their_excluded),
     )
 
@@ -81,6 +87,13 @@ def _kept(
 
 def _named(content: StateContent) -> ComparedState:
     return ComparedState(shown=content.shown, format=content.format, notes=content.notes)
+
+
+def _agreed_names(left: Mapping[str, str], right: Mapping[str, str]) -> dict[str, str]:
+    """Names of parameters that no side contradicts."""
+    return short_names(
+        {place: leaf for place, leaf in {**left, **right}.items() if left.get(place, leaf) == leaf}
+    )
 
 
 def _left_out(left: Sequence[Excluded], right: Sequence[Excluded]) -> tuple[LeftOut, ...]:

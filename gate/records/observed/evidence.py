@@ -31,7 +31,9 @@ MAX_BYTES = 2**63
 MAX_NOT_FINITE = 1000
 MAX_PACKAGES = 5000
 MAX_OPTIMIZER_SETTINGS = 1000
+# of one rank, and of all: a reader wants those of the first ranks
 MAX_PARAMETER_NAMES = 1000
+MAX_ALL_PARAMETER_NAMES = 8000
 # thirty years: of such steps, as many as a run may have have a finite sum, and a finite ratio
 MAX_SECONDS = 1e9
 MAX_SUMMED_SECONDS = 1e18
@@ -40,7 +42,7 @@ NOT_APPLICABLE = "none"
 BETWEEN_RANKS = " | "
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 KEPT_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}/(output\.txt|state\.safetensors|gradients\.safetensors)$"
-PLACE_PATTERN = r"^state/optimizer/[0-9]{1,6}/state/[0-9]{1,9}$"
+PLACE_PATTERN = r"^state(\.rank[0-9]{1,6})?/optimizer/[0-9]{1,6}/state/[0-9]{1,9}$"
 SETTING_PATTERN = r"^(true|false|nan|-?(inf|[0-9][0-9.e+-]{0,30}))$"
 FloatType = Literal["float64", "float32", "float16", "bfloat16"]
 
@@ -339,7 +341,7 @@ class RunEvidence(Document):
     weaker_children: tuple[WeakerChild, ...] = ()
     parameter_names: Annotated[
         dict[Annotated[str, Field(pattern=PLACE_PATTERN)], Annotated[str, Field(max_length=1000)]],
-        Field(max_length=MAX_PARAMETER_NAMES),
+        Field(max_length=MAX_ALL_PARAMETER_NAMES),
     ] = Field(default_factory=dict)
 
 

@@ -11,13 +11,13 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from gate.codec.parameter_names import short_names
 from gate.records.comparison import BASELINE_SIDE, Comparison, TensorChange
 from gate.records.observed.evidence import TensorDigest
 from gate.records.observed.state_distance import StateDistance, TensorDistance
 from gate.records.verdict import Verdict
 from gate.report.page.page_sources import PageSources, differing
 
-MODELS = "state/model/"
 MAX_MAPS = 8
 MAX_LAYERS = 150
 MAX_COLUMNS = 16
@@ -100,7 +100,7 @@ def difference_map(verdict: Verdict, sources: PageSources) -> DifferenceMap | No
         parts.setdefault(place[0], {})[place] = cell
     # what differs first: of many parts the first ones are shown
     order = sorted(parts, key=lambda part: (not _any_differs(parts[part].values()), part))
-    names = _parameter_names(sources)
+    names = short_names(sources.parameter_names)
     maps = [_layer_map(part, parts[part], names) for part in order[:MAX_MAPS]]
     return DifferenceMap(
         expected=comparison.expected,
@@ -161,19 +161,6 @@ def heat_cell(tensor: TensorDistance) -> MapCell:
     odd = " NaN, ∞" if tensor.finiteness_moved else ""
     number = f"{tensor.relative_l2:.1e}" if tensor.relative_l2 else "0"
     return MapCell(kind=f"heat{heat}", text=f"{number}{odd}")
-
-
-def _parameter_names(sources: PageSources) -> dict[str, str]:
-    """For the place of a parameter's state in an optimizer, the parameter as its model calls it.
-
-    Of several models the number stands before it.
-    """
-    names = sources.reference.parameter_names if sources.reference is not None else {}
-    leaves = {place: leaf.removeprefix(MODELS) for place, leaf in names.items()}
-    models = {leaf.partition("/")[0] for leaf in leaves.values()}
-    if len(models) > 1:
-        return leaves
-    return {place: leaf.partition("/")[2] for place, leaf in leaves.items()}
 
 
 def _layer_map(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from gate.codec.parameter_names import short_names, with_parameter
 from gate.records.published.links import ReportLinks
 from gate.records.verdict import Verdict
 from gate.report.assembly import report_of
 from gate.report.context import REMEDY
 from gate.report.escape import command_lines, safe_url
-from gate.report.layout import Limits, Report, Section
+from gate.report.layout import Limits, Report, Section, cells_renamed
 from gate.report.page import curves, fingerprint_map, step_times
 from gate.report.page.difference_map import difference_map
+from gate.report.page.history_picture import history_picture
 from gate.report.page.page_sources import PageSources, differing
 from gate.report.page.page_tables import page_sections
 from gate.report.page.run_charts import first_differences, memory_charts, metric_picture
@@ -53,10 +57,11 @@ def page_html(
     `sources` there are the verdict's own curves and tables only.
     """
     shown_sources = sources or PageSources()
-    drawn = _pictures(verdict, shown_sources)
+    drawn, earlier = _pictures(verdict, shown_sources), history_picture(links.history)
+    rename = partial(with_parameter, names=short_names(shown_sources.parameter_names))
     page = ""
     for limits in PAGE_LIMITS:
-        report = report_of(verdict, links, limits.rows)
+        report = _with_parameters(report_of(verdict, links, limits.rows), rename)
         page = template("page.html").render(
             drawn
             | {
@@ -74,12 +79,23 @@ def page_html(
                 # pictures are most of a page's bytes, so they are what is cut with the rows
                 "metrics": drawn["metrics"][: limits.curves],
                 "metrics_omitted": max(0, len(verdict.series) - limits.curves),
-                "tables": page_sections(verdict, shown_sources, limits.rows),
+                "earlier": earlier,
+                "tables": [
+                    cells_renamed(section, rename)
+                    for section in page_sections(verdict, shown_sources, limits.rows)
+                ],
             }
         )
         if len(page.encode("utf-8")) <= PAGE_BYTES:
             break
     return page
+
+
+def _with_parameters(report: Report, rename: Callable[[str], str]) -> Report:
+    """The report with an optimizer's state called by its parameters: the verdict has numbers."""
+    return replace(
+        report, sections=tuple(cells_renamed(section, rename) for section in report.sections)
+    )
 
 
 def _explaining(report: Report) -> list[Section]:

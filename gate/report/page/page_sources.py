@@ -43,6 +43,11 @@ class PageSources:
         """The run that the others are held against."""
         return next((run for run in self.runs if run.run.label == FIRST_STRICT), None)
 
+    @property
+    def parameter_names(self) -> Mapping[str, str]:
+        """For the place of a parameter's state in an optimizer, the leaf that is the parameter."""
+        return self.reference.parameter_names if self.reference is not None else {}
+
     def series(self, metric: str) -> tuple[tuple[str, MetricSeries], ...]:
         """Every series of that name: the reference's, the baseline's, then the others'."""
         order = sorted(self.runs, key=lambda run: run.run.label != FIRST_STRICT)

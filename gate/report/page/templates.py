@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
+from gate.codec.untrusted_text import visible
 from gate.report.escape import clean, clean_name
 from gate.report.layout import Cell
 
@@ -27,6 +28,7 @@ def template(name: str) -> Template:
         finalize=_visible,
     )
     environment.filters["cell"] = _cell_text
+    environment.filters["indented"] = _indented
     return environment.get_template(name)
 
 
@@ -36,6 +38,13 @@ def _visible(value: object) -> object:
     if isinstance(value, str) and not isinstance(value, Markup):
         return clean(value, CELL_LIMIT * 20)
     return value
+
+
+def _indented(line: str) -> Markup:
+    """A line of a block with its spaces, which mean something there; cut at its end."""
+    shown = visible(line[: CELL_LIMIT * 20]).rstrip()
+    # escaped here, since what is printed as text has its spaces folded
+    return escape(shown)
 
 
 def _cell_text(cell: Cell) -> str:
