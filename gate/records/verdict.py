@@ -14,6 +14,7 @@ from gate.records.comparison import (
     OptimizerSettingChange,
 )
 from gate.records.document import Document, Timestamp
+from gate.records.measured.performance import Performance
 from gate.records.observed.evidence import Environment, MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.policy_files import PolicyChange
@@ -219,6 +220,7 @@ class Verdict(Document):
     baseline_facts: BaselineFacts | None = None
     diagnosis: Diagnosis | None = None
     cost: DeterminismCost | None = None
+    performance: tuple[Performance, ...] = ()
     recorder: RecorderCost | None = None
     self_test: tuple[SelfTestProbe, ...] = ()
     environment: Environment | None = None
