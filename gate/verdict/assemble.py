@@ -10,7 +10,7 @@ from gate.errors import GateError, RunError
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison, ToleranceUse
 from gate.records.measured.performance import Performance
-from gate.records.observed.evidence import EvidenceSet, MetricSeries
+from gate.records.observed.evidence import EvidenceSet, MetricSeries, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunMode
@@ -92,13 +92,18 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         settings_digest=assessment.settings_digest,
         series=tuple(_summary(series) for series in run.metrics[:MAX_SERIES]),
         runs=tuple(run_evidence.run for run_evidence in evidence.runs),
-        not_exercised=(
-            *findings.not_exercised(run),
-            *assessment.rare_faults,
-            *operators.beyond_the_flag(assessment.operator_audit),
-        ),
+        not_exercised=_not_exercised(assessment, run),
         operator_audit=assessment.operator_audit,
         policy_changes=request.policy_changes,
+    )
+
+
+def _not_exercised(assessment: Assessment, run: RunEvidence) -> tuple[str, ...]:
+    """What this verdict says nothing about."""
+    return (
+        *findings.not_exercised(run),
+        *assessment.rare_faults,
+        *operators.beyond_the_flag(assessment.operator_audit),
     )
 
 

@@ -69,7 +69,7 @@ INSIDE = {
     ),
     "pipelines": (
         ("runs", "saved_states", "head_files", "sealing"),
-        ("entry", "gate", "measurement", "imported_evidence"),
+        ("entry", "gate", "measurement", "imported_evidence", "compare_commits"),
         ("delivery", "proposals"),
         ("doctor", "init"),
     ),

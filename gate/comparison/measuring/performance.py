@@ -74,6 +74,7 @@ def _figures(seconds: list[Seconds], samples: int | None) -> dict[str, float | N
         "steps_per_second": steps / total,
         "samples_per_second": None if samples is None else samples / total,
         "step_seconds": mean,
+        "median_step_seconds": float(np.median([np.median(run) for run in seconds])),
         "step_deviation_seconds": within,
         "step_variation": within / mean,
         "run_deviation_seconds": between,

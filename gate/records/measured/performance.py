@@ -13,11 +13,11 @@ class Performance(Document):
 
     `steps_per_second` and `samples_per_second` are sums of steps and of samples over the sum of
     seconds, of rank 0; samples are None where a batch had no known size. `step_seconds` is the
-    mean, `step_deviation_seconds` the standard deviation of steps within a run, over all runs, and
-    `step_variation` that over the mean (coefficient of variation). `run_deviation_seconds` and
-    `run_variation` are the same of the runs' means; None for one run. Memory is the median peak of
-    the runs, 0 where unknown. Where nothing could be measured, `reason` says why, and there is no
-    time.
+    mean, `median_step_seconds` the median of the runs' medians. `step_deviation_seconds` is the
+    standard deviation of steps within a run, over all runs, and `step_variation` that over the mean
+    (coefficient of variation); `run_deviation_seconds` and `run_variation` are the same of the
+    runs' means, None for one run. Memory is the median peak of the runs, 0 where unknown. Where
+    nothing could be measured, `reason` says why, and there is no time.
     """
 
     commit: Commit
@@ -28,6 +28,7 @@ class Performance(Document):
     steps_per_second: float | None = None
     samples_per_second: float | None = None
     step_seconds: float | None = None
+    median_step_seconds: float | None = None
     step_deviation_seconds: float | None = None
     step_variation: float | None = None
     run_deviation_seconds: float | None = None

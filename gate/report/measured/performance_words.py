@@ -29,7 +29,7 @@ def deviation(seconds: float | None, variation: float | None) -> str:
 
 
 def performance_words(kinds: tuple[Performance, ...]) -> str:
-    """Steps and samples a second of this commit and of the base commit, in one line."""
+    """Steps and samples a second and how they vary, base commit beside this one, in one line."""
     parts = [words for mode in (RunMode.STRICT, RunMode.DEFAULT) if (words := _mode(kinds, mode))]
     return "; ".join(parts)
 
@@ -42,9 +42,10 @@ def _mode(kinds: tuple[Performance, ...], mode: RunMode) -> str:
     words = f"{mode.value} {rate(head.steps_per_second)} steps/s"
     if head.samples_per_second is not None:
         words += f", {rate(head.samples_per_second)} samples/s"
+    beside = [] if head.step_variation is None else [f"varies by {share(head.step_variation)}"]
     if base is not None and base.steps_per_second is not None:
-        words += f" (base commit {rate(base.steps_per_second)} steps/s)"
-    return words
+        beside.append(f"base commit {rate(base.steps_per_second)} steps/s")
+    return f"{words} ({'; '.join(beside)})" if beside else words
 
 
 def performance_section(kinds: tuple[Performance, ...], limits: Limits) -> Section | None:
