@@ -1,4 +1,4 @@
-"""`repro-gate cost` and `repro-gate noise`: the overhead of determinism, and run-to-run noise."""
+"""`repro-gate cost`, `noise` and `compare`: measured and told, not judged by a baseline."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from gate.commands.options import (
     OUT,
     AllowDirty,
     AsJson,
+    CommitToTrain,
     Config,
     Out,
     Quiet,
     Verbose,
+    console,
     local_call,
     prepare,
     progress_for,
@@ -22,9 +24,12 @@ from gate.commands.options import (
 )
 from gate.commands.program import FILES
 from gate.errors import ExitCode
+from gate.pipelines.compare_commits import compare_commits
 from gate.pipelines.measurement import measure_cost, measure_noise
 from gate.records.measurement import CostDocument, NoiseDocument
 from gate.records.request import GateRequest
+from gate.report.page.compare_page import compare_page
+from gate.report.terminal.compare_view import compare_view
 from gate.report.terminal.measurement_view import (
     cost_markdown,
     cost_view,
@@ -34,6 +39,8 @@ from gate.report.terminal.measurement_view import (
 
 ATTRIBUTE_HELP = "Measure the overhead of each knob alone, and find the minimal sufficient set."
 RUNS_HELP = "Number of training runs; default: noise.runs."
+BASE_HELP = "The other commit: a branch, a tag, a hash, HEAD~1."
+ROUNDS_HELP = "Runs of each commit in each of the two modes; an even number."
 
 
 def cost_command(  # noqa: PLR0913 - each parameter is an option of the command
@@ -83,6 +90,37 @@ def noise_command(  # noqa: PLR0913 - each parameter is an option of the command
         noise = measure_noise(request, adapters, runs=runs)
         _deliver(request, "noise", noise, noise_markdown(noise))
     show(noise, noise_view(noise), as_json=as_json)
+
+
+def compare_command(  # noqa: PLR0913 - each parameter is an option of the command
+    base: Annotated[str, typer.Option("--base", help=BASE_HELP)],
+    config: Config = "",
+    out: Out = OUT,
+    runs: Annotated[int, typer.Option(min=2, max=50, help=ROUNDS_HELP)] = 4,
+    commit: CommitToTrain = "",
+    *,
+    allow_dirty: AllowDirty = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run another commit beside this one.
+
+    Says whether they are equal, and how their speed compares. Needs no baseline, judges nothing.
+
+    Example: repro-gate compare --base main --config examples/digits/repro-gate.yml
+    """
+    call = local_call(config, out, base=base, commit=commit, allow_dirty=allow_dirty)
+    request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
+    with adapters.files.held_folder(request.out):
+        found = compare_commits(request, adapters, base_name=base, rounds=runs)
+        page = compare_page(found.document, found.runs)
+        FILES.write_bytes(request.out / "compare.json", write_document(found.document))
+        FILES.write_bytes(request.out / "compare.html", page.encode("utf-8"))
+    show(found.document, compare_view(found.document), as_json=as_json)
+    if not as_json:
+        written = f"\nWritten to {request.out}: compare.html, compare.json, evidence"
+        console().print(written, style="dim", soft_wrap=True)
 
 
 def _deliver(

@@ -1,15 +1,24 @@
-"""`repro-gate schema`: what repro-gate.yml may hold."""
+"""`repro-gate schema`: what repro-gate.yml and published documents may hold."""
 
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
-from gate.settings.schema import schema_text
+import typer
+
+from gate.settings.schema import SchemaOf, schema_text
+
+OF_HELP = "The file: repro-gate.yml (settings) or compare.json (compare)."
 
 
-def schema_command() -> None:
+def schema_command(
+    of: Annotated[SchemaOf, typer.Argument(help=OF_HELP)] = SchemaOf.SETTINGS,
+) -> None:
     """Print the JSON Schema of repro-gate.yml.
+
+    With `compare` that of compare.json.
 
     Example: repro-gate schema > repro-gate.schema.json
     """
-    sys.stdout.write(schema_text())
+    sys.stdout.write(schema_text(of))

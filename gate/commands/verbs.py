@@ -20,6 +20,7 @@ VERBS: Final = {
     "operators": ("gate.commands.operators", "operators_command"),
     "cost": ("gate.commands.measure", "cost_command"),
     "noise": ("gate.commands.measure", "noise_command"),
+    "compare": ("gate.commands.measure", "compare_command"),
     "keys": ("gate.commands.sealing", "keys_app"),
     "verify": ("gate.commands.sealing", "verify_command"),
     "doctor": ("gate.commands.doctor", "doctor_command"),

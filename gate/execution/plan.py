@@ -33,6 +33,30 @@ def plan_base_here() -> PlannedRun:
     return PlannedRun(label=BASE_HERE, mode=RunMode.STRICT, commit=Commit.BASE)
 
 
+def plan_compare(rounds: int) -> tuple[PlannedRun, ...]:
+    """Base and head beside each other in both modes, once a round; every other round backwards.
+
+    Over two rounds base and head go first equally often in each mode: a drift of the machine that
+    is linear in time adds the same to both. Default runs are for times: nothing observes them.
+    """
+    row = (
+        (Commit.BASE, RunMode.STRICT),
+        (Commit.HEAD, RunMode.STRICT),
+        (Commit.HEAD, RunMode.DEFAULT),
+        (Commit.BASE, RunMode.DEFAULT),
+    )
+    return tuple(
+        PlannedRun(
+            label=label_of(mode, number, commit),
+            mode=mode,
+            commit=commit,
+            observe=mode is RunMode.STRICT,
+        )
+        for number in range(1, rounds + 1)
+        for commit, mode in (row if number % 2 else reversed(row))
+    )
+
+
 def plan_operator_audit() -> PlannedRun:
     """One more run that counts operators and is never judged."""
     return _run(RunMode.AUDIT, 1)

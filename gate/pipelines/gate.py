@@ -10,6 +10,7 @@ from gate.baseline.select import Selection, select_entry
 from gate.comparison.compare import compare_environments, compare_results
 from gate.comparison.finiteness import first_not_finite
 from gate.comparison.measuring.cost import determinism_cost
+from gate.comparison.measuring.performance import performance_of
 from gate.comparison.same_work import missed_share, on_one_cpu_thread, runs_of_the_same_work
 from gate.comparison.self_test import run_self_test
 from gate.comparison.tolerances import tolerance_uses
@@ -179,6 +180,7 @@ def judge(
         proposed=proposed is not None,
         tolerances=tolerance_uses(first, request.settings.compare.tolerances),
         rare_faults=_rare_faults(facts),
+        performance=performance_of(evidence.runs, request.settings.cost),
         operator_audit=operator_report(evidence, operator_audit_failure),
     )
     verdict = assemble(assessment, request)

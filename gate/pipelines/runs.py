@@ -78,9 +78,12 @@ class Adapters:
 class Session:
     """The runs of one call: snapshots exported once, folders emptied for each run."""
 
-    def __init__(self, request: GateRequest, adapters: Adapters) -> None:
-        """Nothing is touched before `with` is entered."""
+    def __init__(
+        self, request: GateRequest, adapters: Adapters, *, runs_base: bool = False
+    ) -> None:
+        """Nothing is touched before `with` is entered; `runs_base`: whatever the policy says."""
         self.request = request
+        self._runs_base = runs_base or request.settings.policy.run_base_on_drift
         self.adapters = adapters
         self._work = request.out / "work"
         self._snapshots: dict[Commit, Snapshot] = {}
@@ -145,7 +148,7 @@ class Session:
     def _export_all(self) -> None:
         """All that may be trained, before any training: git never looks at the clone after one."""
         self._snapshots[Commit.HEAD] = self._export(Commit.HEAD)
-        if self.request.base_commit and self.request.settings.policy.run_base_on_drift:
+        if self.request.base_commit and self._runs_base:
             try:
                 self._snapshots[Commit.BASE] = self._export(Commit.BASE)
             except RepositoryError as fault:

@@ -35,7 +35,11 @@ def label_of(mode: RunMode, number: int, commit: Commit = Commit.HEAD) -> str:
 
     Labels are made here alone and read nowhere: mode and commit are fields of the run.
     """
-    return f"{mode.value if commit is Commit.HEAD else commit.value}-{number}"
+    if commit is Commit.HEAD:
+        return f"{mode.value}-{number}"
+    # most often the base is run in strict mode alone
+    kind = commit.value if mode is RunMode.STRICT else f"{commit.value}-{mode.value}"
+    return f"{kind}-{number}"
 
 
 # the base commit in the environment that the change under test brings

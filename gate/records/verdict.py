@@ -15,6 +15,7 @@ from gate.records.comparison import (
     OptimizerSettingChange,
 )
 from gate.records.document import Document, Timestamp
+from gate.records.measured.performance import Performance
 from gate.records.observed.brought import NOTHING_BROUGHT, BroughtEnvironment
 from gate.records.observed.evidence import Environment, MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
@@ -232,6 +233,7 @@ class Verdict(Document):
     baseline_facts: BaselineFacts | None = None
     diagnosis: Diagnosis | None = None
     cost: DeterminismCost | None = None
+    performance: tuple[Performance, ...] = ()
     recorder: RecorderCost | None = None
     self_test: tuple[SelfTestProbe, ...] = ()
     environment: Environment | None = None

@@ -8,6 +8,7 @@ from gate.report import context, differences
 from gate.report.brief import brief_of
 from gate.report.history import history_section
 from gate.report.layout import Alert, Cell, Limits, Report, Row, Section
+from gate.report.measured.performance_words import performance_section
 from gate.report.operators import operators_section
 from gate.report.overview import overview
 from gate.report.wording import headline, icon, sentences, short
@@ -61,6 +62,7 @@ def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Sec
         differences.environment_changes(verdict.baseline, limits),
         operators_section(verdict.operator_audit, limits),
         context.cost_section(verdict, limits),
+        performance_section(verdict.performance, limits),
         context.baseline_section(verdict, limits),
         history_section(links.history, limits),
         context.notices_section(verdict, limits),

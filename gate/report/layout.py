@@ -56,12 +56,14 @@ class Section:
     """A titled table of the details; `leading` marks those shown where room is scarce.
 
     One with an `anchor` explains the outcome: a page shows it before all others, under that name.
+    The comment leaves out those that are not `in_comment`: a row of its small table says enough.
     """
 
     title: str
     table: Table
     leading: bool = False
     anchor: str = ""
+    in_comment: bool = True
 
 
 def cells_renamed(section: Section, rename: Callable[[str], str]) -> Section:

@@ -9,6 +9,7 @@ from gate.report.context import cost_words
 from gate.report.differences import worst_first
 from gate.report.history import history_row
 from gate.report.layout import Cell, Row, Table, table_of
+from gate.report.measured.performance_words import performance_words
 from gate.report.sparkline import sparkline
 from gate.report.wording import BAD, GOOD, NEUTRAL, SHORT_COMMIT, WATCH, count, share
 
@@ -31,6 +32,9 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
         rows.append((Cell("Machine and packages"), Cell(_environment(verdict))))
     if verdict.cost is not None:
         rows.append((Cell("Cost of determinism"), Cell(cost_words(verdict.cost))))
+    speed = performance_words(verdict.performance)
+    if speed:
+        rows.append((Cell("Throughput"), Cell(speed)))
     if verdict.baseline_facts is not None:
         rows.append((Cell("Baseline"), Cell(_age(verdict.baseline_facts))))
     drawn = verdict.main_series

@@ -1,16 +1,32 @@
-"""The published JSON Schema of `repro-gate.yml`, for editors and for people."""
+"""The published JSON Schemas: of `repro-gate.yml`, for editors, and of documents for programs."""
 
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 
+from gate.records.document import Document
+from gate.records.measured.base_head import ComparedCommits
 from gate.records.settings import GateSettings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def schema_text() -> str:
-    """JSON Schema (draft 2020-12) of the settings file, each key with type, default, meaning."""
-    schema = {"$schema": DIALECT, "title": "repro-gate.yml", **GateSettings.model_json_schema()}
-    schema["title"] = "repro-gate.yml"
+class SchemaOf(StrEnum):
+    """What a schema is of; the settings file is meant where nothing is said."""
+
+    SETTINGS = "settings"
+    COMPARE = "compare"
+
+
+PUBLISHED: dict[SchemaOf, tuple[str, type[Document]]] = {
+    SchemaOf.SETTINGS: ("repro-gate.yml", GateSettings),
+    SchemaOf.COMPARE: ("compare.json", ComparedCommits),
+}
+
+
+def schema_text(of: SchemaOf = SchemaOf.SETTINGS) -> str:
+    """JSON Schema (draft 2020-12) of a file, each key with type, default and what is said of it."""
+    title, model = PUBLISHED[of]
+    schema = {"$schema": DIALECT, **model.model_json_schema(), "title": title}
     return json.dumps(schema, indent=2, sort_keys=True) + "\n"

@@ -9,6 +9,7 @@ from datetime import datetime
 from gate.errors import GateError, RunError
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison, ToleranceUse
+from gate.records.measured.performance import Performance
 from gate.records.observed.evidence import EvidenceSet, MetricSeries, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.request import GateRequest
@@ -49,6 +50,7 @@ class Assessment:
     proposed: bool = True
     tolerances: tuple[ToleranceUse, ...] = ()
     rare_faults: tuple[str, ...] = ()
+    performance: tuple[Performance, ...] = ()
     operator_audit: OperatorReport | None = None
 
 
@@ -84,6 +86,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         baseline_facts=about_baseline,
         diagnosis=assessment.diagnosis,
         cost=facts.cost,
+        performance=assessment.performance,
         recorder=evidence.runs_of(RunMode.STRICT)[-1].recorder,
         self_test=facts.self_test,
         environment=run.environment,
@@ -99,6 +102,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
 
 
 def _not_exercised(assessment: Assessment, run: RunEvidence) -> tuple[str, ...]:
+    """What this verdict says nothing about."""
     return (
         *findings.not_exercised(run),
         *assessment.rare_faults,

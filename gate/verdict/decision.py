@@ -308,15 +308,15 @@ def _answers(facts: Facts) -> Answers:
     against = facts.baseline
     if facts.proposed is not None and facts.proposed.numerically_equal:
         against = facts.proposed
-    baseline = _answer(against, settings)
+    baseline = answer_of(against, settings)
     if against is facts.baseline and not facts.same_training and against is not None:
         baseline = Answer.NOT_COMPARABLE
     return Answers(
         repeat=Answer.EQUAL,
         baseline=baseline,
-        base_run=_answer(facts.base_run, settings),
+        base_run=answer_of(facts.base_run, settings),
         base_repeat=_base_repeat(facts.base_repeat),
-        base_here=_answer(facts.base_here, settings),
+        base_here=answer_of(facts.base_here, settings),
     )
 
 
@@ -327,7 +327,8 @@ def _base_repeat(comparison: Comparison | None) -> Answer:
     return Answer.EQUAL if comparison.numerically_equal else Answer.OUTSIDE
 
 
-def _answer(comparison: Comparison | None, settings: GateSettings) -> Answer:
+def answer_of(comparison: Comparison | None, settings: GateSettings) -> Answer:
+    """What one comparison comes to by the rules of the settings."""
     if comparison is None:
         return Answer.NOT_COMPARED
     if comparison.numerically_equal:

@@ -70,7 +70,7 @@ INSIDE = {
     "pipelines": (
         ("environments", "output_folder", "brought"),
         ("runs", "saved_states", "head_files", "sealing"),
-        ("entry", "gate", "measurement", "imported_evidence"),
+        ("entry", "gate", "measurement", "imported_evidence", "compare_commits"),
         ("delivery", "proposals"),
         ("doctor", "init"),
     ),

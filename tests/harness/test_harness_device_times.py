@@ -47,7 +47,7 @@ class Training:
     def step(self, *, read: float = 0.0, compute: float = 0.0, waits: bool = False) -> None:
         """Read a batch on the host, compute on the device; a script may wait for its loss."""
         self.device.work(read)
-        self.recorder.note_batch([1, 2])
+        self.recorder.note_batch([1, 2], collated=True)
         self.device.launch(compute)
         self.loss.fill_(self.recorder.steps)
         self.recorder.note_backward(self.loss)

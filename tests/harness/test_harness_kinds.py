@@ -66,7 +66,7 @@ class Told:
         if place == "optimizer":
             self.optimizer.state[weight]["kind"] = held
         if place == "batch":
-            recorder.note_batch({"x": held, "y": 1})
+            recorder.note_batch({"x": held, "y": 1}, collated=True)
         if place == "buffer":
             self.model.register_buffer("kind", held)
         if place == "loss":

@@ -10,10 +10,12 @@ from gate_bench import Bench
 from git_workshop import Repository
 
 from gate.comparison.measuring.attribution import minimal_set
+from gate.pipelines.compare_commits import compare_commits
 from gate.pipelines.measurement import Priced, measure_cost, measure_noise
 from gate.pipelines.runs import Session
 from gate.records.comparison import CostState
 from gate.records.determinism.priced_knobs import PricedKnob, strict_knobs
+from gate.records.measured.base_head import Closeness
 
 pytestmark = [
     pytest.mark.slow,
@@ -97,3 +99,35 @@ def test_a_knob_without_which_threads_race_is_found_to_be_needed(tmp_path: Path)
     assert search.needed == (PricedKnob.DETERMINISTIC_ALGORITHMS,)
     assert search.dropped == (PricedKnob.INDUCTOR_DETERMINISTIC,)
     assert search.verified
+
+
+LOADED = """
+import torch
+from torch.utils.data import DataLoader
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for batch in DataLoader(torch.randn(640, 64), batch_size=32):
+    optimizer.zero_grad()
+    model(batch).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_two_commits_of_which_one_learns_faster(tmp_path: Path) -> None:
+    settings = "train: {command: python train.py, max_steps: 12}\ncost: {min_steps: 5}\n"
+    bench = _bench(tmp_path, LOADED, settings)
+    bench.project.write("train.py", LOADED.replace("lr=0.01", "lr=0.02"))
+    bench.project.commit()
+    found = compare_commits(
+        bench.request(base="HEAD~1"), bench.adapters(), base_name="HEAD~1", rounds=2
+    ).document
+    assert (found.closeness, found.repeatable) == (Closeness.APART, True)
+    (loss,) = found.metrics
+    # the first loss is of the weights before any update
+    assert (loss.first_step, loss.compared_points, loss.differing_points) == (2, 12, 11)
+    assert [(one.name, one.before, one.after) for one in found.optimizer_settings] == [
+        ("lr", "0.01", "0.02")
+    ]
+    for kind in found.performance:
+        assert kind.steps_per_second is not None
+        assert kind.samples_per_second == pytest.approx(32 * kind.steps_per_second)

@@ -227,3 +227,15 @@ def test_a_repository_is_no_output_folder(bench: Bench, project: Project) -> Non
     with pytest.raises(SettingsError, match="is a repository"):
         bench.gate()
     assert (project.path / "train.py").exists()
+
+
+def test_speed_stands_in_the_verdict_and_decides_nothing(bench: Bench, project: Project) -> None:
+    project.settings("cost: {warmup_steps: 1}")
+    project.play(samples=32, strict={"seconds": 0.2})
+    bench.record()
+    project.play(samples=32, strict={"seconds": 0.4})
+    verdict = bench.gate().verdict
+    assert verdict.outcome is Outcome.REPRODUCED
+    strict, default = verdict.performance
+    assert strict.samples_per_second == pytest.approx(80, rel=0.01)
+    assert default.steps_per_second == pytest.approx(10, rel=0.01)

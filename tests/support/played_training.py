@@ -41,6 +41,7 @@ lines = [
         "optimizer": 0,
         "loss": {"dtype": "float64", "hex": loss.hex()},
         "backwards": 1,
+        "samples": play.get("samples"),
         "parameters": "sha256:" + hashlib.sha256(repr(losses[:step]).encode()).hexdigest(),
         "seconds": None if step == 1 else seconds * (1 + 0.001 * (step % 3)),
     }

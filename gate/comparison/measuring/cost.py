@@ -24,7 +24,7 @@ from gate.comparison.measuring.bootstrap import (
     paired_ratio,
 )
 from gate.records.comparison import CostState, DeterminismCost
-from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.evidence import RunEvidence, StepTiming
 from gate.records.runs import RunMode
 from gate.records.sections.measuring import CostSettings
 
@@ -113,10 +113,27 @@ def steady(run: RunEvidence, warmup_steps: int, harness_share: float | None = No
     With a `harness_share`, without those in which the harness's own work took more than that share
     of the step's time.
     """
-    later = [timing for timing in run.timings if timing.step > warmup_steps]
-    if harness_share is not None:
-        later = [step for step in later if step.harness_seconds <= harness_share * step.seconds]
+    later = _later_steps(run, warmup_steps, harness_share)
     return np.array([timing.seconds for timing in later])
+
+
+def steady_steps(
+    runs: tuple[RunEvidence, ...], settings: CostSettings
+) -> list[tuple[StepTiming, ...]]:
+    """The steps of each run after the warm-up: undisturbed ones where each run has enough."""
+    undisturbed = [_later_steps(run, settings.warmup_steps, UNDISTURBED) for run in runs]
+    if min(map(len, undisturbed), default=0) >= settings.min_steps / 2:
+        return undisturbed
+    return [_later_steps(run, settings.warmup_steps, None) for run in runs]
+
+
+def _later_steps(
+    run: RunEvidence, warmup_steps: int, harness_share: float | None
+) -> tuple[StepTiming, ...]:
+    later = tuple(timing for timing in run.timings if timing.step > warmup_steps)
+    if harness_share is None:
+        return later
+    return tuple(step for step in later if step.harness_seconds <= harness_share * step.seconds)
 
 
 def memory_ratio(strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...]) -> float | None:

@@ -12,6 +12,7 @@ from gate.records.document import Document
 from gate.records.observed.evidence import (
     MAX_PACKAGES,
     MAX_PARAMETER_NAMES,
+    MAX_SAMPLES,
     Devices,
     FloatType,
     MeasuredSeconds,
@@ -121,6 +122,7 @@ class StepLine(Document):
     losses: Annotated[tuple[ExactNumber | None, ...], Field(max_length=256)] = ()
     skipped: bool | None = None
     backwards: Count
+    samples: Annotated[int, Field(ge=0, le=MAX_SAMPLES)] | None = None
     parameters: Digest | None
     fingerprints: Annotated[dict[FingerprintName, Digest], Field(max_length=MAX_FINGERPRINTS)] = (
         Field(default_factory=dict)

@@ -61,9 +61,20 @@ def step_timings(rank: TrainedRank) -> tuple[StepTiming, ...]:
         known = [line.seconds for line in lines if line.seconds is not None]
         harness_seconds = sum(line.harness_seconds for line in lines)
         if len(known) == len(lines):
-            timing = StepTiming(step=step, seconds=sum(known), harness_seconds=harness_seconds)
+            timing = StepTiming(
+                step=step,
+                seconds=sum(known),
+                harness_seconds=harness_seconds,
+                samples=_samples(lines),
+            )
             timings.append(timing)
     return tuple(timings)
+
+
+def _samples(lines: list[StepLine]) -> int | None:
+    """All samples that were read on the way to a step; None where a batch had no known size."""
+    known = [line.samples for line in lines if line.samples is not None]
+    return sum(known) if len(known) == len(lines) else None
 
 
 def step_memory(rank: TrainedRank) -> tuple[StepMemory, ...]:

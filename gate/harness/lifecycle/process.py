@@ -95,11 +95,11 @@ def _on_grad(loss: torch.Tensor) -> None:
             session.recorder.note_grad(loss)
 
 
-def _on_batch(batch: object) -> None:
+def _on_batch(batch: object, collated: bool) -> None:  # noqa: FBT001 - a hook's signature
     session = current()
     if session is not None and not cuda.capturing():
         with session.problems.noting("noting a batch"):
-            session.recorder.note_batch(batch)
+            session.recorder.note_batch(batch, collated=collated)
 
 
 def _before_step(optimizer: Optimizer) -> None:

@@ -16,6 +16,7 @@ from ..tensors.plain_bytes import UnsupportedTensorError
 from ..tensors.plain_parts import own_number
 from . import memory
 from .auxiliary_state import Skipped, unscaled
+from .batch_size import MAX_SAMPLES, samples_in
 from .clock import HarnessSpan, StepClock, StepTimes, reached, wait_for
 from .module_search import outermost_owners
 from .observer import Observer, StepObservation
@@ -73,6 +74,7 @@ class Recorder:
         self._losses: list[torch.Tensor | None] = []
         self._derived: list[torch.Tensor | None] = []
         self._backwards = 0
+        self._samples: int | None = 0
         self._about_the_last: HarnessSpan | None = None
         self._open: deque[OpenStep] = deque()
         self._write_seconds = 0.0
@@ -111,11 +113,21 @@ class Recorder:
         del losses[MAX_LOSSES - 1 :]
         losses.append(None if number is None else number.detach().clone())
 
-    def note_batch(self, batch: object) -> None:
-        """Observe what a DataLoader yields; it belongs to the step that comes next."""
+    def note_batch(self, batch: object, *, collated: bool) -> None:
+        """Observe what a DataLoader yields; it belongs to the step that comes next.
+
+        `collated`: the DataLoader put it together from samples, so that these can be counted.
+        """
+        self._count(samples_in(batch) if collated else None)
         if self._observer is not None:
             with cuda.free_to_wait():
                 self._observer.note_batch(batch, self.steps + 1)
+
+    def _count(self, samples: int | None) -> None:
+        """Add the samples of one batch; once one is not known, the step's sum is not either."""
+        known = samples is not None and self._samples is not None
+        total = (self._samples or 0) + (samples or 0)
+        self._samples = total if known and total <= MAX_SAMPLES else None
 
     def before(self, optimizer: Optimizer) -> None:
         """Look at an optimizer that is about to step; faults become problems."""
@@ -146,7 +158,7 @@ class Recorder:
             with self._problems.noting("recording a step"), torch.no_grad():
                 times = StepTimes(self._about_the_last, inside, done, (), done)
                 self._open_step(number, skipped, times)
-            self._losses, self._derived, self._backwards = [], [], 0
+            self._losses, self._derived, self._backwards, self._samples = [], [], 0, 0
             self._write_known(number)
             self._about_the_last = HarnessSpan("", done, self._clock.mark())
 
@@ -229,6 +241,7 @@ class Recorder:
             "step": step,
             "optimizer": number,
             "backwards": self._backwards,
+            "samples": self._samples,
             "unobserved": [],
             "memory_bytes": memory.resident_bytes(),
             "device_bytes": cuda.allocated_bytes(devices),

@@ -22,7 +22,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ..user_code import inside_backward, unseen_by_warnings
 
 OnBackward = Callable[[torch.Tensor], None]
-OnBatch = Callable[[object], None]
+OnBatch = Callable[[object, bool], None]
 OnStep = Callable[[Optimizer], None]
 OnError = Callable[[RuntimeError], None]
 
@@ -55,8 +55,9 @@ def install(
     """Call back after each backward pass, for each DataLoader's batch, before and after each step.
 
     `on_loss` takes what `backward` was called on, and the scalar that `torch.autograd.grad` was
-    asked to derive by parameters. A batch that failed is not told, a backward pass that failed by
-    its error; of a step inside a step only the outer one counts.
+    asked to derive by parameters. `on_batch` also takes whether the DataLoader itself put the batch
+    together from samples. A batch that failed is not told, a backward pass that failed by its
+    error; of a step inside a step only the outer one counts.
     """
     _hook_backward(on_loss[0], on_error)
     _hook_grad(on_loss[1], on_error)
@@ -135,9 +136,10 @@ def _hook_batches(on_batch: OnBatch) -> None:
     plain_next: Any = _BaseDataLoaderIter.__next__
 
     @functools.wraps(plain_next)
-    def next_batch(self: object) -> Any:
+    def next_batch(self: Any) -> Any:
         batch = plain_next(self)
-        on_batch(batch)
+        # without this, what comes may be one sample, whose first dimension is no count
+        on_batch(batch, bool(getattr(self, "_auto_collation", False)))
         return batch
 
     # All kinds of loaders, with and without workers, yield through this one method.

@@ -34,6 +34,9 @@ MAX_OPTIMIZER_SETTINGS = 1000
 # of one rank, and of all: a reader wants those of the first ranks
 MAX_PARAMETER_NAMES = 1000
 MAX_ALL_PARAMETER_NAMES = 8000
+# of one step of one optimizer, as the harness counts; of all its optimizers the sum
+MAX_SAMPLES = 2**32
+MAX_SUMMED_SAMPLES = 2**53
 # thirty years: of such steps, as many as a run may have have a finite sum, and a finite ratio
 MAX_SECONDS = 1e9
 MAX_SUMMED_SECONDS = 1e18
@@ -139,12 +142,14 @@ class StepTiming(Document):
     """Duration of a step without the harness's work in it, and what that work took.
 
     Where a device works beside the host, the second hides in the first to an unknown part: only
-    where it is little is the first certain.
+    where it is little is the first certain. `samples` is how many a DataLoader yielded on the way
+    to it; None where a batch had no size, 0 where there was none.
     """
 
     step: int = Field(ge=1, le=MAX_STEP)
     seconds: SummedSeconds
     harness_seconds: SummedSeconds = 0.0
+    samples: int | None = Field(default=None, ge=0, le=MAX_SUMMED_SAMPLES)
 
 
 class StepMemory(Document):

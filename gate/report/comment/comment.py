@@ -39,7 +39,9 @@ def comment_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "defaul
 
 def _parts(report: Report) -> tuple[Part, ...]:
     """What differs, each under its own title; the rest together under one."""
-    rest = tuple(section for section in report.sections if not section.leading)
+    rest = tuple(
+        section for section in report.sections if section.in_comment and not section.leading
+    )
     verify = folded_command("Verify the sealed package", report.verify_command)
     return (
         *(folded(section) for section in report.sections if section.leading),

@@ -17,6 +17,15 @@ LOOKS = (
     BASELINE_SIDE,
     *(label_of(RunMode.STRICT, number, Commit.BASE) for number in (1, 2)),
 )
+# two commits that are compared look as two runs of a gate do: the second over the first
+COMPARED = {
+    "base": 0,
+    "head": 1,
+    "base strict": 0,
+    "head strict": 1,
+    "base default": 2,
+    "head default": 3,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,4 +93,6 @@ def differing(verdict: Verdict) -> tuple[Comparison, ...]:
 
 def style_of(name: str) -> int:
     """The number of a run's look, the same in every picture; 7 is everybody else's."""
+    if name in COMPARED:
+        return COMPARED[name]
     return LOOKS.index(name) if name in LOOKS else len(LOOKS)

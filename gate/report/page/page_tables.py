@@ -46,7 +46,7 @@ def _section(
 
 def _measured(sources: PageSources, limits: Limits) -> Section:
     headings = (
-        "Run", "Steps", "First step", "Median step", "Slowest step", "Memory, GiB",
+        "Run", "Steps", "Samples", "First step", "Median step", "Slowest step", "Memory, GiB",
         "Device, GiB", "Observing",
     )  # fmt: skip
     rows = map(_measured_row, sources.runs)
@@ -57,8 +57,10 @@ def _measured(sources: PageSources, limits: Limits) -> Section:
 def _measured_row(run: RunEvidence) -> Row:
     seconds = sorted(timing.seconds for timing in run.timings)
     observing = run.recorder.share if run.recorder else None
+    samples = sum(timing.samples or 0 for timing in run.timings)
     texts = (
         f"{len(run.steps):,}",
+        f"{samples:,}" if samples else "",
         duration(run.first_step_seconds),
         duration(quantile(seconds, 0.5)) if seconds else "",
         duration(seconds[-1]) if seconds else "",

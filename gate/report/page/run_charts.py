@@ -50,30 +50,45 @@ def metric_picture(
 ) -> MetricPicture:
     """One metric of the verdict with all runs that have it; without evidence its own curve."""
     known = sources.series(summary.name)
-    apart = {
-        label: _distance(label, series, known[0][1])
-        for label, series in known[1:]
-        if _first_apart(series, known[0][1]) is not None
-    }
-    lines = tuple(_line(label, series, known[0][1], apart.get(label)) for label, series in known)
-    if not known:
-        lines = (_summary_line(summary),)
-    # a series that only ends earlier is nowhere at a distance
-    distant = tuple(line for line in apart.values() if any(line.values))
+    if known:
+        return series_picture(known, summary.last_decimal, marks)
     return MetricPicture(
         name=summary.name,
         source=summary.source,
         last=summary.last_decimal,
-        curves=chart(summary.name, lines, marks),
+        curves=chart(summary.name, (_summary_line(summary),), marks),
+        distances=None,
+        values=None,
+    )
+
+
+def series_picture(
+    known: tuple[tuple[str, MetricSeries], ...], last: str, marks: tuple[Mark, ...]
+) -> MetricPicture:
+    """One metric of several sides by their names; the first is what the others are held against."""
+    reference, against = known[0]
+    apart = {
+        label: _distance(label, series, against)
+        for label, series in known[1:]
+        if _first_apart(series, against) is not None
+    }
+    lines = tuple(_line(label, series, known[0], apart.get(label)) for label, series in known)
+    # a series that only ends earlier is nowhere at a distance
+    distant = tuple(line for line in apart.values() if any(line.values))
+    return MetricPicture(
+        name=against.name,
+        source=against.source.value,
+        last=last,
+        curves=chart(against.name, lines, marks),
         distances=chart(
-            f"{summary.name}: distance from {FIRST_STRICT}",
+            f"{against.name}: distance from {reference}",
             distant,
-            y_title=f"distance from {FIRST_STRICT}, logarithmic",
+            y_title=f"distance from {reference}, logarithmic",
             distances=True,
         )
         if distant
         else None,
-        values=_values(known) if known else None,
+        values=_values(known),
     )
 
 
@@ -92,14 +107,17 @@ def _ends(last: str) -> str:
     return f"last {last}" if last else "no value"
 
 
-def _line(label: str, series: MetricSeries, reference: MetricSeries, apart: Line | None) -> Line:
+def _line(
+    label: str, series: MetricSeries, against: tuple[str, MetricSeries], apart: Line | None
+) -> Line:
+    name, reference = against
     words = _ends(series.points[-1].decimal if series.points else "")
     if apart is not None:
-        words += f"; differs from {FIRST_STRICT} from step {_first_apart(series, reference)} on"
+        words += f"; differs from {name} from step {_first_apart(series, reference)} on"
         # no distance at a step that only one of them has
         words += f": {apart.words}" if any(apart.values) else ""
     elif series is not reference:
-        words += f"; equal to {FIRST_STRICT}, bit for bit"
+        words += f"; equal to {name}, bit for bit"
     return Line(
         name=label,
         style=style_of(label),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gate.records.observed.evidence import RunEvidence
+from gate.records.runs import RunMode
 from gate.report.page.curves import LEFT, WIDTH
 from gate.report.page.page_sources import PageSources, style_of
 from gate.report.page.scales import Scale, Tick, evenly, ticks
@@ -23,6 +24,15 @@ HOW_TO_READ = (
     "95 %; the first steps are included"
 )
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimedSteps:
+    """What a row is drawn of: durations of steps in seconds, sorted."""
+
+    label: str
+    mode: RunMode
+    seconds: tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,22 +60,33 @@ class TimesPicture:
 
 def step_times(sources: PageSources) -> TimesPicture | None:
     """Every timed step of every run, the first ones included; None when nothing was timed."""
-    runs = [(run, sorted(timing.seconds for timing in run.timings)) for run in sources.runs]
-    timed = [(run, seconds) for run, seconds in runs if seconds]
+    return times_picture(
+        TimedSteps(
+            label=run.run.label,
+            mode=run.run.mode,
+            seconds=tuple(sorted(timing.seconds for timing in run.timings)),
+        )
+        for run in sources.runs
+    )
+
+
+def times_picture(rows: Iterable[TimedSteps]) -> TimesPicture | None:
+    """A box for each row that has steps; None when none has."""
+    timed = [row for row in rows if row.seconds]
     if not timed:
         return None
-    low = min(seconds[0] for _, seconds in timed)
-    high = max(seconds[-1] for _, seconds in timed)
+    low = min(row.seconds[0] for row in timed)
+    high = max(row.seconds[-1] for row in timed)
     # one slow first step would press all others into a corner of a linear axis
     wide = low > 0 and high / low > WIDE_RANGE
     x = Scale(low=low, high=high, start=LEFT, end=WIDTH - RIGHT, logarithmic=wide)
     notes = [HOW_TO_READ]
-    if any(len(seconds) > MAX_DOTS for _, seconds in timed):
+    if any(len(row.seconds) > MAX_DOTS for row in timed):
         notes.append(f"dots: {MAX_DOTS} steps of each run, evenly spaced by rank")
     if wide:
         notes.append("the axis is logarithmic")
     return TimesPicture(
-        rows=tuple(_row(run, seconds, place, x) for place, (run, seconds) in enumerate(timed)),
+        rows=tuple(_row(row, place, x) for place, row in enumerate(timed)),
         x_ticks=ticks(x, _milliseconds),
         height=TOP + ROW_HEIGHT * len(timed) + BOTTOM,
         notes=tuple(notes),
@@ -78,27 +99,28 @@ def _milliseconds(seconds: float) -> str:
     return f"{milliseconds:,.0f}" if milliseconds >= WHOLE else f"{milliseconds:.3g}"
 
 
-def _row(run: RunEvidence, seconds: list[float], place: int, x: Scale) -> TimesRow:
+def _row(row: TimedSteps, place: int, x: Scale) -> TimesRow:
+    seconds = row.seconds
     shares = [quantile(seconds, share) for share in SHARES]
     top = TOP + ROW_HEIGHT * place
     dots = evenly(len(seconds), MAX_DOTS)
     return TimesRow(
-        label=run.run.label,
-        mode=run.run.mode.value,
-        style=style_of(run.run.label),
+        label=row.label,
+        mode=row.mode.value,
+        style=style_of(row.label),
         top=top,
         box=tuple(x.at(value) for value in shares),
         dots=tuple(
             (x.at(seconds[dot]), top + 27 + HEIGHTS[place % len(HEIGHTS)])
             for place, dot in enumerate(dots)
         ),
-        words=f"{run.run.label} ({run.run.mode.value} mode, {count(len(seconds), 'step')}): median "
+        words=f"{row.label} ({row.mode.value} mode, {count(len(seconds), 'step')}): median "
         f"{duration(shares[2])}, 5 % {duration(shares[0])}, 95 % {duration(shares[4])}, "
         f"longest {duration(seconds[-1])}",
     )
 
 
-def quantile(ordered: list[float], share: float) -> float:
+def quantile(ordered: Sequence[float], share: float) -> float:
     """The value at that share of a sorted, not empty list, between neighbours in proportion."""
     place = share * (len(ordered) - 1)
     below = int(place)

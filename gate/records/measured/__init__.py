@@ -1,0 +1,1 @@
+"""What runs beside each other came to: speed, and two commits."""

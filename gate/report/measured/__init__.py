@@ -1,0 +1,1 @@
+"""Words and tables about what was measured."""
