@@ -15,9 +15,10 @@ from gate.comparison.measuring.cost_arms import (
     control_price,
     shortest_run,
 )
-from gate.comparison.measuring.noise import metric_noise, tolerance_factor, undetected_share
+from gate.comparison.measuring.noise import metric_noise, undetected_share
 from gate.comparison.measuring.tolerance_snippet import tolerance_snippet
 from gate.comparison.measuring.weights import weight_noise
+from gate.comparison.tolerance_factor import tolerance_factor
 from gate.execution.cost_plan import (
     DEFAULT_A,
     DEFAULT_B,

@@ -13,6 +13,7 @@ from gate.records.sections.isolation import IsolationSettings
 from gate.records.sections.measuring import CostSettings, NoiseSettings
 from gate.records.sections.metrics import MetricsSettings
 from gate.records.sections.recording import RecordSettings
+from gate.records.sections.tolerances import Tolerance
 from gate.records.sections.types import (
     Argv,
     RelativePath,
@@ -123,36 +124,6 @@ class TrainSettings(Document):
         for name in value:
             check_variable_name(name)
         return value
-
-
-class Tolerance(Document):
-    """How far a metric may be from its baseline: within tolerance when any one limit holds."""
-
-    metric: str = Field(
-        min_length=1,
-        max_length=200,
-        description="Shell-style pattern of the metric's name, for example `*loss`.",
-    )
-    absolute: float = Field(
-        default=0.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="Limit of the absolute difference, |a - b|.",
-    )
-    relative: float = Field(
-        default=0.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="Limit of the relative difference, |a - b| / |baseline|.",
-    )
-    ulp: int = Field(
-        default=0,
-        ge=0,
-        description="Limit of the difference in units in the last place of the metric's dtype.",
-    )
-    steps: Literal["every", "final"] = Field(
-        default="every", description="Whether `every` step is judged, or the `final` one only."
-    )
 
 
 class NotFiniteAllowed(Document):

@@ -12,6 +12,7 @@ from gate.records.comparison import (
     EventKind,
     KnobCosts,
     OptimizerSettingChange,
+    ToleranceUse,
 )
 from gate.records.document import Document, Timestamp
 from gate.records.observed.evidence import Environment, MetricSource, RecorderCost
@@ -221,6 +222,7 @@ class Verdict(Document):
     cost: DeterminismCost | None = None
     recorder: RecorderCost | None = None
     self_test: tuple[SelfTestProbe, ...] = ()
+    tolerances: tuple[ToleranceUse, ...] = ()
     environment: Environment | None = None
     checkpoint_root: str = ""
     snapshot_digest: str = ""

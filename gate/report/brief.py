@@ -179,7 +179,8 @@ def _delta(delta: MetricDelta, which: str) -> str:
         name, which = f"Last {delta.metric}", ""
     signed = ""
     if delta.relative is not None:
-        signed = f" ({'-' if _falls(delta) else '+'}{share(delta.relative)})"
+        judged = "" if delta.better is None else f", {'better' if delta.better else 'worse'}"
+        signed = f" ({'-' if _falls(delta) else '+'}{share(delta.relative)}{judged})"
     return f"{f'{name} {which}'.rstrip()}: {observed} instead of {expected}{signed}"
 
 

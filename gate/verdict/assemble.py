@@ -83,6 +83,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         cost=facts.cost,
         recorder=evidence.runs_of(RunMode.STRICT)[-1].recorder,
         self_test=facts.self_test,
+        tolerances=assessment.tolerances,
         environment=run.environment,
         checkpoint_root=run.checkpoint.root,
         snapshot_digest=evidence.snapshot_digest,

@@ -114,7 +114,9 @@ def _form(described: str) -> str:
 
 
 def _number(delta: MetricDelta) -> str:
-    return f"{delta.metric} at step {delta.step} is {delta.observed}, expected {delta.expected}"
+    words = f"{delta.metric} at step {delta.step} is {delta.observed}, expected {delta.expected}"
+    # it did not fail for being bad, and whoever reads this should not look for a regression
+    return f"{words}: better, and outside the tolerance all the same" if delta.better else words
 
 
 def worst(comparison: Comparison) -> str:

@@ -58,6 +58,19 @@ SHOWN_BY = {
     "compare.tolerances.ulp": "comparison/comparison_metrics: any_one_limit_suffices",
     "compare.tolerances.steps": "comparison/comparison_metrics: "
     "a_rule_for_the_final_step_lets_earlier_ones_go",
+    "compare.tolerances.better_is": "comparison/comparison_tolerances: "
+    "better_beyond_the_tolerance_is_outside_unless_that_is_chosen",
+    "compare.tolerances.improvement": "comparison/comparison_tolerances: "
+    "better_beyond_the_tolerance_is_outside_unless_that_is_chosen",
+    **dict.fromkeys(
+        (
+            "compare.tolerances.derived.runs",
+            "compare.tolerances.derived.factor",
+            "compare.tolerances.derived.spread",
+            "compare.tolerances.derived.confidence",
+        ),
+        "comparison/comparison_tolerances: an_edit_that_no_longer_fits_is_told",
+    ),
     "compare.tensors_within_tolerance": "verdict/verdict_decision: "
     "the_settings_may_want_equal_tensors_where_metrics_may_move",
     "compare.allow_not_finite.pattern": "comparison/comparison_first: "
