@@ -15,6 +15,7 @@ from gate.adapters.git.repository import GitRepository
 from gate.adapters.github.artifacts import fetch_artifact
 from gate.baseline.record import read_baseline, with_knob_costs
 from gate.codec.documents import write_document
+from gate.commands.measure import calibrate_command
 from gate.commands.options import (
     OUT,
     AsJson,
@@ -50,7 +51,7 @@ TOKENS: Final = ("GH_TOKEN", "GITHUB_TOKEN")
 PLACEHOLDERS = frozenset(("why the result moved",))
 
 baseline_app = typer.Typer(
-    help="Record, accept and show the baseline.",
+    help="Record, accept and show the baseline; derive tolerances.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -148,6 +149,9 @@ def _write_baseline(request: GateRequest, baseline: Baseline) -> None:
     path = request.top / request.repository_path(request.settings.baseline.path)
     FILES.write_bytes(path, write_document(baseline))
     sys.stdout.write(f"written: {path}\nCommit it: the gate judges by the committed file.\n")
+
+
+baseline_app.command("calibrate")(calibrate_command)
 
 
 @baseline_app.command("show")

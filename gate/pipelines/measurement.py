@@ -145,7 +145,7 @@ def measure_cost(request: GateRequest, adapters: Adapters, *, attribute: bool) -
         isolation = session.isolation.described
     charged = next(price for price in prices.arms if price.arm == judged)
     return CostDocument(
-        provenance=_provenance(evidence, isolation),
+        provenance=provenance_of(evidence, isolation),
         rounds=settings.rounds,
         warmup_steps=settings.warmup_steps,
         steps_used=shortest_run(priced.by_arm(), settings),
@@ -220,7 +220,7 @@ def measure_noise(request: GateRequest, adapters: Adapters, *, runs: int | None)
         reduction, no_gradients = _reduction(session, found[0].run.label)
         evidence = session.evidence(tuple(found))
         isolation = session.isolation.described
-    provenance = _provenance(evidence, isolation)
+    provenance = provenance_of(evidence, isolation)
     metrics, notes = metric_noise(evidence.runs)
     factor, distinct = tolerance_factor(wanted), distinct_results(evidence.runs)
     return NoiseDocument(
@@ -253,7 +253,8 @@ def _reduction(session: Session, label: str) -> tuple[ReductionSpread | None, tu
     return session.reduction_spread(label), ()
 
 
-def _provenance(evidence: EvidenceSet, isolation: str) -> Provenance:
+def provenance_of(evidence: EvidenceSet, isolation: str) -> Provenance:
+    """Where a measurement was made: the commit, the settings, the first run's environment."""
     return Provenance(
         commit=evidence.commit,
         changed_files=evidence.changed_files,

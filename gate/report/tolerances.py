@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from gate.records.comparison import ToleranceUse
+from gate.records.measurement import CalibratedTolerance, CalibrationDocument
 from gate.records.sections.tolerances import Derivation
 from gate.records.verdict import Verdict
 from gate.report.layout import Cell, Limits, Row, Section, table_of
-from gate.report.wording import magnitude, share
+from gate.report.wording import count, magnitude, share
 
 SHOWN_METRICS = 5
 
@@ -55,4 +56,42 @@ def derived_words(derived: Derivation | None) -> str:
     return (
         f"{derived.runs} runs, k = {derived.factor:g}, spread {derived.spread:g}, confidence "
         f"{derived.confidence * 100:g} %"
+    )
+
+
+def calibration_headline(found: CalibrationDocument) -> str:
+    """What was derived, in one sentence."""
+    if not found.tolerances:
+        return (
+            f"Of {found.measured}, no metric moved: it needs no tolerance, which would only hide "
+            "changes."
+        )
+    return (
+        f"{count(len(found.tolerances), 'tolerance')} derived from {found.measured}, "
+        f"{count(found.environments, 'environment')}, confidence {found.confidence * 100:g} %."
+    )
+
+
+def calibration_sections(found: CalibrationDocument, limit: int) -> tuple[Section, ...]:
+    """The tolerances with their origin, and what has none or could not catch much."""
+    headings = ("Metric", "Steps", "Limit", "Catches more than", "Spread", "At step", "k")
+    rows = table_of(headings, map(_calibrated_row, found.tolerances), limit, 3, 4, 5, 6)
+    notes = table_of(("Note",), ((Cell(note),) for note in found.notes), limit)
+    sections = (
+        Section(title="Derived tolerances", table=rows),
+        Section(title="What to know", table=notes),
+    )
+    return tuple(section for section in sections if section.table.rows)
+
+
+def _calibrated_row(one: CalibratedTolerance) -> Row:
+    derived = one.rule.derived
+    return (
+        Cell(one.rule.metric, code=True),
+        Cell(one.rule.steps),
+        Cell(" or ".join(one.use.limits)),
+        Cell(share(one.use.least.share if one.use.least else None)),
+        Cell(magnitude(derived.spread if derived else None)),
+        Cell(f"{one.widest_step}"),
+        Cell(f"{derived.factor:g}" if derived else ""),
     )

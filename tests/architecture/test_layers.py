@@ -70,7 +70,7 @@ INSIDE = {
     "pipelines": (
         ("runs", "saved_states", "head_files", "sealing"),
         ("entry", "gate", "measurement", "imported_evidence"),
-        ("delivery", "proposals"),
+        ("delivery", "proposals", "calibration"),
         ("doctor", "init"),
     ),
     "harness": (
