@@ -9,7 +9,7 @@ from datetime import datetime
 from gate.errors import GateError, RunError
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison, ToleranceUse
-from gate.records.observed.evidence import EvidenceSet, MetricSeries
+from gate.records.observed.evidence import EvidenceSet, MetricSeries, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunMode
@@ -71,10 +71,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         settings_from=request.settings_from,
         isolation=assessment.isolation.of_a_run,
         answers=decision.answers,
-        findings=(
-            *_findings(assessment, request, decision, about_baseline),
-            *findings.history(request.history.problem),
-        ),
+        findings=_findings(assessment, request, decision, about_baseline),
         repeat=facts.repeat,
         baseline=facts.baseline,
         base_run=facts.base_run,
@@ -145,10 +142,7 @@ def _findings(
         # first of the warnings: nothing below it speaks of the device that was meant
         *findings.gpu_missed(evidence),
         *findings.dirty_tree(evidence),
-        *blind_spots.tolerances(assessment.tolerances, run),
-        *blind_spots.unused_settings(run, facts.settings.compare.allow_not_finite),
-        *blind_spots.admitted_by_settings(run, facts.settings),
-        *blind_spots.left_out(run),
+        *_blind_spots(assessment, run),
         *findings.changed_by_pull_request(changed_files, new_baseline),
         *findings.imported_runs(imported=request.imported_runs, from_fork=request.from_fork),
         *findings.settings_origin(request.settings_from, pull_request=request.pull_request),
@@ -169,6 +163,17 @@ def _findings(
         *findings.credentials_left(request.credentials_left),
         *findings.reading(assessment.isolation),
         *override_findings(strict, repeats=facts.repeat.numerically_equal),
+        *findings.history(request.history.problem),
+    )
+
+
+def _blind_spots(assessment: Assessment, run: RunEvidence) -> tuple[Finding, ...]:
+    settings = assessment.facts.settings
+    return (
+        *blind_spots.tolerances(assessment.tolerances, run),
+        *blind_spots.unused_settings(run, settings.compare.allow_not_finite),
+        *blind_spots.admitted_by_settings(run, settings),
+        *blind_spots.left_out(run),
     )
 
 

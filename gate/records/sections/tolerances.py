@@ -51,7 +51,7 @@ class Improvement(StrEnum):
 
 
 class Derivation(Document):
-    """What `absolute` was derived from: `factor` times the square root of 2 times `spread`.
+    """What the absolute limit was derived from: `factor` times the square root of 2 times `spread`.
 
     Whoever edits the limit and leaves this as it is gets a finding.
     """
