@@ -57,6 +57,7 @@ def statement_facts(verdict: Verdict, package: Package, context: SealContext) ->
         checkpoint_root=verdict.checkpoint_root,
         outcome=verdict.outcome,
         properties=_properties(verdict),
+        strict_runs=verdict.strict_runs,
         settings_digest=verdict.settings_digest,
         baseline_digest=context.baseline_digest,
         snapshot_digest=verdict.snapshot_digest,

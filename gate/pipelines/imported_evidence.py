@@ -131,7 +131,8 @@ def _check_origin(evidence: EvidenceSet, request: GateRequest, tree_digest: str)
 def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
     """Are there exactly the runs that a gate call makes, each as it would make it?"""
     # the plan is made anew: what a run was asked for is not taken from the folder
-    planned = {run.label: run for run in (*plan_gate(), *plan_base(), plan_operator_audit())}
+    gated = plan_gate(request.strict_runs)
+    planned = {run.label: run for run in (*gated, *plan_base(), plan_operator_audit())}
     labels = tuple(run.run.label for run in evidence.runs)
     wanted = tuple(
         run.label
@@ -241,7 +242,7 @@ def _second_state(evidence: EvidenceSet) -> tuple[KeptFile, ...]:
     if evidence.apart is None:
         return ()
     if evidence.apart.state.name != SECOND_STATE or not ends_diverged(
-        *evidence.runs_of(RunMode.STRICT)
+        *evidence.runs_of(RunMode.STRICT)[:2]
     ):
         raise EvidenceError(
             "the evidence keeps a state that the gate never keeps", hint=ALTERED_HINT

@@ -284,6 +284,13 @@ class GateSettings(Document):
         default_factory=PolicySettings,
         description="Which outcomes pass. On a pull request it is read from the base commit.",
     )
+    repeats: int = Field(
+        default=2,
+        ge=2,
+        le=10,
+        description="Number of strict runs, which must all be equal. Two of them miss most faults "
+        "that strike seldom; the report says how many.",
+    )
     record: RecordSettings = Field(
         default_factory=RecordSettings, description="How much time recording may take."
     )

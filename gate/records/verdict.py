@@ -18,7 +18,7 @@ from gate.records.document import Document, Timestamp
 from gate.records.observed.evidence import Environment, MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.policy_files import PolicyChange
-from gate.records.runs import RunIsolation, RunRecord
+from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.sections.isolation import IsolationMode
 
 # the code of the finding that says why nothing was judged
@@ -241,6 +241,11 @@ class Verdict(Document):
         # the loss that was differentiated goes before one that is merely called so
         seen = [series for series in losses if series.source == MetricSource.HARNESS.value]
         return next(iter((*seen, *losses, *self.series)), None)
+
+    @property
+    def strict_runs(self) -> int:
+        """How many strict runs of the commit under test were made."""
+        return sum(run.mode is RunMode.STRICT and run.commit is Commit.HEAD for run in self.runs)
 
     @property
     def exit_code(self) -> ExitCode:

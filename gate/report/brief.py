@@ -13,9 +13,11 @@ from gate.report.differences import worst_first
 from gate.report.layout import Brief
 from gate.report.wording import (
     CAUSE_TITLES,
+    TWO,
     pair,
     percent,
     share,
+    strict_runs,
     suspect_words,
 )
 
@@ -123,10 +125,10 @@ def _last_of_main(verdict: Verdict) -> MetricDelta | None:
     return max(deltas, key=lambda delta: delta.step, default=None)
 
 
-def _no_baseline(_: Verdict) -> str:
+def _no_baseline(verdict: Verdict) -> str:
     return (
-        "Two runs of this commit are identical. The baseline file has no entry for this kind of "
-        "machine yet, so there is nothing to compare them with."
+        f"{strict_runs(verdict)} runs of this commit are identical. The baseline file has no entry "
+        "for this kind of machine yet, so there is nothing to compare them with."
     )
 
 
@@ -137,8 +139,10 @@ def _as_decided(verdict: Verdict) -> str:
 def _nondeterministic(verdict: Verdict) -> str:
     diagnosis, repeat = verdict.diagnosis, verdict.repeat
     whose = "Two runs of this commit with the same seed"
+    if repeat is not None and strict_runs(verdict) != TWO:
+        whose += f" ({repeat.expected} and {repeat.observed} of {verdict.strict_runs})"
     if repeat is not None and repeat.numerically_equal:
-        whose = "Two strict runs are identical, but a default run of the same work is not: they"
+        whose = "The strict runs are identical, but a default run of the same work is not: they"
     if diagnosis is None:
         return f"{whose} differ."
     if diagnosis.kind is EventKind.STEPS:

@@ -10,7 +10,7 @@ from gate.report.differences import worst_first
 from gate.report.history import history_row
 from gate.report.layout import Cell, Row, Table, table_of
 from gate.report.sparkline import sparkline
-from gate.report.wording import BAD, GOOD, NEUTRAL, SHORT_COMMIT, WATCH, count, share
+from gate.report.wording import BAD, GOOD, NEUTRAL, SHORT_COMMIT, WATCH, count, share, strict_runs
 
 MAX_PARTS_NAMED = 4
 HEADLINE_PARTS = ("device", "torch", "cuda", "python")
@@ -19,7 +19,7 @@ HEADLINE_PARTS = ("device", "torch", "cuda", "python")
 def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
     """One row a question; a question that was not asked says so."""
     rows: list[Row] = [
-        (Cell("Two runs of this commit"), Cell(_repeat(verdict))),
+        (Cell(f"{strict_runs(verdict)} runs of this commit"), Cell(_repeat(verdict))),
         (Cell(_baseline_question(verdict)), Cell(_baseline(verdict))),
     ]
     if verdict.base_run is not None:
@@ -64,7 +64,7 @@ def _baseline(verdict: Verdict) -> str:
     if verdict.outcome is Outcome.BASELINE_CHANGE:
         return _answered(answer, verdict.repeat)
     if verdict.baseline is not None and answer is Answer.NOT_COMPARED:
-        return f"{NEUTRAL} not compared: the two runs differ"
+        return f"{NEUTRAL} not compared: the runs differ"
     if verdict.baseline is not None:
         # once the base commit was run here too, a pass rests on that and not on the baseline
         outside = WATCH if verdict.passes else BAD

@@ -17,6 +17,7 @@ SHORT_COMMIT = 7
 # Only a whole digest is shortened: an image's name or a version must stay readable.
 SHA256 = re.compile(r"[0-9a-f]{64}")
 GOOD, BAD, WATCH, NEUTRAL = "✅", "❌", "🔶", "⚪"
+PAIR, TWO = 2, "Two"
 STOPPED = "⛔"
 
 
@@ -137,6 +138,11 @@ def duration(seconds: float | None) -> str:
 def count(number: int, noun: str) -> str:
     """A number with its noun: `1 tensor`, `2,048 tensors`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def strict_runs(verdict: Verdict) -> str:
+    """How many strict runs there were, to begin a sentence; without any, as many as usual."""
+    return str(verdict.strict_runs) if verdict.strict_runs > PAIR else TWO
 
 
 def sentences(message: str, remedy: str) -> str:

@@ -146,12 +146,16 @@ def left_out(run: RunEvidence) -> tuple[Finding, ...]:
     )
 
 
-def rare_faults(runs: int, missed_by_two: float, missed_by_all: float | None) -> tuple[str, ...]:
-    """What equal runs cannot show: a rare fault; `runs` runs were equal."""
+def rare_faults(
+    runs: tuple[int, int], missed_by_strict: float, missed_by_all: float | None
+) -> tuple[str, ...]:
+    """What equal runs cannot show, a rare fault; `runs` counts the strict ones, and all."""
     # the share is of faults that strike one run in ten, a rate at which nobody notices by hand
+    strict, every = runs
+    few = "two" if strict == 2 else str(strict)  # noqa: PLR2004 - as a word
     sentence = (
-        f"rare faults: of those that affect one run in ten, two runs miss {missed_by_two:.0%}"
+        f"rare faults: of those that affect one run in ten, {few} runs miss {missed_by_strict:.0%}"
     )
     if missed_by_all is not None:
-        sentence += f", and the {runs} equal runs of this call {missed_by_all:.0%}"
+        sentence += f", and the {every} equal runs of this call {missed_by_all:.0%}"
     return (sentence,)

@@ -12,6 +12,7 @@ from gate.records.comparison import (
 from gate.records.verdict import NotFinite
 
 SHOWN_SETTINGS = 3
+PAIR = 2
 ONE_SIDED = (TensorChange.MISSING, TensorChange.EXTRA)
 
 
@@ -25,16 +26,19 @@ def not_finite(number: NotFinite) -> str:
     return f"{number.name} holds {number.value} in {number.run}: a non-finite state never passes"
 
 
-def runs_differ(repeat: Comparison) -> str:
-    """Where two strict runs of one commit first differ."""
-    return f"two strict runs of the same commit {_how(repeat)}"
+def runs_differ(repeat: Comparison, unequal: int, runs: int) -> str:
+    """Where two strict runs of one commit first differ; so many of all do from the first one."""
+    words = f"two strict runs of the same commit {_how(repeat)}"
+    if runs == PAIR:
+        return words
+    return f"{words} ({unequal} of {runs} differ from {repeat.expected}, {repeat.observed} first)"
 
 
 def one_run_differs(unlike: Comparison) -> str:
     """Where a run differs that does the same work as the strict runs, which are equal."""
     return (
         f"{unlike.observed} differs from {unlike.expected}, although strict and default mode "
-        f"compute the same here: the runs {_how(unlike)}, which the two strict runs alone did "
+        f"compute the same here: the runs {_how(unlike)}, which the strict runs alone did "
         "not show"
     )
 

@@ -18,8 +18,9 @@ from gate.verdict import causes
 class Facts:
     """All that an outcome depends on.
 
-    `repeat` compares the two strict runs, `like_strict` the first of them with every other run that
-    does the same work. `baseline` compares the first strict run
+    `repeat` compares the first strict run with the first of the others that differs from it, else
+    with the second; `unequal` counts those of the `strict_runs` that differ. `like_strict` compares
+    the first with every other run that does the same work. `baseline` compares the first strict run
     with the chosen entry; `other_settings` names the settings that the entry was recorded with a
     different value of. `proposed` compares it with the entry that the pull request itself brings;
     `base_run` and `base_repeat` compare head with base and base with base on this machine.
@@ -28,6 +29,8 @@ class Facts:
     settings: GateSettings
     repeat: Comparison
     self_test: tuple[SelfTestProbe, ...]
+    strict_runs: int = 2
+    unequal: int = 0
     not_finite: NotFinite | None = None
     like_strict: tuple[Comparison, ...] = ()
     baseline: Comparison | None = None
@@ -95,7 +98,7 @@ def _judge(facts: Facts) -> Decision:
     if facts.baseline is None:
         return _fail(
             Outcome.NO_BASELINE,
-            "two strict runs are equal, but there is no baseline to compare them with",
+            "the strict runs are equal, but there is no baseline to compare them with",
         )
     # another command, seed or step count is another experiment: its numbers need not be near
     if not facts.same_training:
@@ -105,12 +108,16 @@ def _judge(facts: Facts) -> Decision:
 
 def _not_repeatable(facts: Facts) -> Decision | None:
     if not facts.repeat.numerically_equal:
-        return _fail(Outcome.NONDETERMINISTIC, causes.runs_differ(facts.repeat), facts.repeat)
+        return _fail(Outcome.NONDETERMINISTIC, _runs_differ(facts), facts.repeat)
     # a fault that strikes one run in ten is missed by two of them four times out of five
     for other in facts.like_strict:
         if not other.numerically_equal:
             return _fail(Outcome.NONDETERMINISTIC, causes.one_run_differs(other), other)
     return None
+
+
+def _runs_differ(facts: Facts) -> str:
+    return causes.runs_differ(facts.repeat, facts.unequal, facts.strict_runs)
 
 
 def _fail(outcome: Outcome, cause: str, decided: Comparison | None = None) -> Decision:

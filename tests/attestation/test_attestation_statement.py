@@ -32,6 +32,7 @@ FACTS = st.builds(
     checkpoint_root=SHA256,
     outcome=st.sampled_from(Outcome),
     properties=st.lists(st.sampled_from(Property)).map(lambda all_: (Property.GATE_PASSED, *all_)),
+    strict_runs=st.integers(2, 10),
     settings_digest=SHA256,
     baseline_digest=SHA256 | st.just(""),
     snapshot_digest=SHA256,

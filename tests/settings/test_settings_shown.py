@@ -94,6 +94,8 @@ SHOWN_BY = {
     "cost.warmup_steps": "measurement/measurement_cost: each_arm_is_priced_in_interleaved_rounds",
     "cost.min_steps": "measurement/measurement_cost: short_runs_are_not_measurable",
     "cost.budget_percent": "measurement/measurement_cost: a_broken_budget_is_told",
+    "repeats": "pipeline/pipeline_repeats: "
+    "a_fault_of_a_later_run_is_found_by_more_repeats_and_by_them_alone",
     "operator_audit": "pipeline/pipeline_operator_audit: "
     "an_operator_audit_is_one_more_run_that_is_not_judged",
     "noise.runs": "measurement/measurement_noise: the_number_of_runs_comes_from_the_settings",

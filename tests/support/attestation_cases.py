@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from evidence_cases import record_of
+
 from gate.adapters.files.files import LocalFiles
 from gate.attestation.dsse import PAYLOAD_TYPE, sign
 from gate.attestation.envelope import write_envelope
@@ -90,6 +92,7 @@ def verdict_of(**changes: object) -> Verdict:
         checkpoint_root="c" * 64,
         snapshot_digest="d" * 64,
         settings_digest="e" * 64,
+        runs=(record_of("strict-1"), record_of("strict-2")),
     )
     return verdict.model_copy(update=changes)
 
