@@ -11,6 +11,7 @@ from gate.comparison.finiteness import first_not_finite
 from gate.comparison.measuring.cost import determinism_cost
 from gate.comparison.same_work import missed_share, on_one_cpu_thread, runs_of_the_same_work
 from gate.comparison.self_test import run_self_test
+from gate.comparison.thresholds import threshold_results
 from gate.comparison.tolerances import tolerance_uses
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.errors import EvidenceError, RunError
@@ -175,6 +176,7 @@ def _facts(
         proposed=_proposed(request, first, baselines.brought),
         base_run=_against_base(base, first, request),
         base_repeat=_repeat(base, request) if base else None,
+        thresholds=threshold_results(first, settings.policy.thresholds),
         cost=determinism_cost((first, second), default, settings.cost),
     )
 

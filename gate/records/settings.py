@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from gate.records.document import Document
 from gate.records.sections.determinism import DeterminismSettings
 from gate.records.sections.isolation import IsolationSettings
+from gate.records.sections.levels import Level, Threshold
 from gate.records.sections.measuring import CostSettings, NoiseSettings
 from gate.records.sections.metrics import MetricsSettings
 from gate.records.sections.recording import RecordSettings
@@ -203,6 +204,31 @@ class PolicySettings(Document):
         description="When the environment is not the baseline's, run the base commit on this "
         "machine too, and compare with it.",
     )
+
+    level: Level = Field(
+        default=Level.NUMERICAL,
+        description="The least that passes: `numerical` (equal to the baseline, or within "
+        "tolerance), or `functional`: another result passes too if it repeats and meets every "
+        "threshold.",
+    )
+    thresholds: dict[str, Threshold] = Field(
+        default_factory=dict,
+        max_length=100,
+        description="Bounds of a metric's last value, by its name, for example `file.accuracy: "
+        "{min: 0.9}`. At any level, a result that misses one fails.",
+    )
+
+    @model_validator(mode="after")
+    def _level_can_be_judged(self) -> Self:
+        if self.level is not Level.FUNCTIONAL:
+            return self
+        if not self.thresholds:
+            message = "level: functional needs thresholds, for example {file.accuracy: {min: 0.9}}"
+            raise ValueError(message)
+        if self.require_bitwise:
+            message = "level: functional and require_bitwise: true exclude each other"
+            raise ValueError(message)
+        return self
 
 
 class SigningSettings(Document):

@@ -20,6 +20,7 @@ from gate.records.observed.operator_audit import OperatorReport
 from gate.records.policy_files import PolicyChange
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.sections.isolation import IsolationMode
+from gate.records.sections.levels import ReachedLevel
 
 # the code of the finding that says why nothing was judged
 FAULT: Final = "fault"
@@ -117,6 +118,17 @@ class SelfTestProbe(Document):
     caught: bool
 
 
+class ThresholdResult(Document):
+    """A threshold of the policy and the metric's last value; `value` is empty where it has none."""
+
+    metric: str
+    least: float | None
+    most: float | None
+    step: int | None
+    value: str
+    met: bool
+
+
 class SuspectKind(StrEnum):
     """What a suspected line did: seeded a generator, or overrode a setting."""
 
@@ -195,7 +207,8 @@ class Verdict(Document):
     """The document `verdict.json`, and all that a report may show.
 
     `workdir` is the training's folder in the repository.
-    `over_budget`: nothing but the price of determinism keeps it from passing.
+    `over_budget`: nothing but the price of determinism keeps it from passing; `missed_threshold`:
+    nothing but a threshold. `level` is what the result came to, None where it came to nothing.
     `fault_details` holds lines of a fault, such as the last output of a training that failed.
     """
 
@@ -203,6 +216,9 @@ class Verdict(Document):
     outcome: Outcome
     passes: bool
     over_budget: bool = False
+    missed_threshold: bool = False
+    level: ReachedLevel | None = None
+    thresholds: tuple[ThresholdResult, ...] = ()
     cause: str
     next_steps: tuple[NextStep, ...] = ()
     commit: str
@@ -241,6 +257,11 @@ class Verdict(Document):
         # the loss that was differentiated goes before one that is merely called so
         seen = [series for series in losses if series.source == MetricSource.HARNESS.value]
         return next(iter((*seen, *losses, *self.series)), None)
+
+    @property
+    def held_back(self) -> bool:
+        """Whether the result itself would pass, and something beside it keeps it from that."""
+        return self.over_budget or self.missed_threshold
 
     @property
     def strict_runs(self) -> int:

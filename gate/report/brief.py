@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gate.records.comparison import Comparison, EventKind, MetricDelta
+from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Answer, Diagnosis, Outcome, Verdict
 from gate.report.differences import worst_first
 from gate.report.layout import Brief
@@ -19,6 +20,7 @@ from gate.report.wording import (
     share,
     strict_runs,
     suspect_words,
+    threshold_words,
 )
 
 MAX_PARTS_NAMED = 3
@@ -27,7 +29,7 @@ MAX_PARTS_NAMED = 3
 def brief_of(verdict: Verdict) -> Brief:
     """Both answers for any verdict."""
     happened, this_change = _ANSWERS[verdict.outcome]
-    sentences = (happened(verdict), _over_budget(verdict), _cause(verdict))
+    sentences = (happened(verdict), _over_budget(verdict), _thresholds(verdict), _cause(verdict))
     return Brief(
         happened=" ".join(sentence for sentence in sentences if sentence),
         this_change=this_change(verdict),
@@ -48,6 +50,17 @@ def _over_budget(verdict: Verdict) -> str:
         f"But determinism costs at least {percent(verdict.cost.low)} time, more than "
         "cost.budget_percent allows."
     )
+
+
+def _thresholds(verdict: Verdict) -> str:
+    """What thresholds did to the answer; nothing where they changed none."""
+    missed = [one for one in verdict.thresholds if not one.met]
+    if verdict.missed_threshold and missed:
+        return f"But {threshold_words(missed[0])}."
+    if verdict.passes and verdict.level is ReachedLevel.FUNCTIONAL:
+        met = ", ".join(map(threshold_words, verdict.thresholds[:MAX_PARTS_NAMED]))
+        return f"It passes at the functional level: {met}."
+    return ""
 
 
 def _cause(verdict: Verdict) -> str:
@@ -87,7 +100,7 @@ def _within(verdict: Verdict) -> str:
         words = f"Since the baseline was recorded, {moved}. The base commit, run here, gives {how}."
     else:
         words = f"The result is within tolerance of the baseline{_worst(verdict.baseline)}."
-    if not verdict.passes and not verdict.over_budget:
+    if not verdict.passes and not verdict.held_back:
         words += " But policy.require_bitwise asks for equal bits."
     return words
 
@@ -110,7 +123,7 @@ def _environment_drift(verdict: Verdict) -> str:
 
 def _baseline_change(verdict: Verdict) -> str:
     words = "This pull request brings a new baseline, and this run reproduces it bit for bit."
-    if not verdict.passes and not verdict.over_budget:
+    if not verdict.passes and not verdict.held_back:
         return f"{words} But policy.allow_baseline_change is false."
     last = _last_of_main(verdict)
     return f"{words} {_delta(last, 'the last')}." if last is not None else words

@@ -10,7 +10,17 @@ from gate.report.differences import worst_first
 from gate.report.history import history_row
 from gate.report.layout import Cell, Row, Table, table_of
 from gate.report.sparkline import sparkline
-from gate.report.wording import BAD, GOOD, NEUTRAL, SHORT_COMMIT, WATCH, count, share, strict_runs
+from gate.report.wording import (
+    BAD,
+    GOOD,
+    NEUTRAL,
+    SHORT_COMMIT,
+    WATCH,
+    count,
+    share,
+    strict_runs,
+    threshold_words,
+)
 
 MAX_PARTS_NAMED = 4
 HEADLINE_PARTS = ("device", "torch", "cuda", "python")
@@ -25,10 +35,13 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
     if verdict.base_run is not None:
         # where software moved that the base ran with too, its agreement excuses nothing
         good = GOOD if verdict.passes else NEUTRAL
-        answer = _answered(verdict.answers.base_run, verdict.base_run, good=good)
+        outside = WATCH if verdict.passes else BAD
+        answer = _answered(verdict.answers.base_run, verdict.base_run, good=good, outside=outside)
         rows.append((Cell("Against the base commit, run here"), Cell(answer)))
     if verdict.baseline is not None or verdict.environment is not None:
         rows.append((Cell("Machine and packages"), Cell(_environment(verdict))))
+    if verdict.thresholds:
+        rows.append((Cell("Thresholds"), Cell(_thresholds(verdict))))
     if verdict.cost is not None:
         rows.append((Cell("Cost of determinism"), Cell(cost_words(verdict.cost))))
     if verdict.baseline_facts is not None:
@@ -52,6 +65,16 @@ def _repeat(verdict: Verdict) -> str:
     if repeat.numerically_equal:
         return f"{BAD} identical in strict mode, but a default run of the same work differs"
     return f"{BAD} differ: {_differing(repeat)}"
+
+
+def _thresholds(verdict: Verdict) -> str:
+    """Those that are missed, else how many there are."""
+    missed = [threshold_words(one) for one in verdict.thresholds if not one.met]
+    if not missed:
+        return f"{GOOD} {len(verdict.thresholds)} met"
+    rest = len(missed) - MAX_PARTS_NAMED
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"{BAD} missed: {', '.join(missed[:MAX_PARTS_NAMED])}{more}"
 
 
 def _baseline_question(verdict: Verdict) -> str:

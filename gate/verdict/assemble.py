@@ -27,7 +27,7 @@ from gate.records.verdict import (
 )
 from gate.verdict import blind_spots, findings, operators
 from gate.verdict.decision import Decision, Facts
-from gate.verdict.next_step import after_fault, next_steps, place_of
+from gate.verdict.next_step import after_fault, after_missed_threshold, next_steps, place_of
 from gate.verdict.overrides import override_findings
 
 MAX_SERIES = 20
@@ -61,6 +61,9 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         outcome=decision.outcome,
         passes=decision.passes,
         over_budget=decision.over_budget,
+        missed_threshold=decision.missed_threshold,
+        level=decision.level,
+        thresholds=facts.thresholds,
         cause=decision.cause,
         next_steps=_next_steps(assessment, request),
         commit=evidence.commit,
@@ -100,6 +103,8 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
 def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep, ...]:
     """Commands are made here, where the outcome is known: reports only show them."""
     decision = assessment.decision
+    if decision.missed_threshold:
+        return after_missed_threshold()
     return next_steps(
         decision.outcome,
         place_of(request),

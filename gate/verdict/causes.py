@@ -9,7 +9,7 @@ from gate.records.comparison import (
     MetricDelta,
     TensorChange,
 )
-from gate.records.verdict import NotFinite
+from gate.records.verdict import NotFinite, ThresholdResult
 
 SHOWN_SETTINGS = 3
 PAIR = 2
@@ -40,6 +40,18 @@ def one_run_differs(unlike: Comparison) -> str:
         f"{unlike.observed} differs from {unlike.expected}, although strict and default mode "
         f"compute the same here: the runs {_how(unlike)}, which the strict runs alone did "
         "not show"
+    )
+
+
+def missed_threshold(missed: ThresholdResult) -> str:
+    """The bound that a metric's last value does not keep."""
+    bounds = (("at least", missed.least), ("at most", missed.most))
+    wanted = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
+    if missed.step is None:
+        return f"there is no metric {missed.metric}, which policy.thresholds wants {wanted}"
+    return (
+        f"{missed.metric} is {missed.value} at its last step {missed.step}, and policy.thresholds "
+        f"wants {wanted}"
     )
 
 

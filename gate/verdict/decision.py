@@ -9,8 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from gate.records.comparison import Comparison, CostState, DeterminismCost
+from gate.records.sections.levels import Level, ReachedLevel
 from gate.records.settings import GateSettings
-from gate.records.verdict import Answer, Answers, NotFinite, Outcome, SelfTestProbe
+from gate.records.verdict import (
+    Answer,
+    Answers,
+    NotFinite,
+    Outcome,
+    SelfTestProbe,
+    ThresholdResult,
+)
 from gate.verdict import causes
 
 
@@ -40,13 +48,15 @@ class Facts:
     base_run: Comparison | None = None
     base_repeat: Comparison | None = None
     cost: DeterminismCost | None = None
+    thresholds: tuple[ThresholdResult, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
     """An outcome, whether it passes, the one sentence that says why, and each question's answer.
 
-    `over_budget` tells that nothing but the price of determinism keeps it from passing. `decided`
+    `over_budget` tells that nothing but the price of determinism keeps it from passing,
+    `missed_threshold` that nothing but a threshold does. `level` is what was reached. `decided`
     is the comparison that the outcome rests on: what a diagnosis is made of.
     """
 
@@ -56,6 +66,8 @@ class Decision:
     answers: Answers = field(default_factory=Answers)
     decided: Comparison | None = None
     over_budget: bool = False
+    missed_threshold: bool = False
+    level: ReachedLevel | None = None
 
 
 def decide(facts: Facts) -> Decision:
@@ -66,7 +78,38 @@ def decide(facts: Facts) -> Decision:
     # outcome and answers come from the same facts by
     # the same functions, so a report cannot disagree
     decision = replace(_judge(facts), answers=_answers(facts))
+    decision = _by_level(decision, facts)
     return _priced(decision, facts) if decision.passes else decision
+
+
+def _by_level(decision: Decision, facts: Facts) -> Decision:
+    """What the result came to, and whether the policy takes that.
+
+    Thresholds stop a pass at any level; at the functional one they excuse a result that repeats
+    and is another than the baseline's, and nothing else.
+    """
+    level = _level(decision, facts)
+    missed = [one for one in facts.thresholds if not one.met]
+    if decision.passes and missed:
+        cause = f"{decision.cause}; but {causes.missed_threshold(missed[0])}"
+        return replace(decision, passes=False, cause=cause, missed_threshold=True, level=level)
+    if level is ReachedLevel.FUNCTIONAL and facts.settings.policy.level is Level.FUNCTIONAL:
+        cause = f"{decision.cause}; every threshold is met, and policy.level asks for no more"
+        return replace(decision, passes=True, cause=cause, level=level)
+    return replace(decision, level=level)
+
+
+def _level(decision: Decision, facts: Facts) -> ReachedLevel | None:
+    if decision.outcome in {Outcome.REPRODUCED, Outcome.BASELINE_CHANGE}:
+        return ReachedLevel.BITWISE
+    if decision.outcome is Outcome.WITHIN_TOLERANCE:
+        base = facts.base_run
+        equal = base is not None and base.numerically_equal
+        return ReachedLevel.BITWISE if equal else ReachedLevel.TOLERANCE
+    drifted = decision.outcome in {Outcome.CODE_DRIFT, Outcome.ENVIRONMENT_DRIFT}
+    # without a threshold nothing was judged, and that is never a level
+    met = bool(facts.thresholds) and all(one.met for one in facts.thresholds)
+    return ReachedLevel.FUNCTIONAL if drifted and met else None
 
 
 def _priced(decision: Decision, facts: Facts) -> Decision:

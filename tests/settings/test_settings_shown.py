@@ -86,6 +86,10 @@ SHOWN_BY = {
     "policy.allow_baseline_change": "verdict/verdict_decision: "
     "a_brought_baseline_that_is_reproduced_passes_by_policy",
     "policy.run_base_on_drift": "pipeline/pipeline_outcomes: the_base_is_run_only_where_it_decides",
+    "policy.level": "pipeline/pipeline_levels: "
+    "another_result_that_meets_every_threshold_passes_where_the_policy_asks_for_no_more",
+    "policy.thresholds": "pipeline/pipeline_levels: "
+    "another_result_that_meets_every_threshold_passes_where_the_policy_asks_for_no_more",
     "record.overhead_budget": "fingerprints/fingerprints_evidence: "
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
     "record.free_seconds": "fingerprints/fingerprints_evidence: "

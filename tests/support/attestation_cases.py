@@ -30,6 +30,7 @@ from gate.records.sealed.attestation import (
     VerifiedPackage,
 )
 from gate.records.sealed.statement import StatementFacts
+from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Answer, Answers, Outcome, Verdict
 
 FILES = LocalFiles()
@@ -83,6 +84,7 @@ def verdict_of(**changes: object) -> Verdict:
     verdict = Verdict(
         outcome=Outcome.REPRODUCED,
         passes=True,
+        level=ReachedLevel.BITWISE,
         cause="equal",
         commit=COMMIT,
         created_at=CREATED_AT,

@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 from gate.records.document import Document, Timestamp
 from gate.records.observed.evidence import SHA256_PATTERN
 from gate.records.runs import RunIsolation
+from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Outcome
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
@@ -49,6 +50,7 @@ class StatementFacts:
     checkpoint_algorithm: str
     checkpoint_root: str
     outcome: Outcome
+    level: ReachedLevel
     properties: tuple[Property, ...]
     strict_runs: int
     settings_digest: str
@@ -119,6 +121,7 @@ class GateClaims(CamelDocument):
 
     schema_version: Literal["repro-gate.claims/1"] = CLAIMS_SCHEMA
     outcome: Outcome
+    level: ReachedLevel
     strict_runs: int = Field(ge=2, le=1000)
     package_size_bytes: int = Field(ge=0, le=2**53)
     checkpoint_algorithm: ShortText
