@@ -90,13 +90,17 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         settings_digest=assessment.settings_digest,
         series=tuple(_summary(series) for series in run.metrics[:MAX_SERIES]),
         runs=tuple(run_evidence.run for run_evidence in evidence.runs),
-        not_exercised=(
-            *findings.not_exercised(run),
-            *assessment.rare_faults,
-            *operators.beyond_the_flag(assessment.operator_audit),
-        ),
+        not_exercised=_not_exercised(assessment, run),
         operator_audit=assessment.operator_audit,
         policy_changes=request.policy_changes,
+    )
+
+
+def _not_exercised(assessment: Assessment, run: RunEvidence) -> tuple[str, ...]:
+    return (
+        *findings.not_exercised(run),
+        *assessment.rare_faults,
+        *operators.beyond_the_flag(assessment.operator_audit),
     )
 
 
