@@ -55,8 +55,9 @@ def _over_budget(verdict: Verdict) -> str:
 def _thresholds(verdict: Verdict) -> str:
     """What thresholds did to the answer; nothing where they changed none."""
     missed = [one for one in verdict.thresholds if not one.met]
-    if verdict.missed_threshold and missed:
-        return f"But {threshold_words(missed[0])}."
+    if missed and verdict.outcome is not Outcome.ERROR:
+        but = "But a" if verdict.missed_threshold else "A"
+        return f"{but} threshold is missed: {threshold_words(missed[0])}."
     if verdict.passes and verdict.level is ReachedLevel.FUNCTIONAL:
         met = ", ".join(map(threshold_words, verdict.thresholds[:MAX_PARTS_NAMED]))
         return f"It passes at the functional level: {met}."

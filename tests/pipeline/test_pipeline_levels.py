@@ -40,6 +40,18 @@ def test_another_result_that_meets_every_threshold_passes_where_the_policy_asks_
     ]
 
 
+def test_another_result_that_misses_a_threshold_fails_and_says_which(
+    bench: Bench, project: Project
+) -> None:
+    project.settings(FUNCTIONAL)
+    bench.record()
+    project.play(losses=["2.5", "2.25", "2.5"])
+    gated = bench.gate()
+    assert (gated.verdict.outcome, gated.verdict.passes) == (Outcome.CODE_DRIFT, False)
+    _, happened, _ = _told(gated)
+    assert "A threshold is missed: loss is 2.5 (at most 2.2)." in happened
+
+
 def test_a_missed_threshold_fails_a_result_that_equals_the_baseline(
     bench: Bench, project: Project
 ) -> None:
@@ -51,7 +63,7 @@ def test_a_missed_threshold_fails_a_result_that_equals_the_baseline(
     assert verdict.level is ReachedLevel.BITWISE
     headline, happened, rows = _told(gated)
     assert headline == "failed: a threshold is missed"
-    assert happened.endswith("But file.accuracy is missing (at least 0.9).")
+    assert happened.endswith("But a threshold is missed: file.accuracy is missing (at least 0.9).")
     assert rows["Thresholds"] == (
         "❌ missed: file.accuracy is missing (at least 0.9), loss is 2.125 (at most 2)"
     )
