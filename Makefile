@@ -150,6 +150,11 @@ bench-diff: $(READY) ## Measure the difference of saved states and write docs/re
 	@mkdir -p docs/results
 	PYTHONPATH=. $(BIN)/python benchmarks/difference.py --out docs/results/diff-cpu.md
 
+.PHONY: bench-tolerances
+bench-tolerances: $(READY) ## Simulate false alarms and misses of tolerances and write docs/results/tolerances-simulated.md
+	@mkdir -p docs/results
+	PYTHONPATH=. $(BIN)/python benchmarks/tolerance_rates.py --out docs/results/tolerances-simulated.md
+
 .PHONY: bench-digest
 bench-digest: $(READY) ## Measure the digest of saved states and write docs/results/digest-cpu.md
 	@mkdir -p docs/results

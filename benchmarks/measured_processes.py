@@ -56,11 +56,9 @@ def program(code: str, *arguments: str | Path, python: str = sys.executable) -> 
     return (python, "-c", code, *map(str, arguments))
 
 
-def about(signing: str | None) -> str:
-    """Date, processor, versions and load; `signing` is an interpreter that has model-signing."""
-    import torch  # noqa: PLC0415 - only for its version, after the options were read
-
-    cpu = next(
+def processor() -> str:
+    """The processor's name, or its architecture where it has none."""
+    return next(
         (
             line.partition(":")[2].strip()
             for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines()
@@ -68,10 +66,16 @@ def about(signing: str | None) -> str:
         ),
         platform.machine(),
     )
+
+
+def about(signing: str | None) -> str:
+    """Date, processor, versions and load; `signing` is an interpreter that has model-signing."""
+    import torch  # noqa: PLC0415 - only for its version, after the options were read
+
     version = "import importlib.metadata as m; print('0', m.version('model-signing'))"
     signed = f", model-signing {run(program(version, python=signing)).told[0]}" if signing else ""
     return (
-        f"{time.strftime('%Y-%m-%d')}. {cpu}, {len(os.sched_getaffinity(0))} cores, "
+        f"{time.strftime('%Y-%m-%d')}. {processor()}, {len(os.sched_getaffinity(0))} cores, "
         f"{platform.system()} {platform.machine()}; Python {platform.python_version()}, "
         f"torch {torch.__version__}{signed}. Load at the start: {load()}."
     )

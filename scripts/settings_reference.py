@@ -65,6 +65,10 @@ compare:
       absolute: 0.002
       steps: final
     - metric: "*loss"          # what the first pattern does not match
+      absolute: 0.00094        # written by `repro-gate baseline calibrate`
+      steps: 1-10
+      derived: {runs: 5, factor: 5.094, spread: 0.00013, confidence: 0.95}
+    - metric: "*loss"          # the steps after those
       relative: 1.0e-5
       ulp: 4
   tensors_within_tolerance: true
@@ -80,8 +84,11 @@ baseline:
 """,
     "policy": """\
 policy:
-  require_bitwise: true
   allow_baseline_change: false
+  level: functional
+  thresholds:
+    file.accuracy: {min: 0.9}
+    file.test_loss: {max: 0.4}
 """,
     "record": """\
 record:
@@ -157,8 +164,11 @@ def _rows(model: Schema, definitions: Schema, prefix: str) -> list[str]:
 
 def _below(value: Schema, definitions: Schema) -> Schema | None:
     """The model that a key holds, or None for a plain value."""
-    found = definitions.get(str(value.get("$ref", "")).rpartition("/")[2], {})
-    return found if "properties" in found else None
+    # one that may be left out is the model or nothing
+    kinds = value.get("anyOf", (value,))
+    names = (str(kind.get("$ref", "")).rpartition("/")[2] for kind in kinds)
+    models = (definitions.get(name, {}) for name in names)
+    return next((model for model in models if "properties" in model), None)
 
 
 def _row(name: str, value: Schema, definitions: Schema, *, required: bool) -> str:

@@ -15,6 +15,7 @@ from gate.errors import AttestationError
 from gate.ports import Files
 from gate.records.sealed.attestation import Package, SealContext, SealFile
 from gate.records.sealed.statement import Property, StatementFacts
+from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Outcome, Verdict
 
 VERDICT_MEMBER = "verdict.json"
@@ -56,7 +57,9 @@ def statement_facts(verdict: Verdict, package: Package, context: SealContext) ->
         checkpoint_algorithm=ALGORITHM,
         checkpoint_root=verdict.checkpoint_root,
         outcome=verdict.outcome,
+        level=_level(verdict),
         properties=_properties(verdict),
+        strict_runs=verdict.strict_runs,
         settings_digest=verdict.settings_digest,
         baseline_digest=context.baseline_digest,
         snapshot_digest=verdict.snapshot_digest,
@@ -66,6 +69,15 @@ def statement_facts(verdict: Verdict, package: Package, context: SealContext) ->
         run_id=context.run_id,
         gate_version=context.gate_version,
     )
+
+
+def _level(verdict: Verdict) -> ReachedLevel:
+    if verdict.level is None:
+        raise AttestationError(
+            "the verdict names no level that was reached, so nothing can be sealed",
+            hint="Run the gate again; a pass always reaches one.",
+        )
+    return verdict.level
 
 
 def _check_sealable(verdict: Verdict) -> None:

@@ -79,6 +79,8 @@ def _statement(facts: StatementFacts) -> Statement:
 def _claims(facts: StatementFacts) -> GateClaims:
     return GateClaims(
         outcome=facts.outcome,
+        level=facts.level,
+        strict_runs=facts.strict_runs,
         package_size_bytes=facts.package_size_bytes,
         checkpoint_algorithm=facts.checkpoint_algorithm,
         checkpoint_root=facts.checkpoint_root,
@@ -138,6 +140,8 @@ def _facts(statement: Statement) -> StatementFacts:
         checkpoint_algorithm=claims.checkpoint_algorithm,
         checkpoint_root=claims.checkpoint_root,
         outcome=claims.outcome,
+        level=claims.level,
+        strict_runs=claims.strict_runs,
         properties=predicate.properties,
         settings_digest=settings.digest.sha256,
         baseline_digest=baseline[0].digest.sha256 if baseline else "",

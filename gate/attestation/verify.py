@@ -35,6 +35,7 @@ from gate.records.sealed.attestation import (
 from gate.records.sealed.identity import Identity, IdentitySigned
 from gate.records.sealed.statement import StatementFacts
 from gate.records.sections.isolation import IsolationMode
+from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Verdict
 
 MAX_PACKAGE_BYTES = 64 * 1024**3
@@ -126,6 +127,8 @@ def _verified_package(
     logged_at: str = "",
     notes: tuple[str, ...] = (),
 ) -> VerifiedPackage:
+    if facts.level is ReachedLevel.FUNCTIONAL:
+        notes += ("The result is another one than the baseline's; it met the policy's thresholds.",)
     if facts.isolation.mode is IsolationMode.NONE:
         notes += ("The training ran under the gate's own account (isolation none).",)
     return VerifiedPackage(
@@ -135,6 +138,8 @@ def _verified_package(
         logged_at=logged_at,
         commit=facts.commit,
         outcome=facts.outcome.value,
+        level=facts.level.value,
+        strict_runs=facts.strict_runs,
         created_at=facts.created_at,
         checkpoint_root=facts.checkpoint_root,
         members=len(archive.members),
@@ -226,6 +231,8 @@ def _check_verdict(archive: Archive, facts: StatementFacts) -> None:
     claims = {
         "passes": (verdict.passes, True),
         "outcome": (verdict.outcome, facts.outcome),
+        "level": (verdict.level, facts.level),
+        "strict_runs": (verdict.strict_runs, facts.strict_runs),
         "commit": (verdict.commit, facts.commit),
         "checkpoint_root": (verdict.checkpoint_root, facts.checkpoint_root),
         "settings_digest": (verdict.settings_digest, facts.settings_digest),

@@ -63,8 +63,7 @@ def propose_entry(
     """
     if not repeat.numerically_equal:
         raise BaselineError(
-            "not recorded: the two strict runs are not equal, so there is no single result to "
-            "record",
+            "not recorded: the strict runs are not equal, so there is no single result to record",
             hint="Run `repro-gate gate` and follow its diagnosis first.",
         )
     if not_finite is not None:

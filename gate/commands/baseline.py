@@ -17,11 +17,13 @@ from gate.baseline.record import read_baseline, with_knob_costs
 from gate.codec.documents import write_document
 from gate.commands.options import (
     OUT,
+    AllowDirty,
     AsJson,
     Config,
     Out,
     Quiet,
     Reason,
+    Verbose,
     console,
     local_call,
     prepare,
@@ -29,20 +31,30 @@ from gate.commands.options import (
     show,
 )
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
+from gate.comparison.tolerance_factor import CONFIDENCE
 from gate.errors import BaselineError, GateError, SettingsError
-from gate.pipelines.entry import local_request
+from gate.pipelines.calibration import calibration, checked_ranges, from_folders, rerun
+from gate.pipelines.entry import MAX_SETTINGS_BYTES, local_request
 from gate.pipelines.gate import record_baseline
 from gate.pipelines.measurement import measure_cost
 from gate.pipelines.proposals import accepted, archived_proposal, last_proposal, proposal_at
 from gate.records.baseline import Baseline
 from gate.records.request import GateRequest
+from gate.records.sections.tolerances import EVERY
 from gate.report.terminal.baseline_view import baseline_view, proposal_view
+from gate.report.terminal.measurement_view import calibration_markdown, calibration_view
+from gate.settings.marked_block import with_block
 from gate.settings.run_address import run_address
 
 ATTRIBUTE_HELP = "Also measure the overhead of each knob alone."
 FROM_HELP = "A downloaded artifact: its folder, its .zip, or the proposed-baseline.json in it."
 RUN_HELP = "A run of GitHub Actions, by number or URL; GH_TOKEN holds a token with `actions: read`."
 ARTIFACT_HELP = "The run's artifact, where it is not called repro-gate."
+RUNS_HELP = "Number of training runs; default: noise.runs."
+EVIDENCE_HELP = "Evidence, or an output folder, of a run of this code; once for each."
+STEPS_HELP = "`every`, `final` or a range such as 1-10; once for each."
+CONFIDENCE_HELP = "How sure it is that the tolerance holds 95 % of all runs."
+WRITE_HELP = "Put the tolerances into the settings file, between marks."
 # as GitHub's own command line takes them
 TOKENS: Final = ("GH_TOKEN", "GITHUB_TOKEN")
 
@@ -154,6 +166,67 @@ def _write_baseline(request: GateRequest, baseline: Baseline) -> None:
     path = request.top / request.repository_path(request.settings.baseline.path)
     FILES.write_bytes(path, write_document(baseline))
     sys.stdout.write(f"written: {path}\nCommit it: the gate judges by the committed file.\n")
+
+
+@baseline_app.command("calibrate")
+def calibrate_command(  # noqa: PLR0913 - each parameter is an option of the command
+    config: Config = "",
+    out: Out = OUT,
+    runs: Annotated[int | None, typer.Option(min=2, max=100, help=RUNS_HELP)] = None,
+    folders: Annotated[
+        list[Path] | None, typer.Option("--from", help=EVIDENCE_HELP, metavar="FOLDER")
+    ] = None,
+    steps: Annotated[list[str] | None, typer.Option("--steps", help=STEPS_HELP)] = None,
+    confidence: Annotated[
+        float, typer.Option(min=0.8, max=0.999, help=CONFIDENCE_HELP)
+    ] = CONFIDENCE,
+    *,
+    write: Annotated[bool, typer.Option("--write", help=WRITE_HELP)] = False,
+    allow_dirty: AllowDirty = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Derive tolerances.
+
+    From reruns of the default mode, or from evidence that other machines measured.
+
+    Example: repro-gate baseline calibrate --runs 10 --steps 1-10 --steps 11-20 --write
+    """
+    ranges = checked_ranges(tuple(steps or (EVERY,)))
+    if folders and runs is not None:
+        raise SettingsError(
+            "--from and --runs exclude each other", hint="Evidence has as many runs as it has."
+        )
+    call = local_call(config, out, allow_dirty=allow_dirty)
+    request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
+    with adapters.files.held_folder(request.out):
+        if folders:
+            measured = from_folders(request, FILES, tuple(folders))
+            # as every other call leaves it: git does not see what was measured
+            FILES.write_bytes(request.out / ".gitignore", b"*\n")
+        else:
+            measured = rerun(request, adapters, runs)
+        found = calibration(request, measured, ranges, confidence)
+        FILES.write_bytes(request.out / "calibration.json", write_document(found))
+        FILES.write_bytes(request.out / "calibration.md", calibration_markdown(found).encode())
+    show(found, calibration_view(found), as_json=as_json)
+    if write and found.block:
+        _write_block(request, found.block)
+
+
+def _write_block(request: GateRequest, block: str) -> None:
+    """Put the tolerances into the settings file, or refuse and leave it as it is."""
+    source = request.repository_path(request.config_name)
+    path = request.top / source
+    # a training ran since it was read, and an editor may have saved it
+    if FILES.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES) != request.settings_text:
+        raise SettingsError(
+            f"{source}: changed while the trainings ran",
+            hint="Nothing was written. Copy the lines that were printed to where they belong.",
+        )
+    FILES.write_bytes(path, with_block(request.settings_text, block, source))
+    sys.stderr.write(f"written: {path}\nReview and commit it: tolerances decide what passes.\n")
 
 
 @baseline_app.command("show")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -40,10 +41,13 @@ from gate.commands.options import (
     refuse_two_ways,
 )
 from gate.commands.program import FILES, INTERRUPTS
+from gate.errors import SettingsError
 from gate.pipelines.delivery import run_and_deliver
 from gate.pipelines.entry import build_adapters
 from gate.pipelines.gate import gate
-from gate.records.request import SigningMethod
+from gate.records.request import GateRequest, SigningMethod
+
+REPEATS_HELP = "Strict runs, more than `repeats` of the settings; all must be equal."
 
 
 def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
@@ -62,6 +66,7 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
         typer.Option(help="Trust file to name in the verify command; default: the settings'."),
     ] = "",
     *,
+    repeats: Annotated[int | None, typer.Option(min=2, max=10, help=REPEATS_HELP)] = None,
     sign: Sign = SigningMethod.KEY,
     allow_plain_key: AllowPlainKey = False,
     allow_dirty: AllowDirty = False,
@@ -78,6 +83,7 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
     refuse_two_ways(sign, signing_key)
     call = local_call(config, out, base=base, commit=commit, allow_dirty=allow_dirty, sign=sign)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
+    request = _with_repeats(request, repeats)
     if sign is SigningMethod.SIGSTORE:
         # what the job may ask for its token with is a variable of this very process
         adapters = isolated(adapters)
@@ -91,6 +97,17 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
     )
     print_outcome(outcome, as_json=as_json, quiet=quiet)
     raise typer.Exit(int(outcome.exit_code))
+
+
+def _with_repeats(request: GateRequest, repeats: int | None) -> GateRequest:
+    """More strict runs than the settings ask for; fewer would be less than they promise."""
+    least = request.settings.repeats
+    if repeats is not None and repeats < least:
+        raise SettingsError(
+            f"--repeats {repeats}: the settings ask for {least}",
+            hint="Leave the option out, or lower repeats in the settings file.",
+        )
+    return replace(request, repeats=repeats)
 
 
 def action_command() -> None:

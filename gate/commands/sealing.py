@@ -197,6 +197,7 @@ def _show(found: VerifiedPackage, recipe: str, *, as_json: bool) -> None:
     lines = [
         f"verified: {found.outcome}, commit {found.commit}",
         *signer,
+        f"  level      {found.level}, {found.strict_runs} equal strict runs",
         f"  made       {found.created_at} (the signer's claim)",
         f"  isolation  {found.isolation.described}",
         f"  checkpoint {found.checkpoint_root}",

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from gate.comparison.ulp import ulp_distance
 from gate.records.comparison import MetricDelta, SeriesFault, SeriesFaultKind
 from gate.records.observed.evidence import FloatType, MetricSeries, Point
-from gate.records.settings import Tolerance
+from gate.records.sections.tolerances import Improvement, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,16 +46,21 @@ def compare_metrics(
         ):
             continue
         series_deltas, common = _series_deltas(
-            expected_series, observed_series, tolerance_for(name, tolerances)
+            expected_series, observed_series, tolerances_for(name, tolerances)
         )
         deltas += series_deltas
         compared += common
     return MetricDifferences(deltas=tuple(deltas), faults=tuple(faults), compared=compared)
 
 
-def tolerance_for(name: str, tolerances: tuple[Tolerance, ...]) -> Tolerance | None:
-    """The first tolerance whose pattern matches, or None: then only equal bits will do."""
-    return next((rule for rule in tolerances if fnmatchcase(name, rule.metric)), None)
+def tolerances_for(name: str, tolerances: tuple[Tolerance, ...]) -> tuple[Tolerance, ...]:
+    """The tolerances whose pattern matches, in their order."""
+    return tuple(rule for rule in tolerances if fnmatchcase(name, rule.metric))
+
+
+def tolerance_at(step: int, rules: tuple[Tolerance, ...]) -> Tolerance | None:
+    """The first of a metric's tolerances that covers a step, or None: only equal bits will do."""
+    return next((rule for rule in rules if rule.decides(step)), None)
 
 
 def _fault(
@@ -100,7 +105,7 @@ def _other_steps(expected: MetricSeries, observed: MetricSeries) -> SeriesFault 
 
 
 def _series_deltas(
-    expected: MetricSeries, observed: MetricSeries, tolerance: Tolerance | None
+    expected: MetricSeries, observed: MetricSeries, rules: tuple[Tolerance, ...]
 ) -> tuple[list[MetricDelta], int]:
     """The points that are not the same bits, and how many steps both sides have."""
     last = expected.points[-1].step if expected.points else 0
@@ -110,7 +115,8 @@ def _series_deltas(
     for expected_point, observed_point in pairs:
         # hexadecimal is exact; the decimal text beside it is for people
         if expected_point.hex != observed_point.hex:
-            judged = tolerance is None or tolerance.steps == "every" or expected_point.step == last
+            tolerance = tolerance_at(expected_point.step, rules)
+            judged = tolerance is None or tolerance.judges(expected_point.step, last)
             # also where a tolerance does not judge the point: a difference is always shown
             delta = metric_delta(
                 expected.name, expected_point, observed_point, expected.dtype, tolerance
@@ -136,7 +142,8 @@ def metric_delta(
         absolute=absolute,
         relative=ratio,
         ulp=distance,
-        within=_within(left, absolute, distance, tolerance),
+        within=_within((left, right), absolute, distance, tolerance),
+        better=tolerance.better(left, right) if tolerance is not None else None,
     )
 
 
@@ -145,13 +152,18 @@ def _finite(number: float) -> float | None:
 
 
 def _within(
-    expected: float, absolute: float | None, distance: int | None, tolerance: Tolerance | None
+    sides: tuple[float, float],
+    absolute: float | None,
+    distance: int | None,
+    tolerance: Tolerance | None,
 ) -> bool:
     """Whether any one limit holds; what is not finite is inside no tolerance."""
     if tolerance is None or absolute is None or distance is None:
         return False
+    if tolerance.improvement is Improvement.PASS and tolerance.better(*sides):
+        return True
     return (
         absolute <= tolerance.absolute
-        or absolute <= tolerance.relative * abs(expected)
+        or absolute <= tolerance.relative * abs(sides[0])
         or distance <= tolerance.ulp
     )

@@ -7,19 +7,22 @@ from dataclasses import replace
 from gate.records.runs import BASE_HERE, Commit, PlannedRun, RunMode, label_of
 
 
-def plan_gate() -> tuple[PlannedRun, ...]:
-    """The runs of a gate call: strict, default, default, strict; a drift of speed cancels out."""
+def plan_gate(repeats: int) -> tuple[PlannedRun, ...]:
+    """The runs of a gate call: strict, default, default, strict, and the other repeats.
+
+    A drift of speed cancels out in the first four, and only those are timed.
+    """
     return (
         _run(RunMode.STRICT, 1),
         _run(RunMode.DEFAULT, 1),
         _run(RunMode.DEFAULT, 2),
-        _run(RunMode.STRICT, 2),
+        *(_run(RunMode.STRICT, number) for number in range(2, repeats + 1)),
     )
 
 
-def plan_record() -> tuple[PlannedRun, ...]:
-    """The runs that a baseline is recorded from: two, which must be equal."""
-    return tuple(run for run in plan_gate() if run.mode is RunMode.STRICT)
+def plan_record(repeats: int) -> tuple[PlannedRun, ...]:
+    """The runs that a baseline is recorded from, which must be equal."""
+    return tuple(run for run in plan_gate(repeats) if run.mode is RunMode.STRICT)
 
 
 def plan_base(environment: Commit = Commit.HEAD) -> tuple[PlannedRun, ...]:

@@ -13,6 +13,7 @@ from gate.comparison.measuring.cost import determinism_cost
 from gate.comparison.measuring.performance import performance_of
 from gate.comparison.same_work import missed_share, on_one_cpu_thread, runs_of_the_same_work
 from gate.comparison.self_test import run_self_test
+from gate.comparison.thresholds import threshold_results
 from gate.comparison.tolerances import tolerance_uses
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.errors import EvidenceError, RepositoryError, RunError
@@ -44,7 +45,6 @@ from gate.verdict.decision import Decision, Facts, base_run_decides, decide, nee
 from gate.verdict.operators import operator_report
 from gate.verdict.overrides import suspected_seeds, suspected_settings
 
-STRICT_RUNS = 2
 RARE = 0.1
 # each is looked up in the clone, before anything is trained
 MAX_ENTRIES_LOOKED_UP = 20
@@ -101,7 +101,7 @@ def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) ->
     with Session(request, adapters) as session:
         # one at a time: runs beside each other would share
         # cores, and neither time nor noise would be theirs
-        runs = tuple(session.run(planned) for planned in plan_gate())
+        runs = tuple(session.run(planned) for planned in plan_gate(request.strict_runs))
         runs += _base_runs(session, runs[0], baselines.trusted)
         # after the runs that are judged: what it does to the machine must not reach them
         counted, failure = (
@@ -192,13 +192,17 @@ def _facts(
 ) -> Facts:
     """Every comparison that the outcome depends on."""
     settings, compare = request.settings, request.settings.compare
-    first, second = evidence.runs_of(RunMode.STRICT)[:2]
+    strict = evidence.runs_of(RunMode.STRICT)
+    first, second = strict[:2]
+    repeats = _repeats(strict, request)
     default, base = evidence.runs_of(RunMode.DEFAULT), evidence.runs_of(RunMode.STRICT, Commit.BASE)
     here = evidence.base_here
-    not_finite = first_not_finite((first, second, *base), compare.allow_not_finite)
+    not_finite = first_not_finite((*strict, *base), compare.allow_not_finite)
     return Facts(
         settings=settings,
-        repeat=_repeat((first, second), request),
+        repeat=_most_telling(repeats),
+        strict_runs=len(strict),
+        unequal=sum(not one.numerically_equal for one in repeats),
         self_test=() if not_finite else run_self_test(first, compare),
         not_finite=not_finite,
         like_strict=runs_of_the_same_work(first, default, compare),
@@ -213,6 +217,7 @@ def _facts(
         base_moved=_against_run(base[0], here, request) if here and base else None,
         nearest=_separated(selection.nearest, first, request),
         same_code=selection.entry is not None and selection.entry.commit in baselines.same_code,
+        thresholds=threshold_results(first, settings.policy.thresholds),
         cost=determinism_cost((first, second), default, settings.cost),
     )
 
@@ -221,9 +226,10 @@ def _rare_faults(facts: Facts) -> tuple[str, ...]:
     """What the equal runs leave open, where they are equal at all."""
     if not facts.repeat.numerically_equal:
         return ()
-    runs = STRICT_RUNS + len(facts.like_strict)
+    strict = facts.strict_runs
+    runs = strict + len(facts.like_strict)
     every = missed_share(runs, RARE) if facts.like_strict else None
-    return rare_faults(runs, missed_share(STRICT_RUNS, RARE), every)
+    return rare_faults((strict, runs), missed_share(strict, RARE), every)
 
 
 def _diagnosis(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
@@ -256,20 +262,34 @@ def _entry(
 
 
 def record_baseline(request: GateRequest, adapters: Adapters, reason: str) -> Baseline:
-    """Run twice under strict settings; a result that is fit for it goes into the baseline."""
+    """Repeat a training under strict settings; a result that is fit goes into the baseline."""
     # what a training may have touched is not read after it
     known = work_tree_baseline(request, adapters)
     with Session(request, adapters) as session:
-        evidence = session.evidence(tuple(session.run(planned) for planned in plan_record()))
-    repeat = _repeat(evidence.runs, request)
+        planned = plan_record(request.strict_runs)
+        evidence = session.evidence(tuple(session.run(run) for run in planned))
+    repeat = _most_telling(_repeats(evidence.runs, request))
     return with_entry(known, _entry(request, evidence, repeat, reason))
+
+
+def _most_telling(repeats: tuple[Comparison, ...]) -> Comparison:
+    """The first that differs, else the first whose environment moved, else the first."""
+    apart = (one for one in repeats if not one.numerically_equal)
+    moved = (one for one in repeats if one.environment)
+    return next(apart, next(moved, repeats[0]))
 
 
 def _repeat(runs: tuple[RunEvidence, ...], request: GateRequest) -> Comparison:
     """The first two runs of one kind against each other."""
-    first, second = runs[:2]
-    return compare_results(
-        first, second, request.settings.compare, (first.run.label, second.run.label)
+    return _repeats(runs[:2], request)[0]
+
+
+def _repeats(runs: tuple[RunEvidence, ...], request: GateRequest) -> tuple[Comparison, ...]:
+    """The first run of one kind against each other one."""
+    first, *others = runs
+    return tuple(
+        compare_results(first, run, request.settings.compare, (first.run.label, run.run.label))
+        for run in others
     )
 
 

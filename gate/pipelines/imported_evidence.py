@@ -136,9 +136,8 @@ def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
     # each base run says whose environment it had, so it decides which of the two plans is meant
     owned = any(run.run.environment is Commit.BASE for run in evidence.runs)
     chosen = own if owned else base
-    planned = {
-        run.label: run for run in (*plan_gate(), *chosen, plan_base_here(), plan_operator_audit())
-    }
+    gated = plan_gate(request.strict_runs)
+    planned = {run.label: run for run in (*gated, *chosen, plan_base_here(), plan_operator_audit())}
     labels = tuple(run.run.label for run in evidence.runs)
     wanted = tuple(
         run.label
@@ -249,7 +248,7 @@ def _second_state(evidence: EvidenceSet) -> tuple[KeptFile, ...]:
     if evidence.apart is None:
         return ()
     if evidence.apart.state.name != SECOND_STATE or not ends_diverged(
-        *evidence.runs_of(RunMode.STRICT)
+        *evidence.runs_of(RunMode.STRICT)[:2]
     ):
         raise EvidenceError(
             "the evidence keeps a state that the gate never keeps", hint=ALTERED_HINT

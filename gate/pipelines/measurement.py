@@ -15,9 +15,10 @@ from gate.comparison.measuring.cost_arms import (
     control_price,
     shortest_run,
 )
-from gate.comparison.measuring.noise import metric_noise, tolerance_factor, undetected_share
+from gate.comparison.measuring.noise import metric_noise, undetected_share
 from gate.comparison.measuring.tolerance_snippet import tolerance_snippet
 from gate.comparison.measuring.weights import weight_noise
+from gate.comparison.tolerance_factor import tolerance_factor
 from gate.execution.cost_plan import (
     DEFAULT_A,
     DEFAULT_B,
@@ -144,7 +145,7 @@ def measure_cost(request: GateRequest, adapters: Adapters, *, attribute: bool) -
         isolation = session.isolation.described
     charged = next(price for price in prices.arms if price.arm == judged)
     return CostDocument(
-        provenance=_provenance(evidence, isolation),
+        provenance=provenance_of(evidence, isolation),
         rounds=settings.rounds,
         warmup_steps=settings.warmup_steps,
         steps_used=shortest_run(priced.by_arm(), settings),
@@ -219,7 +220,7 @@ def measure_noise(request: GateRequest, adapters: Adapters, *, runs: int | None)
         reduction, no_gradients = _reduction(session, found[0].run.label)
         evidence = session.evidence(tuple(found))
         isolation = session.isolation.described
-    provenance = _provenance(evidence, isolation)
+    provenance = provenance_of(evidence, isolation)
     metrics, notes = metric_noise(evidence.runs)
     factor, distinct = tolerance_factor(wanted), distinct_results(evidence.runs)
     return NoiseDocument(
@@ -252,7 +253,8 @@ def _reduction(session: Session, label: str) -> tuple[ReductionSpread | None, tu
     return session.reduction_spread(label), ()
 
 
-def _provenance(evidence: EvidenceSet, isolation: str) -> Provenance:
+def provenance_of(evidence: EvidenceSet, isolation: str) -> Provenance:
+    """Where a measurement was made: the commit, the settings, the first run's environment."""
     return Provenance(
         commit=evidence.commit,
         changed_files=evidence.changed_files,

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from gate.records.document import Document, Timestamp
+from gate.records.sections.tolerances import Derivation
 
 # Parts of the environment that come with what is installed, and not with the machine.
 SOFTWARE_PARTS = frozenset(
@@ -20,7 +21,8 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 class MetricDelta(Document):
     """One metric at one step, expected and observed.
 
-    `absolute` and `relative` are None where float64 has no finite number for them.
+    `absolute` and `relative` are None where float64 has no finite number for them. `better` says
+    whether it moved in the direction that the tolerance calls better; None where it names none.
     """
 
     metric: str
@@ -31,6 +33,7 @@ class MetricDelta(Document):
     relative: float | None
     ulp: int | None
     within: bool
+    better: bool | None = None
 
 
 class SeriesFaultKind(StrEnum):
@@ -134,18 +137,39 @@ class FingerprintDifference(Document):
     equal_until: int | None
 
 
+class LeastChange(Document):
+    """The smallest change that a tolerance would have caught, and where.
+
+    `share` is that part of the metric's value there, `absolute` the same in the metric's unit: any
+    change above it is outside.
+    """
+
+    metric: str
+    step: int
+    share: float
+    absolute: float
+
+
 class ToleranceUse(Document):
     """What a tolerance of the settings does for the metrics of a run.
 
-    `least_share` is the smallest part of a value that it lets any judged point move by, over all
-    metrics that it decides: a change below that is not seen. None where it decides none, or every
-    value is zero.
+    `limits` are those that it sets, for a reader; `one_sided` says that a better metric passes.
+    `metrics` are those of which it decides a step, `shadowed` says that earlier ones decide all of
+    its steps, `named` that a metric has its name. `least` is taken over all points that it judges;
+    None where it judges none, or every value is zero. `misfit` says why its limit is not what it
+    was derived to be, or is empty.
     """
 
     pattern: str
+    steps: str
+    limits: tuple[str, ...]
+    one_sided: bool
+    derived: Derivation | None
     metrics: tuple[str, ...]
     shadowed: bool
-    least_share: float | None
+    named: bool
+    least: LeastChange | None
+    misfit: str
 
 
 # the side of a comparison that is an entry of the committed baseline, not a run

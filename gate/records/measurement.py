@@ -7,12 +7,14 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from gate.records.comparison import CostState
+from gate.records.comparison import CostState, ToleranceUse
 from gate.records.document import Document, Timestamp
 from gate.records.observed.evidence import SHA256_PATTERN, Environment, FloatType
+from gate.records.sections.tolerances import Tolerance
 
 COST_SCHEMA: Final = "repro-gate.cost/1"
 NOISE_SCHEMA: Final = "repro-gate.noise/1"
+CALIBRATION_SCHEMA: Final = "repro-gate.calibration/1"
 MAX_DISTANCE_CLASSES: Final = 8195
 # the counts of all reruns together stay below 2**63
 Count = Annotated[int, Field(ge=0, le=2**48)]
@@ -207,4 +209,34 @@ class NoiseDocument(Document):
     weights: WeightNoise
     reduction: ReductionSpread | None
     snippet: str
+    notes: tuple[str, ...] = ()
+
+
+class CalibratedTolerance(Document):
+    """A tolerance derived for one metric and range of steps, and what it would have caught.
+
+    `points` counts the steps in the range, `widest_step` is where the runs scatter most.
+    """
+
+    rule: Tolerance
+    points: int
+    widest_step: int
+    use: ToleranceUse
+
+
+class CalibrationDocument(Document):
+    """The file `calibration.json`.
+
+    `measured` says in words what the `runs` results are; they came from `environments` different
+    environments. `block` is the YAML for repro-gate.yml, empty where no metric moved.
+    """
+
+    schema_version: Literal["repro-gate.calibration/1"] = CALIBRATION_SCHEMA
+    provenance: Provenance
+    measured: str
+    runs: int
+    environments: int
+    confidence: float
+    tolerances: tuple[CalibratedTolerance, ...]
+    block: str
     notes: tuple[str, ...] = ()

@@ -33,8 +33,8 @@ class GateRequest:
     the clone's configuration that hold a credential. `imported_runs`: another job made the runs.
     `baseline_reason` goes into the entry that this call proposes. `on_runner`: `top` is a path that
     means nothing to who reads the reports. `brought`: what the change under test changes of the
-    environment. `sign` says what a pass is signed with. `history`:
-    earlier runs, for the reports.
+    environment. `sign` says what a pass is signed with. `history`: earlier runs, for the reports.
+    `repeats`: strict runs to make, where the caller wants more than the settings.
     """
 
     top: Path
@@ -59,12 +59,18 @@ class GateRequest:
     on_runner: bool = False
     sign: SigningMethod = SigningMethod.KEY
     history: History = NO_HISTORY
+    repeats: int | None = None
 
     @property
     def shown_out(self) -> Path:
         """The output folder as a reader can use it: in their own clone, or where it is here."""
         # a path of the container means nothing to whoever reads the comment
         return self.out.relative_to(self.top) if self.on_runner else self.out
+
+    @property
+    def strict_runs(self) -> int:
+        """How many strict runs this call makes."""
+        return self.repeats or self.settings.repeats
 
     def repository_path(self, relative: str) -> str:
         """A path of the settings as the repository sees it."""

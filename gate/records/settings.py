@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from gate.records.document import Document
 from gate.records.sections.determinism import DeterminismSettings
 from gate.records.sections.isolation import IsolationSettings
+from gate.records.sections.levels import Level, Threshold
 from gate.records.sections.measuring import CostSettings, NoiseSettings
 from gate.records.sections.metrics import MetricsSettings
 from gate.records.sections.recording import RecordSettings
+from gate.records.sections.tolerances import Tolerance
 from gate.records.sections.types import (
     Argv,
     RelativePath,
@@ -125,36 +127,6 @@ class TrainSettings(Document):
         return value
 
 
-class Tolerance(Document):
-    """How far a metric may be from its baseline: within tolerance when any one limit holds."""
-
-    metric: str = Field(
-        min_length=1,
-        max_length=200,
-        description="Shell-style pattern of the metric's name, for example `*loss`.",
-    )
-    absolute: float = Field(
-        default=0.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="Limit of the absolute difference, |a - b|.",
-    )
-    relative: float = Field(
-        default=0.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="Limit of the relative difference, |a - b| / |baseline|.",
-    )
-    ulp: int = Field(
-        default=0,
-        ge=0,
-        description="Limit of the difference in units in the last place of the metric's dtype.",
-    )
-    steps: Literal["every", "final"] = Field(
-        default="every", description="Whether `every` step is judged, or the `final` one only."
-    )
-
-
 class NotFiniteAllowed(Document):
     """Tensors that may hold NaN or infinity."""
 
@@ -247,6 +219,31 @@ class PolicySettings(Document):
         "patterns of the name, such as `ghcr.io/team/*`, or whole digests. Any other is an error.",
     )
 
+    level: Level = Field(
+        default=Level.NUMERICAL,
+        description="The least that passes: `numerical` (equal to the baseline, or within "
+        "tolerance), or `functional`: another result passes too if it repeats and meets every "
+        "threshold.",
+    )
+    thresholds: dict[str, Threshold] = Field(
+        default_factory=dict,
+        max_length=100,
+        description="Bounds of a metric's last value, by its name, for example `file.accuracy: "
+        "{min: 0.9}`. At any level, a result that misses one fails.",
+    )
+
+    @model_validator(mode="after")
+    def _level_can_be_judged(self) -> Self:
+        if self.level is not Level.FUNCTIONAL:
+            return self
+        if not self.thresholds:
+            message = "level: functional needs thresholds, for example {file.accuracy: {min: 0.9}}"
+            raise ValueError(message)
+        if self.require_bitwise:
+            message = "level: functional and require_bitwise: true exclude each other"
+            raise ValueError(message)
+        return self
+
 
 class SigningSettings(Document):
     """Which keys count, and where a seal without a key comes from."""
@@ -327,6 +324,13 @@ class GateSettings(Document):
     policy: PolicySettings = Field(
         default_factory=PolicySettings,
         description="Which outcomes pass. On a pull request it is read from the base commit.",
+    )
+    repeats: int = Field(
+        default=2,
+        ge=2,
+        le=10,
+        description="Number of strict runs, which must all be equal. Two of them miss most faults "
+        "that strike seldom; the report says how many.",
     )
     record: RecordSettings = Field(
         default_factory=RecordSettings, description="How much time recording may take."

@@ -13,6 +13,7 @@ from gate.records.comparison import (
     EventKind,
     KnobCosts,
     OptimizerSettingChange,
+    ToleranceUse,
 )
 from gate.records.document import Document, Timestamp
 from gate.records.measured.performance import Performance
@@ -20,8 +21,9 @@ from gate.records.observed.brought import NOTHING_BROUGHT, BroughtEnvironment
 from gate.records.observed.evidence import Environment, MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.policy_files import PolicyChange
-from gate.records.runs import RunIsolation, RunRecord
+from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.sections.isolation import IsolationMode
+from gate.records.sections.levels import ReachedLevel
 
 # the code of the finding that says why nothing was judged
 FAULT: Final = "fault"
@@ -41,6 +43,10 @@ class Outcome(StrEnum):
     NOT_COMPARABLE = "not-comparable"
     NONDETERMINISTIC = "nondeterministic"
     ERROR = "error"
+
+
+# another result than the one that it is compared with, which the runs agree on
+DRIFTS: Final = frozenset((Outcome.CODE_DRIFT, Outcome.ENVIRONMENT_DRIFT, Outcome.DEPENDENCY_DRIFT))
 
 
 class Severity(StrEnum):
@@ -125,6 +131,17 @@ class SelfTestProbe(Document):
     caught: bool
 
 
+class ThresholdResult(Document):
+    """A threshold of the policy and the metric's last value; `value` is empty where it has none."""
+
+    metric: str
+    least: float | None
+    most: float | None
+    step: int | None
+    value: str
+    met: bool
+
+
 class SuspectKind(StrEnum):
     """What a suspected line did: seeded a generator, or overrode a setting."""
 
@@ -203,7 +220,8 @@ class Verdict(Document):
     """The document `verdict.json`, and all that a report may show.
 
     `workdir` is the training's folder in the repository.
-    `over_budget`: nothing but the price of determinism keeps it from passing.
+    `over_budget`: nothing but the price of determinism keeps it from passing; `missed_threshold`:
+    nothing but a threshold. `level` is what the result came to, None where it came to nothing.
     `nothing_moved`: neither the code nor the environment is another than the baseline's.
     `nearest_entry` is what separates the nearest entry where none can judge a run here.
     `fault_details` holds lines of a fault, such as the last output of a training that failed.
@@ -213,6 +231,9 @@ class Verdict(Document):
     outcome: Outcome
     passes: bool
     over_budget: bool = False
+    missed_threshold: bool = False
+    level: ReachedLevel | None = None
+    thresholds: tuple[ThresholdResult, ...] = ()
     cause: str
     next_steps: tuple[NextStep, ...] = ()
     commit: str
@@ -236,6 +257,7 @@ class Verdict(Document):
     performance: tuple[Performance, ...] = ()
     recorder: RecorderCost | None = None
     self_test: tuple[SelfTestProbe, ...] = ()
+    tolerances: tuple[ToleranceUse, ...] = ()
     environment: Environment | None = None
     checkpoint_root: str = ""
     snapshot_digest: str = ""
@@ -254,6 +276,16 @@ class Verdict(Document):
         # the loss that was differentiated goes before one that is merely called so
         seen = [series for series in losses if series.source == MetricSource.HARNESS.value]
         return next(iter((*seen, *losses, *self.series)), None)
+
+    @property
+    def held_back(self) -> bool:
+        """Whether the result itself would pass, and something beside it keeps it from that."""
+        return self.over_budget or self.missed_threshold
+
+    @property
+    def strict_runs(self) -> int:
+        """How many strict runs of the commit under test were made."""
+        return sum(run.mode is RunMode.STRICT and run.commit is Commit.HEAD for run in self.runs)
 
     @property
     def exit_code(self) -> ExitCode:

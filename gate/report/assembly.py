@@ -11,6 +11,7 @@ from gate.report.layout import Alert, Cell, Limits, Report, Row, Section
 from gate.report.measured.performance_words import performance_section
 from gate.report.operators import operators_section
 from gate.report.overview import overview
+from gate.report.tolerances import tolerances_section
 from gate.report.wording import headline, icon, sentences, short
 
 # More would push the table of answers off the first screen; the rest is counted.
@@ -65,6 +66,7 @@ def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Sec
         performance_section(verdict.performance, limits),
         context.baseline_section(verdict, limits),
         history_section(links.history, limits),
+        tolerances_section(verdict, limits),
         context.notices_section(verdict, limits),
         context.not_exercised_section(verdict, limits),
         context.environment_section(verdict, limits),

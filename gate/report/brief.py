@@ -9,15 +9,19 @@ from collections.abc import Callable
 
 from gate.records.comparison import Comparison, EventKind, MetricDelta
 from gate.records.runs import Commit
+from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Answer, Diagnosis, Outcome, Verdict
 from gate.report.differences import worst_first
 from gate.report.layout import Brief
 from gate.report.wording import (
     CAUSE_TITLES,
+    TWO,
     pair,
     percent,
     share,
+    strict_runs,
     suspect_words,
+    threshold_words,
 )
 
 MAX_PARTS_NAMED = 3
@@ -26,7 +30,7 @@ MAX_PARTS_NAMED = 3
 def brief_of(verdict: Verdict) -> Brief:
     """Both answers for any verdict."""
     happened, this_change = _ANSWERS[verdict.outcome]
-    sentences = (happened(verdict), _over_budget(verdict), _cause(verdict))
+    sentences = (happened(verdict), _over_budget(verdict), _thresholds(verdict), _cause(verdict))
     return Brief(
         happened=" ".join(sentence for sentence in sentences if sentence),
         this_change=this_change(verdict),
@@ -47,6 +51,18 @@ def _over_budget(verdict: Verdict) -> str:
         f"But determinism costs at least {percent(verdict.cost.low)} time, more than "
         "cost.budget_percent allows."
     )
+
+
+def _thresholds(verdict: Verdict) -> str:
+    """What thresholds did to the answer; nothing where they changed none."""
+    missed = [one for one in verdict.thresholds if not one.met]
+    if missed and verdict.outcome is not Outcome.ERROR:
+        but = "But a" if verdict.missed_threshold else "A"
+        return f"{but} threshold is missed: {threshold_words(missed[0])}."
+    if verdict.passes and verdict.level is ReachedLevel.FUNCTIONAL:
+        met = ", ".join(map(threshold_words, verdict.thresholds[:MAX_PARTS_NAMED]))
+        return f"It passes at the functional level: {met}."
+    return ""
 
 
 def _cause(verdict: Verdict) -> str:
@@ -88,7 +104,7 @@ def _within(verdict: Verdict) -> str:
         )
     else:
         words = f"The result is within tolerance of the baseline{_worst(verdict.baseline)}."
-    if not verdict.passes and not verdict.over_budget:
+    if not verdict.passes and not verdict.held_back:
         words += " But policy.require_bitwise asks for equal bits."
     return words
 
@@ -143,7 +159,7 @@ def _since(comparison: Comparison | None) -> str:
 
 def _baseline_change(verdict: Verdict) -> str:
     words = "This pull request brings a new baseline, and this run reproduces it bit for bit."
-    if not verdict.passes and not verdict.over_budget:
+    if not verdict.passes and not verdict.held_back:
         return f"{words} But policy.allow_baseline_change is false."
     last = _last_of_main(verdict)
     return f"{words} {_delta(last, 'the last')}." if last is not None else words
@@ -159,7 +175,7 @@ def _last_of_main(verdict: Verdict) -> MetricDelta | None:
 
 
 def _no_baseline(verdict: Verdict) -> str:
-    same = "Two runs of this commit are identical."
+    same = f"{strict_runs(verdict)} runs of this commit are identical."
     moved = _named(tuple(words for change in verdict.nearest_entry for words in change.described))
     if not moved:
         return f"{same} There is no baseline entry yet, so there is nothing to compare them with."
@@ -176,8 +192,10 @@ def _as_decided(verdict: Verdict) -> str:
 def _nondeterministic(verdict: Verdict) -> str:
     diagnosis, repeat = verdict.diagnosis, verdict.repeat
     whose = "Two runs of this commit with the same seed"
+    if repeat is not None and strict_runs(verdict) != TWO:
+        whose += f" ({repeat.expected} and {repeat.observed} of {verdict.strict_runs})"
     if repeat is not None and repeat.numerically_equal:
-        whose = "Two strict runs are identical, but a default run of the same work is not: they"
+        whose = "The strict runs are identical, but a default run of the same work is not: they"
     if diagnosis is None:
         return f"{whose} differ."
     if diagnosis.kind is EventKind.STEPS:
@@ -218,7 +236,8 @@ def _delta(delta: MetricDelta, which: str) -> str:
         name, which = f"Last {delta.metric}", ""
     signed = ""
     if delta.relative is not None:
-        signed = f" ({'-' if _falls(delta) else '+'}{share(delta.relative)})"
+        judged = "" if delta.better is None else f", {'better' if delta.better else 'worse'}"
+        signed = f" ({'-' if _falls(delta) else '+'}{share(delta.relative)}{judged})"
     return f"{f'{name} {which}'.rstrip()}: {observed} instead of {expected}{signed}"
 
 

@@ -233,6 +233,7 @@ def provenance_section(verdict: Verdict, limits: Limits) -> Section:
         ("Snapshot digest", Cell(verdict.snapshot_digest, code=True)),
         ("Settings digest", Cell(verdict.settings_digest, code=True)),
         ("Settings read from", Cell(verdict.settings_from)),
+        ("Level reached", Cell(verdict.level.value if verdict.level else "none")),
         ("Isolation", Cell(verdict.isolation.described)),
         ("Judged at", Cell(verdict.created_at)),
         *(("Not committed", Cell(path, code=True)) for path in verdict.changed_files),

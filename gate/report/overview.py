@@ -11,7 +11,17 @@ from gate.report.history import history_row
 from gate.report.layout import Cell, Row, Table, table_of
 from gate.report.measured.performance_words import performance_words
 from gate.report.sparkline import sparkline
-from gate.report.wording import BAD, GOOD, NEUTRAL, SHORT_COMMIT, WATCH, count, share
+from gate.report.wording import (
+    BAD,
+    GOOD,
+    NEUTRAL,
+    SHORT_COMMIT,
+    WATCH,
+    count,
+    share,
+    strict_runs,
+    threshold_words,
+)
 
 MAX_PARTS_NAMED = 4
 HEADLINE_PARTS = ("device", "torch", "cuda", "python")
@@ -20,16 +30,19 @@ HEADLINE_PARTS = ("device", "torch", "cuda", "python")
 def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
     """One row a question; a question that was not asked says so."""
     rows: list[Row] = [
-        (Cell("Two runs of this commit"), Cell(_repeat(verdict))),
+        (Cell(f"{strict_runs(verdict)} runs of this commit"), Cell(_repeat(verdict))),
         (Cell(_baseline_question(verdict)), Cell(_baseline(verdict))),
     ]
     if verdict.base_run is not None:
         # where software moved that the base ran with too, its agreement excuses nothing
         good = GOOD if verdict.passes else NEUTRAL
-        answer = _answered(verdict.answers.base_run, verdict.base_run, good=good)
+        outside = WATCH if verdict.passes else BAD
+        answer = _answered(verdict.answers.base_run, verdict.base_run, good=good, outside=outside)
         rows.append((Cell("Against the base commit, run here"), Cell(answer)))
     if verdict.baseline is not None or verdict.environment is not None:
         rows.append((Cell("Machine and packages"), Cell(_environment(verdict))))
+    if verdict.thresholds:
+        rows.append((Cell("Thresholds"), Cell(_thresholds(verdict))))
     if verdict.cost is not None:
         rows.append((Cell("Cost of determinism"), Cell(cost_words(verdict.cost))))
     speed = performance_words(verdict.performance)
@@ -58,6 +71,16 @@ def _repeat(verdict: Verdict) -> str:
     return f"{BAD} differ: {_differing(repeat)}"
 
 
+def _thresholds(verdict: Verdict) -> str:
+    """Those that are missed, else how many there are."""
+    missed = [threshold_words(one) for one in verdict.thresholds if not one.met]
+    if not missed:
+        return f"{GOOD} {len(verdict.thresholds)} met"
+    rest = len(missed) - MAX_PARTS_NAMED
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"{BAD} missed: {', '.join(missed[:MAX_PARTS_NAMED])}{more}"
+
+
 def _baseline_question(verdict: Verdict) -> str:
     new = "new " if verdict.outcome is Outcome.BASELINE_CHANGE else ""
     return f"Against the {new}baseline"
@@ -68,7 +91,7 @@ def _baseline(verdict: Verdict) -> str:
     if verdict.outcome is Outcome.BASELINE_CHANGE:
         return _answered(answer, verdict.repeat)
     if verdict.baseline is not None and answer is Answer.NOT_COMPARED:
-        return f"{NEUTRAL} not compared: the two runs differ"
+        return f"{NEUTRAL} not compared: the runs differ"
     if verdict.baseline is not None:
         # once the base commit was run here too, a pass rests on that and not on the baseline
         outside = WATCH if verdict.passes else BAD

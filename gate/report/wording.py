@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gate.records.comparison import EventKind
-from gate.records.verdict import Answer, Outcome, Suspect, SuspectKind, Verdict
+from gate.records.verdict import (
+    Answer,
+    Outcome,
+    Suspect,
+    SuspectKind,
+    ThresholdResult,
+    Verdict,
+)
 from gate.report.escape import NOTHING
 
 SHORT_DIGEST = 12
@@ -17,17 +24,21 @@ SHORT_COMMIT = 7
 # Only a whole digest is shortened: an image's name or a version must stay readable.
 SHA256 = re.compile(r"[0-9a-f]{64}")
 GOOD, BAD, WATCH, NEUTRAL = "✅", "❌", "🔶", "⚪"
+PAIR, TWO = 2, "Two"
 STOPPED = "⛔"
 
 
+# what can pass although it is not the committed baseline's result
+ANOTHER = frozenset((Outcome.BASELINE_CHANGE, Outcome.CODE_DRIFT, Outcome.ENVIRONMENT_DRIFT))
+OTHER_RESULT = "another result, which meets every threshold"
 # what a passing outcome is called, and a failing one; the word of `verdict.json` stands below
 TITLES: Mapping[Outcome, tuple[str, str]] = MappingProxyType(
     {
         Outcome.REPRODUCED: ("same result, bit for bit", "determinism costs too much"),
         Outcome.WITHIN_TOLERANCE: ("same result, within tolerance", "equal bits are required"),
-        Outcome.CODE_DRIFT: ("", "this change moves the result"),
-        Outcome.ENVIRONMENT_DRIFT: ("", "the environment moved, and the result with it"),
-        Outcome.DEPENDENCY_DRIFT: ("", "the new environment moves the result"),
+        Outcome.CODE_DRIFT: (OTHER_RESULT, "this change moves the result"),
+        Outcome.ENVIRONMENT_DRIFT: (OTHER_RESULT, "the environment moved, and the result with it"),
+        Outcome.DEPENDENCY_DRIFT: (OTHER_RESULT, "the new environment moves the result"),
         Outcome.BASELINE_CHANGE: ("new baseline", "a new baseline is not allowed here"),
         Outcome.NO_BASELINE: ("", "nothing to compare with yet"),
         Outcome.NOT_COMPARABLE: ("", "not comparable with the baseline"),
@@ -57,12 +68,12 @@ CAUSE_TITLES: Mapping[EventKind, str] = MappingProxyType(
 
 
 def icon(verdict: Verdict) -> str:
-    """One character for the outcome; a new baseline passes, but wants to be looked at."""
+    """One character for the outcome; another result may pass, but wants to be looked at."""
     if verdict.outcome is Outcome.ERROR:
         return STOPPED
     if not verdict.passes:
         return BAD
-    return WATCH if verdict.outcome is Outcome.BASELINE_CHANGE else GOOD
+    return WATCH if verdict.outcome in ANOTHER else GOOD
 
 
 def headline(verdict: Verdict) -> str:
@@ -70,6 +81,8 @@ def headline(verdict: Verdict) -> str:
     passing, failing = TITLES[verdict.outcome]
     if verdict.outcome is Outcome.ERROR:
         return failing
+    if verdict.missed_threshold:
+        return "failed: a threshold is missed"
     if verdict.over_budget:
         return f"failed: {TITLES[Outcome.REPRODUCED][1]}"
     if verdict.outcome is Outcome.ENVIRONMENT_DRIFT and verdict.nothing_moved:
@@ -140,6 +153,19 @@ def duration(seconds: float | None) -> str:
 def count(number: int, noun: str) -> str:
     """A number with its noun: `1 tensor`, `2,048 tensors`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def strict_runs(verdict: Verdict) -> str:
+    """How many strict runs there were, to begin a sentence; without any, as many as usual."""
+    return str(verdict.strict_runs) if verdict.strict_runs > PAIR else TWO
+
+
+def threshold_words(result: ThresholdResult) -> str:
+    """A metric's last value and its bounds: `file.accuracy is 0.93 (at least 0.9)`."""
+    bounds = (("at least", result.least), ("at most", result.most))
+    wanted = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
+    found = f"{result.metric} is {result.value}" if result.value else f"{result.metric} is missing"
+    return f"{found} ({wanted})"
 
 
 def sentences(message: str, remedy: str) -> str:

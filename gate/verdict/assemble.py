@@ -28,7 +28,13 @@ from gate.records.verdict import (
 )
 from gate.verdict import blind_spots, findings, operators
 from gate.verdict.decision import Decision, Facts
-from gate.verdict.next_step import after_fault, next_steps, place_of, where_nothing_moved
+from gate.verdict.next_step import (
+    after_fault,
+    after_missed_threshold,
+    next_steps,
+    place_of,
+    where_nothing_moved,
+)
 from gate.verdict.overrides import override_findings
 
 MAX_SERIES = 20
@@ -63,6 +69,9 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         outcome=decision.outcome,
         passes=decision.passes,
         over_budget=decision.over_budget,
+        missed_threshold=decision.missed_threshold,
+        level=decision.level,
+        thresholds=facts.thresholds,
         cause=decision.cause,
         next_steps=_next_steps(assessment, request),
         commit=evidence.commit,
@@ -73,10 +82,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         settings_from=request.settings_from,
         isolation=assessment.isolation.of_a_run,
         answers=decision.answers,
-        findings=(
-            *_findings(assessment, request, decision, about_baseline),
-            *findings.history(request.history.problem),
-        ),
+        findings=_findings(assessment, request, decision, about_baseline),
         repeat=facts.repeat,
         baseline=facts.baseline,
         base_run=facts.base_run,
@@ -89,6 +95,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         performance=assessment.performance,
         recorder=evidence.runs_of(RunMode.STRICT)[-1].recorder,
         self_test=facts.self_test,
+        tolerances=assessment.tolerances,
         environment=run.environment,
         checkpoint_root=run.checkpoint.root,
         snapshot_digest=evidence.snapshot_digest,
@@ -113,7 +120,13 @@ def _not_exercised(assessment: Assessment, run: RunEvidence) -> tuple[str, ...]:
 def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep, ...]:
     """Commands are made here, where the outcome is known: reports only show them."""
     decision = assessment.decision
-    if decision.outcome is Outcome.ENVIRONMENT_DRIFT and assessment.facts.nothing_moved:
+    if decision.missed_threshold:
+        return after_missed_threshold()
+    if (
+        not decision.passes
+        and decision.outcome is Outcome.ENVIRONMENT_DRIFT
+        and assessment.facts.nothing_moved
+    ):
         return where_nothing_moved(place_of(request))
     return next_steps(
         decision.outcome,
@@ -157,10 +170,7 @@ def _findings(
         # first of the warnings: nothing below it speaks of the device that was meant
         *findings.gpu_missed(evidence),
         *findings.dirty_tree(evidence),
-        *blind_spots.tolerances(assessment.tolerances, run),
-        *blind_spots.unused_settings(run, facts.settings.compare.allow_not_finite),
-        *blind_spots.admitted_by_settings(run, facts.settings),
-        *blind_spots.left_out(run),
+        *_blind_spots(assessment, run),
         *findings.changed_by_pull_request(changed_files, new_baseline),
         *findings.imported_runs(imported=request.imported_runs, from_fork=request.from_fork),
         *findings.settings_origin(request.settings_from, pull_request=request.pull_request),
@@ -181,6 +191,17 @@ def _findings(
         *findings.credentials_left(request.credentials_left),
         *findings.reading(assessment.isolation),
         *override_findings(strict, repeats=facts.repeat.numerically_equal),
+        *findings.history(request.history.problem),
+    )
+
+
+def _blind_spots(assessment: Assessment, run: RunEvidence) -> tuple[Finding, ...]:
+    settings = assessment.facts.settings
+    return (
+        *blind_spots.tolerances(assessment.tolerances, run),
+        *blind_spots.unused_settings(run, settings.compare.allow_not_finite),
+        *blind_spots.admitted_by_settings(run, settings),
+        *blind_spots.left_out(run),
     )
 
 

@@ -26,26 +26,47 @@ def tolerances(uses: tuple[ToleranceUse, ...], run: RunEvidence) -> tuple[Findin
 
 
 def _is_blind(use: ToleranceUse, share: float) -> bool:
-    return use.least_share is not None and use.least_share >= share
+    return use.least is not None and use.least.share >= share
 
 
 def _tolerance(use: ToleranceUse, metrics: tuple[str, ...], *, sharp: bool) -> tuple[Finding, ...]:
     """`sharp` says that another metric would catch what this tolerance lets through."""
     if not use.metrics:
-        rest = ", ..." if len(metrics) > SHOWN else ""
-        why = (
-            "an earlier pattern matches them all"
-            if use.shadowed
-            else f"the metrics are {', '.join(metrics[:SHOWN])}{rest}"
-        )
         return warning(
             "tolerance-unused",
-            message=f"compare.tolerances: {use.pattern} applies to no metric: {why}",
+            message=f"compare.tolerances: {use.pattern} applies to no metric: "
+            f"{_why_unused(use, metrics)}",
             remedy="A metric without a tolerance must be equal bit for bit. Correct the "
-            "pattern, or remove it.",
+            "pattern or the steps, or remove it.",
         )
+    return (*_misfit(use), *_wide(use, sharp=sharp))
+
+
+def _why_unused(use: ToleranceUse, metrics: tuple[str, ...]) -> str:
+    if use.shadowed:
+        return "earlier ones decide all that it matches"
+    if use.named:
+        return f"none has a step in {use.steps}"
+    return f"the metrics are {', '.join(metrics[:SHOWN])}{', ...' if len(metrics) > SHOWN else ''}"
+
+
+def _misfit(use: ToleranceUse) -> tuple[Finding, ...]:
+    """Was the limit edited after it was derived?"""
+    if not use.misfit:
+        return ()
+    return warning(
+        "tolerance-edited",
+        message=f"compare.tolerances: {use.pattern} (steps: {use.steps}) is not what it "
+        f"was derived to be: {use.misfit}",
+        remedy="Measure it again with `repro-gate baseline calibrate`, or remove `derived` and "
+        "answer for the number yourself.",
+    )
+
+
+def _wide(use: ToleranceUse, *, sharp: bool) -> tuple[Finding, ...]:
+    """Could it catch a regression of one percent?"""
     # none: all values are zero, and a share of zero means nothing
-    if use.least_share is None or use.least_share < BLIND_SHARE:
+    if use.least is None or use.least.share < BLIND_SHARE:
         return ()
     # another metric still sees a regression, and a counted one has to move by whole steps
     minor = sharp and not _is_blind(use, WIDE_SHARE)
@@ -55,10 +76,10 @@ def _tolerance(use: ToleranceUse, metrics: tuple[str, ...], *, sharp: bool) -> t
             code="tolerance-wide",
             severity=Severity.NOTICE if minor else Severity.WARNING,
             message=f"compare.tolerances: {use.pattern} lets {names} move by "
-            f"{_percent(use.least_share)} at every step it applies to: a regression of 1 % goes "
+            f"{_percent(use.least.share)} at every step it applies to: a regression of 1 % goes "
             "unnoticed",
-            remedy="Run `repro-gate noise` to measure how much results vary here, and use the "
-            "tolerance that it suggests.",
+            remedy="Run `repro-gate baseline calibrate` to measure how much results vary here, "
+            "and use the tolerance that it derives.",
         ),
     )
 
@@ -125,12 +146,16 @@ def left_out(run: RunEvidence) -> tuple[Finding, ...]:
     )
 
 
-def rare_faults(runs: int, missed_by_two: float, missed_by_all: float | None) -> tuple[str, ...]:
-    """What equal runs cannot show: a rare fault; `runs` runs were equal."""
+def rare_faults(
+    runs: tuple[int, int], missed_by_strict: float, missed_by_all: float | None
+) -> tuple[str, ...]:
+    """What equal runs cannot show, a rare fault; `runs` counts the strict ones, and all."""
     # the share is of faults that strike one run in ten, a rate at which nobody notices by hand
+    strict, every = runs
+    few = "two" if strict == 2 else str(strict)  # noqa: PLR2004 - as a word
     sentence = (
-        f"rare faults: of those that affect one run in ten, two runs miss {missed_by_two:.0%}"
+        f"rare faults: of those that affect one run in ten, {few} runs miss {missed_by_strict:.0%}"
     )
     if missed_by_all is not None:
-        sentence += f", and the {runs} equal runs of this call {missed_by_all:.0%}"
+        sentence += f", and the {every} equal runs of this call {missed_by_all:.0%}"
     return (sentence,)

@@ -10,9 +10,10 @@ from gate.records.comparison import (
     MetricDelta,
     TensorChange,
 )
-from gate.records.verdict import NotFinite
+from gate.records.verdict import NotFinite, ThresholdResult
 
 SHOWN_SETTINGS = 3
+PAIR = 2
 ONE_SIDED = (TensorChange.MISSING, TensorChange.EXTRA)
 
 
@@ -29,25 +30,40 @@ def not_finite(number: NotFinite) -> str:
 def no_baseline(nearest: tuple[EnvironmentChange, ...]) -> str:
     """Why two equal runs are compared with nothing."""
     if not nearest:
-        return "two strict runs are equal, but there is no baseline to compare them with"
+        return "the strict runs are equal, but there is no baseline to compare them with"
     parts = ", ".join(words for change in nearest[:SHOWN_SETTINGS] for words in change.described)
     return (
-        "two strict runs are equal, but no entry of the baseline was recorded on this kind of "
+        "the strict runs are equal, but no entry of the baseline was recorded on this kind of "
         f"machine: {parts}"
     )
 
 
-def runs_differ(repeat: Comparison) -> str:
-    """Where two strict runs of one commit first differ."""
-    return f"two strict runs of the same commit {_how(repeat)}"
+def runs_differ(repeat: Comparison, unequal: int, runs: int) -> str:
+    """Where two strict runs of one commit first differ; so many of all do from the first one."""
+    words = f"two strict runs of the same commit {_how(repeat)}"
+    if runs == PAIR:
+        return words
+    return f"{words} ({unequal} of {runs} differ from {repeat.expected}, {repeat.observed} first)"
 
 
 def one_run_differs(unlike: Comparison) -> str:
     """Where a run differs that does the same work as the strict runs, which are equal."""
     return (
         f"{unlike.observed} differs from {unlike.expected}, although strict and default mode "
-        f"compute the same here: the runs {_how(unlike)}, which the two strict runs alone did "
+        f"compute the same here: the runs {_how(unlike)}, which the strict runs alone did "
         "not show"
+    )
+
+
+def missed_threshold(missed: ThresholdResult) -> str:
+    """The bound that a metric's last value does not keep."""
+    bounds = (("at least", missed.least), ("at most", missed.most))
+    wanted = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
+    if missed.step is None:
+        return f"there is no metric {missed.metric}, which policy.thresholds wants {wanted}"
+    return (
+        f"{missed.metric} is {missed.value} at its last step {missed.step}, and policy.thresholds "
+        f"wants {wanted}"
     )
 
 
@@ -126,7 +142,9 @@ def _form(described: str) -> str:
 
 
 def _number(delta: MetricDelta) -> str:
-    return f"{delta.metric} at step {delta.step} is {delta.observed}, expected {delta.expected}"
+    words = f"{delta.metric} at step {delta.step} is {delta.observed}, expected {delta.expected}"
+    # it did not fail for being bad, and whoever reads this should not look for a regression
+    return f"{words}: better, and outside the tolerance all the same" if delta.better else words
 
 
 def worst(comparison: Comparison) -> str:

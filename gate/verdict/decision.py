@@ -9,8 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from gate.records.comparison import Comparison, CostState, DeterminismCost, EnvironmentChange
+from gate.records.sections.levels import Level, ReachedLevel
 from gate.records.settings import GateSettings
-from gate.records.verdict import Answer, Answers, NotFinite, Outcome, SelfTestProbe
+from gate.records.verdict import (
+    DRIFTS,
+    Answer,
+    Answers,
+    NotFinite,
+    Outcome,
+    SelfTestProbe,
+    ThresholdResult,
+)
 from gate.verdict import causes
 
 
@@ -18,8 +27,9 @@ from gate.verdict import causes
 class Facts:
     """All that an outcome depends on.
 
-    `repeat` compares the two strict runs, `like_strict` the first of them with every other run that
-    does the same work. `baseline` compares the first strict run
+    `repeat` compares the first strict run with the first of the others that differs from it, else
+    with the second; `unequal` counts those of the `strict_runs` that differ. `like_strict` compares
+    the first with every other run that does the same work. `baseline` compares the first strict run
     with the chosen entry; `other_settings` names the settings that the entry was recorded with a
     different value of. `proposed` compares it with the entry that the pull request itself brings;
     `base_run` and `base_repeat` compare head with base and base with base on this machine; where
@@ -32,6 +42,8 @@ class Facts:
     settings: GateSettings
     repeat: Comparison
     self_test: tuple[SelfTestProbe, ...]
+    strict_runs: int = 2
+    unequal: int = 0
     not_finite: NotFinite | None = None
     like_strict: tuple[Comparison, ...] = ()
     baseline: Comparison | None = None
@@ -46,6 +58,7 @@ class Facts:
     same_code: bool = False
     nearest: tuple[EnvironmentChange, ...] = ()
     cost: DeterminismCost | None = None
+    thresholds: tuple[ThresholdResult, ...] = ()
 
     @property
     def nothing_moved(self) -> bool:
@@ -57,7 +70,8 @@ class Facts:
 class Decision:
     """An outcome, whether it passes, the one sentence that says why, and each question's answer.
 
-    `over_budget` tells that nothing but the price of determinism keeps it from passing. `decided`
+    `over_budget` tells that nothing but the price of determinism keeps it from passing,
+    `missed_threshold` that nothing but a threshold does. `level` is what was reached. `decided`
     is the comparison that the outcome rests on: what a diagnosis is made of.
     """
 
@@ -67,6 +81,8 @@ class Decision:
     answers: Answers = field(default_factory=Answers)
     decided: Comparison | None = None
     over_budget: bool = False
+    missed_threshold: bool = False
+    level: ReachedLevel | None = None
 
 
 def decide(facts: Facts) -> Decision:
@@ -77,7 +93,38 @@ def decide(facts: Facts) -> Decision:
     # outcome and answers come from the same facts by
     # the same functions, so a report cannot disagree
     decision = replace(_judge(facts), answers=_answers(facts))
+    decision = _by_level(decision, facts)
     return _priced(decision, facts) if decision.passes else decision
+
+
+def _by_level(decision: Decision, facts: Facts) -> Decision:
+    """What the result came to, and whether the policy takes that.
+
+    Thresholds stop a pass at any level; at the functional one they excuse a result that repeats
+    and is another than the baseline's, and nothing else.
+    """
+    level = _level(decision, facts)
+    missed = [one for one in facts.thresholds if not one.met]
+    if decision.passes and missed:
+        cause = f"{decision.cause}; but {causes.missed_threshold(missed[0])}"
+        return replace(decision, passes=False, cause=cause, missed_threshold=True, level=level)
+    if level is ReachedLevel.FUNCTIONAL and facts.settings.policy.level is Level.FUNCTIONAL:
+        cause = f"{decision.cause}; every threshold is met, and policy.level asks for no more"
+        return replace(decision, passes=True, cause=cause, level=level)
+    return replace(decision, level=level)
+
+
+def _level(decision: Decision, facts: Facts) -> ReachedLevel | None:
+    if decision.outcome in {Outcome.REPRODUCED, Outcome.BASELINE_CHANGE}:
+        return ReachedLevel.BITWISE
+    if decision.outcome is Outcome.WITHIN_TOLERANCE:
+        base = facts.base_run
+        equal = base is not None and base.numerically_equal
+        return ReachedLevel.BITWISE if equal else ReachedLevel.TOLERANCE
+    drifted = decision.outcome in DRIFTS
+    # without a threshold nothing was judged, and that is never a level
+    met = bool(facts.thresholds) and all(one.met for one in facts.thresholds)
+    return ReachedLevel.FUNCTIONAL if drifted and met else None
 
 
 def _priced(decision: Decision, facts: Facts) -> Decision:
@@ -116,12 +163,16 @@ def _judge(facts: Facts) -> Decision:
 
 def _not_repeatable(facts: Facts) -> Decision | None:
     if not facts.repeat.numerically_equal:
-        return _fail(Outcome.NONDETERMINISTIC, causes.runs_differ(facts.repeat), facts.repeat)
+        return _fail(Outcome.NONDETERMINISTIC, _runs_differ(facts), facts.repeat)
     # a fault that strikes one run in ten is missed by two of them four times out of five
     for other in facts.like_strict:
         if not other.numerically_equal:
             return _fail(Outcome.NONDETERMINISTIC, causes.one_run_differs(other), other)
     return None
+
+
+def _runs_differ(facts: Facts) -> str:
+    return causes.runs_differ(facts.repeat, facts.unequal, facts.strict_runs)
 
 
 def _fail(outcome: Outcome, cause: str, decided: Comparison | None = None) -> Decision:

@@ -10,13 +10,15 @@ from gate.errors import GateError
 from gate.records.baseline import PROPOSED_BASELINE
 from gate.records.request import GateRequest
 from gate.records.settings import FILE_NAME
-from gate.records.verdict import Diagnosis, NextStep, Outcome
+from gate.records.verdict import DRIFTS, Diagnosis, NextStep, Outcome
 
 REVIEW = "Review the new baseline as code: merge only if the new result is what you want."
 LOOK_OUTSIDE = (
     "Look at the data that the training reads from outside the repository, and at the hardware: "
     "neither the commit nor its environment is another."
 )
+OTHER_THRESHOLD = "Meant: change policy.thresholds in a pull request of its own."
+ANOTHER_RESULT = "The result is another one than the baseline's: merge only if that is meant."
 LOOK = "Find out what this change does to the training, and undo it."
 
 
@@ -64,7 +66,7 @@ def next_steps(
     `proposed` says whether this call proposed a baseline that could be accepted.
     """
     if passes:
-        return (_step(REVIEW),) if outcome is Outcome.BASELINE_CHANGE else ()
+        return _after_pass(outcome)
     if over_budget:
         return (_step("See which setting costs it:", f"repro-gate cost --attribute {_at(place)}"),)
     steps = _STEPS[outcome](place, diagnosis)
@@ -75,6 +77,19 @@ def next_steps(
 def where_nothing_moved(place: Place) -> tuple[NextStep, ...]:
     """What to do where neither the code nor the environment is another than the baseline's."""
     return _step(LOOK_OUTSIDE), _accept(place, "Meant")
+
+
+def after_missed_threshold() -> tuple[NextStep, ...]:
+    """What to do where nothing but a threshold keeps a result from passing."""
+    return _step(_look(None)), _step(OTHER_THRESHOLD)
+
+
+def _after_pass(outcome: Outcome) -> tuple[NextStep, ...]:
+    if outcome is Outcome.BASELINE_CHANGE:
+        return (_step(REVIEW),)
+    # it passes at the functional level: the next change would be compared with an old result
+    drifted = outcome in DRIFTS
+    return (_step(ANOTHER_RESULT),) if drifted else ()
 
 
 def _step(text: str, command: str = "", *, accepts: bool = False) -> NextStep:

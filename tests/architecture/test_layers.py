@@ -71,7 +71,7 @@ INSIDE = {
         ("environments", "output_folder", "brought"),
         ("runs", "saved_states", "head_files", "sealing"),
         ("entry", "gate", "measurement", "imported_evidence", "compare_commits"),
-        ("delivery", "proposals"),
+        ("delivery", "proposals", "calibration"),
         ("doctor", "init"),
     ),
     "harness": (

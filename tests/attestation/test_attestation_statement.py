@@ -18,6 +18,7 @@ from gate.errors import AttestationError
 from gate.records.runs import RunIsolation, WriteGuard
 from gate.records.sealed.statement import Property, StatementFacts
 from gate.records.sections.isolation import IsolationMode
+from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Outcome
 
 SHA256 = st.text("0123456789abcdef", min_size=64, max_size=64)
@@ -32,6 +33,8 @@ FACTS = st.builds(
     checkpoint_root=SHA256,
     outcome=st.sampled_from(Outcome),
     properties=st.lists(st.sampled_from(Property)).map(lambda all_: (Property.GATE_PASSED, *all_)),
+    level=st.sampled_from(ReachedLevel),
+    strict_runs=st.integers(2, 10),
     settings_digest=SHA256,
     baseline_digest=SHA256 | st.just(""),
     snapshot_digest=SHA256,

@@ -42,6 +42,7 @@ from gate.records.sealed.attestation import (
     TrustedKeys,
 )
 from gate.records.sections.isolation import IsolationMode
+from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Outcome
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -69,6 +70,7 @@ def test_good_package_is_verified(sealed: Sealed) -> None:
     verified = sealed.verified()
     assert verified.commit == COMMIT
     assert verified.outcome == "reproduced"
+    assert (verified.level, verified.strict_runs) == ("numerical-bitwise", 2)
     assert verified.key_id == trust_of().keys[0].key_id
     assert verified.package_sha256 == sealed.package.sha256
     assert verified.members == 3
@@ -104,6 +106,17 @@ def test_isolated_training_with_an_active_key_needs_no_note(tmp_path: Path) -> N
         .verified()
         .notes
         == ()
+    )
+
+
+def test_another_result_that_was_good_enough_is_told(tmp_path: Path) -> None:
+    verdict = verdict_of(
+        outcome=Outcome.CODE_DRIFT,
+        level=ReachedLevel.FUNCTIONAL,
+        isolation=RunIsolation(mode=IsolationMode.UID),
+    )
+    assert sealed_in(tmp_path, verdict).verified().notes == (
+        "The result is another one than the baseline's; it met the policy's thresholds.",
     )
 
 
@@ -224,6 +237,8 @@ def test_verdict_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     [
         ({"passes": False}, "says passes 'False', the seal says 'True'"),
         ({"outcome": Outcome.ERROR}, "says outcome 'error', the seal says 'reproduced'"),
+        ({"level": ReachedLevel.FUNCTIONAL}, "the seal says 'numerical-bitwise'"),
+        ({"runs": ()}, "says strict_runs '0', the seal says '2'"),
         ({"commit": "f" * 40}, f"says commit '{'f' * 40}', the seal says '{COMMIT}'"),
         ({"checkpoint_root": "1" * 64}, f"the seal says '{'c' * 64}'"),
         ({"settings_digest": "1" * 64}, f"the seal says '{'e' * 64}'"),

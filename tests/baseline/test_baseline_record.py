@@ -50,7 +50,7 @@ def test_a_number_that_is_not_finite_enters_no_baseline(value: float) -> None:
 
 
 def test_a_run_that_does_not_repeat_enters_no_baseline() -> None:
-    with pytest.raises(BaselineError, match="the two strict runs are not equal"):
+    with pytest.raises(BaselineError, match="the strict runs are not equal"):
         _entry(evidence_of(), evidence_of(weights=b"WEIGHTS"))
 
 

@@ -168,3 +168,12 @@ def test_the_comment_bears_the_id_of_its_gate(project: Project, run: Run, tmp_pa
     run("gate", "--out", tmp_path / "out", "-q")
     comment = (tmp_path / "out" / "comment.md").read_text()
     assert comment.startswith("<!-- repro-gate:lm-small -->\n")
+
+
+@pytest.mark.usefixtures("project")
+def test_repeats_below_those_of_the_settings_are_refused(project: Project, run: Run) -> None:
+    project.settings("repeats: 3")
+    ended = run("gate", "--repeats", "2")
+    assert ended.code == 2
+    assert "--repeats 2: the settings ask for 3" in ended.err
+    assert run("gate", "--repeats", "11").code == 2

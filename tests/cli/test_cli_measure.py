@@ -66,3 +66,49 @@ def test_one_run_has_no_noise(run: Run) -> None:
     ended = run("noise", "--runs", "1")
     assert ended.code == 2
     assert "--runs" in ended.err
+
+
+def test_calibrate_prints_derived_tolerances_and_writes_them_between_marks(
+    project: Project, run: Run
+) -> None:
+    project.play(default={"random": True})
+    before = (project.path / "repro-gate.yml").read_text()
+    ended = run("baseline", "calibrate", "--runs", "2", "--out", "results", "-q", "--write")
+    assert ended.code == 0
+    assert "1 tolerance derived from 2 runs in default mode, 1 environment" in ended.out
+    assert "      derived: {runs: 2, factor: " in ended.out
+    assert "written: " in ended.err
+    after = (project.path / "repro-gate.yml").read_text()
+    assert after.startswith(before)
+    assert "# <<< repro-gate baseline calibrate" in after
+    document = json.loads((project.path / "results" / "calibration.json").read_text())
+    assert document["block"] in after
+
+
+def test_calibrate_leaves_a_compare_section_of_the_users_own_alone(
+    project: Project, run: Run
+) -> None:
+    project.play(default={"random": True})
+    project.settings("compare: {tolerances: [{metric: loss, relative: 0.1}]}\n")
+    before = (project.path / "repro-gate.yml").read_text()
+    ended = run("baseline", "calibrate", "--runs", "2", "-q", "--write")
+    assert ended.code == 2
+    # what was measured is not lost
+    assert "      derived: {runs: 2, factor: " in ended.out
+    assert "repro-gate.yml: has a compare section of its own" in ended.err
+    assert (project.path / "repro-gate.yml").read_text() == before
+
+
+@pytest.mark.usefixtures("project")
+def test_calibrate_of_equal_runs_writes_nothing(run: Run) -> None:
+    ended = run("baseline", "calibrate", "--runs", "2", "-q", "--write")
+    assert ended.code == 0
+    assert "no metric moved" in " ".join(ended.out.split())
+    assert "written" not in ended.err
+
+
+@pytest.mark.usefixtures("project")
+def test_calibrate_wants_reruns_or_evidence_and_not_both(run: Run) -> None:
+    ended = run("baseline", "calibrate", "--runs", "2", "--from", "x")
+    assert ended.code == 2
+    assert "--from and --runs exclude each other" in ended.err

@@ -19,7 +19,8 @@ from gate.records.observed.evidence import (
     Point,
     RunEvidence,
 )
-from gate.records.settings import NotFiniteAllowed, Tolerance
+from gate.records.sections.tolerances import Tolerance
+from gate.records.settings import NotFiniteAllowed
 
 COMPARE = settings_of().compare
 EQUAL = evidence_of()
@@ -132,7 +133,9 @@ def test_what_a_tolerance_lets_through_is_the_smallest_part_over_what_it_decides
         Tolerance(metric="trian_loss", relative=0.1),
     )
     first, shadowed, wrong = tolerance_uses(run, rules)
-    assert first.least_share == pytest.approx(0.025)
+    assert first.least is not None
+    assert first.least.share == pytest.approx(0.025)
+    assert first.least.step == 1
     assert (shadowed.metrics, shadowed.shadowed) == ((), True)
     assert (wrong.metrics, wrong.shadowed) == ((), False)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gate.comparison.metrics import compare_metrics
 from gate.records.comparison import MetricDelta, SeriesFaultKind
-from gate.records.settings import Tolerance
+from gate.records.sections.tolerances import Tolerance
 
 NUMBERS = st.floats(min_value=-1e6, max_value=1e6)
 LIMITS = st.floats(min_value=0, max_value=1e3)

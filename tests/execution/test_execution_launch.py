@@ -77,18 +77,18 @@ def _launch(
     snapshot = Snapshot(commit="a" * 40, tree=tree, workdir=".", digest="0" * 64)
     root = tmp_path / "run"
     root.mkdir(exist_ok=True)
-    record, _ = launcher.run(plan_gate()[0], snapshot, run_folders(root))
+    record, _ = launcher.run(plan_gate(2)[0], snapshot, run_folders(root))
     assert (record.label, record.wall_seconds) == ("strict-1", 1.235)
     assert record.isolation == isolation.of_a_run
     return root
 
 
 def test_strict_and_default_runs_take_turns() -> None:
-    assert [run.mode for run in plan_gate()] == [
+    assert [run.mode for run in plan_gate(2)] == [
         *(RunMode.STRICT, RunMode.DEFAULT),
         *(RunMode.DEFAULT, RunMode.STRICT),
     ]
-    assert [run.label for run in plan_record()] == ["strict-1", "strict-2"]
+    assert [run.label for run in plan_record(2)] == ["strict-1", "strict-2"]
     assert {run.commit for run in plan_base()} == {Commit.BASE}
 
 

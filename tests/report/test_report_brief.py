@@ -198,7 +198,7 @@ def test_a_default_run_alone_that_differs_is_named() -> None:
         update={"repeat": REPRODUCED.repeat, "answers": Answers(repeat=Answer.OUTSIDE)}
     )
     assert brief_of(equal).happened.startswith(
-        "Two strict runs are identical, but a default run of the same work is not: they differ"
+        "The strict runs are identical, but a default run of the same work is not: they differ"
     )
 
 

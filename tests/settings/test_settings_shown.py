@@ -58,6 +58,19 @@ SHOWN_BY = {
     "compare.tolerances.ulp": "comparison/comparison_metrics: any_one_limit_suffices",
     "compare.tolerances.steps": "comparison/comparison_metrics: "
     "a_rule_for_the_final_step_lets_earlier_ones_go",
+    "compare.tolerances.better_is": "comparison/comparison_tolerances: "
+    "better_beyond_the_tolerance_is_outside_unless_that_is_chosen",
+    "compare.tolerances.improvement": "comparison/comparison_tolerances: "
+    "better_beyond_the_tolerance_is_outside_unless_that_is_chosen",
+    **dict.fromkeys(
+        (
+            "compare.tolerances.derived.runs",
+            "compare.tolerances.derived.factor",
+            "compare.tolerances.derived.spread",
+            "compare.tolerances.derived.confidence",
+        ),
+        "comparison/comparison_tolerances: an_edit_that_no_longer_fits_is_told",
+    ),
     "compare.tensors_within_tolerance": "verdict/verdict_decision: "
     "the_settings_may_want_equal_tensors_where_metrics_may_move",
     "compare.allow_not_finite.pattern": "comparison/comparison_first: "
@@ -76,6 +89,10 @@ SHOWN_BY = {
     "the_policy_may_refuse_an_environment_that_moved",
     "policy.images": "pipeline/pipeline_environments: patterns_fit_names_and_whole_digests",
     "policy.run_base_on_drift": "pipeline/pipeline_outcomes: the_base_is_run_only_where_it_decides",
+    "policy.level": "pipeline/pipeline_levels: "
+    "another_result_that_meets_every_threshold_passes_where_the_policy_asks_for_no_more",
+    "policy.thresholds": "pipeline/pipeline_levels: "
+    "another_result_that_meets_every_threshold_passes_where_the_policy_asks_for_no_more",
     "record.overhead_budget": "fingerprints/fingerprints_evidence: "
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
     "record.free_seconds": "fingerprints/fingerprints_evidence: "
@@ -84,6 +101,8 @@ SHOWN_BY = {
     "cost.warmup_steps": "measurement/measurement_cost: each_arm_is_priced_in_interleaved_rounds",
     "cost.min_steps": "measurement/measurement_cost: short_runs_are_not_measurable",
     "cost.budget_percent": "measurement/measurement_cost: a_broken_budget_is_told",
+    "repeats": "pipeline/pipeline_repeats: "
+    "a_fault_of_a_later_run_is_found_by_more_repeats_and_by_them_alone",
     "operator_audit": "pipeline/pipeline_operator_audit: "
     "an_operator_audit_is_one_more_run_that_is_not_judged",
     "noise.runs": "measurement/measurement_noise: the_number_of_runs_comes_from_the_settings",

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from evidence_cases import record_of
+
 from gate.adapters.files.files import LocalFiles
 from gate.attestation.dsse import PAYLOAD_TYPE, sign
 from gate.attestation.envelope import write_envelope
@@ -28,6 +30,7 @@ from gate.records.sealed.attestation import (
     VerifiedPackage,
 )
 from gate.records.sealed.statement import StatementFacts
+from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Answer, Answers, Outcome, Verdict
 
 FILES = LocalFiles()
@@ -81,6 +84,7 @@ def verdict_of(**changes: object) -> Verdict:
     verdict = Verdict(
         outcome=Outcome.REPRODUCED,
         passes=True,
+        level=ReachedLevel.BITWISE,
         cause="equal",
         commit=COMMIT,
         created_at=CREATED_AT,
@@ -90,6 +94,7 @@ def verdict_of(**changes: object) -> Verdict:
         checkpoint_root="c" * 64,
         snapshot_digest="d" * 64,
         settings_digest="e" * 64,
+        runs=(record_of("strict-1"), record_of("strict-2")),
     )
     return verdict.model_copy(update=changes)
 

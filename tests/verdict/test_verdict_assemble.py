@@ -32,7 +32,7 @@ from gate.records.verdict import Diagnosis, Outcome, SelfTestProbe, Verdict
 from gate.verdict.assemble import Assessment, assemble, error_verdict
 from gate.verdict.decision import Facts, decide
 from gate.verdict.findings import ended_early, not_exercised
-from gate.verdict.next_step import REVIEW, Place, next_steps
+from gate.verdict.next_step import ANOTHER_RESULT, REVIEW, Place, next_steps
 
 SETTINGS = settings_of()
 REQUEST = GateRequest(
@@ -297,9 +297,14 @@ def test_every_outcome_that_fails_says_what_to_do_and_acceptance_comes_last(
         assert steps
         assert not any(step.accepts for step in steps[:-1])
         assert "--verbose" not in " ".join(step.command for step in steps)
-    # a new baseline is the one pass that a person should look at
+    # another result is a pass that a person should look at
     looked_at = [step.text for step in next_steps(outcome, HERE, passes=True)]
-    assert looked_at == ([REVIEW] if outcome is Outcome.BASELINE_CHANGE else [])
+    wanted = {
+        Outcome.BASELINE_CHANGE: [REVIEW],
+        Outcome.CODE_DRIFT: [ANOTHER_RESULT],
+        Outcome.ENVIRONMENT_DRIFT: [ANOTHER_RESULT],
+    }
+    assert looked_at == wanted.get(outcome, [])
 
 
 def test_on_a_runner_without_a_run_a_result_is_accepted_from_the_artifact_by_hand() -> None:

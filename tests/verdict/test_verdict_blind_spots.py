@@ -3,9 +3,11 @@ from __future__ import annotations
 import pytest
 from evidence_cases import evidence_of, series_of, settings_of
 
+from gate.comparison.tolerance_factor import derive
 from gate.comparison.tolerances import tolerance_uses
 from gate.records.observed.evidence import NotFiniteTensor, RunEvidence, UnusedSetting
-from gate.records.settings import NotFiniteAllowed, Tolerance
+from gate.records.sections.tolerances import Tolerance
+from gate.records.settings import NotFiniteAllowed
 from gate.records.verdict import Finding, Severity
 from gate.verdict.blind_spots import (
     admitted_by_settings,
@@ -54,6 +56,24 @@ def test_a_pattern_that_fits_no_metric_names_the_metrics() -> None:
     )
 
 
+def test_a_range_that_no_step_is_in_is_told() -> None:
+    (found,) = _findings(RUN, Tolerance(metric="loss", relative=0.001, steps="50-60"))
+    assert found.message == (
+        "compare.tolerances: loss applies to no metric: none has a step in 50-60"
+    )
+
+
+def test_a_derived_limit_that_was_edited_is_told() -> None:
+    limit, derived = derive(5, 1e-4, 0.95)
+    assert not _findings(RUN, Tolerance(metric="loss", absolute=limit, derived=derived))
+    (found,) = _findings(RUN, Tolerance(metric="loss", absolute=0.01, derived=derived))
+    assert (found.code, found.severity) == ("tolerance-edited", Severity.WARNING)
+    assert found.message.startswith(
+        "compare.tolerances: loss (steps: every) is not what it was derived to be: absolute is "
+        "0.01, but "
+    )
+
+
 def test_a_metrics_file_without_a_number_is_a_warning() -> None:
     empty = UnusedSetting(key="train.metrics.file", value="m.jsonl")
     (found,) = unused_settings(RUN.model_copy(update={"unused_settings": (empty,)}), ())
@@ -94,7 +114,7 @@ def test_what_could_not_be_compared_is_a_warning_that_names_the_first_of_it() ->
 
 
 def test_what_equal_runs_leave_open_is_said_in_figures() -> None:
-    assert rare_faults(2, 0.82, None) == (
+    assert rare_faults((2, 2), 0.82, None) == (
         "rare faults: of those that affect one run in ten, two runs miss 82%",
     )
-    assert rare_faults(4, 0.82, 0.6562)[0].endswith(", and the 4 equal runs of this call 66%")
+    assert rare_faults((2, 4), 0.82, 0.6562)[0].endswith(", and the 4 equal runs of this call 66%")

@@ -173,6 +173,8 @@ class VerifiedPackage:
     logged_at: str
     commit: str
     outcome: str
+    level: str
+    strict_runs: int
     created_at: str
     checkpoint_root: str
     members: int

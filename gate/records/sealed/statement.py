@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 from gate.records.document import Document, Timestamp
 from gate.records.observed.evidence import SHA256_PATTERN
 from gate.records.runs import RunIsolation
+from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Outcome
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
@@ -37,8 +38,9 @@ class Property(StrEnum):
 class StatementFacts:
     """Everything that a statement about a passing verdict says.
 
-    `commit` is the trained commit; `baseline_digest` is empty when no baseline was used. Digests
-    are SHA-256 in lowercase hexadecimal, `created_at` is UTC with whole seconds and a `Z`.
+    `commit` is the trained commit, of which `strict_runs` runs were equal bit for bit;
+    `baseline_digest` is empty when no baseline was used. Digests are SHA-256 in lowercase
+    hexadecimal, `created_at` is UTC with whole seconds and a `Z`.
     """
 
     package_name: str
@@ -48,7 +50,9 @@ class StatementFacts:
     checkpoint_algorithm: str
     checkpoint_root: str
     outcome: Outcome
+    level: ReachedLevel
     properties: tuple[Property, ...]
+    strict_runs: int
     settings_digest: str
     baseline_digest: str
     snapshot_digest: str
@@ -117,6 +121,8 @@ class GateClaims(CamelDocument):
 
     schema_version: Literal["repro-gate.claims/1"] = CLAIMS_SCHEMA
     outcome: Outcome
+    level: ReachedLevel
+    strict_runs: int = Field(ge=2, le=1000)
     package_size_bytes: int = Field(ge=0, le=2**53)
     checkpoint_algorithm: ShortText
     checkpoint_root: Sha256

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gate.codec.json_text import canonical_json
 from gate.records.verdict import Outcome, Verdict
+from gate.report.wording import ANOTHER
 
 # the colours are shields' own names
 PASSED, LOOK_AT_IT, FAILED, NOT_CHECKED = "brightgreen", "yellow", "red", "lightgrey"
@@ -15,10 +16,16 @@ def badge_json(verdict: Verdict, *, gate_id: str = "default") -> bytes:
     badge = {
         "schemaVersion": 1,
         "label": f"repro-gate{name}",
-        "message": "over budget" if verdict.over_budget else verdict.outcome.value,
+        "message": _message(verdict),
         "color": _colour(verdict),
     }
     return canonical_json(badge) + b"\n"
+
+
+def _message(verdict: Verdict) -> str:
+    if verdict.missed_threshold:
+        return "threshold missed"
+    return "over budget" if verdict.over_budget else verdict.outcome.value
 
 
 def _colour(verdict: Verdict) -> str:
@@ -26,4 +33,4 @@ def _colour(verdict: Verdict) -> str:
         return NOT_CHECKED
     if not verdict.passes:
         return FAILED
-    return LOOK_AT_IT if verdict.outcome is Outcome.BASELINE_CHANGE else PASSED
+    return LOOK_AT_IT if verdict.outcome in ANOTHER else PASSED

@@ -5,7 +5,12 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from gate.records.measurement import CostDocument, NoiseDocument, Provenance
+from gate.records.measurement import (
+    CalibrationDocument,
+    CostDocument,
+    NoiseDocument,
+    Provenance,
+)
 from gate.report.escape import clean, code_block, prose
 from gate.report.layout import Section
 from gate.report.markdown import Part, fit, opened
@@ -16,8 +21,10 @@ from gate.report.measurement_words import (
     noise_sections,
 )
 from gate.report.terminal.tables import section_view
+from gate.report.tolerances import calibration_headline, calibration_sections
 
 MARKDOWN_LIMIT_BYTES = 60_000
+SHOWN_ROWS = 50
 SHOWN_PARTS = ("device", "cpu", "torch", "threads")
 
 
@@ -45,6 +52,26 @@ def noise_markdown(noise: NoiseDocument) -> str:
     snippet = Part(text=f"#### For repro-gate.yml\n\n{code_block(noise.snippet)}")
     parts = (*(opened(section) for section in noise_sections(noise)), snippet)
     return _markdown("Noise floor", noise_headline(noise), parts, noise.provenance)
+
+
+def calibration_view(found: CalibrationDocument) -> RenderableType:
+    """Derived tolerances for a terminal, as YAML to copy."""
+    view = _view(
+        calibration_headline(found), calibration_sections(found, SHOWN_ROWS), found.provenance
+    )
+    if not found.block:
+        return view
+    block = Text(found.block, no_wrap=True, overflow="ignore")
+    return Group(view, Text("\nFor repro-gate.yml:", style="bold"), block)
+
+
+def calibration_markdown(found: CalibrationDocument) -> str:
+    """The same as a section of Markdown."""
+    sections = calibration_sections(found, SHOWN_ROWS)
+    parts = tuple(opened(section) for section in sections)
+    if found.block:
+        parts += (Part(text=f"#### For repro-gate.yml\n\n{code_block(found.block)}"),)
+    return _markdown("Derived tolerances", calibration_headline(found), parts, found.provenance)
 
 
 def _view(headline: str, sections: tuple[Section, ...], origin: Provenance) -> RenderableType:

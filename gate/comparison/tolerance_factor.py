@@ -1,0 +1,120 @@
+"""How far a result may be from another one, from few runs: the small-sample tolerance factor.
+
+From n runs, mean +- k(n) s holds 95 % of all runs with the given confidence when runs scatter
+normally (W. G. Howe, Two-sided tolerance limits for normal populations, JASA 64, 1969). A gate
+compares two runs, each with its own noise, so the smallest difference that means anything is
+k(n) s sqrt(2), at the step where s is largest.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, Decimal
+from statistics import NormalDist
+
+from gate.records.sections.tolerances import Derivation, Tolerance
+
+COVERAGE = 0.95
+CONFIDENCE = 0.95
+SIGNIFICANT_DIGITS = 2
+# of factor and spread as they are written down
+WRITTEN_DIGITS = 4
+# a factor from another table may be rounded otherwise; Howe's own is an approximation
+FACTOR_SLACK = 0.01
+
+
+def tolerance_factor(runs: int, confidence: float = CONFIDENCE) -> float:
+    """k(n), two-sided, 95 % of runs; n is at least 2, the confidence above one half."""
+    freedom = runs - 1
+    normal = NormalDist().inv_cdf((1 + COVERAGE) / 2)
+    # the lower quantile: the true deviation may be larger than the one that was seen
+    low = chi_square_quantile(1 - confidence, freedom)
+    return normal * math.sqrt(freedom * (1 + 1 / runs) / low)
+
+
+def chi_square_quantile(share: float, freedom: int) -> float:
+    """The value that a chi-square variable stays below with this probability, by bisection.
+
+    For probabilities up to one half: there it lies below the mean, which is `freedom`.
+    """
+    low, high = 0.0, float(freedom)
+    # each round halves the interval: after 200 what is left of it is far below a rounding error
+    for _ in range(200):
+        middle = (low + high) / 2
+        if _chi_square_share(middle, freedom) < share:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _chi_square_share(value: float, freedom: int) -> float:
+    """The distribution function: the regularised incomplete gamma function, by its power series.
+
+    Source: NIST Digital Library of Mathematical Functions, 8.7.1.
+    """
+    half, x = freedom / 2, value / 2
+    term = math.exp(half * math.log(x) - x - math.lgamma(half + 1))
+    total, count = term, 0
+    # below half a unit in the last place of the sum: what follows adds nothing
+    while term > total * 1e-16:
+        count += 1
+        term *= x / (half + count)
+        total += term
+    return total
+
+
+def rounded_up(value: float, digits: int = SIGNIFICANT_DIGITS) -> float:
+    """The next number of so many significant digits that is not smaller; 0 stays."""
+    if value == 0:
+        return 0.0
+    # In decimal, since the power of ten for the smallest floats is no float any more.
+    exact = Decimal(value)
+    place = exact.adjusted() - digits + 1
+    units = int(exact.scaleb(-place).to_integral_value(ROUND_CEILING))
+    # Through text, so that the number is the one that a person would type.
+    rounded = float(f"{units}e{place}")
+    return rounded if rounded >= value else float(f"{units + 1}e{place}")
+
+
+def smallest_difference(factor: float, spread: float) -> float:
+    """k(n) s sqrt(2), in the unit of `spread`: the variances of two runs add up."""
+    return factor * math.sqrt(2) * spread
+
+
+def derive(runs: int, spread: float, confidence: float) -> tuple[float, Derivation]:
+    """The limit for a measured standard deviation, and what it was made of, as both are written."""
+    derived = Derivation(
+        runs=runs,
+        factor=rounded_up(tolerance_factor(runs, confidence), WRITTEN_DIGITS),
+        spread=rounded_up(spread, WRITTEN_DIGITS),
+        confidence=confidence,
+    )
+    return _limit(derived), derived
+
+
+def _limit(derived: Derivation) -> float:
+    # of the numbers as written, so that anybody can make it again
+    return rounded_up(smallest_difference(derived.factor, derived.spread))
+
+
+def misfit(rule: Tolerance) -> str:
+    """Why a tolerance is not what it was derived to be, for a reader, or the empty text."""
+    derived = rule.derived
+    if derived is None:
+        return ""
+    factor = tolerance_factor(derived.runs, derived.confidence)
+    if not math.isclose(derived.factor, factor, rel_tol=FACTOR_SLACK):
+        return (
+            f"the factor is {derived.factor:g}, but {derived.runs} runs at a confidence of "
+            f"{derived.confidence:g} give {factor:.4g}"
+        )
+    if rule.absolute != _limit(derived):
+        return (
+            f"absolute is {rule.absolute!r}, but {derived.factor:g} x sqrt(2) x "
+            f"{derived.spread:g} gives {_limit(derived)!r}"
+        )
+    # a tolerance holds where any limit does, so another one beside it widens it
+    if rule.relative or rule.ulp > 1:
+        return "relative or ulp stands beside the derived limit, and widens it"
+    return ""

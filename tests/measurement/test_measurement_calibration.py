@@ -1,0 +1,132 @@
+"""Tolerances derived from a played training: reruns here, or evidence of other machines."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from evidence_cases import series_of
+from gate_bench import FILES, Bench
+from played_training import Project
+
+from gate.errors import EvidenceError, SettingsError
+from gate.evidence.folder import evidence_documents
+from gate.pipelines.calibration import calibration, checked_ranges, from_folders, rerun
+from gate.pipelines.measurement import measure_noise
+from gate.records.measurement import CalibrationDocument
+from gate.settings.load import parse_settings
+
+EVERY = ("every",)
+
+
+def _folders(*folders: Path, bench: Bench) -> CalibrationDocument:
+    request = bench.request(allow_dirty=True)
+    return calibration(request, from_folders(request, FILES, folders), EVERY, 0.95)
+
+
+def test_reruns_give_a_tolerance_with_its_origin(bench: Bench, project: Project) -> None:
+    project.play(default={"random": True})
+    request = bench.request()
+    found = calibration(request, rerun(request, bench.adapters(), 3), EVERY, 0.95)
+    (one,) = found.tolerances
+    assert one.rule.derived is not None
+    assert (one.rule.derived.runs, one.widest_step) == (3, 3)
+    text = f"version: 1\ntrain: {{command: python a.py, max_steps: 3}}\n{found.block}"
+    assert parse_settings(text.encode(), "block").compare.tolerances == (one.rule,)
+    assert "# repro-gate baseline calibrate: 3 runs in default mode, one environment" in text
+    # the played noise is as large as can be: it could catch nothing
+    assert any("a regression of 1 % goes unnoticed" in note for note in found.notes)
+
+
+def test_equal_reruns_give_none(bench: Bench) -> None:
+    request = bench.request()
+    found = calibration(request, rerun(request, bench.adapters(), 2), EVERY, 0.95)
+    assert (found.tolerances, found.block) == ((), "")
+
+
+def test_evidence_of_noise_calls_counts_every_default_run(
+    bench: Bench, project: Project, tmp_path: Path
+) -> None:
+    project.play(default={"random": True})
+    for name in ("one", "two"):
+        other = Bench(project, tmp_path / name)
+        measure_noise(other.request(), other.adapters(), runs=2)
+    found = _folders(tmp_path / "one", tmp_path / "two" / "evidence", bench=bench)
+    assert (found.runs, found.environments) == (4, 1)
+    assert found.measured == "4 runs in default mode, from 2 folders of evidence"
+    with pytest.raises(EvidenceError, match="is a copy of"):
+        _folders(tmp_path / "one", tmp_path / "one", bench=bench)
+    shutil.copytree(tmp_path / "one", tmp_path / "three")
+    with pytest.raises(EvidenceError, match="is a copy of"):
+        _folders(tmp_path / "one", tmp_path / "three", bench=bench)
+
+
+def test_strict_runs_count_once_for_each_environment(
+    bench: Bench, project: Project, tmp_path: Path
+) -> None:
+    bench.gate()
+    other = Bench(project, tmp_path / "again")
+    other.gate()
+    with pytest.raises(EvidenceError, match="there are 1 results to compare") as refused:
+        _folders(bench.out, other.out, bench=bench)
+    assert "Strict runs of one environment repeat each other" in refused.value.hint
+
+
+def test_strict_runs_of_several_environments_are_the_scatter_between_machines(
+    bench: Bench, tmp_path: Path
+) -> None:
+    here = bench.gate().evidence
+    for cpu, last in (("one", 2.0), ("two", 2.25)):
+        runs = tuple(
+            run.model_copy(
+                update={
+                    "environment": run.environment.model_copy(
+                        update={"parts": {**run.environment.parts, "cpu": cpu}}
+                    ),
+                    "metrics": (series_of((2.5, 2.25, last)),),
+                }
+            )
+            for run in here.runs
+        )
+        for name, data in evidence_documents(here.model_copy(update={"runs": runs})):
+            FILES.write_bytes(tmp_path / cpu / name, data)
+    found = _folders(bench.out, tmp_path / "one", tmp_path / "two", bench=bench)
+    assert (found.runs, found.environments) == (3, 3)
+    assert found.measured == "3 runs in strict mode, from 3 folders of evidence"
+    assert [one.widest_step for one in found.tolerances] == [3]
+
+
+def test_other_code_other_settings_and_no_evidence_are_refused(
+    bench: Bench, project: Project, tmp_path: Path
+) -> None:
+    bench.gate()
+    with pytest.raises(EvidenceError, match="there is no evidence in"):
+        _folders(tmp_path / "nowhere", bench=bench)
+    project.play(losses=["2.5", "2.25", "2.0"])
+    other = Bench(project, tmp_path / "other")
+    other.gate()
+    with pytest.raises(EvidenceError, match="other code was trained there than in"):
+        _folders(bench.out, other.out, bench=bench)
+    project.settings("determinism: {threads: 2}")
+    with pytest.raises(EvidenceError, match="under other training settings"):
+        _folders(bench.out, other.out, bench=bench)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "why"),
+    [
+        (("every", "1-2"), "--steps every takes every step that is left"),
+        (("final", "1-2"), "--steps final takes every step that is left"),
+        (("1-5", "5-9"), "--steps 5-9 overlaps a range before it"),
+        (("1-5", "x"), "--steps must be every, final or a range of steps such as 1-10, not 'x'"),
+    ],
+)
+def test_ranges_that_hide_each_other_are_refused(ranges: tuple[str, ...], why: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(why)):
+        checked_ranges(ranges)
+
+
+def test_ranges_apart_and_the_rest_are_taken() -> None:
+    assert checked_ranges(("1-5", "6-9", "final")) == ("1-5", "6-9", "final")

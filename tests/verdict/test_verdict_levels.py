@@ -1,0 +1,116 @@
+"""What level a result reached, and what thresholds do to the decision."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from evidence_cases import PARTS, evidence_of
+
+from gate.comparison.compare import compare_results
+from gate.comparison.thresholds import threshold_results
+from gate.errors import SettingsError
+from gate.records.observed.evidence import RunEvidence
+from gate.records.sections.levels import ReachedLevel
+from gate.records.settings import GateSettings
+from gate.records.verdict import Outcome, SelfTestProbe
+from gate.settings.load import parse_settings
+from gate.verdict.decision import Decision, Facts, decide
+
+RUN = evidence_of()
+NEAR = evidence_of(values=(2.5, 2.25, 2.25), weights=b"WEIGHTS")
+FAR = evidence_of(values=(2.5, 2.25, 9.0), weights=b"WEIGHTS")
+ELSEWHERE = evidence_of(values=(2.5, 2.25, 9.0), parts={**PARTS, "driver": "9"})
+# the last loss of RUN is 2.125
+MET, MISSED, ABSENT = "{loss: {max: 2.2}}", "{loss: {max: 2.0}}", "{accuracy: {min: 0.5}}"
+
+
+def _parsed(policy: str) -> GateSettings:
+    text = (
+        "version: 1\ntrain: {command: python a.py, max_steps: 3}\n"
+        f"compare: {{tolerances: [{{metric: '*', absolute: 0.5}}]}}\npolicy: {policy}\n"
+    )
+    return parse_settings(text.encode(), "repro-gate.yml")
+
+
+def _settings(level: str, thresholds: str) -> GateSettings:
+    return _parsed(f"{{level: {level}, thresholds: {thresholds}}}")
+
+
+def _decide(
+    settings: GateSettings, baseline: RunEvidence | None = RUN, again: RunEvidence = RUN
+) -> Decision:
+    def compared(one: RunEvidence, other: RunEvidence) -> object:
+        return compare_results(one, other, settings.compare, ("expected", "observed"))
+
+    facts = Facts(
+        settings=settings,
+        repeat=compared(RUN, again),  # type: ignore[arg-type] # what it is
+        self_test=(SelfTestProbe(name="one flipped bit", caught=True),),
+        baseline=compared(baseline, RUN) if baseline else None,  # type: ignore[arg-type] # as above
+        thresholds=threshold_results(RUN, settings.policy.thresholds),
+    )
+    return decide(facts)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "level"),
+    [(RUN, ReachedLevel.BITWISE), (NEAR, ReachedLevel.TOLERANCE), (FAR, None)],
+)
+def test_without_a_threshold_the_level_is_that_of_the_numbers(
+    baseline: RunEvidence, level: ReachedLevel | None
+) -> None:
+    assert _decide(_parsed("{}"), baseline).level is level
+
+
+@pytest.mark.parametrize("baseline", [FAR, ELSEWHERE])
+def test_another_result_passes_at_the_functional_level_alone(baseline: RunEvidence) -> None:
+    functional = _decide(_settings("functional", MET), baseline)
+    assert functional.passes
+    assert functional.level is ReachedLevel.FUNCTIONAL
+    assert functional.outcome in {Outcome.CODE_DRIFT, Outcome.ENVIRONMENT_DRIFT}
+    assert functional.cause.endswith("; every threshold is met, and policy.level asks for no more")
+    numerical = _decide(_settings("numerical", MET), baseline)
+    assert (numerical.passes, numerical.level) == (False, ReachedLevel.FUNCTIONAL)
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "why"),
+    [
+        (MISSED, "loss is 2.125 at its last step 3, and policy.thresholds wants at most 2"),
+        (ABSENT, "there is no metric accuracy, which policy.thresholds wants at least 0.5"),
+    ],
+)
+def test_a_missed_threshold_stops_every_pass(thresholds: str, why: str) -> None:
+    for level, baseline in product(("numerical", "functional"), (RUN, NEAR)):
+        decision = _decide(_settings(level, thresholds), baseline)
+        assert (decision.passes, decision.missed_threshold) == (False, True)
+        assert decision.cause.endswith(f"; but {why}")
+    drifted = _decide(_settings("functional", thresholds), FAR)
+    assert (drifted.passes, drifted.level) == (False, None)
+
+
+def test_thresholds_excuse_no_run_that_does_not_repeat_and_no_missing_baseline() -> None:
+    settings = _settings("functional", MET)
+    assert not _decide(settings, again=FAR).passes
+    assert not _decide(settings, None).passes
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        ("{level: functional}", "level: functional needs thresholds"),
+        (
+            "{level: functional, thresholds: {a: {min: 0}}, require_bitwise: true}",
+            "level: functional and require_bitwise: true exclude each other",
+        ),
+        ("{level: statistical}", "'numerical' or 'functional'"),
+        ("{thresholds: {a: {min: .nan}}}", "finite number"),
+        ("{thresholds: {a: {}}}", "needs min or max"),
+        ("{thresholds: {a: 0.9}}", "policy.thresholds.a"),
+    ],
+)
+def test_a_level_that_cannot_be_judged_is_refused(policy: str, why: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        _parsed(policy)
+    assert why in " ".join(refused.value.details)
