@@ -73,6 +73,10 @@ compare:
       reason: a mask of minus infinity
   comparable_environment: [cpu, cpu_capability, os, packages, python]
 """,
+    "environment": """\
+environment:
+  ignore: [tqdm, "opentelemetry-*"]
+""",
     "baseline": """\
 baseline:
   path: .repro-gate/baseline.json

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError
+from gate.evidence.environment import environment_of
 from gate.evidence.logged.metrics import file_series, harness_series, output_series
 from gate.evidence.logged.step_series import step_series
 from gate.evidence.logged.tensorboard import tensorboard_series
@@ -33,10 +34,7 @@ from gate.evidence.saved_state import (
 )
 from gate.ports import Files
 from gate.records.observed.evidence import (
-    BETWEEN_RANKS,
     MAX_NOT_FINITE,
-    NOT_APPLICABLE,
-    Environment,
     MetricSeries,
     MetricSource,
     NotFiniteTensor,
@@ -82,7 +80,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         # captured by the harness and saved by the script in one manifest: one root speaks for both
         checkpoint=manifest(states),
         not_finite=_not_finite(states),
-        environment=_environment(ranks),
+        environment=environment_of({rank.files.rank: rank.summary for rank in ranks}),
         processes=processes,
         peak_memory_bytes=max(rank.summary.peak_memory_bytes for rank in ranks),
         device_memory_bytes=max(rank.summary.device_memory_bytes for rank in ranks),
@@ -118,20 +116,6 @@ def _left_out(ranks: tuple[TrainedRank, ...]) -> tuple[str, ...]:
     """What the harness did not record, once for all ranks."""
     sentences = (plain_text(sentence) for rank in ranks for sentence in rank.summary.left_out)
     return tuple(dict.fromkeys(sentences))
-
-
-def _environment(ranks: tuple[TrainedRank, ...]) -> Environment:
-    """Each part as the ranks tell it: once where they agree, so that equal ranks are one place."""
-    environments = [rank.summary.environment for rank in ranks]
-    names = dict.fromkeys(name for parts in environments for name in parts)
-    said = {
-        name: dict.fromkeys(parts.get(name, NOT_APPLICABLE) for parts in environments)
-        for name in names
-    }
-    return Environment(
-        parts={name: BETWEEN_RANKS.join(texts) for name, texts in said.items()},
-        packages=tuple(plain_text(line)[:200] for line in ranks[0].summary.packages),
-    )
 
 
 def _captured(files: Files, out: Path, rank: TrainedRank, taken: Mapping[str, Path]) -> ReadState:

@@ -13,6 +13,7 @@ from pathlib import Path
 from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.capture import FIRST_STATE, SECOND_STATE, captured_digests, ends_diverged
+from gate.evidence.environment import leave_out_packages
 from gate.evidence.folder import MANIFEST_NAME, evidence_documents, read_evidence_set
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.state_manifest import MAX_STATE_BYTES, roots_fit
@@ -71,12 +72,14 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
     finally:
         adapters.files.remove_tree(work)
         adapters.release()
+    ignored = request.settings.environment.ignore
     evidence = imported.model_copy(
         update={
             "base_commit": request.base_commit,
             # this gate's clock: a seal must not be as old or as new as another job wants it
             "created_at": adapters.clock.now().isoformat(),
             "apart": apart,
+            "runs": tuple(leave_out_packages(run, ignored) for run in imported.runs),
         }
     )
     for name, data in evidence_documents(evidence):

@@ -14,6 +14,7 @@ from gate.codec.digests import sha256_hex
 from gate.errors import EvidenceError, GateError, RepositoryError, RunError, SettingsError
 from gate.evidence import capture
 from gate.evidence.capture import CapturedFile
+from gate.evidence.environment import leave_out_packages
 from gate.evidence.folder import evidence_documents
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.processes.operator_audit import explained
@@ -207,7 +208,7 @@ class Session:
             raise EvidenceError(
                 "the process that reads the run's files gave no evidence", hint=NO_ANSWER_HINT
             )
-        return evidence
+        return leave_out_packages(evidence, self.request.settings.environment.ignore)
 
     def _look_for_gpu(self, run: RunEvidence) -> None:
         """Where a run might have used a GPU of this machine and did not: could it have?

@@ -14,7 +14,8 @@ from gate.records.comparison import (
     OptimizerSettingChange,
 )
 from gate.records.document import Document, Timestamp
-from gate.records.observed.evidence import Environment, MetricSource, RecorderCost
+from gate.records.observed.environment import Environment
+from gate.records.observed.evidence import MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.policy_files import PolicyChange
 from gate.records.runs import RunIsolation, RunRecord

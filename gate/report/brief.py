@@ -10,6 +10,7 @@ from collections.abc import Callable
 from gate.records.comparison import Comparison, EventKind, MetricDelta
 from gate.records.verdict import Answer, Diagnosis, Outcome, Verdict
 from gate.report.differences import worst_first
+from gate.report.environment_words import moved_words
 from gate.report.layout import Brief
 from gate.report.wording import (
     CAUSE_TITLES,
@@ -71,8 +72,10 @@ def cause_words(diagnosis: Diagnosis) -> str:
     return diagnosis.cause
 
 
-def _reproduced(_: Verdict) -> str:
-    return "Every step, value and tensor equals the baseline, bit for bit."
+def _reproduced(verdict: Verdict) -> str:
+    words = "Every step, value and tensor equals the baseline, bit for bit."
+    moved = _moved(verdict.baseline)
+    return f"{words} Since it was recorded: {moved}." if moved else words
 
 
 def _within(verdict: Verdict) -> str:
@@ -82,7 +85,7 @@ def _within(verdict: Verdict) -> str:
         how = "the same result, bit for bit"
         if verdict.answers.base_run is not Answer.EQUAL:
             how = f"the same result within tolerance{_worst(verdict.base_run)}"
-        words = f"Since the baseline was recorded, {moved}. The base commit, run here, gives {how}."
+        words = f"Since the baseline was recorded: {moved}. The base commit, run here, gives {how}."
     else:
         words = f"The result is within tolerance of the baseline{_worst(verdict.baseline)}."
     if not verdict.passes and not verdict.over_budget:
@@ -94,15 +97,15 @@ def _code_drift(verdict: Verdict) -> str:
     if verdict.base_run is not None:
         moved = _moved(verdict.baseline)
         return (
-            f"{_numbers(verdict.base_run)} That is against the base commit run here: since the "
-            f"baseline was recorded, {moved}."
+            f"{_numbers(verdict.base_run)} That is against the base commit run here. Since the "
+            f"baseline was recorded: {moved}."
         )
     return _numbers(verdict.baseline)
 
 
 def _environment_drift(verdict: Verdict) -> str:
     return (
-        f"Since the baseline was recorded, {_moved(verdict.baseline)}. {_numbers(verdict.baseline)}"
+        f"Since the baseline was recorded: {_moved(verdict.baseline)}. {_numbers(verdict.baseline)}"
     )
 
 
@@ -199,9 +202,7 @@ def _worst(comparison: Comparison | None) -> str:
 
 
 def _moved(comparison: Comparison | None) -> str:
-    moved = comparison.moved if comparison is not None else ()
-    rest = len(moved) - MAX_PARTS_NAMED
-    return ", ".join(moved[:MAX_PARTS_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return moved_words(comparison, MAX_PARTS_NAMED)
 
 
 def _unmoved(_: Verdict) -> str:

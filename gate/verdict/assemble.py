@@ -156,7 +156,7 @@ def _findings(
         *operators.operator_audit_failed(assessment.operator_audit),
         *findings.uninstrumented_subprocesses(run),
         *findings.weaker_children(run),
-        *findings.environment_moved(facts.baseline),
+        *findings.environment(facts.baseline, run),
         *findings.stale_baseline(about_baseline),
         *findings.default_mode(assessment.default_repeat),
         *findings.hidden_state(facts.repeat),

@@ -50,8 +50,8 @@ SAID = {
     "environment-drift": (
         "failed: the environment moved, and the result with it",
         (
-            "Since the baseline was recorded, torch 2.12.1 became 2.13.0. Loss at step 2: 2.143 "
-            "instead of 2.139 (+0.2 %); up to 4.6 % later (loss at step 24)."
+            "Since the baseline was recorded: torch 2.12.1 → 2.13.0 (1 of 3 packages; imported). "
+            "Loss at step 2: 2.143 instead of 2.139 (+0.2 %); up to 4.6 % later (loss at step 24)."
         ),
         (
             "Not its code: the base commit gives the same result here. It is this change only if "
@@ -61,8 +61,8 @@ SAID = {
     "environment-moved": (
         "passed: same result as the base commit",
         (
-            "Since the baseline was recorded, driver 550.54 became none. The base commit, run "
-            "here, gives the same result, bit for bit."
+            "Since the baseline was recorded: driver 550.54 → none. The base commit, run here, "
+            "gives the same result, bit for bit."
         ),
         "No. The base commit gives the same result here.",
     ),
@@ -158,8 +158,8 @@ def test_a_drift_from_the_base_commit_says_what_it_was_compared_with() -> None:
     assert verdict.outcome is Outcome.CODE_DRIFT
     brief = brief_of(verdict)
     assert (
-        "That is against the base commit run here: since the baseline was recorded, driver 550.54 "
-        "became none." in brief.happened
+        "That is against the base commit run here. Since the baseline was recorded: driver 550.54 "
+        "→ none." in brief.happened
     )
     assert brief.this_change == (
         "Yes. The base commit on this machine, with the same packages, gives another result."

@@ -261,7 +261,7 @@ class HarnessSession:
             "steps": self.recorder.steps,
             "stopped_by": stopped_by,
             "environment": environment.parts(self.problems),
-            "packages": environment.packages(self.problems),
+            **vars(environment.packages(self.problems, self.settings.tree)),
             "peak_memory_bytes": memory.peak_resident_bytes(),
             "device_memory_bytes": self.recorder.device_peak_bytes(),
             "sampling_intervals": self.schedule.sampling_intervals,

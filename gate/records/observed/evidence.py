@@ -18,6 +18,7 @@ from pydantic import (
 from gate.records.document import Document, Timestamp
 from gate.records.gpu import GpuMissed
 from gate.records.observed.children import UnattestedChild, WeakerChild
+from gate.records.observed.environment import Environment
 from gate.records.observed.fingerprints import PARAMETERS
 from gate.records.observed.operator_audit import MAX_STEP, OperatorAudit
 from gate.records.observed.overrides import Override
@@ -29,15 +30,11 @@ EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
 MAX_BYTES = 2**63
 # One is enough to refuse a run; a diverged model has them in every tensor.
 MAX_NOT_FINITE = 1000
-MAX_PACKAGES = 5000
 MAX_OPTIMIZER_SETTINGS = 1000
 MAX_PARAMETER_NAMES = 1000
 # thirty years: of such steps, as many as a run may have have a finite sum, and a finite ratio
 MAX_SECONDS = 1e9
 MAX_SUMMED_SECONDS = 1e18
-DEVICE, CPU = "device", "cpu"
-NOT_APPLICABLE = "none"
-BETWEEN_RANKS = " | "
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 KEPT_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}/(output\.txt|state\.safetensors|gradients\.safetensors)$"
 PLACE_PATTERN = r"^state/optimizer/[0-9]{1,6}/state/[0-9]{1,9}$"
@@ -220,43 +217,6 @@ class NotFiniteTensor(Document):
     name: str = Field(min_length=1, max_length=1000)
     nan: int = Field(ge=0, le=MAX_BYTES)
     infinite: int = Field(ge=0, le=MAX_BYTES)
-
-
-class Environment(Document):
-    """Named parts of the machine and software that a result depends on, as observed inside.
-
-    A part that is absent does not apply, as one that says `none`. Where ranks tell a part in
-    different words, these stand in the order of the ranks, between ` | `. The part `packages` is a
-    digest; `packages` lists what it is of, each as `name==version`.
-    """
-
-    parts: dict[str, str]
-    packages: Annotated[
-        tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=MAX_PACKAGES)
-    ] = ()
-
-    def part(self, name: str) -> str:
-        """What a part says."""
-        return self.parts.get(name, NOT_APPLICABLE)
-
-    def of_ranks(self, name: str) -> tuple[str, ...]:
-        """The different things that ranks say of a part; one where they agree."""
-        return tuple(self.part(name).split(BETWEEN_RANKS))
-
-    @property
-    def ranks_on_cpu(self) -> bool:
-        """Whether a rank used no GPU."""
-        return not {CPU, NOT_APPLICABLE}.isdisjoint(self.of_ranks(DEVICE))
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether a rank used a GPU."""
-        return not {CPU, NOT_APPLICABLE}.issuperset(self.of_ranks(DEVICE))
-
-    def moved(self, other: Environment) -> tuple[str, ...]:
-        """The sorted names of the parts in which two environments differ."""
-        names = sorted(self.parts.keys() | other.parts.keys())
-        return tuple(name for name in names if self.part(name) != other.part(name))
 
 
 class DeviceFacts(Document):
