@@ -71,10 +71,6 @@ def compare_results(
     step_faults, compared_steps = compare_steps(expected.steps, observed.steps)
     fingerprints, compared_fingerprints = compare_fingerprints(expected.steps, observed.steps)
     tensors = compare_tensors(expected.checkpoint, observed.checkpoint)
-    compared_tensors = len(
-        {tensor.name for tensor in expected.checkpoint.tensors}
-        & {tensor.name for tensor in observed.checkpoint.tensors}
-    )
     counts = (len(expected.steps), len(observed.steps))
     return Comparison(
         expected=names[0],
@@ -89,7 +85,7 @@ def compare_results(
         packages_aside=_packages_aside(expected.environment, observed.environment),
         compared_points=metrics.compared,
         compared_steps=compared_steps,
-        compared_tensors=compared_tensors,
+        compared_tensors=_in_both(expected.checkpoint, observed.checkpoint),
         steps_expected=counts[0],
         steps_observed=counts[1],
         events=first_events(
@@ -105,6 +101,13 @@ def compare_results(
         optimizer_settings=compare_optimizer_settings(
             expected.checkpoint, observed.checkpoint, tensors
         ),
+    )
+
+
+def _in_both(expected: CheckpointManifest, observed: CheckpointManifest) -> int:
+    """How many tensors have one name on both sides."""
+    return len(
+        {tensor.name for tensor in expected.tensors} & {tensor.name for tensor in observed.tensors}
     )
 
 
