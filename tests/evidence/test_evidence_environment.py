@@ -130,7 +130,7 @@ def test_the_settings_alone_say_what_is_ignored() -> None:
     environment = environment_of({0: _summary("Foo_Bar==1", "numpy==2.0", imported=("Foo_Bar",))})
     claimed = environment.model_copy(update={"ignored": ("numpy",)})
     run = evidence_of().model_copy(update={"environment": claimed})
-    settings = settings_of(environment={"ignore": ["foo-*"]})
+    settings = settings_of(environment={"ignore": ("foo-*",)})
     left_out = leave_out_packages(run, settings.environment.ignore).environment
     assert left_out.ignored == ("Foo_Bar",)
     assert leave_out_packages(run, ()).environment.ignored == ()
