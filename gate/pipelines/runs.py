@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from gate.checkup.commit import refused, uncommitted
 from gate.checkup.gpu import why_no_gpu
 from gate.codec.digests import sha256_hex
 from gate.errors import EvidenceError, GateError, RepositoryError, RunError, SettingsError
@@ -22,6 +21,8 @@ from gate.evidence.processes.overrides import refuse_overrides
 from gate.execution.launch import Launcher, run_folders
 from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
+from gate.pipelines.locks import locks_of_commits
+from gate.pipelines.snapshots import export_snapshot
 from gate.ports import Clock, Files, Git, Processes, Progress, SealServices
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import GpuMissed, GpusSeen
@@ -131,13 +132,18 @@ class Session:
         self._reader = FreshReader(
             adapters.files, adapters.processes, adapters.progress, self.isolation.credentials
         )
+        trees = {which: snapshot.tree for which, snapshot in self._snapshots.items()}
+        taken = run_folders(self._work / "run").taken
+        self._locks = locks_of_commits(self.request, trees, taken, adapters.files, self._reader.ask)
 
     def _export_all(self) -> None:
         """All that may be trained, before any training: git never looks at the clone after one."""
-        self._snapshots[Commit.HEAD] = self._export(Commit.HEAD)
-        if self.request.base_commit and self.request.settings.policy.run_base_on_drift:
+        adapters = self.adapters
+        request, work = self.request, self._work
+        self._snapshots[Commit.HEAD] = export_snapshot(Commit.HEAD, request, adapters, work)
+        if request.base_commit and request.settings.policy.run_base_on_drift:
             try:
-                self._snapshots[Commit.BASE] = self._export(Commit.BASE)
+                self._snapshots[Commit.BASE] = export_snapshot(Commit.BASE, request, adapters, work)
             except RepositoryError as fault:
                 # most often the base is never run: its fault counts when it is
                 self._no_base = fault
@@ -323,28 +329,12 @@ class Session:
             kept=tuple(self._kept),
             apart=self._apart,
             gpu_missed=self._gpu_missed,
+            locks=self._locks[Commit.HEAD],
+            base_locks=self._locks.get(Commit.BASE, ()),
         )
         for name, data in evidence_documents(evidence):
             self.adapters.files.write_bytes(self.request.out / "evidence" / name, data)
         return evidence
-
-    def _export(self, which: Commit) -> Snapshot:
-        request, git = self.request, self.adapters.git
-        target = self._work / f"{which.value}-snapshot"
-        workdir = request.repository_path(request.settings.train.workdir)
-        changed: tuple[str, ...] = ()
-        if which is Commit.BASE and request.base_commit:
-            commit = request.base_commit
-        elif request.commit:
-            commit = request.commit
-        else:
-            commit = git.resolve("HEAD")
-            changed = _changed_files(request, git)
-        self.adapters.files.fresh_folder(target)
-        digest = git.export_work_tree(target) if changed else git.export_commit(commit, target)
-        return Snapshot(
-            commit=commit, tree=target, workdir=workdir, digest=digest, changed_files=changed
-        )
 
 
 def prepare_out(out: Path, files: Files) -> None:
@@ -386,10 +376,3 @@ def refuse_unusable(
 def _described(planned: PlannedRun) -> str:
     what = "base commit" if planned.commit is Commit.BASE else "training"
     return f"{planned.label}: {what}, {planned.mode.value} mode"
-
-
-def _changed_files(request: GateRequest, git: Git) -> tuple[str, ...]:
-    changed = git.changed_files()
-    if changed and not request.allow_dirty:
-        raise refused(uncommitted(changed, git.untracked()))
-    return changed

@@ -11,6 +11,7 @@ from gate.records.baseline import Baseline
 from gate.records.document import Document
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence
+from gate.records.observed.locks import Locks
 from gate.records.observed.operator_audit import Refusal
 from gate.records.observed.state_distance import StateDistance
 from gate.records.policy_files import PolicyChange
@@ -30,7 +31,7 @@ class ReadingTask(StrEnum):
     A run, why a failed one failed, a kept state, or two, how far apart, tensor by tensor or all
     weights together; kept gradients, how far their sums move; of a pull request's head
     its settings, its baseline, and what it changes in the files that decide; a proposed baseline
-    in the archive of an artifact; earlier runs.
+    in the archive of an artifact; earlier runs; lock files, which `taken` has by their paths.
     """
 
     RUN = "run"
@@ -46,6 +47,7 @@ class ReadingTask(StrEnum):
     SETTINGS_CHANGES = "settings-changes"
     BASELINE_CHANGES = "baseline-changes"
     KEY_CHANGES = "key-changes"
+    LOCKS = "locks"
 
 
 class ReadingRequest(Document):
@@ -103,3 +105,4 @@ class ReadingAnswer(Document):
     changes: Annotated[tuple[PolicyChange, ...], Field(max_length=1000)] = ()
     history: Annotated[tuple[HistoryLine, ...], Field(max_length=MAX_HISTORY_LINES)] = ()
     history_problem: Text = ""
+    locks: Locks = ()

@@ -309,7 +309,7 @@ class GateSettings(Document):
     )
     environment: EnvironmentSettings = Field(
         default_factory=EnvironmentSettings,
-        description="Which installed packages count as the environment of a result.",
+        description="Which installed packages count, and which files lock them.",
     )
     baseline: BaselineSettings = Field(
         default_factory=BaselineSettings, description="The committed baseline."

@@ -27,6 +27,7 @@ from gate.records.verdict import (
 )
 from gate.verdict import blind_spots, findings, operators
 from gate.verdict.decision import Decision, Facts
+from gate.verdict.environment import environment
 from gate.verdict.next_step import after_fault, next_steps, place_of
 from gate.verdict.overrides import override_findings
 
@@ -156,7 +157,7 @@ def _findings(
         *operators.operator_audit_failed(assessment.operator_audit),
         *findings.uninstrumented_subprocesses(run),
         *findings.weaker_children(run),
-        *findings.environment(facts.baseline, run),
+        *environment(facts.baseline, evidence),
         *findings.stale_baseline(about_baseline),
         *findings.default_mode(assessment.default_repeat),
         *findings.hidden_state(facts.repeat),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.records.baseline import BaselineEntry
-from gate.records.comparison import Comparison, EnvironmentChange
+from gate.records.comparison import Comparison
 from gate.records.observed.children import started_without
 from gate.records.observed.evidence import EvidenceSet, MetricSource, RunEvidence
 from gate.records.runs import Isolation
@@ -116,64 +116,6 @@ def history(problem: str) -> tuple[Finding, ...]:
             "with fetch-depth: 0 brings it here. It decides nothing.",
         ),
     )
-
-
-def environment(baseline: Comparison | None, run: RunEvidence) -> tuple[Finding, ...]:
-    """All that is to be said of where this ran."""
-    return (*environment_moved(baseline), *packages_aside(baseline), *unlike_ranks(run))
-
-
-def environment_moved(baseline: Comparison | None) -> tuple[Finding, ...]:
-    """Which parts of the environment are not the baseline's?"""
-    changes = baseline.environment if baseline else ()
-    return tuple(
-        Finding(
-            code="environment-moved",
-            severity=Severity.NOTICE if change.comparable else Severity.WARNING,
-            message=_moved(change),
-        )
-        for change in changes
-    )
-
-
-def packages_aside(baseline: Comparison | None) -> tuple[Finding, ...]:
-    """Which installed packages moved that do not count?"""
-    moved = baseline.packages_aside if baseline else ()
-    if not moved:
-        return ()
-    rest = len(moved) - SHOWN_PACKAGES
-    more = f", and {rest} more" if rest > 0 else ""
-    return notice(
-        "packages-not-counted",
-        message="installed packages moved that the training does not import, or that "
-        f"environment.ignore names: {', '.join(moved[:SHOWN_PACKAGES])}{more}",
-        remedy="No action needed: they count for nothing.",
-    )
-
-
-def unlike_ranks(run: RunEvidence) -> tuple[Finding, ...]:
-    """Which ranks ran elsewhere than rank 0, and in what?"""
-    unlike = run.environment.unlike_ranks
-    if not unlike:
-        return ()
-    rest = len(unlike) - SHOWN_PACKAGES
-    more = f"; and {rest} more" if rest > 0 else ""
-    return warning(
-        "ranks-unlike",
-        message="; ".join(rank.described for rank in unlike[:SHOWN_PACKAGES]) + more,
-        remedy="Give every rank the same image and the same kind of machine: ranks that compute "
-        "differently drift apart, and a result belongs to none of them.",
-    )
-
-
-def _moved(change: EnvironmentChange) -> str:
-    """What moved, by name where that is known: two digests help nobody."""
-    if not change.details:
-        return f"{change.part}: {change.expected} → {change.observed}"
-    rest = len(change.details) - SHOWN_PACKAGES
-    more = f", and {rest} more" if rest > 0 else ""
-    named = f"{change.part}: {', '.join(change.details[:SHOWN_PACKAGES])}{more}"
-    return f"{named} ({change.share})" if change.share else named
 
 
 def stale_baseline(facts: BaselineFacts | None) -> tuple[Finding, ...]:

@@ -27,7 +27,8 @@ from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import Outcome, SelfTestProbe, Severity, Verdict
 from gate.verdict.assemble import Assessment, assemble, error_verdict
 from gate.verdict.decision import Facts, decide
-from gate.verdict.findings import ended_early, not_exercised, packages_aside, unlike_ranks
+from gate.verdict.environment import packages_aside, unlike_ranks
+from gate.verdict.findings import ended_early, not_exercised
 from gate.verdict.next_step import REVIEW, Place, next_steps
 
 SETTINGS = settings_of()

@@ -20,6 +20,7 @@ from gate.records.gpu import GpuMissed
 from gate.records.observed.children import UnattestedChild, WeakerChild
 from gate.records.observed.environment import Environment
 from gate.records.observed.fingerprints import PARAMETERS
+from gate.records.observed.locks import Locks
 from gate.records.observed.operator_audit import MAX_STEP, OperatorAudit
 from gate.records.observed.overrides import Override
 from gate.records.observed.state_distance import StateDistance
@@ -325,8 +326,9 @@ class EvidenceSet(Document):
     """All runs of one gate call, in the order in which they ran.
 
     `kept` names what lies beside the documents and is packed: outputs, and the state of the first
-    strict run. `apart` is there when the second strict run ended in another state, `gpu_missed`
-    when runs that might have used a GPU of the machine could not.
+    strict run. `locks` are the lock files of the commit, `base_locks` those of the base. `apart` is
+    there when the second strict run ended in another state, `gpu_missed` when runs that might have
+    used a GPU of the machine could not.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -341,6 +343,8 @@ class EvidenceSet(Document):
     kept: Annotated[tuple[KeptFile, ...], Field(max_length=1000)] = ()
     apart: DivergedStates | None = None
     gpu_missed: GpuMissed | None = None
+    locks: Locks = ()
+    base_locks: Locks = ()
 
     def runs_of(self, mode: RunMode, commit: Commit = Commit.HEAD) -> tuple[RunEvidence, ...]:
         """The runs of one kind, in order."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from gate.records.document import Document
+from gate.records.observed.locks import MAX_LOCKS
+from gate.records.sections.types import RelativePath, path_inside_project
 
 NamePattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9*?\[\]!._-]{1,200}$")]
 
 
 class EnvironmentSettings(Document):
-    """Which installed packages count."""
+    """Which installed packages count, and which files lock them."""
 
     ignore: tuple[NamePattern, ...] = Field(
         default=(),
@@ -21,3 +23,15 @@ class EnvironmentSettings(Document):
         "on what is compared, for example `tqdm` or `opentelemetry-*`. What the training does not "
         "import never counts.",
     )
+    locks: tuple[RelativePath, ...] = Field(
+        default=(),
+        max_length=MAX_LOCKS,
+        description="Lock files of the training's packages, relative to repro-gate.yml, beside "
+        "those that are found next to it and at the root of the repository: uv.lock, poetry.lock, "
+        "Pipfile.lock, requirements*.txt with hashes, and conda's explicit lists.",
+    )
+
+    @field_validator("locks")
+    @classmethod
+    def _stay_inside(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(path_inside_project, value))
