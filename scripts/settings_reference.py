@@ -76,6 +76,7 @@ compare:
     "environment": """\
 environment:
   ignore: [tqdm, "opentelemetry-*"]
+  locks: [locks/train.txt]
 """,
     "baseline": """\
 baseline:

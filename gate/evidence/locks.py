@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from gate.codec.strict_json import parse_json
 from gate.codec.untrusted_text import plain_text, short_text
-from gate.errors import DocumentError
+from gate.errors import DocumentError, EvidenceError
 from gate.records.observed.environment import MAX_PACKAGE_TEXT, MAX_PACKAGES, normalized_name
 from gate.records.observed.locks import (
     MAX_FILES,
@@ -53,21 +53,21 @@ _OWN_CODE: Final = re.compile(r"^(?:-e\s|--editable\b|\.{1,2}(?:/|$|\[)|file:)")
 Found = Iterator[tuple[str, str, Iterable[str]]]
 
 
-class _NoLockError(ValueError):
-    """Why this is not a lock; the text is for the reader and holds no raw text of the file."""
-
-
 def read_lock(path: str, data: bytes) -> LockFile:
     """The lock as a record; one that cannot be read has a `problem` that names what is wrong."""
     digest = hashlib.sha256(data).hexdigest()
     try:
         kind, found = _opened(path, data)
         packages = _gathered(found)
-    except (_NoLockError, DocumentError, tomllib.TOMLDecodeError, RecursionError) as error:
-        said = error.message if isinstance(error, DocumentError) else str(error)
-        what = "nested too deep" if isinstance(error, RecursionError) else plain_text(said)
-        return LockFile(path=path, sha256=digest, problem=what[:MAX_PROBLEM])
-    return LockFile(path=path, sha256=digest, kind=kind, packages=packages)
+    except (EvidenceError, DocumentError) as error:
+        problem = error.message
+    except tomllib.TOMLDecodeError as error:
+        problem = str(error)
+    except RecursionError:
+        problem = "nested too deep"
+    else:
+        return LockFile(path=path, sha256=digest, kind=kind, packages=packages)
+    return LockFile(path=path, sha256=digest, problem=plain_text(problem)[:MAX_PROBLEM])
 
 
 def is_explicit(data: bytes) -> bool:
@@ -82,14 +82,14 @@ def has_hashes(data: bytes) -> bool:
 
 def _opened(path: str, data: bytes) -> tuple[LockKind, Found]:
     if len(data) > MAX_LOCK_BYTES:
-        raise _NoLockError(f"{len(data):,} bytes, the limit is {MAX_LOCK_BYTES:,}")
+        raise EvidenceError(f"{len(data):,} bytes, the limit is {MAX_LOCK_BYTES:,}")
     name = PurePosixPath(path).name
     if name.endswith("Pipfile.lock"):
         return LockKind.PIPFILE, _pipfile(_table(parse_json(data, path), "the file"))
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _NoLockError(f"not UTF-8 at byte {error.start}") from error
+        raise EvidenceError(f"not UTF-8 at byte {error.start}") from error
     if name.endswith("uv.lock"):
         return LockKind.UV, _uv(tomllib.loads(text))
     if name.endswith("poetry.lock"):
@@ -105,16 +105,16 @@ def _gathered(found: Found) -> tuple[LockedPackage, ...]:
     hashes: dict[str, dict[str, None]] = {}
     for name, version, files in found:
         if not _NAME.match(name) or len(name) > MAX_PACKAGE_TEXT:
-            raise _NoLockError(f"{short_text(name)} is no name of a package")
+            raise EvidenceError(f"{short_text(name)} is no name of a package")
         if not version.isprintable() or len(version) > MAX_PACKAGE_TEXT:
-            raise _NoLockError(f"{name}: {short_text(version)} is no version")
+            raise EvidenceError(f"{name}: {short_text(version)} is no version")
         key = normalized_name(name)
         versions.setdefault(key, {})[version] = None
         hashes.setdefault(key, {}).update((_checked_hash(text, name), None) for text in files)
         if len(versions) > MAX_PACKAGES:
-            raise _NoLockError(f"more than {MAX_PACKAGES:,} packages")
+            raise EvidenceError(f"more than {MAX_PACKAGES:,} packages")
         if len(hashes[key]) > MAX_FILES or len(versions[key]) > MAX_VERSIONS:
-            raise _NoLockError(f"{name}: more than {MAX_FILES:,} files or {MAX_VERSIONS} versions")
+            raise EvidenceError(f"{name}: more than {MAX_FILES:,} files or {MAX_VERSIONS} versions")
     return tuple(
         LockedPackage(
             name=key, versions=tuple(sorted(filter(None, named))), hashes=tuple(sorted(hashes[key]))
@@ -128,7 +128,7 @@ def _checked_hash(text: str, name: str) -> str:
     algorithm, _, digits = text.partition(":")
     wanted = {"git": (40, 64), **_DIGITS}.get(algorithm)
     if wanted is None or len(digits) not in wanted or not _DIGEST.match(digits):
-        raise _NoLockError(f"{name}: {short_text(text)} is no hash of a file")
+        raise EvidenceError(f"{name}: {short_text(text)} is no hash of a file")
     return f"{algorithm}:{digits.lower()}"
 
 
@@ -153,7 +153,7 @@ def _requirements(text: str) -> Found:
             continue
         pinned = _PINNED.match(_HASH_OPTION.sub(" ", line).strip())
         if pinned is None:
-            raise _NoLockError(f"line {number} names no single version: {short_text(line)}")
+            raise EvidenceError(f"line {number} names no single version: {short_text(line)}")
         yield pinned["name"], pinned["version"], hashes
 
 
@@ -212,7 +212,7 @@ def _poetry(document: Mapping[str, Any]) -> Found:
 
 def _pipfile(document: Mapping[str, Any]) -> Found:
     if "_meta" not in document:
-        raise _NoLockError("has no _meta, as every Pipfile.lock has")
+        raise EvidenceError("has no _meta, as every Pipfile.lock has")
     for section in ("default", "develop"):
         for name, about in _table(document.get(section, {}), section).items():
             package = _table(about, "a package")
@@ -234,7 +234,7 @@ def _conda(text: str) -> Found:
         ending = next((ending for ending in CONDA_ENDS if file.endswith(ending)), "")
         parts = file.removesuffix(ending).rsplit("-", 2)
         if not ending or len(parts) < 3:  # noqa: PLR2004 - name, version, build
-            raise _NoLockError(f"line {number} is no address of a package: {short_text(line)}")
+            raise EvidenceError(f"line {number} is no address of a package: {short_text(line)}")
         kind = "sha256" if len(digest.removeprefix("sha256:")) > _DIGITS["md5"][0] else "md5"
         hashes = [f"{kind}:{digest.removeprefix('sha256:')}"] if digest else []
         yield parts[0], parts[1], hashes
@@ -242,7 +242,7 @@ def _conda(text: str) -> Found:
 
 def _table(found: object, what: str) -> Mapping[str, Any]:
     if not isinstance(found, dict):
-        raise _NoLockError(f"{what} is no table")
+        raise EvidenceError(f"{what} is no table")
     return found
 
 
@@ -250,7 +250,7 @@ def _items(found: object, what: str) -> list[Any]:
     if found is None:
         return []
     if not isinstance(found, list):
-        raise _NoLockError(f"{what} is no list")
+        raise EvidenceError(f"{what} is no list")
     return found
 
 
@@ -261,5 +261,5 @@ def _tables(found: object, what: str) -> Iterator[Mapping[str, Any]]:
 def _word(table: Mapping[str, Any], key: str) -> str:
     value = table.get(key)
     if not isinstance(value, str):
-        raise _NoLockError(f"a package has no {key}")
+        raise EvidenceError(f"a package has no {key}")
     return value

@@ -68,6 +68,7 @@ INSIDE = {
         ("isolating",),
     ),
     "pipelines": (
+        ("locks", "snapshots"),
         ("runs", "saved_states", "head_files", "sealing"),
         ("entry", "gate", "measurement", "imported_evidence"),
         ("delivery", "proposals"),

@@ -7,9 +7,10 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from gate.records.document import Document
-from gate.records.observed.locks import MAX_LOCKS
 from gate.records.sections.types import RelativePath, path_inside_project
 
+# with those that are found a few more are read, see gate/records/observed/locks.py
+MAX_NAMED_LOCKS = 10
 NamePattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9*?\[\]!._-]{1,200}$")]
 
 
@@ -25,7 +26,7 @@ class EnvironmentSettings(Document):
     )
     locks: tuple[RelativePath, ...] = Field(
         default=(),
-        max_length=MAX_LOCKS,
+        max_length=MAX_NAMED_LOCKS,
         description="Lock files of the training's packages, relative to repro-gate.yml, beside "
         "those that are found next to it and at the root of the repository: uv.lock, poetry.lock, "
         "Pipfile.lock, requirements*.txt with hashes, and conda's explicit lists.",
