@@ -8,12 +8,12 @@ from types import MappingProxyType
 
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError
-from gate.evidence.environment import environment_of
+from gate.evidence.environment import environment_of, facts_of
 from gate.evidence.logged.metrics import file_series, harness_series, output_series
 from gate.evidence.logged.step_series import step_series
 from gate.evidence.logged.tensorboard import tensorboard_series
 from gate.evidence.processes.children import read_children
-from gate.evidence.processes.harness_documents import MetricLine
+from gate.evidence.processes.harness_documents import MetricLine, Summary
 from gate.evidence.processes.harness_files import HarnessFile, find_processes, read_harness_lines
 from gate.evidence.processes.operator_audit import read_operator_audit
 from gate.evidence.processes.overrides import read_overrides
@@ -69,8 +69,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     ranks = read_ranks(files, out, process_files, children)
     refuse_idle_ranks(processes, ranks)
     problems = _problems(run, ranks)
-    captured = (_captured(files, out, rank, taken) for rank in ranks)
-    states = (*captured, saved_checkpoint(files, workdir_tree, train))
+    states = (*_captured(files, out, ranks, taken), saved_checkpoint(files, workdir_tree, train))
     script = _script_metrics(files, run, workdir_tree, output, train)
     return RunEvidence(
         run=run,
@@ -80,7 +79,8 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         # captured by the harness and saved by the script in one manifest: one root speaks for both
         checkpoint=manifest(states),
         not_finite=_not_finite(states),
-        environment=environment_of({rank.files.rank: rank.summary for rank in ranks}),
+        environment=environment_of(_summaries(ranks)),
+        rank_facts=facts_of(_summaries(ranks)),
         processes=processes,
         peak_memory_bytes=max(rank.summary.peak_memory_bytes for rank in ranks),
         device_memory_bytes=max(rank.summary.device_memory_bytes for rank in ranks),
@@ -97,6 +97,10 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         parameter_names=parameter_names(ranks[0].summary.parameter_names, states),
         overridden=sum(rank.summary.overridden for rank in ranks),
     )
+
+
+def _summaries(ranks: tuple[TrainedRank, ...]) -> dict[int, Summary]:
+    return {rank.files.rank: rank.summary for rank in ranks}
 
 
 def _problems(run: RunRecord, ranks: tuple[TrainedRank, ...]) -> list[str]:
@@ -118,9 +122,12 @@ def _left_out(ranks: tuple[TrainedRank, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sentences))
 
 
-def _captured(files: Files, out: Path, rank: TrainedRank, taken: Mapping[str, Path]) -> ReadState:
-    name = rank.files.name(HarnessFile.STATE)
-    return captured_state(files, taken.get(name, out / name), rank.files.rank)
+def _captured(
+    files: Files, out: Path, ranks: tuple[TrainedRank, ...], taken: Mapping[str, Path]
+) -> Iterator[ReadState]:
+    for rank in ranks:
+        name = rank.files.name(HarnessFile.STATE)
+        yield captured_state(files, taken.get(name, out / name), rank.files.rank)
 
 
 def _not_finite(states: tuple[ReadState, ...]) -> tuple[NotFiniteTensor, ...]:

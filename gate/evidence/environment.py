@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from itertools import islice
 
 from gate.codec.digests import sha256_hex
-from gate.codec.untrusted_text import plain_text
+from gate.codec.untrusted_text import escaped_lines, plain_text
 from gate.evidence.processes.harness_documents import Summary
 from gate.records.observed.environment import (
     BETWEEN_RANKS,
@@ -22,10 +22,12 @@ from gate.records.observed.environment import (
     normalized_name,
 )
 from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.facts import RankFacts
 
 MAX_UNLIKE = 1000
 MAX_NAMED = 20
 MAX_PART_TEXT = 100
+MAX_FACT_TEXT = 4000
 MAX_UNLIKE_TEXT = 2000
 
 
@@ -48,6 +50,25 @@ def environment_of(summaries: Mapping[int, Summary]) -> Environment:
         unlike_ranks=tuple(islice(_unlike(by_rank), MAX_UNLIKE)),
     )
     return _with_digest(together)
+
+
+def facts_of(summaries: Mapping[int, Summary]) -> tuple[RankFacts, ...]:
+    """What each rank tells beside, by rank; of more than can be kept the first."""
+    return tuple(
+        RankFacts(
+            rank=rank,
+            facts=_plain_map(summary.facts, MAX_FACT_TEXT),
+            variables=_plain_map(summary.variables, MAX_PACKAGE_TEXT),
+        )
+        for rank, summary in islice(summaries.items(), MAX_UNLIKE)
+    )
+
+
+def _plain_map(texts: Mapping[str, str], most: int) -> dict[str, str]:
+    return {
+        escaped_lines(name)[:MAX_PART_TEXT]: escaped_lines(text)[:most]
+        for name, text in texts.items()
+    }
 
 
 def leave_out_packages(run: RunEvidence, patterns: Sequence[str]) -> RunEvidence:

@@ -28,6 +28,7 @@ from gate.records.doctor import TrainingSeen
 from gate.records.gpu import GpuMissed, GpusSeen
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
+from gate.records.observed.facts import MachineFacts
 from gate.records.observed.operator_audit import Refusal
 from gate.records.reading import ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
@@ -55,7 +56,8 @@ class Adapters:
     `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
     `clean_up` leaves no process and no file of the training's account outside that folder;
     `release` lets another gate have that account. `run` marks the containers of this call. `gpus`
-    looks for GPUs of this machine. `seal_services` gives those of a seal without a key.
+    looks for GPUs of this machine, `machine` for facts that are only told. `seal_services` gives
+    those of a seal without a key.
     """
 
     files: Files
@@ -70,6 +72,7 @@ class Adapters:
     host: Mapping[str, str]
     run: str
     gpus: Callable[[], GpusSeen]
+    machine: Callable[[], MachineFacts]
     seal_services: Callable[[SigningSettings], SealServices]
 
 
@@ -135,6 +138,10 @@ class Session:
         trees = {which: snapshot.tree for which, snapshot in self._snapshots.items()}
         taken = run_folders(self._work / "run").taken
         self._locks = locks_of_commits(self.request, trees, taken, adapters.files, self._reader.ask)
+
+    def _image(self) -> str:
+        container = self.isolation.container
+        return container.image_id[:200] if container is not None else ""
 
     def _export_all(self) -> None:
         """All that may be trained, before any training: git never looks at the clone after one."""
@@ -329,6 +336,7 @@ class Session:
             kept=tuple(self._kept),
             apart=self._apart,
             gpu_missed=self._gpu_missed,
+            machine=self.adapters.machine().model_copy(update={"image": self._image()}),
             locks=self._locks[Commit.HEAD],
             base_locks=self._locks.get(Commit.BASE, ()),
         )

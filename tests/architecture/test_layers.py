@@ -61,7 +61,7 @@ INSIDE = {
     "evidence": (("processes",), ("logged",), ("",)),
     "report": (("",), ("comment", "terminal", "page")),
     "adapters": (
-        ("git.objects", "process", "clock", "console", "machine", "secrets"),
+        ("git.objects", "process", "clock", "console", "machine", "machine_facts", "secrets"),
         ("files", "job_log"),
         ("git", "account", "github"),
         ("engine", "sigstore"),

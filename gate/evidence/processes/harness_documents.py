@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from gate.records.document import Document
 from gate.records.observed.environment import PackageOrigins, PackageTexts
 from gate.records.observed.evidence import MAX_PARAMETER_NAMES, Devices, FloatType, MeasuredSeconds
+from gate.records.observed.facts import FactMap, VariableMap
 from gate.records.observed.fingerprints import SamplingGroup
 from gate.records.observed.operator_audit import MAX_STEP
 
@@ -143,6 +144,8 @@ class Summary(Document):
     packages: PackageTexts = ()
     imported: PackageTexts = ()
     origins: PackageOrigins = Field(default_factory=dict)
+    facts: FactMap = Field(default_factory=dict)
+    variables: VariableMap = Field(default_factory=dict)
     peak_memory_bytes: Count
     device_memory_bytes: Count
     sampling_intervals: dict[SamplingGroup, SamplingInterval] = Field(default_factory=dict)

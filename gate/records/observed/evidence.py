@@ -19,6 +19,7 @@ from gate.records.document import Document, Timestamp
 from gate.records.gpu import GpuMissed
 from gate.records.observed.children import UnattestedChild, WeakerChild
 from gate.records.observed.environment import Environment
+from gate.records.observed.facts import MachineFacts, RankFacts
 from gate.records.observed.fingerprints import PARAMETERS
 from gate.records.observed.locks import Locks
 from gate.records.observed.operator_audit import MAX_STEP, OperatorAudit
@@ -273,6 +274,8 @@ class RunEvidence(Document):
     `parameter_names` has, for the place of a parameter's state in an optimizer, the leaf that is
     the parameter: for a reader only, nothing is decided by it.
 
+    `rank_facts` are told and decide nothing.
+
     `first_step_seconds` is the cold start: from the start of the process to the end of step 1.
     """
 
@@ -284,6 +287,7 @@ class RunEvidence(Document):
     checkpoint: CheckpointManifest
     not_finite: Annotated[tuple[NotFiniteTensor, ...], Field(max_length=MAX_NOT_FINITE)] = ()
     environment: Environment
+    rank_facts: Annotated[tuple[RankFacts, ...], Field(max_length=1000)] = ()
     processes: tuple[HarnessProcess, ...]
     peak_memory_bytes: int = Field(ge=0, le=MAX_BYTES)
     device_memory_bytes: int = Field(default=0, ge=0, le=MAX_BYTES)
@@ -326,9 +330,9 @@ class EvidenceSet(Document):
     """All runs of one gate call, in the order in which they ran.
 
     `kept` names what lies beside the documents and is packed: outputs, and the state of the first
-    strict run. `locks` are the lock files of the commit, `base_locks` those of the base. `apart` is
-    there when the second strict run ended in another state, `gpu_missed` when runs that might have
-    used a GPU of the machine could not.
+    strict run. `machine` is what the gate itself saw, `locks` are the lock files of the commit,
+    `base_locks` those of the base. `apart` is there when the second strict run ended in another
+    state, `gpu_missed` when runs that might have used a GPU of the machine could not.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -343,6 +347,7 @@ class EvidenceSet(Document):
     kept: Annotated[tuple[KeptFile, ...], Field(max_length=1000)] = ()
     apart: DivergedStates | None = None
     gpu_missed: GpuMissed | None = None
+    machine: MachineFacts | None = None
     locks: Locks = ()
     base_locks: Locks = ()
 
