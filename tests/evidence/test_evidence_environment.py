@@ -153,8 +153,8 @@ def test_neither_version_nor_place_of_the_project_itself_counts() -> None:
 def test_another_commit_of_the_same_version_moves() -> None:
     one, other = (
         environment_of({0: _summary("lib==1", imported=("lib",), origins={"lib": f"git {commit}"})})
-        for commit in ("aaa", "bbb")
+        for commit in ("a" * 40, "b" * 40)
     )
     (move,) = moved_packages(one, other).counted
-    assert move.described == "lib 1 (git aaa) → 1 (git bbb)"
+    assert move.described == f"lib 1 (git {'a' * 12}) → 1 (git {'b' * 12})"
     assert one.moved(other) == ("packages",)

@@ -109,7 +109,9 @@ def editable(site: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "env_editable" / "__init__.py").write_text("RATE = 0.1\n")
     (folder / "pyproject.toml").write_text('[project]\nname = "Env.Editable"\n')
     direct = {"url": folder.as_uri(), "dir_info": {"editable": True}}
-    install(site, "env-editable", files={}, direct=direct)
+    # setuptools leaves a finder that a .pth file loads into every Python
+    install(site, "env-editable", files={"__editable___env_finder.py": ""}, direct=direct)
+    import_module("__editable___env_finder")
     monkeypatch.syspath_prepend(folder)
 
 

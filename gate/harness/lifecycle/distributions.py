@@ -25,8 +25,9 @@ INDEX: Final = "index"
 PROJECT: Final = "project"
 MAX_PACKAGES: Final = 5000
 MAX_TEXT: Final = 200
-# one module that a .pth file of setuptools loads into every Python: no training asked for it
-NOT_THE_TRAININGS: Final = "_distutils_hack"
+# modules that .pth files load into every Python, that of setuptools and that which finds an
+# editable installation: no training asked for them
+NOT_THE_TRAININGS: Final = ("_distutils_hack", "__editable__")
 PACKAGE_FOLDERS: Final = ("site-packages", "dist-packages")
 PROJECT_FILES: Final = ("pyproject.toml", "setup.cfg", "setup.py")
 MAX_PROJECT_FILE: Final = 1024**2
@@ -232,7 +233,7 @@ def _module_files() -> Iterator[str]:
     for name, module in list(sys.modules.items()):
         # from its own table: a lazy module loads something when it is asked
         file = getattr(module, "__dict__", {}).get("__file__")
-        if isinstance(file, str) and name != NOT_THE_TRAININGS:
+        if isinstance(file, str) and not name.startswith(NOT_THE_TRAININGS):
             yield file
 
 

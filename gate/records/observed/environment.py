@@ -13,6 +13,7 @@ from gate.records.document import Document
 
 MAX_PACKAGES = 5000
 MAX_PACKAGE_TEXT = 200
+SHOWN_DIGITS = 12
 PACKAGES, DEVICE, CPU = "packages", "device", "cpu"
 NOT_APPLICABLE = "none"
 BETWEEN_RANKS = " | "
@@ -190,10 +191,15 @@ def _names(names: Iterable[str]) -> frozenset[str]:
     return frozenset(map(normalized_name, names))
 
 
+def _short(origin: str) -> str:
+    """A digest or a commit by its first digits, as everywhere in a report."""
+    return re.sub(r"[0-9a-f]{40,}", lambda match: match[0][:SHOWN_DIGITS], origin)
+
+
 def _move(before: _Installed | None, after: _Installed | None) -> PackageMove:
     apart = before is not None and after is not None and before.origin != after.origin
     texts = [
-        "" if side is None else f"{side.version} ({side.origin})" if apart else side.version
+        "" if side is None else f"{side.version} ({_short(side.origin)})" if apart else side.version
         for side in (before, after)
     ]
     name = next(side.name for side in (after, before) if side)
