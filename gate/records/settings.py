@@ -309,7 +309,7 @@ class GateSettings(Document):
     )
     environment: EnvironmentSettings = Field(
         default_factory=EnvironmentSettings,
-        description="Which installed packages count, and which files lock them.",
+        description="The packages of the training: which of them count, and which files lock them.",
     )
     baseline: BaselineSettings = Field(
         default_factory=BaselineSettings, description="The committed baseline."
