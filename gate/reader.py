@@ -22,12 +22,14 @@ from gate.comparison.tensors.states import compare_states
 from gate.errors import EvidenceError, GateError
 from gate.evidence.collect import collect_run
 from gate.evidence.fresh_process import READY
+from gate.evidence.locks import read_lock
 from gate.evidence.processes.harness_files import find_processes
 from gate.evidence.processes.operator_audit import read_operator_audit
 from gate.evidence.saved_state import captured_state, open_captured
 from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
 from gate.records.baseline import MAX_ARTIFACT_BYTES, MAX_BASELINE_BYTES, PROPOSED_BASELINE
 from gate.records.observed.evidence import MAX_NOT_FINITE
+from gate.records.observed.locks import MAX_LOCK_BYTES
 from gate.records.observed.state_distance import MAX_DISTANCES, StateDistance, TensorDistance
 from gate.records.reading import (
     MAX_TEXT,
@@ -110,8 +112,8 @@ def _found(request: ReadingRequest) -> ReadingAnswer:
         return _of_head(request)
     if request.task is ReadingTask.ARCHIVED_BASELINE:
         return _archived_baseline(out, request.shown)
-    if request.task is ReadingTask.HISTORY:
-        return _history(out, request.shown)
+    if request.task in NAMED_TASKS:
+        return NAMED_TASKS[request.task](request)
     if request.run is None or request.train is None:
         raise EvidenceError("the reading request names no run")
     evidence = collect_run(
@@ -137,9 +139,22 @@ def _archived_baseline(path: Path, shown: str) -> ReadingAnswer:
     return ReadingAnswer(baseline=read_baseline(data, f"{shown}: {PROPOSED_BASELINE}"))
 
 
-def _history(path: Path, shown: str) -> ReadingAnswer:
-    found = read_history(FILES.read_bytes(path, max_bytes=MAX_HEAD_BYTES), shown)
+def _locks(request: ReadingRequest) -> ReadingAnswer:
+    return ReadingAnswer(
+        locks=tuple(
+            read_lock(name, FILES.read_bytes(Path(path), max_bytes=MAX_LOCK_BYTES))
+            for name, path in sorted(request.taken.items())
+        )
+    )
+
+
+def _history(request: ReadingRequest) -> ReadingAnswer:
+    data = FILES.read_bytes(Path(request.out), max_bytes=MAX_HEAD_BYTES)
+    found = read_history(data, request.shown)
     return ReadingAnswer(history=found.lines, history_problem=found.problem[:MAX_TEXT])
+
+
+NAMED_TASKS = {ReadingTask.LOCKS: _locks, ReadingTask.HISTORY: _history}
 
 
 def _of_head(request: ReadingRequest) -> ReadingAnswer:

@@ -77,6 +77,11 @@ compare:
       reason: a mask of minus infinity
   comparable_environment: [cpu, cpu_capability, os, packages, python]
 """,
+    "environment": """\
+environment:
+  ignore: [tqdm, "opentelemetry-*"]
+  locks: [locks/train.txt]
+""",
     "baseline": """\
 baseline:
   path: .repro-gate/baseline.json

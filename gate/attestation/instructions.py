@@ -17,6 +17,7 @@ from gate.records.verdict import Verdict
 README_NAME = "README.md"
 MEMBER_MEANINGS = {
     "verdict.json": "the verdict: outcome, findings, comparisons, figures",
+    "evidence/environment.json": "where it was trained: packages, machine, lock files",
     SUMS_NAME: "SHA-256 of every other file; check with `sha256sum -c SHA256SUMS`",
     README_NAME: "this page",
 }

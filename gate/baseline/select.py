@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.observed.evidence import Environment
+from gate.records.observed.environment import Environment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

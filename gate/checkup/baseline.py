@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.doctor import CheckResult, Examined
-from gate.records.observed.evidence import DEVICE, Environment
+from gate.records.observed.environment import DEVICE, PACKAGES, Environment, moved_packages
 
 RECORD = "Run `repro-gate baseline record` on this kind of machine, and commit the file."
 SHOWN_PARTS = 4
@@ -39,11 +39,15 @@ def examined_baseline(
     moved = then.moved(here)
     if not moved:
         return _row(CheckResult.OK, f"{path}: has an entry for exactly this environment", "")
-    shown = [
+    packages = [move.described for move in moved_packages(then, here).counted]
+    parts = [
         f"{name} {here.part(name)[:40]} (was {then.part(name)[:40]})"
-        for name in moved[:SHOWN_PARTS]
+        for name in moved
+        if name != PACKAGES or not packages
     ]
-    rest = f" and {len(moved) - SHOWN_PARTS} more" if len(moved) > SHOWN_PARTS else ""
+    every = [*parts, *packages]
+    shown = every[:SHOWN_PARTS]
+    rest = f" and {len(every) - SHOWN_PARTS} more" if len(every) > SHOWN_PARTS else ""
     return _row(
         CheckResult.WARN, f"{path}: the closest entry differs in {', '.join(shown)}{rest}", RECORD
     )

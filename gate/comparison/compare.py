@@ -18,9 +18,9 @@ from gate.records.comparison import (
     TensorChange,
     TensorDelta,
 )
+from gate.records.observed.environment import PACKAGES, Environment, PackageMoves, moved_packages
 from gate.records.observed.evidence import (
     CheckpointManifest,
-    Environment,
     MetricSeries,
     StepDigest,
     TensorDigest,
@@ -28,7 +28,6 @@ from gate.records.observed.evidence import (
 from gate.records.settings import ComparisonSettings
 
 ABSENT = "none"
-PACKAGES = "packages"
 SHOWN_DIGITS = 16
 OPTIMIZER_SETTING = re.compile(
     r"state(?:\.rank\d+)?/optimizer/(?P<optimizer>\d{1,9})/group/\d+/(?P<setting>.+)", re.ASCII
@@ -73,10 +72,6 @@ def compare_results(
     step_faults, compared_steps = compare_steps(expected.steps, observed.steps)
     fingerprints, compared_fingerprints = compare_fingerprints(expected.steps, observed.steps)
     tensors = compare_tensors(expected.checkpoint, observed.checkpoint)
-    compared_tensors = len(
-        {tensor.name for tensor in expected.checkpoint.tensors}
-        & {tensor.name for tensor in observed.checkpoint.tensors}
-    )
     counts = (len(expected.steps), len(observed.steps))
     return Comparison(
         expected=names[0],
@@ -88,9 +83,10 @@ def compare_results(
         environment=compare_environments(
             expected.environment, observed.environment, settings.comparable_environment
         ),
+        packages_aside=_packages_aside(expected.environment, observed.environment),
         compared_points=metrics.compared,
         compared_steps=compared_steps,
-        compared_tensors=compared_tensors,
+        compared_tensors=_in_both(expected.checkpoint, observed.checkpoint),
         steps_expected=counts[0],
         steps_observed=counts[1],
         events=first_events(
@@ -106,6 +102,13 @@ def compare_results(
         optimizer_settings=compare_optimizer_settings(
             expected.checkpoint, observed.checkpoint, tensors
         ),
+    )
+
+
+def _in_both(expected: CheckpointManifest, observed: CheckpointManifest) -> int:
+    """How many tensors have one name on both sides."""
+    return len(
+        {tensor.name for tensor in expected.tensors} & {tensor.name for tensor in observed.tensors}
     )
 
 
@@ -272,36 +275,25 @@ def compare_environments(
 ) -> tuple[EnvironmentChange, ...]:
     """Every part that moved; one that only one side knows has moved unless it says `none`."""
     return tuple(
-        EnvironmentChange(
-            part=name,
-            expected=expected.part(name),
-            observed=observed.part(name),
-            comparable=name in comparable,
-            details=moved_packages(expected.packages, observed.packages)
-            if name == PACKAGES
-            else (),
-        )
+        _environment_change(name, expected, observed, comparable=name in comparable)
         for name in expected.moved(observed)
     )
 
 
-def moved_packages(expected: tuple[str, ...], observed: tuple[str, ...]) -> tuple[str, ...]:
-    """What came, went or changed its version, by name; nothing where one side has no list."""
-    if not expected or not observed:
-        return ()
-    # what both sides have in the same version is taken away first: the rest is what moved
-    left, right = _versions(set(expected) - set(observed)), _versions(set(observed) - set(expected))
-    return tuple(_moved(name, left, right) for name in sorted(left.keys() | right.keys()))
+def _packages_aside(expected: Environment, observed: Environment) -> tuple[str, ...]:
+    return tuple(move.described for move in moved_packages(expected, observed).aside)
 
 
-def _moved(name: str, before: dict[str, str], after: dict[str, str]) -> str:
-    if name not in after:
-        return f"{name} {before[name]} removed"
-    if name not in before:
-        return f"{name} {after[name]} added"
-    return f"{name} {before[name]} became {after[name]}"
-
-
-def _versions(lines: set[str]) -> dict[str, str]:
-    packages = (line.partition("==") for line in sorted(lines))
-    return {name: version for name, _, version in packages}
+def _environment_change(
+    name: str, expected: Environment, observed: Environment, *, comparable: bool
+) -> EnvironmentChange:
+    moves = moved_packages(expected, observed) if name == PACKAGES else PackageMoves()
+    return EnvironmentChange(
+        part=name,
+        expected=expected.part(name),
+        observed=observed.part(name),
+        comparable=comparable,
+        details=tuple(move.described for move in moves.counted),
+        installed=observed.installed if moves.counted else 0,
+        imports_known=moves.imports_known,
+    )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from gate.comparison.compare import compare_results
 from gate.records.comparison import Comparison
-from gate.records.observed.evidence import CPU, DEVICE, RunEvidence
+from gate.records.observed.environment import CPU, DEVICE
+from gate.records.observed.evidence import RunEvidence
 from gate.records.settings import ComparisonSettings
 
 ONE_THREAD = "1"

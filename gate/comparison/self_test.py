@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 
 from gate.comparison.compare import compare_results
-from gate.records.observed.evidence import Environment, Point, RunEvidence
+from gate.records.observed.environment import Environment
+from gate.records.observed.evidence import Point, RunEvidence
 from gate.records.settings import ComparisonSettings
 from gate.records.verdict import SelfTestProbe
 

@@ -8,11 +8,12 @@ from types import MappingProxyType
 
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError
+from gate.evidence.environment import environment_of, facts_of
 from gate.evidence.logged.metrics import file_series, harness_series, output_series
 from gate.evidence.logged.step_series import step_series
 from gate.evidence.logged.tensorboard import tensorboard_series
 from gate.evidence.processes.children import read_children
-from gate.evidence.processes.harness_documents import MetricLine
+from gate.evidence.processes.harness_documents import MetricLine, Summary
 from gate.evidence.processes.harness_files import HarnessFile, find_processes, read_harness_lines
 from gate.evidence.processes.operator_audit import read_operator_audit
 from gate.evidence.processes.overrides import read_overrides
@@ -33,10 +34,7 @@ from gate.evidence.saved_state import (
 )
 from gate.ports import Files
 from gate.records.observed.evidence import (
-    BETWEEN_RANKS,
     MAX_NOT_FINITE,
-    NOT_APPLICABLE,
-    Environment,
     MetricSeries,
     MetricSource,
     NotFiniteTensor,
@@ -71,8 +69,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     ranks = read_ranks(files, out, process_files, children)
     refuse_idle_ranks(processes, ranks)
     problems = _problems(run, ranks)
-    captured = (_captured(files, out, rank, taken) for rank in ranks)
-    states = (*captured, saved_checkpoint(files, workdir_tree, train))
+    states = (*_captured(files, out, ranks, taken), saved_checkpoint(files, workdir_tree, train))
     script = _script_metrics(files, run, workdir_tree, output, train)
     return RunEvidence(
         run=run,
@@ -82,7 +79,8 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         # captured by the harness and saved by the script in one manifest: one root speaks for both
         checkpoint=manifest(states),
         not_finite=_not_finite(states),
-        environment=_environment(ranks),
+        environment=environment_of(_summaries(ranks)),
+        rank_facts=facts_of(_summaries(ranks)),
         processes=processes,
         peak_memory_bytes=max(rank.summary.peak_memory_bytes for rank in ranks),
         device_memory_bytes=max(rank.summary.device_memory_bytes for rank in ranks),
@@ -99,6 +97,10 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         parameter_names=_parameter_names(ranks, states),
         overridden=sum(rank.summary.overridden for rank in ranks),
     )
+
+
+def _summaries(ranks: tuple[TrainedRank, ...]) -> dict[int, Summary]:
+    return {rank.files.rank: rank.summary for rank in ranks}
 
 
 def _problems(run: RunRecord, ranks: tuple[TrainedRank, ...]) -> list[str]:
@@ -120,23 +122,12 @@ def _left_out(ranks: tuple[TrainedRank, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sentences))
 
 
-def _environment(ranks: tuple[TrainedRank, ...]) -> Environment:
-    """Each part as the ranks tell it: once where they agree, so that equal ranks are one place."""
-    environments = [rank.summary.environment for rank in ranks]
-    names = dict.fromkeys(name for parts in environments for name in parts)
-    said = {
-        name: dict.fromkeys(parts.get(name, NOT_APPLICABLE) for parts in environments)
-        for name in names
-    }
-    return Environment(
-        parts={name: BETWEEN_RANKS.join(texts) for name, texts in said.items()},
-        packages=tuple(plain_text(line)[:200] for line in ranks[0].summary.packages),
-    )
-
-
-def _captured(files: Files, out: Path, rank: TrainedRank, taken: Mapping[str, Path]) -> ReadState:
-    name = rank.files.name(HarnessFile.STATE)
-    return captured_state(files, taken.get(name, out / name), rank.files.rank)
+def _captured(
+    files: Files, out: Path, ranks: tuple[TrainedRank, ...], taken: Mapping[str, Path]
+) -> Iterator[ReadState]:
+    for rank in ranks:
+        name = rank.files.name(HarnessFile.STATE)
+        yield captured_state(files, taken.get(name, out / name), rank.files.rank)
 
 
 def _parameter_names(

@@ -1,7 +1,8 @@
 """The evidence folder: what goes into each file, and reading it back.
 
 `set.json` holds the set without its runs, `<label>/evidence.json` each run, `manifest.json` the
-SHA-256 of all of them, in the order of the runs.
+SHA-256 of all of them, in the order of the runs. `environment.json` says once more, for a person,
+where they ran.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from gate.codec.documents import read_document, write_document
 from gate.errors import DocumentError, EvidenceError
 from gate.ports import Files
 from gate.records.document import Document
+from gate.records.observed.environment_document import ENVIRONMENT_NAME, environment_document
 from gate.records.observed.evidence import SHA256_PATTERN, EvidenceSet, RunEvidence
 
 MANIFEST_SCHEMA: Final = "repro-gate.evidence-manifest/1"
@@ -65,7 +67,9 @@ def evidence_documents(evidence: EvidenceSet) -> tuple[tuple[str, bytes], ...]:
             EvidenceFile(name=name, sha256=sha256_hex(content)) for name, content in documents
         )
     )
-    return (*documents, (MANIFEST_NAME, write_document(manifest)))
+    # for a person: made from the others whenever the folder is written, and never read back
+    readable = (ENVIRONMENT_NAME, write_document(environment_document(evidence)))
+    return (*documents, readable, (MANIFEST_NAME, write_document(manifest)))
 
 
 def read_evidence_set(files: Files, folder: Path) -> EvidenceSet:

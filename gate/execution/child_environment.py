@@ -81,6 +81,7 @@ def child_environment(
 def _harness(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -> dict[str, str]:
     variables = {
         "REPRO_GATE_OUT": str(folders.out),
+        "REPRO_GATE_TREE": str(folders.tree),
         "REPRO_GATE_MODE": planned.mode.value,
         "REPRO_GATE_SEED": str(settings.train.seed),
         "REPRO_GATE_MAX_STEPS": str(settings.train.max_steps),

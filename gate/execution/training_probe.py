@@ -12,11 +12,12 @@ from gate.execution.launch import install_harness, last_lines, run_folders
 from gate.ports import Files, Processes
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import DeviceFile, GpuTried
+from gate.records.observed.environment import MAX_PACKAGES
 from gate.records.runs import Isolation, PlannedRun, ProcessRequest, RunFolders, RunMode
 from gate.records.settings import Device, GateSettings
 
 PROBE_SECONDS = 180.0
-PROBE_OUTPUT_BYTES = 64 * 1024
+PROBE_OUTPUT_BYTES = 1024**2
 COMMAND_NOT_FOUND = 127
 MAX_TEXT = 200
 MAX_GPUS = 64
@@ -80,7 +81,9 @@ try:
 except OSError:
     shm = None
 parts = parts or environment.parts(Problems())
-seen = {"parts": parts, "gpus": gpus, "tried": tried, "shm_bytes": shm}
+installed = environment.packages(Problems())
+packages = {"packages": installed.packages, "origins": installed.origins}
+seen = {"parts": parts, **packages, "gpus": gpus, "tried": tried, "shm_bytes": shm}
 print("repro-gate-doctor:" + json.dumps(seen))
 """
 
@@ -169,8 +172,11 @@ def _read(output: bytes, *, timed_out: bool) -> TrainingSeen:
     if not isinstance(seen, dict):
         return TrainingSeen(problem="its Python gave an unexpected answer")
     parts, tried, shm = seen.get("parts"), seen.get("tried"), seen.get("shm_bytes")
+    packages, origins = seen.get("packages"), seen.get("origins")
     return TrainingSeen(
         parts=_texts(parts) if isinstance(parts, dict) else {},
+        packages=tuple(map(_text, packages[:MAX_PACKAGES])) if isinstance(packages, list) else (),
+        origins=_texts(origins) if isinstance(origins, dict) else {},
         gpus=tuple(_gpu(row) for row in _rows(seen.get("gpus"), 3)),
         tried=_tried(tried) if isinstance(tried, dict) else GpuTried(),
         shm_bytes=shm if isinstance(shm, int) else None,

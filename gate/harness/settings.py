@@ -39,7 +39,7 @@ class HarnessSettings:
     `operator_audit` asks to count such operators instead, and `modules` and `operators` name what
     else to look for. Where `knobs`, knob to word, is silent, `strict` names the column of the table
     of knobs that counts. `on_override` is `observe`, `restore` or `fail`. `noise` asks for the
-    gradients of the first step.
+    gradients of the first step. `tree` is the copy of the commit that is trained.
     """
 
     __slots__ = (
@@ -58,11 +58,13 @@ class HarnessSettings:
         "seed",
         "strict",
         "threads",
+        "tree",
     )
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         """Raise `ValueError` with the variable's name when one is missing or malformed."""
         self.out = _text(environ, "OUT")
+        self.tree = environ.get(f"{PREFIX}TREE", "")
         self.strict = _text(environ, "MODE") == STRICT
         self.seed = _whole_number(environ, "SEED")
         self.max_steps = _whole_number(environ, "MAX_STEPS")

@@ -48,7 +48,7 @@ from gate.records.doctor import (
     TrainingSeen,
 )
 from gate.records.gpu import GpusSeen
-from gate.records.observed.evidence import Environment
+from gate.records.observed.environment import Environment
 from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import GateSettings
@@ -331,7 +331,12 @@ def _baseline(
         else None
     )
     baseline = read_baseline(data, name)
-    here = Environment(parts=dict(training.parts))
+    # without what it imports, since no script was run: the entry's imports say what counts
+    here = Environment(
+        parts=dict(training.parts),
+        packages=training.packages,
+        origins=dict(training.origins),
+    )
     # the gate's own choice, so that the doctor promises what a gate call would do
     chosen = select_entry(
         baseline,

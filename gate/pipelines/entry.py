@@ -17,6 +17,7 @@ from gate.adapters.engine.engine import Engine, engine_address
 from gate.adapters.git.repository import GitRepository
 from gate.adapters.isolating import Isolating
 from gate.adapters.machine import gpus_seen
+from gate.adapters.machine_facts import machine_facts
 from gate.adapters.process.stop_signals import StopSignals
 from gate.adapters.sigstore.services import SigstoreServices
 from gate.errors import SettingsError
@@ -46,6 +47,7 @@ def build_adapters(
         variables.get("PATH", ""), interpreter, beside_torch=find_spec("torch") is not None
     )
     trains = shutil.which("python", path=path) or shutil.which("python3", path=path)
+    libraries = variables.get("LD_LIBRARY_PATH", "")
     address = engine_address(variables)
     engine = Engine(connect_docker(address), address)
     socket = address.removeprefix("unix://") if address.startswith("unix://") else ""
@@ -70,7 +72,8 @@ def build_adapters(
         host={**variables, "PATH": path},
         run=isolating.run,
         base_path=f"{base}:{path}" if (base := variables.get(BASE_PROGRAMS, "")) else "",
-        gpus=lambda: gpus_seen(path, variables.get("LD_LIBRARY_PATH", "")),
+        gpus=lambda: gpus_seen(path, libraries),
+        machine=lambda: machine_facts(path, libraries),
         seal_services=SigstoreServices,
     )
 

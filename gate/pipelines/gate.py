@@ -33,7 +33,8 @@ from gate.records.baseline import (
     BaselineEntry,
 )
 from gate.records.comparison import BASELINE_SIDE, Comparison, EnvironmentChange
-from gate.records.observed.evidence import DEVICE, EvidenceSet, RunEvidence
+from gate.records.observed.environment import DEVICE
+from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, RunMode

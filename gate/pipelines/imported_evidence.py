@@ -7,27 +7,34 @@ environment) is a claim, and the verdict says so.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gate.codec.untrusted_text import short_text
-from gate.errors import EvidenceError, StorageError
+from gate.errors import EvidenceError, RepositoryError, StorageError
 from gate.evidence.capture import FIRST_STATE, SECOND_STATE, captured_digests, ends_diverged
+from gate.evidence.environment import leave_out_packages
 from gate.evidence.folder import MANIFEST_NAME, evidence_documents, read_evidence_set
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.state_manifest import MAX_STATE_BYTES, roots_fit
 from gate.execution.plan import plan_base, plan_base_here, plan_gate, plan_operator_audit
+from gate.pipelines.locks import locks_of_commits
 from gate.pipelines.output_folder import prepare_out
 from gate.pipelines.runs import Adapters, refuse_unusable
+from gate.pipelines.snapshots import export_snapshot
 from gate.ports import Files
 from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
+from gate.records.observed.locks import LockFile
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import BASE_HERE, Commit, Isolation, PlannedRun, RunMode, WriteGuard
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
+from gate.records.settings import GateSettings
 from gate.settings.load import settings_digest, training_digest
 
 MAX_NAMES = 1000
+SNAPSHOT = "snapshot"
 ALTERED_HINT = "The folder is not what one `repro-gate run` wrote; run the job again."
 MOVED_HINT = (
     "Both jobs must read them from the same base commit: if the base branch moved in between, "
@@ -69,15 +76,20 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
         _check_runs(imported, request)
         isolation = _claimed_isolation(imported)
         apart, isolation = _kept_here(imported, request, adapters, folder, isolation)
+        locks = _locks_here(request, adapters, work)
     finally:
         adapters.files.remove_tree(work)
         adapters.release()
+    ignored = request.settings.environment.ignore
     evidence = imported.model_copy(
         update={
             "base_commit": request.base_commit,
             # this gate's clock: a seal must not be as old or as new as another job wants it
             "created_at": adapters.clock.now().isoformat(),
             "apart": apart,
+            "locks": locks[Commit.HEAD],
+            "base_locks": locks.get(Commit.BASE, ()),
+            "runs": tuple(leave_out_packages(run, ignored) for run in imported.runs),
         }
     )
     for name, data in evidence_documents(evidence):
@@ -96,9 +108,36 @@ def _refuse_own_folder(request: GateRequest, folder: Path) -> None:
 def _exported_digest(request: GateRequest, adapters: Adapters, work: Path) -> str:
     """The digest of the commit's tree, made here: only its bytes are read."""
     commit = request.commit or adapters.git.resolve("HEAD")
-    target = work / "snapshot"
+    target = work / SNAPSHOT
     adapters.files.fresh_folder(target)
     return adapters.git.export_commit(commit, target)
+
+
+def _locks_here(
+    request: GateRequest, adapters: Adapters, work: Path
+) -> dict[Commit, tuple[LockFile, ...]]:
+    """Read from the commits, and not taken from the folder: what a lock says is known here too."""
+    trees = {Commit.HEAD: work / SNAPSHOT}
+    if request.base_commit:
+        # a shallow clone lacks it: then nobody can say what the pull request changes
+        with suppress(RepositoryError):
+            base = export_snapshot(Commit.BASE, request, adapters, work)
+            trees[Commit.BASE] = base.tree
+    folder = work / "locks"
+    adapters.files.fresh_folder(folder)
+    isolation = adapters.isolate(_plain(request.settings), (folder,))
+    reader = FreshReader(
+        adapters.files, adapters.processes, adapters.progress, isolation.credentials
+    )
+    try:
+        return locks_of_commits(request, trees, folder, adapters.files, reader.ask)
+    finally:
+        adapters.clean_up(isolation)
+
+
+def _plain(settings: GateSettings) -> GateSettings:
+    """Not as the settings say: no image is fetched to read a file."""
+    return settings.model_copy(update={"isolation": IsolationSettings()})
 
 
 def _check_origin(evidence: EvidenceSet, request: GateRequest, tree_digest: str) -> None:
@@ -213,9 +252,7 @@ def _kept_here(
         _copy(kept, folder, target, adapters.files)
     reading = request.out / "work" / "taken"
     adapters.files.fresh_folder(reading)
-    # not as the settings say: no image is fetched to read a file
-    plain = request.settings.model_copy(update={"isolation": IsolationSettings()})
-    own = adapters.isolate(plain, (reading,))
+    own = adapters.isolate(_plain(request.settings), (reading,))
     reader = FreshReader(adapters.files, adapters.processes, adapters.progress, own.credentials)
     names = (FIRST_STATE, *(kept.name for kept in second))
     for run, name in zip(evidence.runs_of(RunMode.STRICT), names, strict=False):

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from gate.checkup.commit import refused, uncommitted
 from gate.checkup.gpu import why_no_gpu
 from gate.codec.digests import sha256_hex
 from gate.errors import EvidenceError, GateError, RepositoryError, RunError
 from gate.evidence import capture
 from gate.evidence.capture import CapturedFile
+from gate.evidence.environment import leave_out_packages
 from gate.evidence.folder import evidence_documents
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.processes.operator_audit import explained
@@ -22,12 +22,15 @@ from gate.execution.launch import Launcher, run_folders
 from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
 from gate.pipelines.environments import training_environments
+from gate.pipelines.locks import locks_of_commits
 from gate.pipelines.output_folder import prepare_out
+from gate.pipelines.snapshots import export_snapshot
 from gate.ports import Clock, Files, Git, Processes, Progress, SealServices
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import GpuMissed, GpusSeen
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
+from gate.records.observed.facts import MachineFacts
 from gate.records.observed.operator_audit import Refusal
 from gate.records.reading import ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
@@ -55,8 +58,9 @@ class Adapters:
     `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
     `clean_up` leaves no process and no file of the training's account outside that folder;
     `release` lets another gate have that account. `run` marks the containers of this call. `gpus`
-    looks for GPUs of this machine. `base_path` is the PATH of the base commit's own packages, empty
-    where it has none. `seal_services` gives those of a seal without a key.
+    looks for GPUs of this machine, `machine` for facts that are only told. `base_path` is the PATH
+    of the base commit's own packages, empty where it has none. `seal_services` gives those of a
+    seal without a key.
     """
 
     files: Files
@@ -72,6 +76,7 @@ class Adapters:
     run: str
     gpus: Callable[[], GpusSeen]
     base_path: str
+    machine: Callable[[], MachineFacts]
     seal_services: Callable[[SigningSettings], SealServices]
 
 
@@ -144,13 +149,22 @@ class Session:
         self._reader = FreshReader(
             adapters.files, adapters.processes, adapters.progress, self.isolation.credentials
         )
+        trees = {which: snapshot.tree for which, snapshot in self._snapshots.items()}
+        taken = run_folders(self._work / "run").taken
+        self._locks = locks_of_commits(self.request, trees, taken, adapters.files, self._reader.ask)
+
+    def _image(self) -> str:
+        container = self.isolation.container
+        return container.image_id[:200] if container is not None else ""
 
     def _export_all(self) -> None:
         """All that may be trained, before any training: git never looks at the clone after one."""
-        self._snapshots[Commit.HEAD] = self._export(Commit.HEAD)
-        if self.request.base_commit and self._runs_base:
+        adapters = self.adapters
+        request, work = self.request, self._work
+        self._snapshots[Commit.HEAD] = export_snapshot(Commit.HEAD, request, adapters, work)
+        if request.base_commit and self._runs_base:
             try:
-                self._snapshots[Commit.BASE] = self._export(Commit.BASE)
+                self._snapshots[Commit.BASE] = export_snapshot(Commit.BASE, request, adapters, work)
             except RepositoryError as fault:
                 # most often the base is never run: its fault counts when it is
                 self._no_base = fault
@@ -227,7 +241,7 @@ class Session:
             raise EvidenceError(
                 "the process that reads the run's files gave no evidence", hint=NO_ANSWER_HINT
             )
-        return evidence
+        return leave_out_packages(evidence, self.request.settings.environment.ignore)
 
     def _look_for_gpu(self, run: RunEvidence) -> None:
         """Where a run might have used a GPU of this machine and did not: could it have?
@@ -342,28 +356,13 @@ class Session:
             kept=tuple(self._kept),
             apart=self._apart,
             gpu_missed=self._gpu_missed,
+            machine=self.adapters.machine().model_copy(update={"image": self._image()}),
+            locks=self._locks[Commit.HEAD],
+            base_locks=self._locks.get(Commit.BASE, ()),
         )
         for name, data in evidence_documents(evidence):
             self.adapters.files.write_bytes(self.request.out / "evidence" / name, data)
         return evidence
-
-    def _export(self, which: Commit) -> Snapshot:
-        request, git = self.request, self.adapters.git
-        target = self._work / f"{which.value}-snapshot"
-        workdir = request.repository_path(request.settings.train.workdir)
-        changed: tuple[str, ...] = ()
-        if which is Commit.BASE and request.base_commit:
-            commit = request.base_commit
-        elif request.commit:
-            commit = request.commit
-        else:
-            commit = git.resolve("HEAD")
-            changed = _changed_files(request, git)
-        self.adapters.files.fresh_folder(target)
-        digest = git.export_work_tree(target) if changed else git.export_commit(commit, target)
-        return Snapshot(
-            commit=commit, tree=target, workdir=workdir, digest=digest, changed_files=changed
-        )
 
 
 def refuse_unusable(
@@ -386,10 +385,3 @@ def refuse_unusable(
             else "Check whether torch sees a GPU there (python -c 'import torch; "
             "print(torch.cuda.is_available())') and whether the script uses it.",
         )
-
-
-def _changed_files(request: GateRequest, git: Git) -> tuple[str, ...]:
-    changed = git.changed_files()
-    if changed and not request.allow_dirty:
-        raise refused(uncommitted(changed, git.untracked()))
-    return changed

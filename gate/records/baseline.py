@@ -8,12 +8,8 @@ from pydantic import Field
 
 from gate.records.comparison import KnobCosts
 from gate.records.document import Document, Timestamp
-from gate.records.observed.evidence import (
-    CheckpointManifest,
-    Environment,
-    MetricSeries,
-    StepDigest,
-)
+from gate.records.observed.environment import Environment
+from gate.records.observed.evidence import CheckpointManifest, MetricSeries, StepDigest
 
 BASELINE_SCHEMA: Final = "repro-gate.baseline/1"
 MAX_BASELINE_BYTES: Final = 16 * 1024 * 1024

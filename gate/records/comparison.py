@@ -107,13 +107,19 @@ class OptimizerSettingChange(Document):
 
 
 class EnvironmentChange(Document):
-    """One part of the environment that moved; `details` names what of it, where that is known."""
+    """One part of the environment that moved; `details` names what of it, where that is known.
+
+    Of packages these are those that count, of `installed` ones here. With `imports_known` they
+    count because the training imported them, then or now.
+    """
 
     part: str
     expected: str
     observed: str
     comparable: bool
     details: tuple[str, ...] = ()
+    installed: int = 0
+    imports_known: bool = False
 
     @property
     def described(self) -> tuple[str, ...]:
@@ -122,7 +128,17 @@ class EnvironmentChange(Document):
             return self.details
         if DIGEST.fullmatch(self.observed):
             return (self.part,)
-        return (f"{self.part} {self.expected} became {self.observed}",)
+        return (f"{self.part} {self.expected} → {self.observed}",)
+
+    @property
+    def share(self) -> str:
+        """Of packages, how many moved: `2 of 54 packages; both imported`; else empty."""
+        if not self.installed:
+            return ""
+        moved = len(self.details)
+        who = {1: "", 2: "both "}.get(moved, "all ")
+        known = f"; {who}imported" if self.imports_known else ""
+        return f"{moved:,} of {self.installed:,} packages{known}"
 
 
 class FingerprintDifference(Document):
@@ -223,6 +239,9 @@ class Comparison(Document):
     decides nothing: a random state may move without any number following. `fingerprints` holds the
     same for the fingerprints, `compared_fingerprints` names those that both sides observed.
 
+    `packages_aside` names installed packages that moved and count for nothing: no training imported
+    them, or the settings ignore them.
+
     `compared_points` and `compared_tensors` count what was looked at: nothing compared is never
     equal.
     """
@@ -243,6 +262,7 @@ class Comparison(Document):
     fingerprints: tuple[FingerprintDifference, ...] = ()
     compared_fingerprints: tuple[str, ...] = ()
     optimizer_settings: tuple[OptimizerSettingChange, ...] = ()
+    packages_aside: tuple[str, ...] = ()
 
     @property
     def something_compared(self) -> bool:

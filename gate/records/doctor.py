@@ -49,13 +49,15 @@ class DoctorReport(Document):
 class TrainingSeen:
     """What the training's own Python says of itself, from where trainings run.
 
-    `parts` are those of an environment, as a baseline keeps them; `gpus` the devices that torch
-    can use, by name and memory, and `tried` what came of asking for them; `shm_bytes` the size of
-    /dev/shm there, None where there is none.
+    `parts`, `packages` and `origins` are those of an environment, as a baseline keeps them; `gpus`
+    the devices that torch can use, by name and memory, and `tried` what came of asking for them;
+    `shm_bytes` the size of /dev/shm there, None where there is none.
     It is the training's word: printable, bounded, and nothing more.
     """
 
     parts: Mapping[str, str] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[str, ...] = ()
     tried: GpuTried = field(default_factory=GpuTried)
     shm_bytes: int | None = None

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from gate.records.comparison import CostState, ToleranceUse
 from gate.records.document import Document, Timestamp
-from gate.records.observed.evidence import SHA256_PATTERN, Environment, FloatType
+from gate.records.observed.environment import Environment
+from gate.records.observed.evidence import SHA256_PATTERN, FloatType
 from gate.records.sections.tolerances import Tolerance
 
 COST_SCHEMA: Final = "repro-gate.cost/1"

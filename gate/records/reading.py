@@ -11,6 +11,7 @@ from gate.records.baseline import Baseline
 from gate.records.document import Document
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence
+from gate.records.observed.locks import Locks
 from gate.records.observed.operator_audit import Refusal
 from gate.records.observed.state_distance import StateDistance
 from gate.records.policy_files import PolicyChange
@@ -30,7 +31,7 @@ class ReadingTask(StrEnum):
     A run, why a failed one failed, a kept state, or two, how far apart, tensor by tensor or all
     weights together; kept gradients, how far their sums move; of a pull request's head
     its settings, its baseline, and what it changes in the files that decide; a proposed baseline
-    in the archive of an artifact; earlier runs.
+    in the archive of an artifact; earlier runs; lock files, each by its path.
     """
 
     RUN = "run"
@@ -47,6 +48,7 @@ class ReadingTask(StrEnum):
     BASELINE_CHANGES = "baseline-changes"
     KEY_CHANGES = "key-changes"
     ROOT_CHANGES = "root-changes"
+    LOCKS = "locks"
 
 
 class ReadingRequest(Document):
@@ -55,8 +57,9 @@ class ReadingRequest(Document):
     `out` is the harness's folder, or the kept file's own path for the tasks that are about one;
     `against` is the other state, where there are two. `tree` is the training's working directory,
     `output` the file with what it printed, `taken` the copies that are read in the place of the
-    harness's files of those names. For files of a head, `out` is the head's and `against` the
-    base's, empty where there is none, and `shown` the name for messages.
+    harness's files of those names, or of lock files by their paths. For files of a head, `out` is
+    the head's and `against` the base's, empty where there is none, and `shown` the name for
+    messages.
     """
 
     schema_version: Literal["repro-gate.reading-request/1"] = REQUEST_SCHEMA
@@ -104,3 +107,4 @@ class ReadingAnswer(Document):
     changes: Annotated[tuple[PolicyChange, ...], Field(max_length=1000)] = ()
     history: Annotated[tuple[HistoryLine, ...], Field(max_length=MAX_HISTORY_LINES)] = ()
     history_problem: Text = ""
+    locks: Locks = ()

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gate.records.document import Document
 from gate.records.sections.determinism import DeterminismSettings
+from gate.records.sections.environment import EnvironmentSettings
 from gate.records.sections.isolation import IsolationSettings
 from gate.records.sections.levels import Level, Threshold
 from gate.records.sections.measuring import CostSettings, NoiseSettings
@@ -317,6 +318,10 @@ class GateSettings(Document):
     )
     compare: ComparisonSettings = Field(
         default_factory=ComparisonSettings, description="What counts as the same result."
+    )
+    environment: EnvironmentSettings = Field(
+        default_factory=EnvironmentSettings,
+        description="The packages of the training: which of them count, and which files lock them.",
     )
     baseline: BaselineSettings = Field(
         default_factory=BaselineSettings, description="The committed baseline."

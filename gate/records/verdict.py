@@ -18,7 +18,8 @@ from gate.records.comparison import (
 from gate.records.document import Document, Timestamp
 from gate.records.measured.performance import Performance
 from gate.records.observed.brought import NOTHING_BROUGHT, BroughtEnvironment
-from gate.records.observed.evidence import Environment, MetricSource, RecorderCost
+from gate.records.observed.environment import Environment
+from gate.records.observed.evidence import MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.policy_files import PolicyChange
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord

@@ -12,6 +12,7 @@ from gate.records.runs import Commit
 from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Answer, Diagnosis, Outcome, Verdict
 from gate.report.differences import worst_first
+from gate.report.environment_words import moved_words
 from gate.report.layout import Brief
 from gate.report.wording import (
     CAUSE_TITLES,
@@ -88,8 +89,10 @@ def cause_words(diagnosis: Diagnosis) -> str:
     return diagnosis.cause
 
 
-def _reproduced(_: Verdict) -> str:
-    return "Every step, value and tensor equals the baseline, bit for bit."
+def _reproduced(verdict: Verdict) -> str:
+    words = "Every step, value and tensor equals the baseline, bit for bit."
+    moved = _moved(verdict.baseline)
+    return f"{words} Since it was recorded: {moved}." if moved else words
 
 
 def _within(verdict: Verdict) -> str:
@@ -126,7 +129,7 @@ def _environment_drift(verdict: Verdict) -> str:
             f"the repository moved, or the hardware. {_numbers(verdict.baseline)}"
         )
     return (
-        f"Since the baseline was recorded, {_moved(verdict.baseline)}. {_numbers(verdict.baseline)}"
+        f"Since the baseline was recorded: {_moved(verdict.baseline)}. {_numbers(verdict.baseline)}"
     )
 
 
@@ -257,7 +260,7 @@ def _worst(comparison: Comparison | None) -> str:
 
 
 def _moved(comparison: Comparison | None) -> str:
-    return _named(comparison.moved if comparison is not None else ())
+    return moved_words(comparison, MAX_PARTS_NAMED)
 
 
 def _named(moved: tuple[str, ...]) -> str:

@@ -116,7 +116,7 @@ def environment_changes(comparison: Comparison | None, limits: Limits) -> Sectio
             Cell(short_if_digest(change.expected), code=True),
             Cell(short_if_digest(change.observed), code=True),
             Cell("yes" if change.comparable else "no"),
-            Cell("; ".join(change.details)),
+            Cell("; ".join(filter(None, (*change.details, change.share)))),
         )
         for change in comparison.environment
     )

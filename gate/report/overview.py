@@ -7,6 +7,7 @@ from gate.records.published.history import HistoryLine
 from gate.records.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
 from gate.report.context import cost_words
 from gate.report.differences import worst_first
+from gate.report.environment_words import moved_words
 from gate.report.history import history_row
 from gate.report.layout import Cell, Row, Table, table_of
 from gate.report.measured.performance_words import performance_words
@@ -186,9 +187,7 @@ def _moved(baseline: Comparison | None) -> str:
         return f"{NEUTRAL} not compared"
     if baseline.same_environment:
         return f"{GOOD} as recorded"
-    rest = len(baseline.moved) - MAX_PARTS_NAMED
-    named = ", ".join(baseline.moved[:MAX_PARTS_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-    return f"{WATCH} {named}"
+    return f"{WATCH} {moved_words(baseline, MAX_PARTS_NAMED)}"
 
 
 def _age(facts: BaselineFacts) -> str:

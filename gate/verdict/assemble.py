@@ -28,6 +28,7 @@ from gate.records.verdict import (
 )
 from gate.verdict import blind_spots, findings, operators
 from gate.verdict.decision import Decision, Facts
+from gate.verdict.environment import environment
 from gate.verdict.next_step import (
     after_fault,
     after_missed_threshold,
@@ -179,7 +180,7 @@ def _findings(
         *operators.operator_audit_failed(assessment.operator_audit),
         *findings.uninstrumented_subprocesses(run),
         *findings.weaker_children(run),
-        *findings.environment_moved(facts.baseline),
+        *environment(facts.baseline, evidence),
         *findings.stale_baseline(about_baseline),
         *findings.default_mode(assessment.default_repeat),
         *findings.hidden_state(facts.repeat),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.records.baseline import BaselineEntry
-from gate.records.comparison import Comparison, EnvironmentChange
+from gate.records.comparison import Comparison
 from gate.records.observed.children import started_without
 from gate.records.observed.evidence import EvidenceSet, MetricSource, RunEvidence
 from gate.records.runs import Isolation
@@ -116,28 +116,6 @@ def history(problem: str) -> tuple[Finding, ...]:
             "with fetch-depth: 0 brings it here. It decides nothing.",
         ),
     )
-
-
-def environment_moved(baseline: Comparison | None) -> tuple[Finding, ...]:
-    """Which parts of the environment are not the baseline's?"""
-    changes = baseline.environment if baseline else ()
-    return tuple(
-        Finding(
-            code="environment-moved",
-            severity=Severity.NOTICE if change.comparable else Severity.WARNING,
-            message=_moved(change),
-        )
-        for change in changes
-    )
-
-
-def _moved(change: EnvironmentChange) -> str:
-    """What moved, by name where that is known: two digests help nobody."""
-    if not change.details:
-        return f"{change.part}: {change.expected} became {change.observed}"
-    rest = len(change.details) - SHOWN_PACKAGES
-    more = f", and {rest} more" if rest > 0 else ""
-    return f"{change.part}: {', '.join(change.details[:SHOWN_PACKAGES])}{more}"
 
 
 def stale_baseline(facts: BaselineFacts | None) -> tuple[Finding, ...]:

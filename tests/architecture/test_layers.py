@@ -61,14 +61,14 @@ INSIDE = {
     "evidence": (("processes",), ("logged",), ("",)),
     "report": (("",), ("comment", "terminal", "page")),
     "adapters": (
-        ("git.objects", "process", "clock", "console", "machine", "secrets"),
+        ("git.objects", "process", "clock", "console", "machine", "machine_facts", "secrets"),
         ("files", "job_log"),
         ("git", "account", "github"),
         ("engine", "sigstore"),
         ("isolating",),
     ),
     "pipelines": (
-        ("environments", "output_folder", "brought"),
+        ("environments", "output_folder", "brought", "locks", "snapshots"),
         ("runs", "saved_states", "head_files", "sealing"),
         ("entry", "gate", "measurement", "imported_evidence", "compare_commits"),
         ("delivery", "proposals", "calibration"),

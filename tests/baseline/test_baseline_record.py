@@ -14,7 +14,8 @@ from gate.errors import BaselineError, DocumentError
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.comparison import CostState, KnobCost, KnobCosts
 from gate.records.measurement import CostDocument, KnobPrice, KnobState, Price, Provenance
-from gate.records.observed.evidence import Environment, RunEvidence
+from gate.records.observed.environment import Environment
+from gate.records.observed.evidence import RunEvidence
 
 COMPARE = settings_of().compare
 TRAINING = {"train.max_steps": "3", "train.seed": "1"}

@@ -18,7 +18,7 @@ from gate.checkup.training import (
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.doctor import CheckResult, DoctorReport, TrainingSeen
 from gate.records.gpu import Gpu, GpusSeen
-from gate.records.observed.evidence import Environment
+from gate.records.observed.environment import Environment
 from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import GateSettings

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from gate.comparison.compare import compare_results, compare_steps
 from gate.comparison.self_test import run_self_test
 from gate.records.comparison import Comparison, StepFaultKind, TensorChange
-from gate.records.observed.evidence import CheckpointManifest, Environment, RunEvidence, StepDigest
+from gate.records.observed.environment import Environment
+from gate.records.observed.evidence import CheckpointManifest, RunEvidence, StepDigest
 
 COMPARE = settings_of().compare
 VALUES = st.lists(st.floats(allow_nan=False), min_size=1, max_size=5).map(tuple)
@@ -136,4 +137,4 @@ def test_packages_that_moved_are_named() -> None:
         )
     )
     (change,) = _compare(before, after).environment
-    assert change.details == ("gone 1 removed", "new 3 added", "numpy 2.4.5 became 2.4.6")
+    assert change.details == ("gone 1 removed", "new 3 added", "numpy 2.4.5 → 2.4.6")

@@ -37,7 +37,7 @@ def test_equal_runs_need_no_diagnosis() -> None:
 def test_a_moved_environment_comes_first() -> None:
     found = _diagnose(evidence_of(values=(9.0, 9.0, 9.0), parts={**PARTS, "threads": "2"}))
     assert (found.kind, found.subject) == ("environment", "threads")
-    assert "threads 1 became 2" in found.cause
+    assert "threads 1 → 2" in found.cause
 
 
 def test_another_number_of_steps_comes_next() -> None:

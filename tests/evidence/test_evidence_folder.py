@@ -8,8 +8,13 @@ from evidence_cases import evidence_of, evidence_set_of
 
 from gate.adapters.files.files import LocalFiles
 from gate.codec.digests import sha256_hex
+from gate.codec.documents import read_document
 from gate.errors import EvidenceError
 from gate.evidence.folder import evidence_documents, read_evidence_set, run_document
+from gate.records.observed.environment import Environment
+from gate.records.observed.environment_document import EnvironmentDocument
+from gate.records.observed.facts import MachineFacts, RankFacts
+from gate.records.observed.locks import LockFile
 
 EVIDENCE = evidence_set_of(evidence_of(), evidence_of("default-1"), evidence_of("strict-2"))
 
@@ -39,7 +44,39 @@ def test_the_manifest_comes_last_and_lists_the_rest() -> None:
     *documents, (name, content) = evidence_documents(EVIDENCE)
     listed = json.loads(content)["documents"]
     assert name == "manifest.json"
-    assert [entry["name"] for entry in listed] == [entry[0] for entry in documents]
+    names = [entry[0] for entry in documents]
+    # for a person, and made anew by whoever takes the folder over
+    assert names.pop() == "environment.json"
+    assert [entry["name"] for entry in listed] == names
+
+
+def test_the_environment_is_a_document_that_a_person_can_read() -> None:
+    here = Environment(
+        parts={"torch": "2.13.0"},
+        packages=("library==1.0", "ruff==0.1", "torch==2.13.0"),
+        imported=("library", "torch"),
+        origins={"library": "git abc of https://example.org/library"},
+        ignored=("library",),
+    )
+    facts = RankFacts(rank=0, facts={"kernel": "Linux 6"}, variables={"OMP_NUM_THREADS": "1"})
+    run = evidence_of().model_copy(update={"environment": here, "rank_facts": (facts,)})
+    lock = LockFile(path="uv.lock", sha256="a" * 64)
+    evidence = evidence_set_of(run).model_copy(
+        update={"locks": (lock,), "machine": MachineFacts(networks={"eth0": 25000})}
+    )
+    written = dict(evidence_documents(evidence))["environment.json"]
+    document = read_document(EnvironmentDocument, written, "environment.json")
+    assert [
+        (package.name, package.origin, package.imported, package.ignored)
+        for package in document.packages
+    ] == [
+        ("library", "git abc of https://example.org/library", True, True),
+        ("ruff", "index", False, False),
+        ("torch", "index", True, False),
+    ]
+    assert document.ranks[0].facts == {"kernel": "Linux 6"}
+    assert (document.locks, document.machine) == ((lock,), evidence.machine)
+    assert b'"schema_version": "repro-gate.environment/1"' in written
 
 
 def test_a_run_has_a_document_of_its_own() -> None:

@@ -74,7 +74,8 @@ def test_each_example_ends_as_the_readme_says(
     verdict = json.loads((tmp_path / "out" / "verdict.json").read_text())
     code, outcomes = EXPECTED[example]
     assert (ended.returncode, verdict["outcome"] in outcomes) == (code, True), ended.stdout
-    moved = {
-        change["part"] for change in (verdict["baseline"] or {"environment": ()})["environment"]
-    }
-    assert example == "diverges" or "packages" in moved
+    baseline = verdict["baseline"] or {"environment": (), "packages_aside": ()}
+    named = [words for change in baseline["environment"] for words in change["details"]]
+    # no training imports it, so it moves nothing and is told aside
+    assert not any("one-more" in words for words in named)
+    assert example == "diverges" or "one-more 1.0 added" in baseline["packages_aside"]

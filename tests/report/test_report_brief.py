@@ -50,8 +50,8 @@ SAID = {
     "environment-drift": (
         "failed: the environment moved, and the result with it",
         (
-            "Since the baseline was recorded, torch 2.12.1 became 2.13.0. Loss at step 2: 2.143 "
-            "instead of 2.139 (+0.2 %); up to 4.6 % later (loss at step 24)."
+            "Since the baseline was recorded: torch 2.12.1 → 2.13.0 (1 of 3 packages; imported). "
+            "Loss at step 2: 2.143 instead of 2.139 (+0.2 %); up to 4.6 % later (loss at step 24)."
         ),
         (
             "Not its code: the base commit gives the same result here. It is this change only if "
@@ -61,7 +61,7 @@ SAID = {
     "environment-moved": (
         "passed: same result as the base commit",
         (
-            "The committed baseline no longer holds on this machine: driver 550.54 became none. "
+            "The committed baseline no longer holds on this machine: driver 550.54 → none. "
             "The base commit, run here, gives the same result, bit for bit."
         ),
         "No. The base commit gives the same result here.",
@@ -186,7 +186,7 @@ def test_a_drift_from_the_base_commit_says_what_it_was_compared_with() -> None:
     brief = brief_of(verdict)
     assert (
         "That is against the base commit run here: the committed baseline does not hold on this "
-        "machine: driver 550.54 became none." in brief.happened
+        "machine: driver 550.54 → none." in brief.happened
     )
     assert brief.this_change == (
         "Yes. The base commit on this machine, with the same packages, gives another result."

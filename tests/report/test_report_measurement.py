@@ -25,7 +25,7 @@ from gate.records.measurement import (
     UlpQuantile,
     WeightNoise,
 )
-from gate.records.observed.evidence import Environment
+from gate.records.observed.environment import Environment
 from gate.report.measurement_words import cost_headline, noise_headline
 from gate.report.terminal.measurement_view import (
     cost_markdown,

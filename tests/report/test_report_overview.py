@@ -30,11 +30,12 @@ from report_outcomes import (
 )
 
 from gate.records.comparison import EnvironmentChange, KnobCost, KnobCosts
-from gate.records.observed.evidence import Environment
+from gate.records.observed.environment import Environment
 from gate.records.published.links import ReportLinks
 from gate.records.runs import RunMode
 from gate.records.verdict import Answer, Answers, Outcome, SelfTestProbe, Verdict
 from gate.report.assembly import report_of
+from gate.report.environment_words import moved_words
 from gate.report.layout import Limits, Table
 
 LIMITS = Limits(deltas=10, rows=3)
@@ -128,8 +129,33 @@ def test_many_moved_parts_are_counted() -> None:
     )
     said = answers(REPRODUCED, baseline=against_baseline(environment=changes), environment=None)
     assert said["Machine and packages"] == (
-        "🔶 part0 a became b, part1 a became b, part2 a became b, part3 a became b and 2 more"
+        "🔶 part0 a → b, part1 a → b, part2 a → b, part3 a → b and 2 more"
     )
+
+
+def test_packages_that_moved_stand_last_with_their_number() -> None:
+    packages = EnvironmentChange(
+        part="packages",
+        expected="a" * 64,
+        observed="b" * 64,
+        comparable=True,
+        details=("auditlib 1.0 → 1.1", "torch 2.12.0 → 2.13.0"),
+        installed=54,
+        imports_known=True,
+    )
+    torch = EnvironmentChange(part="torch", expected="2.12.0", observed="2.13.0", comparable=False)
+    driver = EnvironmentChange(part="driver", expected="550", observed="560", comparable=False)
+    told = "auditlib 1.0 → 1.1, torch 2.12.0 → 2.13.0 (2 of 54 packages; both imported)"
+    moved = against_baseline(environment=(packages, torch))
+    assert moved_words(moved, 4) == told
+    assert (
+        moved_words(against_baseline(environment=(driver, packages)), 4)
+        == f"driver 550 → 560, {told}"
+    )
+    assert moved_words(moved, 1) == (
+        "auditlib 1.0 → 1.1 and 1 more (2 of 54 packages; both imported)"
+    )
+    assert moved_words(None, 1) == ""
 
 
 def test_a_gpu_is_named_by_its_product() -> None:

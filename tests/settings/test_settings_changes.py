@@ -9,7 +9,7 @@ from evidence_cases import COMMIT, CREATED_AT, manifest_of, series_of
 
 from gate.codec.documents import write_document
 from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.observed.evidence import Environment
+from gate.records.observed.environment import Environment
 from gate.records.sealed.attestation import KeyStatus, TrustedKey, TrustedKeys
 from gate.settings.changes import (
     baseline_changes,

@@ -79,6 +79,9 @@ SHOWN_BY = {
     "nan_in_a_tensor_is_an_error_unless_the_settings_allow_it",
     "compare.comparable_environment": "verdict/verdict_decision: "
     "the_settings_say_which_parts_of_the_environment_may_move",
+    "environment.locks": "pipeline/pipeline_locks: "
+    "the_locks_that_the_settings_name_have_to_be_there",
+    "environment.ignore": "evidence/evidence_environment: the_settings_alone_say_what_is_ignored",
     "baseline.path": "pipeline/pipeline_settings: the_baseline_lies_where_the_settings_say",
     "baseline.stale_after_days": "verdict/verdict_assemble: "
     "a_baseline_is_stale_when_it_is_older_than_the_settings_say",

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from gate.comparison.compare import compare_results
 from gate.records.comparison import Comparison
-from gate.records.observed.evidence import Environment, RunEvidence
+from gate.records.observed.environment import Environment
+from gate.records.observed.evidence import RunEvidence
 from gate.records.settings import GateSettings
 from gate.records.verdict import Outcome, SelfTestProbe
 from gate.verdict.decision import Decision, Facts, decide

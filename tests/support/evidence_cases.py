@@ -7,9 +7,9 @@ import hashlib
 from gate.checkpoint.digest import LeafDigest
 from gate.checkpoint.hashing.canonical import WHOLE, tensor_head
 from gate.evidence.saved_state import ReadState, manifest
+from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import (
     CheckpointManifest,
-    Environment,
     EvidenceSet,
     HarnessProcess,
     MetricSeries,

@@ -10,8 +10,8 @@ from report_cases import FACTS, comparison, digest, tensor
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.observed.children import UnattestedChild
+from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import (
-    Environment,
     HarnessProcess,
     RunEvidence,
     StepDigest,

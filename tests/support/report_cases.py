@@ -16,7 +16,7 @@ from gate.records.comparison import (
     TensorChange,
     TensorDelta,
 )
-from gate.records.observed.evidence import Environment
+from gate.records.observed.environment import Environment
 from gate.records.published.links import ReportLinks
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.sections.isolation import IsolationMode

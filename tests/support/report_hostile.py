@@ -46,7 +46,7 @@ def poisoned(verdict: Verdict, text: str) -> Verdict:
 
 
 def _kept(key: str, value: object, poison: Callable[[object], object]) -> object:
-    if key == "packages" and isinstance(value, list):
+    if key in {"packages", "imported"} and isinstance(value, list):
         return [str(poison(item))[:MAX_PACKAGE] for item in value]
     run_commit = key in {"commit", "environment"} and value in ("head", "base")
     return value if key in KEPT_KEYS or run_commit else poison(value)

@@ -19,9 +19,9 @@ from gate.errors import RunError
 from gate.pipelines.gate import Baselines, judge
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.observed.brought import BroughtEnvironment
+from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import (
     CheckpointManifest,
-    Environment,
     EvidenceSet,
     HarnessProcess,
     MetricSeries,
@@ -95,6 +95,7 @@ def ran(  # noqa: PLR0913 - each is another way in which a run can be another on
         environment=Environment(
             parts=dict(parts),
             packages=("numpy==2.4.6", f"torch=={parts['torch']}", "typer==0.25.1"),
+            imported=("numpy", "torch"),
         ),
         processes=(HarnessProcess(pid=7, applied={}),),
         peak_memory_bytes=1_000_000,

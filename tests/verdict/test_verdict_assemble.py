@@ -23,14 +23,16 @@ from gate.records.comparison import (
     OptimizerSettingChange,
 )
 from gate.records.observed.children import UnattestedChild
-from gate.records.observed.evidence import Environment, MetricSource, RunEvidence
+from gate.records.observed.environment import Environment, UnlikeRank
+from gate.records.observed.evidence import MetricSource, RunEvidence
 from gate.records.policy_files import PolicyChange
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunIsolation, WriteGuard
 from gate.records.sections.isolation import IsolationMode
-from gate.records.verdict import Diagnosis, Outcome, SelfTestProbe, Verdict
+from gate.records.verdict import Diagnosis, Outcome, SelfTestProbe, Severity, Verdict
 from gate.verdict.assemble import Assessment, assemble, error_verdict
 from gate.verdict.decision import Facts, decide
+from gate.verdict.environment import packages_aside, unlike_ranks
 from gate.verdict.findings import ended_early, not_exercised
 from gate.verdict.next_step import ANOTHER_RESULT, REVIEW, Place, next_steps
 
@@ -143,10 +145,38 @@ def test_a_verdict_says_what_it_rests_on() -> None:
 def test_findings_are_told_beside_the_outcome() -> None:
     found = _messages(assemble(_assessment(changed_files=("a.py", "b.py")), REQUEST))
     assert found["dirty-tree"] == "2 uncommitted change(s): a.py, b.py"
-    assert found["environment-moved"] == "torch: 1 became 2.13.0"
+    assert found["environment-moved"] == "torch: 1 → 2.13.0"
     assert found["baseline-stale"] == "the baseline is 123 days old"
     assert found["default-mode-differs"].startswith("two runs in default mode differ")
     assert found["not-isolated"] == "the training ran under the gate's own account: not root"
+
+
+def test_packages_that_count_for_nothing_are_told_as_a_notice() -> None:
+    run = evidence_of()
+    baseline = compare_results(run, run, SETTINGS.compare, ("a", "b")).model_copy(
+        update={"packages_aside": ("ruff 0.1 → 0.2", "tool 1 added")}
+    )
+    (finding,) = packages_aside(baseline)
+    assert finding.severity is Severity.NOTICE
+    assert finding.message == (
+        "installed packages moved that the training does not import, or that environment.ignore "
+        "names: ruff 0.1 → 0.2, tool 1 added"
+    )
+    assert packages_aside(None) == ()
+
+
+def test_a_rank_in_another_place_is_named() -> None:
+    run = evidence_of()
+    others = (
+        UnlikeRank(rank=1, part="os", found="B", expected="A"),
+        UnlikeRank(rank=1, part="packages", found="numpy 1.26 instead of 2.0"),
+    )
+    here = run.environment.model_copy(update={"unlike_ranks": others})
+    (finding,) = unlike_ranks(run.model_copy(update={"environment": here}))
+    assert finding.message == (
+        "rank 1: os: B instead of A; rank 1: packages: numpy 1.26 instead of 2.0"
+    )
+    assert unlike_ranks(run) == ()
 
 
 def test_a_python_that_was_started_without_the_harness_is_told_and_fails_nothing() -> None:

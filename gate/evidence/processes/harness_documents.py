@@ -9,14 +9,15 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from gate.records.document import Document
+from gate.records.observed.environment import PackageOrigins, PackageTexts
 from gate.records.observed.evidence import (
-    MAX_PACKAGES,
     MAX_PARAMETER_NAMES,
     MAX_SAMPLES,
     Devices,
     FloatType,
     MeasuredSeconds,
 )
+from gate.records.observed.facts import FactMap, VariableMap
 from gate.records.observed.fingerprints import SamplingGroup
 from gate.records.observed.operator_audit import MAX_STEP
 
@@ -29,7 +30,6 @@ MAX_FINGERPRINTS = 32
 MAX_OPTIMIZERS = 100_000
 ParameterPlace = Annotated[str, Field(pattern=r"^[0-9]{1,6}/[0-9]{1,9}$")]
 ParameterName = Annotated[str, Field(max_length=200)]
-PackageText = Annotated[str, Field(max_length=200)]
 MAX_SAMPLING_INTERVAL = 2**20
 Digest = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9._/+-]{1,40}:[0-9a-f]{1,80}$")]
 FingerprintName = Annotated[str, Field(pattern=r"^[a-z0-9]{1,20}(\.[a-z0-9]{1,20})?$")]
@@ -148,7 +148,11 @@ class Summary(Document):
     steps: Count
     stopped_by: Literal["max_steps", "script"]
     environment: TextMap
-    packages: Annotated[tuple[PackageText, ...], Field(max_length=MAX_PACKAGES)] = ()
+    packages: PackageTexts = ()
+    imported: PackageTexts = ()
+    origins: PackageOrigins = Field(default_factory=dict)
+    facts: FactMap = Field(default_factory=dict)
+    variables: VariableMap = Field(default_factory=dict)
     peak_memory_bytes: Count
     device_memory_bytes: Count
     sampling_intervals: dict[SamplingGroup, SamplingInterval] = Field(default_factory=dict)

@@ -7,8 +7,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable
-from importlib.metadata import distributions
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,11 +15,10 @@ import torch
 
 from .. import cuda
 from ..output import Problems
-from . import devices, variables
+from . import devices, distributions, variables
 
 NONE: Final = "none"
 MAX_PART_LENGTH = 200
-MAX_PACKAGES = 5000
 
 
 def parts(problems: Problems) -> dict[str, str]:
@@ -100,20 +98,33 @@ def _world_size() -> str:
     return os.environ.get("WORLD_SIZE", "1")
 
 
-def packages(problems: Problems) -> list[str]:
-    """The sorted, distinct `name==version` of every distribution that can be imported."""
+class Packages:
+    """What is installed, as the summary has it: `name==version`, names, and name to origin."""
+
+    def __init__(self, found: Sequence[distributions.Installed] = ()) -> None:
+        self.packages = sorted(str(package) for package in found)
+        self.imported = [package.name for package in found if package.imported]
+        self.origins = {
+            package.name: package.origin
+            for package in found
+            if package.origin != distributions.INDEX
+        }
+
+
+def packages(problems: Problems, tree: str = "") -> Packages:
+    """Every distribution that can be imported, and which were; nothing where that fails.
+
+    `tree` is the copy of the commit that is trained, the working directory where nobody said.
+    """
     with problems.noting("reading the environment's packages"):
-        return [line[:MAX_PART_LENGTH] for line in _distributions()[:MAX_PACKAGES]]
-    return []
-
-
-def _distributions() -> list[str]:
-    return sorted({f"{package.metadata['Name']}=={package.version}" for package in distributions()})
+        return Packages(distributions.survey(Path(tree) if tree else Path.cwd()))
+    return Packages()
 
 
 def _packages() -> str:
-    """SHA-256 over these lines, each ended by a newline."""
-    return hashlib.sha256("".join(f"{line}\n" for line in _distributions()).encode()).hexdigest()
+    """SHA-256 over the lines of all that is installed, each ended by a newline."""
+    lines = distributions.lines()
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
 
 _READERS: Final[dict[str, Callable[[], str]]] = {

@@ -28,7 +28,7 @@ from ..recording.state import capture, parameter_names, write_gradients
 from ..settings import HarnessSettings
 from ..tensors.safetensors_file import write_safetensors
 from ..this_process import current_rank, started_at
-from . import attestation, environment
+from . import attestation, environment, facts
 from .attestation import training_rank
 from .hook_integrity import replaced_functions
 
@@ -261,7 +261,9 @@ class HarnessSession:
             "steps": self.recorder.steps,
             "stopped_by": stopped_by,
             "environment": environment.parts(self.problems),
-            "packages": environment.packages(self.problems),
+            **vars(environment.packages(self.problems, self.settings.tree)),
+            "facts": facts.facts(),
+            "variables": facts.told_variables(),
             "peak_memory_bytes": memory.peak_resident_bytes(),
             "device_memory_bytes": self.recorder.device_peak_bytes(),
             "sampling_intervals": self.schedule.sampling_intervals,

@@ -55,17 +55,22 @@ def attested() -> dict[str, str]:
     return {name: text[:MAX_TEXT] for name, text in {**chosen(os.environ), **places}.items()}
 
 
+def at_start(source: Path = AT_START) -> dict[str, str]:
+    """Every variable that the process was started with; as they are now where none can tell."""
+    try:
+        pairs = source.read_bytes().decode("utf-8", "replace").split("\0")
+    except OSError:
+        return dict(os.environ)
+    return {name: text for name, _, text in (pair.partition("=") for pair in pairs) if name}
+
+
 def started_with(source: Path = AT_START) -> str:
     """`NAME=value` of those that the process was started with, or a digest of what is too long.
 
     Not as they are now: what the script sets is its code, and no other machine.
     """
-    try:
-        pairs = source.read_bytes().decode("utf-8", "replace").split("\0")
-        environ = {name: text for name, _, text in (pair.partition("=") for pair in pairs) if name}
-    except OSError:
-        environ = dict(os.environ)
-    text = "; ".join(f"{name}={value}" for name, value in chosen(environ).items())
+    found = chosen(at_start(source))
+    text = "; ".join(f"{name}={value}" for name, value in found.items())
     if len(text) <= MAX_TEXT:
         return text
-    return f"{len(chosen(environ))} variables, SHA-256 {hashlib.sha256(text.encode()).hexdigest()}"
+    return f"{len(found)} variables, SHA-256 {hashlib.sha256(text.encode()).hexdigest()}"

@@ -16,7 +16,8 @@ from gate.records.comparison import (
 )
 from gate.records.document import Document, Timestamp
 from gate.records.measured.performance import Performance
-from gate.records.observed.evidence import SHA256_PATTERN, Environment
+from gate.records.observed.environment import Environment
+from gate.records.observed.evidence import SHA256_PATTERN
 from gate.records.policy_files import PolicyChange
 from gate.records.runs import RunMode
 

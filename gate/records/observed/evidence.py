@@ -18,7 +18,10 @@ from pydantic import (
 from gate.records.document import Document, Timestamp
 from gate.records.gpu import GpuMissed
 from gate.records.observed.children import UnattestedChild, WeakerChild
+from gate.records.observed.environment import Environment
+from gate.records.observed.facts import MachineFacts, RankFacts
 from gate.records.observed.fingerprints import PARAMETERS
+from gate.records.observed.locks import Locks
 from gate.records.observed.operator_audit import MAX_STEP, OperatorAudit
 from gate.records.observed.overrides import Override
 from gate.records.observed.state_distance import StateDistance
@@ -29,7 +32,6 @@ EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
 MAX_BYTES = 2**63
 # One is enough to refuse a run; a diverged model has them in every tensor.
 MAX_NOT_FINITE = 1000
-MAX_PACKAGES = 5000
 MAX_OPTIMIZER_SETTINGS = 1000
 # of one rank, and of all: a reader wants those of the first ranks
 MAX_PARAMETER_NAMES = 1000
@@ -40,9 +42,6 @@ MAX_SUMMED_SAMPLES = 2**53
 # thirty years: of such steps, as many as a run may have have a finite sum, and a finite ratio
 MAX_SECONDS = 1e9
 MAX_SUMMED_SECONDS = 1e18
-DEVICE, CPU = "device", "cpu"
-NOT_APPLICABLE = "none"
-BETWEEN_RANKS = " | "
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 KEPT_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}/(output\.txt|state\.safetensors|gradients\.safetensors)$"
 PLACE_PATTERN = r"^state(\.rank[0-9]{1,6})?/optimizer/[0-9]{1,6}/state/[0-9]{1,9}$"
@@ -229,43 +228,6 @@ class NotFiniteTensor(Document):
     infinite: int = Field(ge=0, le=MAX_BYTES)
 
 
-class Environment(Document):
-    """Named parts of the machine and software that a result depends on, as observed inside.
-
-    A part that is absent does not apply, as one that says `none`. Where ranks tell a part in
-    different words, these stand in the order of the ranks, between ` | `. The part `packages` is a
-    digest; `packages` lists what it is of, each as `name==version`.
-    """
-
-    parts: dict[str, str]
-    packages: Annotated[
-        tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=MAX_PACKAGES)
-    ] = ()
-
-    def part(self, name: str) -> str:
-        """What a part says."""
-        return self.parts.get(name, NOT_APPLICABLE)
-
-    def of_ranks(self, name: str) -> tuple[str, ...]:
-        """The different things that ranks say of a part; one where they agree."""
-        return tuple(self.part(name).split(BETWEEN_RANKS))
-
-    @property
-    def ranks_on_cpu(self) -> bool:
-        """Whether a rank used no GPU."""
-        return not {CPU, NOT_APPLICABLE}.isdisjoint(self.of_ranks(DEVICE))
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether a rank used a GPU."""
-        return not {CPU, NOT_APPLICABLE}.issuperset(self.of_ranks(DEVICE))
-
-    def moved(self, other: Environment) -> tuple[str, ...]:
-        """The sorted names of the parts in which two environments differ."""
-        names = sorted(self.parts.keys() | other.parts.keys())
-        return tuple(name for name in names if self.part(name) != other.part(name))
-
-
 class DeviceFacts(Document):
     """A GPU as a process of the training sees it; `used`: torch held memory on it there.
 
@@ -319,6 +281,8 @@ class RunEvidence(Document):
     `parameter_names` has, for the place of a parameter's state in an optimizer, the leaf that is
     the parameter: for a reader only, nothing is decided by it.
 
+    `rank_facts` are told and decide nothing.
+
     `first_step_seconds` is the cold start: from the start of the process to the end of step 1.
     """
 
@@ -330,6 +294,7 @@ class RunEvidence(Document):
     checkpoint: CheckpointManifest
     not_finite: Annotated[tuple[NotFiniteTensor, ...], Field(max_length=MAX_NOT_FINITE)] = ()
     environment: Environment
+    rank_facts: Annotated[tuple[RankFacts, ...], Field(max_length=1000)] = ()
     processes: tuple[HarnessProcess, ...]
     peak_memory_bytes: int = Field(ge=0, le=MAX_BYTES)
     device_memory_bytes: int = Field(default=0, ge=0, le=MAX_BYTES)
@@ -372,8 +337,9 @@ class EvidenceSet(Document):
     """All runs of one gate call, in the order in which they ran.
 
     `kept` names what lies beside the documents and is packed: outputs, and the state of the first
-    strict run. `apart` is there when the second strict run ended in another state, `gpu_missed`
-    when runs that might have used a GPU of the machine could not.
+    strict run. `machine` is what the gate itself saw, `locks` are the lock files of the commit,
+    `base_locks` those of the base. `apart` is there when the second strict run ended in another
+    state, `gpu_missed` when runs that might have used a GPU of the machine could not.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -388,6 +354,9 @@ class EvidenceSet(Document):
     kept: Annotated[tuple[KeptFile, ...], Field(max_length=1000)] = ()
     apart: DivergedStates | None = None
     gpu_missed: GpuMissed | None = None
+    machine: MachineFacts | None = None
+    locks: Locks = ()
+    base_locks: Locks = ()
 
     def runs_of(self, mode: RunMode, commit: Commit = Commit.HEAD) -> tuple[RunEvidence, ...]:
         """The runs of one kind, in order; `base_here` is not among those of the base commit."""

@@ -155,19 +155,29 @@ def _distances(sources: PageSources, limits: Limits) -> Section:
 
 def _environment(sources: PageSources, limits: Limits) -> Section:
     """Every part of the environment on every side; a part that is not the same says so."""
-    sides = [(run.run.label, run.environment.parts) for run in sources.runs]
+    sides = [(run.run.label, run.environment) for run in sources.runs]
     if sources.entry is not None:
-        sides.insert(0, (BASELINE_SIDE, sources.entry.environment.parts))
-    names = sorted({name for _, parts in sides for name in parts})
-    rows = [_side_by_side(name, [parts.get(name, NOTHING) for _, parts in sides]) for name in names]
+        sides.insert(0, (BASELINE_SIDE, sources.entry.environment))
+    names = sorted({name for _, here in sides for name in here.parts})
+    # as the comparison sees it: of packages only those count that the training imports
+    moved = {name for _, here in sides[1:] for name in sides[0][1].moved(here)}
+    rows = [
+        _side_by_side(
+            name, [here.parts.get(name, NOTHING) for _, here in sides], same=name not in moved
+        )
+        for name in names
+    ]
     headings = ("Part", "Same", *(label for label, _ in sides))
     return _section("Environment, side by side", headings, rows, limits.rows)
 
 
-def _side_by_side(name: str, values: list[str]) -> Row:
-    same = "yes" if len(set(values)) == 1 else "NO"
+def _side_by_side(name: str, values: list[str], *, same: bool) -> Row:
     shown = (short(value) if SHA256.fullmatch(value) else value for value in values)
-    return (Cell(name, code=True), Cell(same), *(Cell(value, code=True) for value in shown))
+    return (
+        Cell(name, code=True),
+        Cell("yes" if same else "NO"),
+        *(Cell(value, code=True) for value in shown),
+    )
 
 
 def _devices(sources: PageSources, limits: Limits) -> Section:

@@ -1,0 +1,154 @@
+"""What the ranks say of where they ran becomes one environment, and what differs among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import islice
+
+from gate.codec.digests import sha256_hex
+from gate.codec.untrusted_text import escaped_lines, plain_text
+from gate.evidence.processes.harness_documents import Summary
+from gate.records.observed.environment import (
+    BETWEEN_RANKS,
+    INDEX,
+    MAX_PACKAGE_TEXT,
+    MAX_PACKAGES,
+    PACKAGES,
+    PROJECT,
+    Environment,
+    UnlikeRank,
+    moved_packages,
+    normalized_name,
+)
+from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.facts import RankFacts
+
+MAX_UNLIKE = 1000
+MAX_NAMED = 20
+MAX_PART_TEXT = 100
+MAX_FACT_TEXT = 4000
+MAX_UNLIKE_TEXT = 2000
+
+
+def environment_of(summaries: Mapping[int, Summary]) -> Environment:
+    """By rank, rank 0 first; each part once where they agree, so that equal ranks are one place.
+
+    What a rank installed or imported that others did not counts as well: all are one training.
+    """
+    by_rank = {rank: _of_rank(summary) for rank, summary in summaries.items()}
+    told = list(by_rank.values())
+    names = dict.fromkeys(name for rank in told for name in rank.parts)
+    parts = {
+        name: BETWEEN_RANKS.join(dict.fromkeys(rank.part(name) for rank in told)) for name in names
+    }
+    together = Environment(
+        parts=parts,
+        packages=_union(rank.packages for rank in told),
+        imported=_union(rank.imported for rank in told),
+        origins=_origins(told),
+        unlike_ranks=tuple(islice(_unlike(by_rank), MAX_UNLIKE)),
+    )
+    return _with_digest(together)
+
+
+def facts_of(summaries: Mapping[int, Summary]) -> tuple[RankFacts, ...]:
+    """What each rank tells beside, by rank; of more than can be kept the first."""
+    return tuple(
+        RankFacts(
+            rank=rank,
+            facts=_plain_map(summary.facts, MAX_FACT_TEXT),
+            variables=_plain_map(summary.variables, MAX_PACKAGE_TEXT),
+        )
+        for rank, summary in islice(summaries.items(), MAX_UNLIKE)
+    )
+
+
+def _plain_map(texts: Mapping[str, str], most: int) -> dict[str, str]:
+    return {
+        escaped_lines(name)[:MAX_PART_TEXT]: escaped_lines(text)[:most]
+        for name, text in texts.items()
+    }
+
+
+def leave_out_packages(run: RunEvidence, patterns: Sequence[str]) -> RunEvidence:
+    """The run in whose environment the distributions of these names do not count.
+
+    Whatever it said itself about that is dropped: the settings alone decide it.
+    """
+    environment = run.environment
+    wanted = [pattern.lower().replace("_", "-").replace(".", "-") for pattern in patterns]
+    ignored = tuple(
+        name
+        for name in dict.fromkeys(line.partition("==")[0] for line in environment.packages)
+        if any(fnmatchcase(normalized_name(name), pattern) for pattern in wanted)
+    )
+    if ignored == environment.ignored:
+        return run
+    here = _with_digest(environment.model_copy(update={"ignored": ignored}))
+    return run.model_copy(update={"environment": here})
+
+
+def _of_rank(summary: Summary) -> Environment:
+    return Environment(
+        parts=dict(summary.environment),
+        packages=_plain(summary.packages),
+        imported=_plain(summary.imported),
+        origins=dict(zip(_plain(summary.origins), _plain(summary.origins.values()), strict=True)),
+    )
+
+
+def _plain(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(plain_text(text)[:MAX_PACKAGE_TEXT] for text in texts)
+
+
+def _union(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(sorted({text for texts in lists for text in texts}))[:MAX_PACKAGES]
+
+
+def _origins(ranks: Sequence[Environment]) -> dict[str, str]:
+    names = sorted({name for rank in ranks for name in rank.origins})[:MAX_PACKAGES]
+    # a rank without it has it from an index
+    texts = (dict.fromkeys(rank.origins.get(name, INDEX) for rank in ranks) for name in names)
+    return {
+        name: BETWEEN_RANKS.join(text)[:MAX_PACKAGE_TEXT]
+        for name, text in zip(names, texts, strict=True)
+    }
+
+
+def _with_digest(environment: Environment) -> Environment:
+    """The part `packages` as SHA-256 over those that count, each with its origin."""
+    if not environment.packages:
+        return environment
+    imported = set(map(normalized_name, environment.imported))
+    left_out = {normalized_name(name) for name in environment.ignored}
+    left_out |= {
+        normalized_name(n) for n, origin in environment.origins.items() if origin == PROJECT
+    }
+    lines = [
+        f"{line} {environment.origins.get(name, INDEX)}\n"
+        for line in environment.packages
+        if (key := normalized_name(name := line.partition("==")[0])) not in left_out
+        and (not imported or key in imported)
+    ]
+    digest = sha256_hex("".join(lines).encode())
+    return environment.model_copy(update={"parts": {**environment.parts, PACKAGES: digest}})
+
+
+def _unlike(ranks: Mapping[int, Environment]) -> Iterator[UnlikeRank]:
+    """Each part that a rank tells in other words than the first."""
+    first = next(iter(ranks.values()))
+    for number, rank in ranks.items():
+        for part in rank.moved(first):
+            found, expected = _plain((rank.part(part), first.part(part)))
+            if part == PACKAGES and rank.packages and first.packages:
+                found, expected = _named(first, rank), ""
+            yield UnlikeRank(
+                rank=number, part=plain_text(part)[:100], found=found, expected=expected
+            )
+
+
+def _named(first: Environment, rank: Environment) -> str:
+    moves = [move.compared for move in moved_packages(first, rank).counted]
+    more = f" and {len(moves) - MAX_NAMED} more" if len(moves) > MAX_NAMED else ""
+    return f"{', '.join(moves[:MAX_NAMED])}{more}"[:MAX_UNLIKE_TEXT]
