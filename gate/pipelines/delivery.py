@@ -11,7 +11,8 @@ from gate.attestation.seal import seal_paths
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import AttestationError, ExitCode, GateError, SettingsError, StorageError
-from gate.pipelines.gate import Gated, judge, read_baselines, train_all
+from gate.pipelines.baselines import read_baselines
+from gate.pipelines.gate import Gated, judge, train_all
 from gate.pipelines.imported_evidence import take_over
 from gate.pipelines.runs import Adapters
 from gate.pipelines.sealing import (

@@ -10,7 +10,7 @@ from pathlib import Path
 from gate.baseline.record import read_baseline, with_entry
 from gate.baseline.select import select_entry
 from gate.errors import BaselineError, RepositoryError, SettingsError
-from gate.pipelines.gate import work_tree_baseline
+from gate.pipelines.baselines import work_tree_baseline
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.runs import Adapters
 from gate.records.baseline import (

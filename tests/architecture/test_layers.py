@@ -70,7 +70,8 @@ INSIDE = {
     "pipelines": (
         ("environments", "output_folder", "brought", "locks", "snapshots"),
         ("runs", "saved_states", "head_files", "sealing"),
-        ("entry", "gate", "measurement", "imported_evidence", "compare_commits"),
+        ("entry", "baselines", "measurement", "imported_evidence", "compare_commits"),
+        ("gate",),
         ("delivery", "proposals", "calibration"),
         ("doctor", "init"),
     ),

@@ -9,7 +9,8 @@ from gate_bench import FILES, Bench
 from played_training import SCRIPT, Project
 
 from gate.errors import BaselineError, EvidenceError
-from gate.pipelines.gate import gate, read_baselines, record_baseline, train_all
+from gate.pipelines.baselines import read_baselines
+from gate.pipelines.gate import gate, record_baseline, train_all
 from gate.pipelines.imported_evidence import take_over
 from gate.records.published.links import ReportLinks
 from gate.records.verdict import Answer, Outcome
