@@ -15,28 +15,40 @@ from gate.records.sections.tolerances import Improvement, Tolerance
 
 def tolerance_uses(run: RunEvidence, tolerances: tuple[Tolerance, ...]) -> tuple[ToleranceUse, ...]:
     """One row for each tolerance, in the order of the settings."""
-    return tuple(_use(run, rule, tolerances) for rule in tolerances)
+    decided: list[list[tuple[MetricSeries, list[Point]]]] = [[] for _ in tolerances]
+    # each point is looked at once, however many tolerances there are: a training chose how many
+    for series in run.metrics:
+        for place, points in _by_rule(series, tolerances).items():
+            decided[place].append((series, points))
+    return tuple(_use(run, rule, points) for rule, points in zip(tolerances, decided, strict=True))
 
 
-def _use(run: RunEvidence, rule: Tolerance, tolerances: tuple[Tolerance, ...]) -> ToleranceUse:
+def _by_rule(series: MetricSeries, tolerances: tuple[Tolerance, ...]) -> dict[int, list[Point]]:
+    """The points of a metric by the place of the tolerance that decides them."""
+    rules = tolerances_for(series.name, tolerances)
+    places = {id(rule): place for place, rule in enumerate(tolerances)}
+    found: dict[int, list[Point]] = {}
+    for point in series.points if rules else ():
+        rule = tolerance_at(point.step, rules)
+        if rule is not None:
+            found.setdefault(places[id(rule)], []).append(point)
+    return found
+
+
+def _use(
+    run: RunEvidence, rule: Tolerance, decided: list[tuple[MetricSeries, list[Point]]]
+) -> ToleranceUse:
     named = [series for series in run.metrics if tolerances_for(series.name, (rule,))]
-    rules = {series.name: tolerances_for(series.name, tolerances) for series in named}
-    decided = {
-        series.name: [
-            point for point in series.points if tolerance_at(point.step, rules[series.name]) is rule
-        ]
-        for series in named
-    }
     covers = any(rule.decides(point.step) for series in named for point in series.points)
-    changes = chain.from_iterable(_least(series, decided[series.name], rule) for series in named)
+    changes = chain.from_iterable(_least(series, points, rule) for series, points in decided)
     return ToleranceUse(
         pattern=rule.metric,
         steps=rule.steps,
         limits=tuple(_limits(rule)),
         one_sided=rule.improvement is Improvement.PASS,
         derived=rule.derived,
-        metrics=tuple(name for name, points in decided.items() if points),
-        shadowed=covers and not any(decided.values()),
+        metrics=tuple(series.name for series, _ in decided),
+        shadowed=covers and not decided,
         named=bool(named),
         least=min(changes, key=lambda change: change.share, default=None),
         misfit=misfit(rule),

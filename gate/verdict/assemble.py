@@ -96,7 +96,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         performance=assessment.performance,
         recorder=evidence.runs_of(RunMode.STRICT)[-1].recorder,
         self_test=facts.self_test,
-        tolerances=assessment.tolerances,
+        tolerances=tuple(map(_shortened, assessment.tolerances)),
         environment=run.environment,
         checkpoint_root=run.checkpoint.root,
         snapshot_digest=evidence.snapshot_digest,
@@ -107,6 +107,11 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         operator_audit=assessment.operator_audit,
         policy_changes=request.policy_changes,
     )
+
+
+def _shortened(use: ToleranceUse) -> ToleranceUse:
+    """Without most names, where there are many: the training chose them."""
+    return use.model_copy(update={"metrics": use.metrics[:MAX_SERIES]})
 
 
 def _not_exercised(assessment: Assessment, run: RunEvidence) -> tuple[str, ...]:
