@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from gate.errors import GateError, RepositoryError, SettingsError
-from gate.pipelines.brought import brought_environment
 from gate.pipelines.head_files import HeadFiles
+from gate.pipelines.preparation.brought import brought_environment
 from gate.pipelines.runs import Adapters
 from gate.ports import Git
 from gate.records.policy_files import PolicyChange

@@ -12,7 +12,7 @@ from gate.comparison.measuring.performance import performance_of
 from gate.errors import EvidenceError, RepositoryError, RunError, SettingsError
 from gate.execution.plan import plan_compare
 from gate.pipelines.head_files import HeadFiles
-from gate.pipelines.output_folder import prepare_out
+from gate.pipelines.preparation.output_folder import prepare_out
 from gate.pipelines.runs import Adapters, Session
 from gate.records.comparison import Comparison
 from gate.records.measured.base_head import (

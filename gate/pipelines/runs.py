@@ -21,10 +21,10 @@ from gate.evidence.processes.overrides import refuse_overrides
 from gate.execution.launch import Launcher, run_folders
 from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
-from gate.pipelines.environments import training_environments
-from gate.pipelines.locks import locks_of_commits
-from gate.pipelines.output_folder import prepare_out
-from gate.pipelines.snapshots import export_snapshot
+from gate.pipelines.preparation.environments import training_environments
+from gate.pipelines.preparation.locks import locks_of_commits
+from gate.pipelines.preparation.output_folder import prepare_out
+from gate.pipelines.preparation.snapshots import export_snapshot
 from gate.ports import Clock, Files, Git, Processes, Progress, SealServices
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import GpuMissed, GpusSeen

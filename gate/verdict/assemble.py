@@ -66,7 +66,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
     evidence, facts, decision = assessment.evidence, assessment.facts, assessment.decision
     run = evidence.runs_of(RunMode.STRICT)[0]
     about_baseline = _about_baseline(assessment, request)
-    return Verdict(
+    verdict = Verdict(
         outcome=decision.outcome,
         passes=decision.passes,
         over_budget=decision.over_budget,
@@ -97,16 +97,23 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         recorder=evidence.runs_of(RunMode.STRICT)[-1].recorder,
         self_test=facts.self_test,
         tolerances=tuple(map(_shortened, assessment.tolerances)),
-        environment=run.environment,
-        checkpoint_root=run.checkpoint.root,
-        snapshot_digest=evidence.snapshot_digest,
-        settings_digest=assessment.settings_digest,
-        series=tuple(_summary(series) for series in run.metrics[:MAX_SERIES]),
-        runs=tuple(run_evidence.run for run_evidence in evidence.runs),
-        not_exercised=_not_exercised(assessment, run),
-        operator_audit=assessment.operator_audit,
         policy_changes=request.policy_changes,
     )
+    return verdict.model_copy(update=_seen(assessment, run))
+
+
+def _seen(assessment: Assessment, run: RunEvidence) -> dict[str, object]:
+    """What the verdict says of the runs themselves, whatever was decided."""
+    return {
+        "environment": run.environment,
+        "checkpoint_root": run.checkpoint.root,
+        "snapshot_digest": assessment.evidence.snapshot_digest,
+        "settings_digest": assessment.settings_digest,
+        "series": tuple(_summary(series) for series in run.metrics[:MAX_SERIES]),
+        "runs": tuple(run_evidence.run for run_evidence in assessment.evidence.runs),
+        "not_exercised": _not_exercised(assessment, run),
+        "operator_audit": assessment.operator_audit,
+    }
 
 
 def _shortened(use: ToleranceUse) -> ToleranceUse:

@@ -68,7 +68,7 @@ INSIDE = {
         ("isolating",),
     ),
     "pipelines": (
-        ("environments", "output_folder", "brought", "locks", "snapshots"),
+        ("preparation",),
         ("runs", "saved_states", "head_files", "sealing"),
         ("entry", "baselines", "measurement", "imported_evidence", "compare_commits"),
         ("gate",),

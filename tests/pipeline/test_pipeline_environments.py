@@ -17,11 +17,11 @@ from played_training import SCRIPT, WITH_PACKAGE, Project
 from gate.adapters.console import QuietProgress
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import SettingsError
-from gate.pipelines.brought import brought_environment
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.entry import BASE_PROGRAMS, build_adapters
-from gate.pipelines.environments import refuse_image, training_environments
 from gate.pipelines.gate import Gated, gate
+from gate.pipelines.preparation.brought import brought_environment
+from gate.pipelines.preparation.environments import refuse_image, training_environments
 from gate.pipelines.runs import Adapters
 from gate.records.observed.brought import BroughtEnvironment
 from gate.records.runs import Commit, Isolation, TrainingContainer
