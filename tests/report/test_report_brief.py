@@ -69,8 +69,8 @@ SAID = {
     "dependency-drift": (
         "failed: the new environment moves the result",
         (
-            "This change brings another image: torch 2.12.1 became 2.13.0. Loss at step 2: 2.143 "
-            "instead of 2.139 (+0.2 %); up to 4.6 % later (loss at step 24)."
+            "This change brings another image: torch 2.12.1 → 2.13.0 (1 of 3 packages; imported). "
+            "Loss at step 2: 2.143 instead of 2.139 (+0.2 %); up to 4.6 % later (loss at step 24)."
         ),
         "Yes, but not its code: the base commit, run in the new environment, moves as well.",
     ),
@@ -105,7 +105,7 @@ SAID = {
         (
             "Two runs of this commit are identical. No entry of the baseline was recorded on this "
             "kind of machine, so there is nothing to compare them with. From the nearest: device "
-            "NVIDIA H100 became cpu."
+            "NVIDIA H100 → cpu."
         ),
         "No. Nothing is wrong with it.",
     ),
