@@ -158,3 +158,13 @@ def test_another_commit_of_the_same_version_moves() -> None:
     (move,) = moved_packages(one, other).counted
     assert move.described == f"lib 1 (git {'a' * 12}) → 1 (git {'b' * 12})"
     assert one.moved(other) == ("packages",)
+
+
+def test_editable_code_that_one_side_did_not_import_has_not_moved() -> None:
+    origins = ("editable sha256:1", "editable sha256:2", "folder")
+    one, other, unused = (
+        environment_of({0: _summary("lib==1", imported=("lib",), origins={"lib": origin})})
+        for origin in origins
+    )
+    assert one.moved(unused) == unused.moved(one) == ()
+    assert one.moved(other) == ("packages",)

@@ -20,6 +20,8 @@ BETWEEN_RANKS = " | "
 # where a distribution came from: of an index nothing is kept, of the tested project nothing counts
 INDEX: Final = "index"
 PROJECT: Final = "project"
+FOLDER: Final = "folder"
+EDITABLE: Final = "editable "
 PackageText = Annotated[str, Field(max_length=MAX_PACKAGE_TEXT)]
 PackageTexts = Annotated[tuple[PackageText, ...], Field(max_length=MAX_PACKAGES)]
 PackageOrigins = Annotated[dict[PackageText, PackageText], Field(max_length=MAX_PACKAGES)]
@@ -167,7 +169,7 @@ def moved_packages(before: Environment, after: Environment) -> PackageMoves:
     for name in sorted(left.keys() | right.keys()):
         sides = (left.get(name), right.get(name))
         # the tested project itself is the commit, and no environment: its version may name it
-        if sides[0] == sides[1] or PROJECT in {side.origin for side in sides if side}:
+        if _alike(*sides) or PROJECT in {side.origin for side in sides if side}:
             continue
         counts = name not in ignored and (not known or name in imported)
         (counted if counts else aside).append(_move(*sides))
@@ -189,6 +191,15 @@ def _installed(environment: Environment) -> dict[str, _Installed]:
 
 def _names(names: Iterable[str]) -> frozenset[str]:
     return frozenset(map(normalized_name, names))
+
+
+def _alike(before: _Installed | None, after: _Installed | None) -> bool:
+    if before is None or after is None or before.version != after.version:
+        return before == after
+    # of code that a side did not import nobody took a digest, so there is none to compare
+    unknown = FOLDER in {before.origin, after.origin}
+    editable = any(side.origin.startswith(EDITABLE) for side in (before, after))
+    return before.origin == after.origin or (unknown and editable)
 
 
 def _short(origin: str) -> str:
