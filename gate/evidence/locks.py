@@ -61,7 +61,8 @@ def read_lock(path: str, data: bytes) -> LockFile:
         packages = _gathered(found)
     except (EvidenceError, DocumentError) as error:
         problem = error.message
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
+        # what is no TOML, and what its reader or that of addresses cannot make a value of
         problem = str(error)
     except RecursionError:
         problem = "nested too deep"

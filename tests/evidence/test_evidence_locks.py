@@ -264,3 +264,20 @@ def test_only_what_is_imported_and_named_by_no_lock_in_this_version_is_unlike() 
         "a 1 instead of 2",
         f"e 1 of archive sha256:{B} instead of 1 of the files that the lock names",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("uv.lock", b"x = " + b"9" * 5000),
+        ("uv.lock", b'[[package]]\nname="a"\nversion="1"\nsource={git="http://[x"}\n'),
+        ("requirements.txt", b"a @ http://[x"),
+        ("conda.txt", b"@EXPLICIT\nhttp://[x/y.conda#abc"),
+        ("poetry.lock", b"[[" * 2000),
+        ("Pipfile.lock", b"[" * 5000),
+    ],
+)
+def test_what_cannot_be_made_a_value_is_a_problem_and_no_fault(name: str, data: bytes) -> None:
+    lock = read_lock(name, data)
+    assert lock.packages == () or not lock.problem
+    assert lock.problem.isprintable()

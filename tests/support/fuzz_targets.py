@@ -20,6 +20,7 @@ from gate.checkpoint.plain_values import value_leaf
 from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.checkpoint.state_tree import leaves
 from gate.codec.strict_json import parse_json
+from gate.evidence.locks import read_lock
 from gate.settings.changes import baseline_changes, key_changes, root_changes, settings_changes
 from gate.settings.load import MINIMAL_FILE, parse_settings
 
@@ -90,6 +91,13 @@ def read_any_keys(data: bytes) -> None:
     root_changes("fuzz", None, data)
 
 
+def read_any_lock(data: bytes) -> None:
+    """The lock files of a pull request; what is none is a problem in words."""
+    for name in LOCK_NAMES:
+        lock = read_lock(name, data)
+        assert lock.problem.isprintable()
+
+
 TARGETS: dict[str, Target] = {
     "pickle": read_any_pickle,
     "archive": read_any_archive,
@@ -99,7 +107,19 @@ TARGETS: dict[str, Target] = {
     "settings": read_any_settings,
     "baseline": read_any_baseline,
     "keys": read_any_keys,
+    "locks": read_any_lock,
 }
+LOCK_NAMES = ("uv.lock", "poetry.lock", "Pipfile.lock", "requirements.txt", "conda-explicit.txt")
+LOCKS = (
+    (
+        b'version = 1\n[[package]]\nname = "a"\nversion = "1"\nsource = {git = "https://x/y#00"}\n'
+        b'sdist = {url = "https://x/a.tar.gz", hash = "sha256:00"}\nwheels = [{hash = "md5:00"}]\n'
+    ),
+    b'[[package]]\nname = "a"\nversion = "1"\nfiles = [{file = "a.whl", hash = "sha256:00"}]\n',
+    b'{"default": {"a": {"hashes": ["sha256:00"], "version": "==1"}}, "develop": {}}',
+    b"a==1 \\\n  --hash=sha256:00\nb[x] @ https://x/b.whl#sha256=00 ; python_version < '4'\n",
+    b"@EXPLICIT\nhttps://x/linux-64/a-1-0.conda#00\n",
+)
 DOCUMENTS = {
     "settings": ("**/repro-gate.yml", MINIMAL_FILE.encode()),
     "baseline": ("**/baseline.json", b'{"entries": [], "schema_version": "repro-gate.baseline/1"}'),
@@ -129,6 +149,9 @@ def _opened(data: bytes) -> Iterator[UntrustedFile]:
 
 def seeds(target: str) -> Iterator[bytes]:
     """The vectors, or the part of them that the target reads; for documents those of examples."""
+    if target == "locks":
+        yield from LOCKS
+        return
     if target in DOCUMENTS:
         pattern, smallest = DOCUMENTS[target]
         yield smallest
