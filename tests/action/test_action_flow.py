@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from action_scene import APART, Scene
+from baseline_cases import forged
 from github_failures import Failure
 
 from gate.errors import ExitCode
@@ -102,9 +103,9 @@ def test_a_baseline_forged_by_the_pull_request_does_not_decide(scene: Scene) -> 
     scene.with_baseline()
     scene.project.play(losses=["2.5", "2.25", "9.0"])
     path = scene.project.path / ".repro-gate" / "baseline.json"
-    forged = path.read_text().replace(*LAST_LOSS_FORGED)
-    assert forged != path.read_text()
-    path.write_text(forged)
+    edited = path.read_text().replace(*LAST_LOSS_FORGED)
+    assert edited != path.read_text()
+    path.write_text(forged(edited))
     scene.project.commit()
     assert scene.run() == ExitCode.FAIL
     assert "changes .repro-gate/baseline.json" in scene.comment.replace("\\", "")

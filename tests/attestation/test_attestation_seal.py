@@ -59,6 +59,7 @@ def test_seal_says_where_it_was_made(tmp_path: Path) -> None:
         "guard": None,
         "network": False,
         "deviceGroups": [],
+        "image": "",
     }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from baseline_cases import forged
 from command_line import Run
 from fake_github import FakeGitHub
 from github_artifacts import archive_of
@@ -109,7 +110,7 @@ def test_a_proposal_of_an_unknown_commit_is_refused(run: Run, artifact: Path) ->
     told = json.loads(path.read_text())
     for commit in ("f" * 40, "HEAD", "--output=x", "\x1b]0;title\x07"):
         told["entries"][0]["commit"] = commit
-        path.write_text(json.dumps(told))
+        path.write_text(forged(json.dumps(told)))
         ended = run("baseline", "accept", "--from", path, "--reason", "x")
         assert ended.code == 3
         assert "which this clone does not have" in ended.err
@@ -131,7 +132,7 @@ def test_text_of_a_proposal_shows_as_itself(run: Run, artifact: Path) -> None:
     path = artifact / PROPOSED
     told = json.loads(path.read_text())
     told["entries"][0]["environment"]["parts"]["device"] = "\x1b[2J[bold]cpu\u202e"
-    path.write_text(json.dumps(told))
+    path.write_text(forged(json.dumps(told)))
     ended = run("baseline", "accept", "--from", path, "--reason", "x")
     assert ended.code == 0
     assert "[bold]cpu" in ended.out

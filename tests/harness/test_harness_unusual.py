@@ -58,9 +58,9 @@ finally:
 # No file may grow beyond 2,000 bytes, as on a disk that is almost full.
 ON_FULL_DISK = """
 import resource
-resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 import torch
-weight = torch.nn.Parameter(torch.ones(1000))
+weight = torch.nn.Parameter(torch.ones(100_000))
 optimizer = torch.optim.SGD([weight], lr=0.1)
 weight.sum().backward()
 optimizer.step()
