@@ -9,8 +9,8 @@ import pytest
 from gate.adapters.machine_facts import machine_facts
 
 ROW = "GPU-1, NVIDIA H200, 143771 MiB, 580.95.05, Default, Disabled, Enabled"
-SCRIPT = f"""\
-#!/bin/sh
+SHELL = "#!/bin/sh"
+SCRIPT = f"""{SHELL}
 case $1 in
   topo) printf '\\t\\033[4mGPU0\\tNIC0\\033[0m\\nGPU0\\t X \\tNODE\\n' ;;
   *) echo '{ROW}' ;;
