@@ -15,6 +15,8 @@ OUTPUT_FOLDER: Final = "repro-gate-out/"
 # what `python -m venv` and its like leave at the root of an environment (PEP 405)
 ENVIRONMENT_MARK: Final = "pyvenv.cfg"
 UNBROKEN: Final = 1_000_000
+# of YAML 1.1, which PyYAML reads
+LINE_ENDS: Final = frozenset("\n\r\x85\u2028\u2029")
 
 
 def settings_text(training: Training, max_steps: int) -> str:
@@ -80,7 +82,7 @@ def _scalar(text: str) -> str:
     written = yaml.safe_dump(text, default_flow_style=True, width=UNBROKEN, allow_unicode=True)
     line = written.removesuffix("\n").removesuffix("\n...")
     # a line end would be written over several lines, indented for another place
-    return line if "\n" not in line else _quoted(text)
+    return _quoted(text) if LINE_ENDS.intersection(line) else line
 
 
 def _quoted(text: str) -> str:

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from workflows_in_documents import workflows
 from written_texts import ROOT, pages
@@ -30,6 +30,8 @@ def test_the_usual_settings_say_what_a_minimal_file_says() -> None:
     assert written == parse_settings(MINIMAL_FILE.encode(), "repro-gate.yml")
 
 
+@example(["a\x85b"], 1)
+@example(["a\u2028b"], 1)
 @given(WORDS, st.integers(1, 100_000))
 def test_any_command_is_read_back_as_it_was_given(words: list[str], steps: int) -> None:
     text = settings_text(Training(command=shlex.join(words)), steps)

@@ -71,7 +71,7 @@ def _first_of_each() -> list[tuple[str, Distribution]]:
     for package in distributions():
         # a folder that a broken installation left has no metadata, or none with a name
         about: Any = package.metadata
-        name = about["Name"] if about is not None else None
+        name = about.get("Name") if about is not None else None
         if name:
             found.setdefault(normalized(name), (str(name), package))
         if len(found) >= MAX_PACKAGES:
