@@ -174,13 +174,13 @@ def base_programs(
     except StartError as error:
         why = str(error)
     if why:
-        _say("notice", "the base commit's packages cannot be had", why)
+        _say("notice", "without the base commit's packages", why)
     return None
 
 
 def _say(level: str, title: str, message: str) -> None:
     escaped = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-    sys.stdout.write(f"::{level} title=repro-gate: {title}::{escaped}\n")
+    sys.stdout.write(f"::{level} title=repro-gate {title}::{escaped}\n")
     sys.stdout.flush()
 
 

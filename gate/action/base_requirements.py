@@ -28,12 +28,10 @@ def base_requirements(name: str, variables: Mapping[str, str]) -> bytes:
     path = variables.get("GITHUB_EVENT_PATH", "")
     event = LocalFiles().read_bytes(Path(path), max_bytes=MAX_EVENT_BYTES) if path else b"{}"
     context = read_context(variables, event, read_inputs(variables).mode)
-    pull_request = context.pull_request
-    base = pull_request.base_sha if pull_request else context.queue_base
-    if base is None:
+    if context.trusted_base is None:
         return b""
     repository = GitRepository(context.workspace)
-    return repository.read_file(repository.resolve(base), name) or b""
+    return repository.read_file(repository.resolve(context.trusted_base), name) or b""
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ def _request(
     head = git.resolve(context.head_commit)
     pull_request = context.pull_request
     # from the event, never from an input: a workflow in the pull request could name its own head
-    trusted_base = pull_request.base_sha if pull_request else context.queue_base
+    trusted_base = context.trusted_base
     named_base = trusted_base or inputs.base
     base = git.resolve(named_base) if named_base else None
     path = inputs.config or FILE_NAME

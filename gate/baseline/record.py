@@ -26,23 +26,26 @@ def read_baseline(data: bytes | None, source: str) -> Baseline | None:
     if data is None:
         return None
     baseline = read_document(Baseline, data, source, max_bytes=MAX_BASELINE_BYTES)
-    edited = [number for number, one in enumerate(baseline.entries) if one != sealed(one)]
+    edited = [number for number, one in enumerate(baseline.entries) if one != with_digest(one)]
     if edited:
         raise DocumentError(
             f"{source}: entries[{edited[0]}] was edited by hand: it does not match its digest",
             hint="Restore the file from version control, or record the entry again.",
         )
-    keys = [canonical_json([one.training, one.environment.parts]) for one in baseline.entries]
-    twice = next((number for number, key in enumerate(keys) if key in keys[:number]), None)
-    if twice is not None:
-        raise DocumentError(
-            f"{source}: entries[{twice}] is of the same environment and training as one before it",
-            hint="Remove one of the two: it would be open which of them judges.",
-        )
+    known: set[bytes] = set()
+    for number, one in enumerate(baseline.entries):
+        key = canonical_json([one.training, one.environment.parts])
+        if key in known:
+            raise DocumentError(
+                f"{source}: entries[{number}] is of the same environment and training as one "
+                "before it",
+                hint="Remove one of the two: it would be open which of them judges.",
+            )
+        known.add(key)
     return baseline
 
 
-def sealed(entry: BaselineEntry) -> BaselineEntry:
+def with_digest(entry: BaselineEntry) -> BaselineEntry:
     """The entry with the digest of its content."""
     content = entry.model_dump(mode="json", exclude={"digest"})
     return entry.model_copy(update={"digest": sha256_hex(canonical_json(content))})
@@ -91,7 +94,7 @@ def propose_entry(
         steps=tuple(map(_kept_of, run.steps)),
         checkpoint=run.checkpoint,
     )
-    return sealed(entry)
+    return with_digest(entry)
 
 
 def _kept_of(step: StepDigest) -> StepDigest:
@@ -128,7 +131,7 @@ def with_entry(baseline: Baseline | None, entry: BaselineEntry) -> Baseline:
         entry = entry.model_copy(update={"knob_costs": replaced.knob_costs})
     # one order, so that a review shows the changed entry and nothing else
     ordered = sorted(
-        (*others, sealed(entry)), key=lambda kept: sorted(kept.environment.parts.items())
+        (*others, with_digest(entry)), key=lambda kept: sorted(kept.environment.parts.items())
     )
     return Baseline(entries=tuple(ordered))
 
@@ -166,7 +169,9 @@ def with_knob_costs(baseline: Baseline, cost: CostDocument) -> Baseline:
         )
     return Baseline(
         entries=tuple(
-            sealed(entry.model_copy(update={"knob_costs": costs})) if entry in priced else entry
+            with_digest(entry.model_copy(update={"knob_costs": costs}))
+            if entry in priced
+            else entry
             for entry in baseline.entries
         )
     )

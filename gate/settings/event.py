@@ -60,6 +60,11 @@ class ActionContext:
     output_path: Path | None
     summary_path: Path | None
 
+    @property
+    def trusted_base(self) -> str | None:
+        """The commit that a change is to be merged into, None where the event has none."""
+        return self.pull_request.base_sha if self.pull_request else self.queue_base
+
 
 def read_inputs(variables: Mapping[str, str]) -> ActionInputs:
     """The action's inputs from `INPUT_*`; an empty input is an absent one."""

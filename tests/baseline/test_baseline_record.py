@@ -3,7 +3,13 @@ from __future__ import annotations
 import pytest
 from evidence_cases import COMMIT, CREATED_AT, PARTS, evidence_of, evidence_set_of, settings_of
 
-from gate.baseline.record import propose_entry, read_baseline, sealed, with_entry, with_knob_costs
+from gate.baseline.record import (
+    propose_entry,
+    read_baseline,
+    with_digest,
+    with_entry,
+    with_knob_costs,
+)
 from gate.baseline.select import select_entry
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
@@ -206,6 +212,6 @@ def test_an_entry_that_was_edited_by_hand_is_refused(edit: str) -> None:
 
 def test_two_entries_of_one_environment_are_refused() -> None:
     (entry,) = with_entry(None, _entry()).entries
-    later = sealed(entry.model_copy(update={"reason": "again"}))
+    later = with_digest(entry.model_copy(update={"reason": "again"}))
     with pytest.raises(DocumentError, match=r"entries\[1\] is of the same environment"):
         read_baseline(write_document(Baseline(entries=(entry, later))), "b.json")

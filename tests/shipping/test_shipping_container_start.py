@@ -126,7 +126,7 @@ def test_packages_of_the_base_that_cannot_be_had_are_told(
     monkeypatch.setattr(start, "training_environment", refuse)
     asked = _answering(tmp_path, "printf one")
     assert start.base_programs(asked, "r.txt", b"two", {}) is None
-    title = "::notice title=repro-gate: the base commit's packages cannot be had::"
+    title = "::notice title=repro-gate without the base commit's packages::"
     assert capfd.readouterr().out.splitlines() == [
         f"{title}::error::x%0Athere is no commit",
         f"{title}-m pip install ended with 1:%0A  no such wheel",

@@ -53,7 +53,7 @@ def _image(
         text = git.read_file(commit, path)
         if text is None:
             return None
-        # most changes leave the file alone: then no process is started to read it
+        # a base without settings takes the head's: these have been read
         settings = request.settings if text == request.settings_text else parse(text, path)
     except GateError:
         return None
