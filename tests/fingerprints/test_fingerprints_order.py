@@ -76,3 +76,21 @@ def test_equal_values_in_another_order_are_equal_evidence(runs: HarnessRuns, scr
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
 def test_other_values_are_still_found(runs: HarnessRuns, script: str) -> None:
     assert not compared(runs, script, plus="0.5").numerically_equal
+
+
+UNLIKE = """
+models = [torch.nn.Linear(4, 8), torch.nn.Linear(8, 1), torch.nn.Linear(8, 1)]
+leaves = [each for model in models for each in model.parameters()]
+optimizers = [torch.optim.SGD(leaves)]
+"""
+
+
+@pytest.mark.parametrize("plus", ["0.5", "-0.5", "3", "7"])
+def test_another_gradient_is_no_other_structure_and_no_other_start(
+    runs: HarnessRuns, plus: str
+) -> None:
+    """Modules of one kind, some of one shape: they keep their order, whatever a step gives them."""
+    source = BEGIN + UNLIKE + TRAIN + "for model in models: model(torch.ones(1, model.in_features))"
+    first, second = (runs.run(source, ORDER="1", PLUS=number) for number in ("0", plus))
+    found = compare_results(first, second, settings_of().compare, ("strict-1", "strict-2"))
+    assert found.events[0].kind == "gradients"

@@ -23,7 +23,7 @@ from ..tensors.digests import StartedDigest, finish_all
 from ..tensors.plain_parts import gradient, structure
 
 NAMED, NAMELESS = 0, 1
-# whether a module names it, its kind or structure, what it held, and its place in the module
+# whether a module names it, the module's or its own structure, what that held, and its place there
 Key: TypeAlias = tuple[int, str, str, int]
 
 
@@ -45,9 +45,10 @@ class Order:
 
     def learn(self, module: nn.Module) -> None:
         """Know the parameters of a module by their names; before they are updated first."""
-        kind, held = type(module).__qualname__, module_key(module, 0).held
+        kind, key = type(module).__qualname__, module_key(module, 0)
         for index, (name, parameter) in enumerate(module.named_parameters()):
-            self._know(parameter, (NAMED, kind, held, index), f"{kind}/{name}")
+            # what it is stands before what it holds: no number may decide an order that shapes can
+            self._know(parameter, (NAMED, key.what, key.held, index), f"{kind}/{name}")
 
     def name(self, parameter: torch.Tensor) -> str:
         """Kind of module and name in it; empty for a parameter that no module owns."""
@@ -114,11 +115,18 @@ def ranking(
 
 
 def _held(parameters: Iterable[torch.Tensor]) -> str:
-    """A digest of values and gradients."""
+    """Digests of the values and then of the gradients.
+
+    In this order, so that another gradient never reorders what had other values before.
+    """
+    values = list(parameters)
+    gradients = [gradient(parameter) for parameter in values]
     with torch.no_grad():
-        pairs = ((parameter, gradient(parameter)) for parameter in parameters)
-        parts = [("", tensor) for pair in pairs for tensor in pair]
-        return finish_all([StartedDigest(parts, "order", _nobody, fast=True)])[0]
+        started = [
+            StartedDigest([("", tensor) for tensor in tensors], "order", _nobody, fast=True)
+            for tensors in (values, gradients)
+        ]
+        return " ".join(finish_all(started))
 
 
 def _nobody(_: str) -> None:
