@@ -12,7 +12,7 @@ model = torch.nn.Linear(16, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 x = torch.linspace(0, 1, 128).reshape(8, 16)
 for _ in range(6):
-    scratch = np.array([object() for _ in range(16)])
+    scratch = np.array([hash(object()) for _ in range(16)])
     del scratch
     mask = np.empty(16, dtype=np.int64)  # planted
     mask[:8] = 1
