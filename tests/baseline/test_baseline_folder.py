@@ -141,8 +141,8 @@ def test_what_is_no_entry_is_one_clear_error(data: bytes, told: str) -> None:
 
 
 def test_an_unexpected_file_is_named() -> None:
-    fault = _refused({**folder_of(entry()), "README.md": b"", "\x1b[2J": b""})
-    assert fault.message == f"{SHOWN} holds \\x1b[2J, which is not the name of an entry"
+    fault = _refused({**folder_of(entry()), "README.md": b"", "\x1b[2Jb": b""})
+    assert fault.message == f"{SHOWN} holds b, which is not the name of an entry"
     assert fault.details == ("README.md",)
 
 
