@@ -37,6 +37,7 @@ RESTORE: Final = (
     "the entry again."
 )
 NAMED: Final = 20
+NOT_SHOWN: Final = "a name that cannot be shown"
 
 EntryFiles = Mapping[str, bytes]
 
@@ -130,9 +131,7 @@ def _fit_names(names: tuple[str, ...], shown: str) -> tuple[str, ...]:
             f"{shown} holds {len(kept):,} files, the limit is {MAX_ENTRIES:,} entries",
             hint=FEWER_HINT,
         )
-    odd = [
-        safe_line(name) or "a name that cannot be shown" for name in kept if not may_be_entry(name)
-    ]
+    odd = [safe_line(name) or NOT_SHOWN for name in kept if not may_be_entry(name)]
     if odd:
         raise DocumentError(
             f"{shown} holds {odd[0]}, which is not the name of an entry",
