@@ -6,12 +6,13 @@ real implementation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from gate.records.published.entry_history import FolderCommit
 from gate.records.report import Comment
 from gate.records.runs import ProcessRequest, ProcessResult
 from gate.records.sealed.identity import (
@@ -178,6 +179,16 @@ class Git(Protocol):
 
     def read_file(self, commit: str, path: str) -> bytes | None:
         """A file of a commit, or None when it has none there."""
+        ...
+
+    def read_folder(
+        self, commit: str, path: str, *, max_files: int, max_bytes: int
+    ) -> Mapping[str, bytes] | None:
+        """The regular files of a commit's folder by name, or None when it has nothing there."""
+        ...
+
+    def folder_history(self, folder: str, *, max_commits: int) -> tuple[FolderCommit, ...]:
+        """The newest commits before HEAD that changed a file of a folder, newest first."""
         ...
 
     def export_commit(self, commit: str, target: Path) -> str:

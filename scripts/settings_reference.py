@@ -84,7 +84,7 @@ environment:
 """,
     "baseline": """\
 baseline:
-  path: .repro-gate/baseline.json
+  path: .repro-gate/baseline
   stale_after_days: 30
 """,
     "policy": """\

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gate.baseline.record import propose_entry, with_entry
-from gate.baseline.select import Selection, select_entry
+from gate.baseline.record import propose_entry, successor, with_entry
+from gate.baseline.select import Selection, key_place, select_entry
+from gate.codec.entry_names import entry_name
 from gate.comparison.compare import compare_environments, compare_results
 from gate.comparison.finiteness import first_not_finite
 from gate.comparison.measuring.cost import determinism_cost
@@ -30,7 +31,6 @@ from gate.records.baseline import (
     BaselineEntry,
 )
 from gate.records.comparison import BASELINE_SIDE, Comparison, EnvironmentChange
-from gate.records.observed.environment import DEVICE
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.request import GateRequest
@@ -48,12 +48,12 @@ RARE = 0.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gated:
-    """What a gate call found: the verdict, what it rests on, and the baseline it would propose."""
+    """What a gate call found: the verdict, what it rests on, and the entry it would propose."""
 
     verdict: Verdict
     evidence: EvidenceSet
     baseline: Baseline | None
-    proposed: Baseline | None
+    proposed: BaselineEntry | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,7 +149,7 @@ def judge(
         or not facts.repeat.numerically_equal
     )
     entry = None if unfit else _entry(request, evidence, facts.repeat, request.baseline_reason)
-    proposed = with_entry(baselines.trusted, entry) if entry is not None else None
+    proposed = successor(baselines.trusted, entry) if entry is not None else None
     default = evidence.runs_of(RunMode.DEFAULT)
     assessment = Assessment(
         evidence=evidence,
@@ -160,7 +160,7 @@ def judge(
         default_repeat=_repeat(default, request) if default else None,
         isolation=isolation,
         settings_digest=settings_digest(request.settings),
-        proposed=proposed is not None,
+        proposed=entry_name(proposed) if proposed is not None else "",
         tolerances=tolerance_uses(first, request.settings.compare.tolerances),
         rare_faults=_rare_faults(facts),
         performance=performance_of(evidence.runs, request.settings.cost),
@@ -304,12 +304,12 @@ def _against_entry(
 def _separated(
     nearest: BaselineEntry | None, run: RunEvidence, request: GateRequest
 ) -> tuple[EnvironmentChange, ...]:
-    """What separates an entry that cannot judge the run, the accelerator first."""
+    """What separates an entry that cannot judge the run, in the order of the key."""
     if nearest is None:
         return ()
     comparable = request.settings.compare.comparable_environment
     changes = compare_environments(nearest.environment, run.environment, comparable)
-    return tuple(sorted(changes, key=lambda change: change.part != DEVICE))
+    return tuple(sorted(changes, key=lambda change: key_place(change.part)))
 
 
 def _against_run(expected: RunEvidence, run: RunEvidence, request: GateRequest) -> Comparison:

@@ -7,15 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.baseline.record import read_baseline, with_entry
+from gate.baseline.folder import read_entry, refuse_future
+from gate.baseline.record import with_entry
 from gate.baseline.select import select_entry
-from gate.errors import BaselineError, RepositoryError, SettingsError
+from gate.errors import BaselineError, RepositoryError
 from gate.pipelines.baselines import work_tree_baseline
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.runs import Adapters
 from gate.records.baseline import (
     MAX_ARTIFACT_BYTES,
-    MAX_BASELINE_BYTES,
+    MAX_ENTRY_BYTES,
     PROPOSED_BASELINE,
     Baseline,
     BaselineEntry,
@@ -49,8 +50,8 @@ def last_proposal(request: GateRequest, adapters: Adapters) -> Proposal:
             hint="Run `repro-gate gate` first. No entry is proposed for a run that was not "
             "repeatable, not finite or not committed.",
         )
-    data = adapters.files.read_bytes(path, max_bytes=MAX_BASELINE_BYTES)
-    return _proposal(request, adapters, read_baseline(data, PROPOSED_BASELINE))
+    data = adapters.files.read_bytes(path, max_bytes=MAX_ENTRY_BYTES)
+    return _proposal(request, adapters, read_entry(data, PROPOSED_BASELINE))
 
 
 def proposal_at(request: GateRequest, adapters: Adapters, path: Path) -> Proposal:
@@ -72,10 +73,10 @@ def proposal_at(request: GateRequest, adapters: Adapters, path: Path) -> Proposa
             hint=f"Name the artifact's folder, its zip archive, or the {PROPOSED_BASELINE} in it. "
             "A run that was not repeatable, not finite or not committed proposes nothing.",
         )
-    data = adapters.files.read_bytes(file, max_bytes=MAX_BASELINE_BYTES)
+    data = adapters.files.read_bytes(file, max_bytes=MAX_ENTRY_BYTES)
     with HeadFiles(adapters, request.top) as untrusted:
-        baseline = untrusted.baseline(data, file.name)
-    return _fitting(_proposal(request, adapters, baseline), request, adapters)
+        entry = untrusted.entry(data, file.name)
+    return _fitting(_proposal(request, adapters, entry), request, adapters)
 
 
 def archived_proposal(
@@ -83,8 +84,8 @@ def archived_proposal(
 ) -> Proposal:
     """A proposal in an artifact's archive, which `fill` writes to a path; raises as above."""
     with HeadFiles(adapters, request.top) as untrusted:
-        baseline = untrusted.archived_baseline(fill)
-    return _fitting(_proposal(request, adapters, baseline), request, adapters)
+        entry = untrusted.archived_entry(fill)
+    return _fitting(_proposal(request, adapters, entry), request, adapters)
 
 
 def accepted(request: GateRequest, adapters: Adapters, proposal: Proposal, reason: str) -> Baseline:
@@ -93,17 +94,11 @@ def accepted(request: GateRequest, adapters: Adapters, proposal: Proposal, reaso
     return with_entry(work_tree_baseline(request, adapters), entry)
 
 
-def _proposal(request: GateRequest, adapters: Adapters, found: Baseline | None) -> Proposal:
-    if found is None or not found.entries:
-        raise SettingsError(
-            f"{PROPOSED_BASELINE}: contains no entry", hint="Run `repro-gate gate` first."
-        )
-    # the proposal replaced the entry of its environment,
-    # so the newest one is what the call proposed
-    newest = max(found.entries, key=lambda entry: entry.recorded_at)
+def _proposal(request: GateRequest, adapters: Adapters, entry: BaselineEntry) -> Proposal:
+    refuse_future(Baseline(entries=(entry,)), adapters.clock.now(), PROPOSED_BASELINE)
     known = work_tree_baseline(request, adapters)
-    nearest = select_entry(known, newest.environment, newest.training, ()).entry
-    return Proposal(entry=newest, known=nearest, head=adapters.git.resolve("HEAD"))
+    nearest = select_entry(known, entry.environment, entry.training, ()).entry
+    return Proposal(entry=entry, known=nearest, head=adapters.git.resolve("HEAD"))
 
 
 def _fitting(proposal: Proposal, request: GateRequest, adapters: Adapters) -> Proposal:
