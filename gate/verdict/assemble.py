@@ -9,11 +9,13 @@ from datetime import datetime
 from gate.errors import GateError, RunError
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison, ToleranceUse
+from gate.records.measured.acceptance import Movement
 from gate.records.measured.performance import Performance
 from gate.records.observed.evidence import EvidenceSet, MetricSeries, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunMode
+from gate.records.sections.quarantine import Quarantine
 from gate.records.verdict import (
     FAULT,
     BaselineFacts,
@@ -37,6 +39,7 @@ from gate.verdict.next_step import (
     where_nothing_moved,
 )
 from gate.verdict.overrides import override_findings
+from gate.verdict.quarantine import excusing, quarantine_findings
 
 MAX_SERIES = 20
 SECONDS_A_DAY = 86_400
@@ -55,6 +58,7 @@ class Assessment:
     isolation: Isolation
     settings_digest: str
     proposed: bool = True
+    movement: Movement | None = None
     tolerances: tuple[ToleranceUse, ...] = ()
     rare_faults: tuple[str, ...] = ()
     performance: tuple[Performance, ...] = ()
@@ -89,6 +93,10 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         base_run=facts.base_run,
         nothing_moved=facts.nothing_moved,
         nearest_entry=facts.nearest,
+        provisional=facts.provisional,
+        quarantine=_quarantine(facts),
+        excused=decision.excused,
+        movement=assessment.movement,
         brought=request.brought,
         baseline_facts=about_baseline,
         diagnosis=assessment.diagnosis,
@@ -100,6 +108,13 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         policy_changes=request.policy_changes,
     )
     return verdict.model_copy(update=_seen(assessment, run))
+
+
+def _quarantine(facts: Facts) -> Quarantine | None:
+    """The rule that covers what differs from the entry; None where nothing does."""
+    if facts.baseline is None or facts.baseline.numerically_equal or not facts.same_training:
+        return None
+    return excusing(facts.baseline, facts.quarantine, facts.settings)
 
 
 def _seen(assessment: Assessment, run: RunEvidence) -> dict[str, object]:
@@ -194,6 +209,13 @@ def _findings(
         *findings.weaker_children(run),
         *environment(facts.baseline, evidence),
         *findings.stale_baseline(about_baseline),
+        *quarantine_findings(
+            request.settings.baseline.quarantine,
+            assessment.entry,
+            evidence.created_at,
+            reproduced=decision.outcome is Outcome.REPRODUCED,
+            excused=decision.excused,
+        ),
         *findings.default_mode(assessment.default_repeat),
         *findings.hidden_state(facts.repeat),
         *findings.weaker_source(run),
