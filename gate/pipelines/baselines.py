@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
+from gate.baseline.lifecycle import refuse_future
 from gate.baseline.record import read_baseline
 from gate.errors import RepositoryError
 from gate.pipelines.head_files import HeadFiles
@@ -43,12 +44,14 @@ def read_baselines(request: GateRequest, adapters: Adapters) -> Baselines:
     path = request.repository_path(request.settings.baseline.path)
     before = adapters.git.read_file(request.base_commit, path)
     after = adapters.git.read_file(request.commit, path) if request.commit else None
-    trusted = read_baseline(before, f"{path} at {request.base_commit[:12]}")
+    shown = f"{path} at {request.base_commit[:12]}"
+    trusted = refuse_future(read_baseline(before, shown), adapters.clock.now(), shown)
     same_code = _same_code(trusted, request, adapters.git)
     if request.commit is None or after is None or after == before:
         return Baselines(trusted=trusted, brought=None, same_code=same_code)
     with HeadFiles(adapters, request.top) as head_files:
-        brought = head_files.baseline(after, f"{path} at {request.commit[:12]}")
+        shown = f"{path} at {request.commit[:12]}"
+        brought = refuse_future(head_files.baseline(after, shown), adapters.clock.now(), shown)
     # another layout of the same entries is no other baseline
     new = None if brought == trusted else brought
     return Baselines(trusted=trusted, brought=new, same_code=same_code)
@@ -79,4 +82,5 @@ def work_tree_baseline(request: GateRequest, adapters: Adapters) -> Baseline | N
     if not adapters.files.exists(path):
         return None
     data = adapters.files.read_bytes(path, max_bytes=MAX_BASELINE_BYTES)
-    return read_baseline(data, str(path.relative_to(request.top)))
+    shown = str(path.relative_to(request.top))
+    return refuse_future(read_baseline(data, shown), adapters.clock.now(), shown)

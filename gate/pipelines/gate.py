@@ -277,15 +277,21 @@ def _entry(
     )
 
 
-def record_baseline(request: GateRequest, adapters: Adapters, reason: str) -> Baseline:
-    """Repeat a training under strict settings; a result that is fit goes into the baseline."""
+def record_baseline(
+    request: GateRequest, adapters: Adapters, reason: str, who: str = ""
+) -> Baseline:
+    """Repeat a training under strict settings; a result that is fit goes into the baseline.
+
+    `who` records it, as far as that is known.
+    """
     # what a training may have touched is not read after it
     known = work_tree_baseline(request, adapters)
     with Session(request, adapters) as session:
         planned = plan_record(request.recorded_runs)
         evidence = session.evidence(tuple(session.run(run) for run in planned))
     repeat = _most_telling(_repeats(evidence.runs, request))
-    return with_settled(_entry(request, evidence, repeat, reason), known, request)
+    entry = _entry(request, evidence, repeat, reason).model_copy(update={"accepted_by": who})
+    return with_settled(entry, known, request)
 
 
 def _most_telling(repeats: tuple[Comparison, ...]) -> Comparison:

@@ -73,7 +73,7 @@ def icon(verdict: Verdict) -> str:
         return STOPPED
     if not verdict.passes:
         return BAD
-    return WATCH if verdict.outcome in ANOTHER else GOOD
+    return WATCH if verdict.excused or verdict.outcome in ANOTHER else GOOD
 
 
 def headline(verdict: Verdict) -> str:
@@ -85,6 +85,12 @@ def headline(verdict: Verdict) -> str:
         return "failed: a threshold is missed"
     if verdict.over_budget:
         return f"failed: {TITLES[Outcome.REPRODUCED][1]}"
+    if verdict.quarantine is not None:
+        until = f"baseline in quarantine until {verdict.quarantine.until}"
+        passing, failing = f"{until}, same result as the base commit", f"{failing} ({until})"
+        return f"passed: {passing}" if verdict.passes else f"failed: {failing}"
+    if verdict.provisional is not None and verdict.outcome is Outcome.NO_BASELINE:
+        failing = "the baseline's entry is far from its siblings"
     if verdict.outcome is Outcome.ENVIRONMENT_DRIFT and verdict.nothing_moved:
         failing = "another result from the same code"
     if verdict.passes and verdict.answers.base_run is Answer.EQUAL:

@@ -37,6 +37,7 @@ from gate.verdict.next_step import (
     next_steps,
     place_of,
     where_nothing_moved,
+    where_provisional,
 )
 from gate.verdict.overrides import override_findings
 from gate.verdict.quarantine import excusing, quarantine_findings
@@ -156,6 +157,11 @@ def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
         and assessment.facts.nothing_moved
     ):
         return where_nothing_moved(place_of(request))
+    unconfirmed = assessment.facts.provisional
+    if unconfirmed is not None and decision.outcome is Outcome.NO_BASELINE:
+        return where_provisional(
+            place_of(request), repeated=unconfirmed.repeated, proposed=assessment.proposed
+        )
     return next_steps(
         decision.outcome,
         place_of(request),
