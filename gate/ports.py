@@ -6,7 +6,7 @@ real implementation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
@@ -178,6 +178,12 @@ class Git(Protocol):
 
     def read_file(self, commit: str, path: str) -> bytes | None:
         """A file of a commit, or None when it has none there."""
+        ...
+
+    def read_folder(
+        self, commit: str, path: str, *, max_files: int, max_bytes: int
+    ) -> Mapping[str, bytes] | None:
+        """The regular files of a commit's folder by name, or None when it has nothing there."""
         ...
 
     def export_commit(self, commit: str, target: Path) -> str:

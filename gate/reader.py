@@ -14,7 +14,7 @@ from pathlib import Path
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.files.zip_member import zip_member
 from gate.adapters.process.parser_limits import limit_this_process
-from gate.baseline.record import read_baseline
+from gate.baseline.folder import files_in, read_entries, read_entry
 from gate.checkpoint.hashing.tensors import available_threads
 from gate.codec.documents import read_document
 from gate.codec.history_lines import read_history
@@ -27,7 +27,7 @@ from gate.evidence.processes.harness_files import find_processes
 from gate.evidence.processes.operator_audit import read_operator_audit
 from gate.evidence.saved_state import captured_state, open_captured
 from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
-from gate.records.baseline import MAX_ARTIFACT_BYTES, MAX_BASELINE_BYTES, PROPOSED_BASELINE
+from gate.records.baseline import MAX_ARTIFACT_BYTES, MAX_ENTRY_BYTES, PROPOSED_BASELINE
 from gate.records.observed.evidence import MAX_NOT_FINITE
 from gate.records.observed.locks import MAX_LOCK_BYTES
 from gate.records.observed.state_distance import MAX_DISTANCES, StateDistance, TensorDistance
@@ -52,9 +52,7 @@ MAX_HEAD_BYTES = 16 * 1024 * 1024
 FILES = LocalFiles()
 HEAD_TASKS = {
     ReadingTask.SETTINGS: settings_changes,
-    ReadingTask.BASELINE: baseline_changes,
     ReadingTask.SETTINGS_CHANGES: settings_changes,
-    ReadingTask.BASELINE_CHANGES: baseline_changes,
     ReadingTask.KEY_CHANGES: key_changes,
     ReadingTask.ROOT_CHANGES: root_changes,
 }
@@ -110,8 +108,8 @@ def _found(request: ReadingRequest) -> ReadingAnswer:
         return KEPT_TASKS[request.task](out, Path(request.against))
     if request.task in HEAD_TASKS:
         return _of_head(request)
-    if request.task is ReadingTask.ARCHIVED_BASELINE:
-        return _archived_baseline(out, request.shown)
+    if request.task is ReadingTask.ARCHIVED_ENTRY:
+        return _archived_entry(out, request.shown)
     if request.task in NAMED_TASKS:
         return NAMED_TASKS[request.task](request)
     if request.run is None or request.train is None:
@@ -128,15 +126,33 @@ def _found(request: ReadingRequest) -> ReadingAnswer:
     return ReadingAnswer(evidence=evidence)
 
 
-def _archived_baseline(path: Path, shown: str) -> ReadingAnswer:
+def _archived_entry(path: Path, shown: str) -> ReadingAnswer:
     data = zip_member(
         path,
         PROPOSED_BASELINE,
         shown,
         max_archive=MAX_ARTIFACT_BYTES,
-        max_bytes=MAX_BASELINE_BYTES,
+        max_bytes=MAX_ENTRY_BYTES,
     )
-    return ReadingAnswer(baseline=read_baseline(data, f"{shown}: {PROPOSED_BASELINE}"))
+    return ReadingAnswer(entry=read_entry(data, f"{shown}: {PROPOSED_BASELINE}"))
+
+
+def _entry(request: ReadingRequest) -> ReadingAnswer:
+    data = FILES.read_bytes(Path(request.out), max_bytes=MAX_ENTRY_BYTES)
+    return ReadingAnswer(entry=read_entry(data, request.shown))
+
+
+def _baseline(request: ReadingRequest) -> ReadingAnswer:
+    found = files_in(FILES, Path(request.out), request.shown)
+    return ReadingAnswer(baseline=read_entries(found, request.shown))
+
+
+def _baseline_changes(request: ReadingRequest) -> ReadingAnswer:
+    before, after = (
+        files_in(FILES, Path(path), request.shown) if path else None
+        for path in (request.against, request.out)
+    )
+    return ReadingAnswer(changes=baseline_changes(request.shown, before or {}, after or {}))
 
 
 def _locks(request: ReadingRequest) -> ReadingAnswer:
@@ -154,7 +170,13 @@ def _history(request: ReadingRequest) -> ReadingAnswer:
     return ReadingAnswer(history=found.lines, history_problem=found.problem[:MAX_TEXT])
 
 
-NAMED_TASKS = {ReadingTask.LOCKS: _locks, ReadingTask.HISTORY: _history}
+NAMED_TASKS = {
+    ReadingTask.LOCKS: _locks,
+    ReadingTask.HISTORY: _history,
+    ReadingTask.ENTRY: _entry,
+    ReadingTask.BASELINE: _baseline,
+    ReadingTask.BASELINE_CHANGES: _baseline_changes,
+}
 
 
 def _of_head(request: ReadingRequest) -> ReadingAnswer:
@@ -165,8 +187,6 @@ def _of_head(request: ReadingRequest) -> ReadingAnswer:
     )
     if request.task is ReadingTask.SETTINGS:
         return ReadingAnswer(settings=parse_settings(after or b"", request.shown))
-    if request.task is ReadingTask.BASELINE:
-        return ReadingAnswer(baseline=read_baseline(after or b"", request.shown))
     return ReadingAnswer(changes=HEAD_TASKS[request.task](request.shown, before, after))
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gate.errors import GateError, RepositoryError, SettingsError
+from gate.pipelines.baselines import committed_entries
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.preparation.brought import brought_environment
 from gate.pipelines.runs import Adapters
@@ -110,7 +111,6 @@ def _policy_changes(
     settings = request.settings
     policy_files = [
         (ReadingTask.SETTINGS_CHANGES, request.config_name),
-        (ReadingTask.BASELINE_CHANGES, settings.baseline.path),
         (ReadingTask.KEY_CHANGES, settings.signing.trusted_keys),
     ]
     if settings.signing.trusted_root is not None:
@@ -120,4 +120,7 @@ def _policy_changes(
         path = request.repository_path(name)
         before, after = (git.read_file(commit, path) for commit in commits)
         found += head_files.changes(task, path, before, after)
+    folder = request.repository_path(settings.baseline.path)
+    old, new = (committed_entries(git, commit, folder) for commit in commits)
+    found += head_files.changes(ReadingTask.BASELINE_CHANGES, folder, old, new)
     return tuple(found)

@@ -326,6 +326,7 @@ def _tell(
         proposed_baseline_path=_from_workspace(
             proposed if runner.files.exists(proposed) else None, context
         ),
+        proposed_baseline_target=outcome.proposed_target,
     )
     _append_outputs(runner, context, outputs)
 

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Final
-
-from gate.errors import DocumentError
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.observed.environment import Environment
-
-# two machines' clocks may differ, and a time zone may be set wrongly
-CLOCK_LEEWAY: Final = timedelta(hours=24)
 
 
 def replaced_by(baseline: Baseline | None, entry: BaselineEntry) -> BaselineEntry | None:
@@ -43,22 +36,6 @@ def judging_entries(baseline: Baseline | None, environment: Environment) -> Base
         if not one.provisional or not one.environment.moved(environment)
     )
     return Baseline(entries=entries)
-
-
-def refuse_future(baseline: Baseline | None, now: datetime, source: str) -> Baseline | None:
-    """The baseline as it is; `DocumentError` where an entry was recorded after `now`.
-
-    It would count as the newest for ever, and never grow stale.
-    """
-    for number, entry in enumerate(baseline.entries if baseline else ()):
-        if datetime.fromisoformat(entry.recorded_at) > now + CLOCK_LEEWAY:
-            raise DocumentError(
-                f"{source}: entries[{number}] was recorded at {entry.recorded_at[:25]}, and here "
-                f"it is {now.isoformat()[:25]}",
-                hint="Set this machine's clock. If it is right, the other one's was wrong: record "
-                "the entry again.",
-            )
-    return baseline
 
 
 def _of_training(baseline: Baseline | None, entry: BaselineEntry) -> tuple[BaselineEntry, ...]:

@@ -1,48 +1,20 @@
-"""Make a baseline entry from a run, refuse a poisoned one, and put it into the file."""
+"""Make a baseline entry from a run, refuse a poisoned one, and put it beside the others."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from gate.codec.digests import sha256_hex
-from gate.codec.documents import read_document
+from gate.codec.entry_names import entry_name
 from gate.codec.json_text import canonical_json
-from gate.errors import BaselineError, DocumentError
-from gate.records.baseline import MAX_BASELINE_BYTES, Baseline, BaselineEntry
+from gate.errors import BaselineError
+from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.comparison import Comparison, CostState, KnobCost, KnobCosts
 from gate.records.measurement import CostDocument, KnobState
 from gate.records.observed.evidence import EvidenceSet, StepDigest
 from gate.records.verdict import NotFinite
 
 FINGERPRINTED_STEPS = 20
-
-
-def read_baseline(data: bytes | None, source: str) -> Baseline | None:
-    """Parse the committed file; None when there is none.
-
-    Raises `DocumentError` for a broken file, one of another schema version, entries that were
-    edited by hand, and two entries of one environment and training.
-    """
-    if data is None:
-        return None
-    baseline = read_document(Baseline, data, source, max_bytes=MAX_BASELINE_BYTES)
-    edited = [number for number, one in enumerate(baseline.entries) if one != with_digest(one)]
-    if edited:
-        raise DocumentError(
-            f"{source}: entries[{edited[0]}] was edited by hand: it does not match its digest",
-            hint="Restore the file from version control, or record the entry again.",
-        )
-    known: set[bytes] = set()
-    for number, one in enumerate(baseline.entries):
-        key = canonical_json([one.training, one.environment.parts])
-        if key in known:
-            raise DocumentError(
-                f"{source}: entries[{number}] is of the same environment and training as one "
-                "before it",
-                hint="Remove one of the two: it would be open which of them judges.",
-            )
-        known.add(key)
-    return baseline
 
 
 def with_digest(entry: BaselineEntry) -> BaselineEntry:
@@ -125,15 +97,21 @@ def with_entry(baseline: Baseline | None, entry: BaselineEntry) -> Baseline:
     others = [
         candidate for candidate in same_training if candidate.environment.moved(entry.environment)
     ]
-    replaced = next((previous for previous in same_training if previous not in others), None)
-    if replaced is not None and entry.knob_costs is None:
+    # in the order of a folder that is read back
+    return Baseline(entries=tuple(sorted((*others, successor(baseline, entry)), key=entry_name)))
+
+
+def successor(baseline: Baseline | None, entry: BaselineEntry) -> BaselineEntry:
+    """The entry with its digest, and with what knobs cost in the entry that it would replace."""
+    replaced = [
+        previous
+        for previous in (baseline.entries if baseline else ())
+        if previous.training == entry.training and not previous.environment.moved(entry.environment)
+    ]
+    if replaced and entry.knob_costs is None:
         # with their own date: nothing that a new result moves
-        entry = entry.model_copy(update={"knob_costs": replaced.knob_costs})
-    # one order, so that a review shows the changed entry and nothing else
-    ordered = sorted(
-        (*others, with_digest(entry)), key=lambda kept: sorted(kept.environment.parts.items())
-    )
-    return Baseline(entries=tuple(ordered))
+        entry = entry.model_copy(update={"knob_costs": replaced[0].knob_costs})
+    return with_digest(entry)
 
 
 def with_knob_costs(baseline: Baseline, cost: CostDocument) -> Baseline:

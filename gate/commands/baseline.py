@@ -14,7 +14,8 @@ import typer
 from gate.adapters.console import QuietProgress
 from gate.adapters.git.repository import GitRepository
 from gate.adapters.github.artifacts import fetch_artifact
-from gate.baseline.record import read_baseline, with_knob_costs
+from gate.baseline.folder import write_entries
+from gate.baseline.record import with_knob_costs
 from gate.codec.documents import write_document
 from gate.codec.untrusted_text import visible
 from gate.commands.options import (
@@ -32,11 +33,12 @@ from gate.commands.options import (
     progress_for,
     show,
 )
-from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
+from gate.commands.program import FILES
 from gate.comparison.tolerance_factor import CONFIDENCE
 from gate.errors import BaselineError, GateError, SettingsError
+from gate.pipelines.baselines import work_tree_baseline
 from gate.pipelines.calibration import calibration, checked_ranges, from_folders, rerun
-from gate.pipelines.entry import MAX_SETTINGS_BYTES, local_request
+from gate.pipelines.entry import MAX_SETTINGS_BYTES
 from gate.pipelines.gate import record_baseline
 from gate.pipelines.measurement import measure_cost
 from gate.pipelines.proposals import accepted, archived_proposal, last_proposal, proposal_at
@@ -81,13 +83,14 @@ def record_command(
     attribute: Annotated[bool, typer.Option("--attribute", help=ATTRIBUTE_HELP)] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train under strict settings and write the baseline; every run has to give one result.
+    """Train under strict settings and write the entry; every run has to give one result.
 
     Example: repro-gate baseline record --reason "first baseline"
     """
     request, adapters = prepare(local_call(config, out), progress_for(quiet=quiet, verbose=False))
     with adapters.files.held_folder(request.out):
         request = replace(request, run_url=run_url_of(os.environ))
+        before = work_tree_baseline(request, adapters)
         baseline = record_baseline(request, adapters, reason, _who(request.top))
         if attribute:
             try:
@@ -95,9 +98,9 @@ def record_command(
                 baseline = with_knob_costs(baseline, cost)
             except GateError:
                 # a measurement that fails costs no recording
-                _write_baseline(request, baseline)
+                _write_baseline(request, before, baseline)
                 raise
-    _write_baseline(request, baseline)
+    _write_baseline(request, before, baseline)
 
 
 @baseline_app.command("accept")
@@ -134,8 +137,9 @@ def accept_command(
         proposal = last_proposal(request, adapters)
     console().print(proposal_view(proposal.entry, proposal.known, proposal.head))
     _refuse_no_reason(reason)
+    before = work_tree_baseline(request, adapters)
     baseline = accepted(request, adapters, proposal, reason, _who(request.top))
-    _write_baseline(request, baseline)
+    _write_baseline(request, before, baseline)
 
 
 def _who(top: Path) -> str:
@@ -174,10 +178,12 @@ def _refuse_no_reason(reason: str) -> None:
     )
 
 
-def _write_baseline(request: GateRequest, baseline: Baseline) -> None:
-    path = request.top / request.repository_path(request.settings.baseline.path)
-    FILES.write_bytes(path, write_document(baseline))
-    sys.stdout.write(f"written: {path}\nCommit it: the gate judges by the committed file.\n")
+def _write_baseline(request: GateRequest, before: Baseline | None, after: Baseline) -> None:
+    folder = request.top / request.repository_path(request.settings.baseline.path)
+    written = write_entries(FILES, folder, before, after)
+    for name in written:
+        sys.stdout.write(f"written: {folder / name}\n")
+    sys.stdout.write("Commit the folder: the gate judges by what is committed.\n")
 
 
 @baseline_app.command("calibrate")
@@ -247,10 +253,9 @@ def show_command(config: Config = "", *, as_json: AsJson = False) -> None:
 
     Example: repro-gate baseline show
     """
-    request = local_request(local_call(config, OUT), FILES)
-    path = request.top / request.repository_path(request.settings.baseline.path)
-    data = FILES.read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES) if FILES.exists(path) else None
-    baseline = read_baseline(data, str(path))
+    request, adapters = prepare(local_call(config, OUT), QuietProgress())
+    baseline = work_tree_baseline(request, adapters)
     if baseline is None:
+        path = request.repository_path(request.settings.baseline.path)
         raise BaselineError(f"{path}: no baseline", hint="Run `repro-gate baseline record`.")
     show(baseline, baseline_view(baseline), as_json=as_json)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
 
-from gate.baseline.lifecycle import refuse_future
-from gate.baseline.record import read_baseline
-from gate.errors import RepositoryError
+from gate.baseline.folder import files_in, read_entries, refuse_future, refuse_unfit
+from gate.errors import DocumentError, RepositoryError
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.runs import Adapters
 from gate.ports import Git
-from gate.records.baseline import MAX_BASELINE_BYTES, Baseline
+from gate.records.baseline import MAX_BASELINE_BYTES, MAX_ENTRIES, Baseline
 from gate.records.request import GateRequest
 
 # each is looked up in the clone, before anything is trained
 MAX_ENTRIES_LOOKED_UP = 20
+# what all entries stood in before they had files of their own
+OLD_FILE: Final = "baseline.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +38,7 @@ class Baselines:
 def read_baselines(request: GateRequest, adapters: Adapters) -> Baselines:
     """The base commit's baseline decides on a pull request, else the work tree's.
 
-    Raises `DocumentError` for a broken file, before anything is trained.
+    Raises `DocumentError` for a broken entry or folder, before anything is trained.
     """
     if request.base_commit is None or not request.pull_request:
         trusted = work_tree_baseline(request, adapters)
@@ -42,19 +46,32 @@ def read_baselines(request: GateRequest, adapters: Adapters) -> Baselines:
             trusted=trusted, brought=None, same_code=_same_code(trusted, request, adapters.git)
         )
     path = request.repository_path(request.settings.baseline.path)
-    before = adapters.git.read_file(request.base_commit, path)
-    after = adapters.git.read_file(request.commit, path) if request.commit else None
+    now = adapters.clock.now()
     shown = f"{path} at {request.base_commit[:12]}"
-    trusted = refuse_future(read_baseline(before, shown), adapters.clock.now(), shown)
+    before = committed_entries(adapters.git, request.base_commit, path)
+    trusted = refuse_future(read_entries(before, shown), now, shown)
     same_code = _same_code(trusted, request, adapters.git)
-    if request.commit is None or after is None or after == before:
+    after = committed_entries(adapters.git, request.commit, path) if request.commit else None
+    if not after or after == before:
         return Baselines(trusted=trusted, brought=None, same_code=same_code)
+    shown = f"{path} at {request.commit[:12]}" if request.commit else path
     with HeadFiles(adapters, request.top) as head_files:
-        shown = f"{path} at {request.commit[:12]}"
-        brought = refuse_future(head_files.baseline(after, shown), adapters.clock.now(), shown)
+        brought = refuse_future(head_files.baseline(after, shown), now, shown)
     # another layout of the same entries is no other baseline
     new = None if brought == trusted else brought
     return Baselines(trusted=trusted, brought=new, same_code=same_code)
+
+
+def committed_entries(git: Git, commit: str, path: str) -> Mapping[str, bytes] | None:
+    """The entries' files of a commit by their names, not parsed; None when it has no folder there.
+
+    Raises `CommitError` and `DocumentError` for what cannot be a folder of entries.
+    """
+    shown = f"{path} at {commit[:12]}"
+    found = git.read_folder(commit, path, max_files=MAX_ENTRIES, max_bytes=MAX_BASELINE_BYTES)
+    if found is None and (old := _old_file(path)) and git.read_file(commit, old) is not None:
+        raise _old(f"{old} at {commit[:12]}", path)
+    return refuse_unfit(found, shown)
 
 
 def _same_code(trusted: Baseline | None, request: GateRequest, git: Git) -> frozenset[str]:
@@ -62,7 +79,7 @@ def _same_code(trusted: Baseline | None, request: GateRequest, git: Git) -> froz
 
     A commit that this clone lacks is not among them: then nothing is said of it.
     """
-    path = request.repository_path(request.settings.baseline.path)
+    folder = request.repository_path(request.settings.baseline.path) + "/"
     newest = sorted(trusted.entries if trusted else (), key=lambda entry: entry.recorded_at)
     same = set()
     for commit in {entry.commit for entry in newest[-MAX_ENTRIES_LOOKED_UP:]}:
@@ -71,16 +88,37 @@ def _same_code(trusted: Baseline | None, request: GateRequest, git: Git) -> froz
             changed = {*git.changed_between(commit, head)}
             if request.commit is None:
                 changed |= {*git.changed_files()}
-            if changed <= {path}:
+            if all(path.startswith(folder) for path in changed):
                 same.add(commit)
     return frozenset(same)
 
 
 def work_tree_baseline(request: GateRequest, adapters: Adapters) -> Baseline | None:
     """The baseline as it lies in the work tree, None where there is none."""
-    path = request.top / request.repository_path(request.settings.baseline.path)
-    if not adapters.files.exists(path):
-        return None
-    data = adapters.files.read_bytes(path, max_bytes=MAX_BASELINE_BYTES)
-    shown = str(path.relative_to(request.top))
-    return refuse_future(read_baseline(data, shown), adapters.clock.now(), shown)
+    shown = request.repository_path(request.settings.baseline.path)
+    return baseline_below(request.top, shown, adapters)
+
+
+def baseline_below(top: Path, shown: str, adapters: Adapters) -> Baseline | None:
+    """The baseline in the folder `shown` below another; None where there is none.
+
+    Raises `StorageError` for a link on the way, `DocumentError` for what is no baseline.
+    """
+    adapters.files.refuse_links(top / shown, below=top)
+    found = files_in(adapters.files, top / shown, shown)
+    if found is None and (old := _old_file(shown)) and adapters.files.exists(top / old):
+        raise _old(old, shown)
+    return refuse_future(read_entries(found, shown), adapters.clock.now(), shown)
+
+
+def _old_file(path: str) -> str:
+    """Where all entries stood in one file, for a folder of the default name; else empty."""
+    old = PurePosixPath(path).with_suffix(".json")
+    return str(old) if old.name == OLD_FILE else ""
+
+
+def _old(file: str, folder: str) -> DocumentError:
+    return DocumentError(
+        f"{file}: a baseline is a folder, {folder}/, with one file for each entry",
+        hint="Remove the file, then `repro-gate baseline record`.",
+    )

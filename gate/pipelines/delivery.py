@@ -10,6 +10,7 @@ from gate.adapters.sigstore.verifier import has_sigstore
 from gate.attestation.seal import seal_paths
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
+from gate.codec.entry_names import entry_name
 from gate.errors import AttestationError, ExitCode, GateError, SettingsError, StorageError
 from gate.pipelines.baselines import read_baselines
 from gate.pipelines.gate import Gated, judge, train_all
@@ -87,7 +88,10 @@ def stale_outputs(out: Path) -> tuple[Path, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeliveredVerdict:
-    """The result of a gate call; `fault` is what stopped it, if anything did."""
+    """The result of a gate call; `fault` is what stopped it, if anything did.
+
+    `proposed_target` is where in the repository the proposed entry belongs, empty without one.
+    """
 
     verdict: Verdict
     reports: Reports
@@ -96,6 +100,7 @@ class DeliveredVerdict:
     out: Path
     exit_code: ExitCode
     fault: GateError | None = None
+    proposed_target: str = ""
 
 
 Pipeline = Callable[[GateRequest, Adapters], Gated]
@@ -202,7 +207,10 @@ def _deliver(
         trusted_root=trust.root,
     )
     sealing = seal_package(gated.verdict, package, request, signer, adapters.files)
+    target = ""
     if gated.proposed is not None:
+        folder = request.repository_path(request.settings.baseline.path)
+        target = f"{folder}/{entry_name(gated.proposed)}"
         path = request.out / PROPOSED_BASELINE
         adapters.files.write_bytes(path, write_document(gated.proposed))
     command = verify_line(gated.verdict, request, sealing, trust.keys)
@@ -221,6 +229,7 @@ def _deliver(
         package=package.path,
         out=request.out,
         exit_code=gated.verdict.exit_code,
+        proposed_target=target,
     )
 
 

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from gate.baseline.record import read_baseline
 from gate.baseline.select import select_entry
 from gate.checkup.baseline import examined_baseline
 from gate.checkup.commit import examined_command, examined_work_tree, named_paths, script_of
@@ -34,10 +33,10 @@ from gate.checkup.training import (
 )
 from gate.errors import CancelledError, GateError, RepositoryError, StorageError
 from gate.execution.training_probe import probe_training
+from gate.pipelines.baselines import baseline_below
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config
 from gate.pipelines.runs import Adapters
 from gate.ports import Git
-from gate.records.baseline import MAX_BASELINE_BYTES
 from gate.records.doctor import (
     CheckResult,
     CloneSeen,
@@ -320,17 +319,11 @@ def _training(
 def _baseline(
     adapters: Adapters, settings: GateSettings, path: Path | None, training: TrainingSeen
 ) -> Examined:
-    """Judged by the file as it lies there; what decides on a pull request is the base's."""
+    """Judged by the entries as they lie there; what decides on a pull request is the base's."""
     if path is None:
         return Examined(name="baseline", health=CheckResult.WARN, found=NOT_LOOKED_AT)
     name = settings.baseline.path
-    file = path.parent / name
-    data = (
-        adapters.files.read_bytes(file, max_bytes=MAX_BASELINE_BYTES)
-        if adapters.files.exists(file)
-        else None
-    )
-    baseline = read_baseline(data, name)
+    baseline = baseline_below(path.parent, name, adapters)
     # without what it imports, since no script was run: the entry's imports say what counts
     here = Environment(
         parts=dict(training.parts),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gate.baseline.record import propose_entry
+from gate.baseline.record import propose_entry, successor
 from gate.baseline.select import Selection
+from gate.codec.entry_names import entry_name
 from gate.comparison.compare import compare_environments, compare_results
 from gate.comparison.finiteness import first_not_finite
 from gate.comparison.measuring.cost import determinism_cost
@@ -29,6 +30,7 @@ from gate.pipelines.entries import (
     provisional_entry,
     rules_in_force,
     selected,
+    settled,
     with_settled,
 )
 from gate.pipelines.runs import Adapters, Session
@@ -53,12 +55,12 @@ RARE = 0.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gated:
-    """What a gate call found: the verdict, what it rests on, and the baseline it would propose."""
+    """What a gate call found: the verdict, what it rests on, and the entry it would propose."""
 
     verdict: Verdict
     evidence: EvidenceSet
     baseline: Baseline | None
-    proposed: Baseline | None
+    proposed: BaselineEntry | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,17 +158,7 @@ def judge(
         or not facts.repeat.numerically_equal
     )
     entry = None if unfit else _entry(request, evidence, facts.repeat, request.baseline_reason)
-    proposed = (
-        with_settled(
-            entry,
-            baselines.trusted,
-            request,
-            outcome=decision.outcome.value,
-            also=baselines.brought,
-        )
-        if entry is not None
-        else None
-    )
+    proposed = _proposal(request, baselines, entry, decision.outcome) if entry is not None else None
     default = evidence.runs_of(RunMode.DEFAULT)
     assessment = Assessment(
         evidence=evidence,
@@ -177,7 +169,7 @@ def judge(
         default_repeat=_repeat(default, request) if default else None,
         isolation=isolation,
         settings_digest=settings_digest(request.settings),
-        proposed=proposed is not None,
+        proposed=entry_name(proposed) if proposed is not None else "",
         movement=movement(request, facts.baseline, selection.entry)
         if decision.outcome is Outcome.BASELINE_CHANGE
         else None,
@@ -275,6 +267,14 @@ def _entry(
             "run_url": request.run_url[:MAX_RUN_URL],
         }
     )
+
+
+def _proposal(
+    request: GateRequest, baselines: Baselines, entry: BaselineEntry, outcome: Outcome
+) -> BaselineEntry:
+    """What would become of the entry beside those that are there."""
+    also, trusted = baselines.brought, baselines.trusted
+    return successor(trusted, settled(entry, trusted, request, outcome=outcome.value, also=also))
 
 
 def record_baseline(

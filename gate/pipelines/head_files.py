@@ -8,7 +8,7 @@ baseline may be accepted. Nothing of them is parsed in the process that later ho
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -16,7 +16,7 @@ from typing import Protocol, Self
 from gate.errors import EvidenceError, GateError
 from gate.evidence.fresh_process import FreshReader
 from gate.ports import Files, Processes, Progress
-from gate.records.baseline import Baseline
+from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.policy_files import MAX_SHOWN, PolicyChange
 from gate.records.published.history import History
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
@@ -26,6 +26,8 @@ from gate.records.settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings
 
 BEFORE, AFTER = "base", "head"
+# a file, or a folder's files by names that are safe as paths (`committed_entries`); None is neither
+Content = bytes | Mapping[str, bytes] | None
 ARCHIVE = "artifact.zip"
 
 
@@ -89,15 +91,22 @@ class HeadFiles:
             raise _no_answer(shown)
         return settings
 
-    def baseline(self, data: bytes, shown: str) -> Baseline:
-        """The head's baseline; raises `DocumentError` for a broken one."""
-        baseline = self._ask(ReadingTask.BASELINE, shown, None, data).baseline
+    def baseline(self, entries: Mapping[str, bytes], shown: str) -> Baseline:
+        """The head's baseline from its entries' files; raises `DocumentError` for a broken one."""
+        baseline = self._ask(ReadingTask.BASELINE, shown, None, entries).baseline
         if baseline is None:
             raise _no_answer(shown)
         return baseline
 
-    def archived_baseline(self, fill: Callable[[Path], str]) -> Baseline:
-        """The proposed baseline in an artifact's archive, as untrusted as a head's.
+    def entry(self, data: bytes, shown: str) -> BaselineEntry:
+        """A proposed entry; raises `DocumentError` for a broken one."""
+        entry = self._ask(ReadingTask.ENTRY, shown, None, data).entry
+        if entry is None:
+            raise _no_answer(shown)
+        return entry
+
+    def archived_entry(self, fill: Callable[[Path], str]) -> BaselineEntry:
+        """The proposed entry in an artifact's archive, as untrusted as a head's.
 
         `fill` writes the archive to a path and returns a name for messages. Raises `DocumentError`
         for an archive without one.
@@ -106,12 +115,12 @@ class HeadFiles:
         path = self._folder / ARCHIVE
         shown = fill(path)[:MAX_SHOWN]
         request = ReadingRequest(
-            task=ReadingTask.ARCHIVED_BASELINE, out=str(path.absolute()), shown=shown
+            task=ReadingTask.ARCHIVED_ENTRY, out=str(path.absolute()), shown=shown
         )
-        baseline = reader.ask(request, self._folder).baseline
-        if baseline is None:
+        entry = reader.ask(request, self._folder).entry
+        if entry is None:
             raise _no_answer(shown)
-        return baseline
+        return entry
 
     def history(self, data: bytes, shown: str) -> History:
         """What earlier runs came to; raises `DocumentError` for a file that is no history."""
@@ -119,7 +128,7 @@ class HeadFiles:
         return History(lines=answer.history, problem=answer.history_problem)
 
     def changes(
-        self, task: ReadingTask, file: str, before: bytes | None, after: bytes | None
+        self, task: ReadingTask, file: str, before: Content, after: Content
     ) -> tuple[PolicyChange, ...]:
         """What the head changes in a policy file; an unreadable file is reported as that."""
         if before == after:
@@ -130,19 +139,23 @@ class HeadFiles:
             sentence = f"cannot be read: {fault.message}"[:MAX_SHOWN]
             return (PolicyChange(file=file[:MAX_SHOWN], what="the whole file", after=sentence),)
 
-    def _ask(
-        self, task: ReadingTask, shown: str, before: bytes | None, after: bytes | None
-    ) -> ReadingAnswer:
+    def _ask(self, task: ReadingTask, shown: str, before: Content, after: Content) -> ReadingAnswer:
         reader = self._ready()
         sides = [self._written(name, data) for name, data in ((BEFORE, before), (AFTER, after))]
         request = ReadingRequest(task=task, against=sides[0], out=sides[1], shown=shown)
         return reader.ask(request, self._folder)
 
-    def _written(self, name: str, data: bytes | None) -> str:
-        if data is None:
+    def _written(self, name: str, content: Content) -> str:
+        if content is None:
             return ""
         path = self._folder / name
-        self._adapters.files.write_bytes(path, data)
+        if isinstance(content, bytes):
+            self._adapters.files.write_bytes(path, content)
+        else:
+            # one that an earlier question left may hold other files
+            self._adapters.files.fresh_folder(path)
+            for entry, data in content.items():
+                self._adapters.files.write_bytes(path / entry, data)
         return str(path.absolute())
 
     def _ready(self) -> FreshReader:

@@ -194,7 +194,7 @@ def written(tree: WorkTree, git: Git, plan: Plan, max_steps: int, folder: str) -
         plan=plan,
         max_steps=max_steps,
         has_commit=has_commit(git),
-        has_baseline=DEFAULT_BASELINE in tree.names,
+        has_baseline=any(name.startswith(f"{DEFAULT_BASELINE}/") for name in tree.names),
         add=tuple(path for path in changed if path in own),
         uncommitted=tuple(path for path in changed if path not in own),
         folder=folder,

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gate.baseline.lifecycle import refuse_future, replaced_by
-from gate.baseline.record import read_baseline
+from gate.baseline.folder import read_entry, refuse_future
+from gate.baseline.lifecycle import replaced_by
 from gate.baseline.select import select_entry
-from gate.errors import BaselineError, RepositoryError, SettingsError
+from gate.errors import BaselineError, RepositoryError
 from gate.pipelines.baselines import work_tree_baseline
 from gate.pipelines.entries import settled, with_settled
 from gate.pipelines.head_files import HeadFiles
@@ -19,7 +19,7 @@ from gate.pipelines.runs import Adapters
 from gate.pipelines.sealing import PACKAGE
 from gate.records.baseline import (
     MAX_ARTIFACT_BYTES,
-    MAX_BASELINE_BYTES,
+    MAX_ENTRY_BYTES,
     PROPOSED_BASELINE,
     Baseline,
     BaselineEntry,
@@ -57,8 +57,8 @@ def last_proposal(request: GateRequest, adapters: Adapters) -> Proposal:
             hint="Run `repro-gate gate` first. No entry is proposed for a run that was not "
             "repeatable, not finite or not committed.",
         )
-    data = adapters.files.read_bytes(path, max_bytes=MAX_BASELINE_BYTES)
-    found = _proposal(request, adapters, read_baseline(data, PROPOSED_BASELINE))
+    data = adapters.files.read_bytes(path, max_bytes=MAX_ENTRY_BYTES)
+    found = _proposal(request, adapters, read_entry(data, PROPOSED_BASELINE))
     return replace(found, package_sha256=_package(request.out, adapters))
 
 
@@ -81,10 +81,10 @@ def proposal_at(request: GateRequest, adapters: Adapters, path: Path) -> Proposa
             hint=f"Name the artifact's folder, its zip archive, or the {PROPOSED_BASELINE} in it. "
             "A run that was not repeatable, not finite or not committed proposes nothing.",
         )
-    data = adapters.files.read_bytes(file, max_bytes=MAX_BASELINE_BYTES)
+    data = adapters.files.read_bytes(file, max_bytes=MAX_ENTRY_BYTES)
     with HeadFiles(adapters, request.top) as untrusted:
-        baseline = untrusted.baseline(data, file.name)
-    found = _fitting(_proposal(request, adapters, baseline), request, adapters)
+        entry = untrusted.entry(data, file.name)
+    found = _fitting(_proposal(request, adapters, entry), request, adapters)
     return replace(found, package_sha256=_package(file.parent, adapters))
 
 
@@ -93,8 +93,8 @@ def archived_proposal(
 ) -> Proposal:
     """A proposal in an artifact's archive, which `fill` writes to a path; raises as above."""
     with HeadFiles(adapters, request.top) as untrusted:
-        baseline = untrusted.archived_baseline(fill)
-    return _fitting(_proposal(request, adapters, baseline), request, adapters)
+        entry = untrusted.archived_entry(fill)
+    return _fitting(_proposal(request, adapters, entry), request, adapters)
 
 
 def accepted(
@@ -140,21 +140,14 @@ def _package(folder: Path, adapters: Adapters) -> str:
     return digest.hexdigest()
 
 
-def _proposal(request: GateRequest, adapters: Adapters, found: Baseline | None) -> Proposal:
-    if found is None or not found.entries:
-        raise SettingsError(
-            f"{PROPOSED_BASELINE}: contains no entry", hint="Run `repro-gate gate` first."
-        )
-    # the proposal replaced the entry of its environment,
-    # so the newest one is what the call proposed
-    newest = max(found.entries, key=lambda entry: entry.recorded_at)
-    refuse_future(found, adapters.clock.now(), PROPOSED_BASELINE)
+def _proposal(request: GateRequest, adapters: Adapters, found: BaselineEntry) -> Proposal:
+    refuse_future(Baseline(entries=(found,)), adapters.clock.now(), PROPOSED_BASELINE)
     known = work_tree_baseline(request, adapters)
     nearest = (
-        replaced_by(known, newest)
-        or select_entry(known, newest.environment, newest.training, ()).entry
+        replaced_by(known, found)
+        or select_entry(known, found.environment, found.training, ()).entry
     )
-    entry = settled(newest, known, request, outcome=_outcome(newest))
+    entry = settled(found, known, request, outcome=_outcome(found))
     return Proposal(entry=entry, known=nearest, head=adapters.git.resolve("HEAD"))
 
 

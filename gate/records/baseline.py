@@ -1,4 +1,4 @@
-"""The committed baseline: one entry for each environment that it was recorded in."""
+"""The committed baseline: one entry, and one file, for each environment it was recorded in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import CheckpointManifest, MetricSeries, StepDigest
 
 BASELINE_SCHEMA: Final = "repro-gate.baseline/1"
+ENTRY_SCHEMA: Final = "repro-gate.baseline-entry/1"
+# of all entries together, and of one
 MAX_BASELINE_BYTES: Final = 16 * 1024 * 1024
+MAX_ENTRY_BYTES: Final = 8 * 1024 * 1024
+MAX_ENTRIES: Final = 500
 # an artifact that a proposal comes in holds the package with the checkpoint too
 MAX_ARTIFACT_BYTES: Final = 4 * 1024**3
 # what a gate call would record, beside its other documents; `baseline accept` takes it over
@@ -25,7 +29,7 @@ CONFIRMING_RECORDINGS: Final = 2
 
 
 class BaselineEntry(Document):
-    """What the training gave in one environment, and what that was made from.
+    """A file of the baseline's folder: what the training gave in one environment, and from what.
 
     `training` holds the settings that change the result (command, steps, seed, threads), each as
     JSON: an entry recorded under others cannot be compared. `steps` keeps the fingerprints of the
@@ -39,6 +43,7 @@ class BaselineEntry(Document):
     `digest` is the SHA-256 of all the rest: a number that was edited by hand shows.
     """
 
+    schema_version: Literal["repro-gate.baseline-entry/1"] = ENTRY_SCHEMA
     commit: str = Field(max_length=64)
     recorded_at: Timestamp
     reason: str = Field(default="", max_length=500)
@@ -65,7 +70,7 @@ class BaselineEntry(Document):
 
 
 class Baseline(Document):
-    """The file `.repro-gate/baseline.json`."""
+    """All entries of the folder `.repro-gate/baseline/`, in the order of their files' names."""
 
     schema_version: Literal["repro-gate.baseline/1"] = BASELINE_SCHEMA
     entries: tuple[BaselineEntry, ...]

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from gate.records.baseline import Baseline
+from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.document import Document
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence
@@ -30,8 +30,9 @@ class ReadingTask(StrEnum):
 
     A run, why a failed one failed, a kept state, or two, how far apart, tensor by tensor or all
     weights together; kept gradients, how far their sums move; of a pull request's head
-    its settings, its baseline, and what it changes in the files that decide; a proposed baseline
-    in the archive of an artifact; earlier runs; lock files, each by its path.
+    its settings, its baseline, and what it changes in the files that decide; a proposed entry of a
+    baseline, as a file or in the archive of an artifact; earlier runs; lock files, each by its
+    path.
     """
 
     RUN = "run"
@@ -42,7 +43,8 @@ class ReadingTask(StrEnum):
     REDUCTION = "reduction"
     SETTINGS = "settings"
     BASELINE = "baseline"
-    ARCHIVED_BASELINE = "archived-baseline"
+    ENTRY = "entry"
+    ARCHIVED_ENTRY = "archived-entry"
     HISTORY = "history"
     SETTINGS_CHANGES = "settings-changes"
     BASELINE_CHANGES = "baseline-changes"
@@ -59,7 +61,7 @@ class ReadingRequest(Document):
     `output` the file with what it printed, `taken` the copies that are read in the place of the
     harness's files of those names, or of lock files by their paths. For files of a head, `out` is
     the head's and `against` the base's, empty where there is none, and `shown` the name for
-    messages.
+    messages; a baseline is a folder.
     """
 
     schema_version: Literal["repro-gate.reading-request/1"] = REQUEST_SCHEMA
@@ -104,6 +106,7 @@ class ReadingAnswer(Document):
     reduction: ReductionSpread | None = None
     settings: GateSettings | None = None
     baseline: Baseline | None = None
+    entry: BaselineEntry | None = None
     changes: Annotated[tuple[PolicyChange, ...], Field(max_length=1000)] = ()
     history: Annotated[tuple[HistoryLine, ...], Field(max_length=MAX_HISTORY_LINES)] = ()
     history_problem: Text = ""

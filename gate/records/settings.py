@@ -22,6 +22,7 @@ from gate.records.sections.types import (
     RelativePath,
     ServiceAddress,
     check_variable_name,
+    folder_inside_project,
     path_inside_project,
 )
 
@@ -174,8 +175,8 @@ class BaselineSettings(Document):
     """Where the committed baseline lies."""
 
     path: RelativePath = Field(
-        default=".repro-gate/baseline.json",
-        description="The committed baseline, relative to repro-gate.yml.",
+        default=".repro-gate/baseline",
+        description="The folder of the committed baseline, relative to repro-gate.yml.",
     )
     stale_after_days: int = Field(
         default=90,
@@ -201,7 +202,8 @@ class BaselineSettings(Document):
     @field_validator("path")
     @classmethod
     def _stays_inside(cls, value: str) -> str:
-        return path_inside_project(value)
+        # a slash at the end means the same folder
+        return folder_inside_project(value)
 
 
 ImagePattern = Annotated[str, Field(min_length=1, max_length=300)]

@@ -15,7 +15,7 @@ from gate.codec.json_text import canonical_json
 from gate.codec.strict_json import parse_json
 from gate.codec.untrusted_text import masked
 from gate.errors import DocumentError, GateError
-from gate.records.baseline import MAX_BASELINE_BYTES, Baseline, BaselineEntry
+from gate.records.baseline import MAX_ENTRY_BYTES, BaselineEntry
 from gate.records.policy_files import MAX_SHOWN, PolicyChange
 from gate.records.sealed.attestation import TrustedKeys
 from gate.settings.load import parse_settings
@@ -32,7 +32,6 @@ SERVICES: Mapping[str, str] = MappingProxyType(
     }
 )
 ROOT_HINT = "It is the JSON document that signing.trusted_root names."
-NAMED_PARTS = ("device", "torch", "python")
 Facts = Mapping[str, str]
 
 
@@ -44,10 +43,29 @@ def settings_changes(
 
 
 def baseline_changes(
-    file: str, before: bytes | None, after: bytes | None
+    folder: str, before: Mapping[str, bytes], after: Mapping[str, bytes]
 ) -> tuple[PolicyChange, ...]:
-    """Entries added and removed, and what is another in an entry of the same environment."""
-    return _changes(file, before, after, lambda data: dict(_entries(data, file)))
+    """Entries added and removed, and what is another in one, each by the name of its file."""
+    changes = [
+        change
+        for name in sorted({*before, *after})
+        for change in _of_entry(folder, name, before.get(name), after.get(name))
+    ]
+    if len(changes) > MAX_CHANGES:
+        more = _change(folder, f"and {len(changes) - MAX_CHANGES:,} more", "", "")
+        return (*changes[:MAX_CHANGES], more)
+    return tuple(changes)
+
+
+def _of_entry(
+    folder: str, name: str, before: bytes | None, after: bytes | None
+) -> tuple[PolicyChange, ...]:
+    """An entry's changes, each with the entry's name before it: the folder is the policy file."""
+    found = _changes(f"{folder}/{name}", before, after, lambda data: dict(_entry(data, name)))
+    entry = name.removesuffix(".json")
+    return tuple(
+        _change(folder, f"{entry}: {change.what}", change.before, change.after) for change in found
+    )
 
 
 def key_changes(file: str, before: bytes | None, after: bytes | None) -> tuple[PolicyChange, ...]:
@@ -106,27 +124,17 @@ def _flat(value: object, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _entries(data: bytes, file: str) -> Iterator[tuple[str, str]]:
-    baseline = read_document(Baseline, data, file, max_bytes=MAX_BASELINE_BYTES)
-    for entry in baseline.entries:
-        name = _entry_name(entry)
-        yield f"{name}: entry", "there"
-        yield f"{name}: recorded from", entry.commit
-        yield f"{name}: reason", entry.reason
-        yield f"{name}: checkpoint digest", entry.checkpoint.root
-        for series in entry.metrics:
-            last = series.points[-1].decimal if series.points else "no value"
-            # the last value alone would hide a change of the steps before it
-            digest = sha256_hex(canonical_json(series.model_dump(mode="json")))
-            yield f"{name}: {series.name}", f"last {last}, series {digest[:12]}"
-
-
-def _entry_name(entry: BaselineEntry) -> str:
-    """An entry by its environment and training; the digest distinguishes those that look alike."""
-    parts = entry.environment.parts
-    shown = ", ".join(parts.get(name, "none")[:40] for name in NAMED_PARTS)
-    identity = {"parts": parts, "training": entry.training}
-    return f"{shown} ({sha256_hex(canonical_json(identity))[:8]})"
+def _entry(data: bytes, name: str) -> Iterator[tuple[str, str]]:
+    entry = read_document(BaselineEntry, data, name, max_bytes=MAX_ENTRY_BYTES)
+    yield "entry", "there"
+    yield "recorded from", entry.commit
+    yield "reason", entry.reason
+    yield "checkpoint digest", entry.checkpoint.root
+    for series in entry.metrics:
+        last = series.points[-1].decimal if series.points else "no value"
+        # the last value alone would hide a change of the steps before it
+        digest = sha256_hex(canonical_json(series.model_dump(mode="json")))
+        yield series.name, f"last {last}, series {digest[:12]}"
 
 
 def _keys(data: bytes, file: str) -> Iterator[tuple[str, str]]:

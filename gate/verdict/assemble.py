@@ -48,7 +48,10 @@ SECONDS_A_DAY = 86_400
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assessment:
-    """What the packages found out, before it is one document."""
+    """What the packages found out, before it is one document.
+
+    `proposed` is the name of the file for the entry that this call proposes, empty without one.
+    """
 
     evidence: EvidenceSet
     facts: Facts
@@ -58,7 +61,7 @@ class Assessment:
     default_repeat: Comparison | None
     isolation: Isolation
     settings_digest: str
-    proposed: bool = True
+    proposed: str = ""
     movement: Movement | None = None
     tolerances: tuple[ToleranceUse, ...] = ()
     rare_faults: tuple[str, ...] = ()
@@ -156,18 +159,20 @@ def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
         and decision.outcome is Outcome.ENVIRONMENT_DRIFT
         and assessment.facts.nothing_moved
     ):
-        return where_nothing_moved(place_of(request))
+        return where_nothing_moved(place_of(request, assessment.proposed))
     unconfirmed = assessment.facts.provisional
     if unconfirmed is not None and decision.outcome is Outcome.NO_BASELINE:
         return where_provisional(
-            place_of(request), repeated=unconfirmed.repeated, proposed=assessment.proposed
+            place_of(request, assessment.proposed),
+            repeated=unconfirmed.repeated,
+            proposed=bool(assessment.proposed),
         )
     return next_steps(
         decision.outcome,
-        place_of(request),
+        place_of(request, assessment.proposed),
         passes=decision.passes,
         over_budget=decision.over_budget,
-        proposed=assessment.proposed,
+        proposed=bool(assessment.proposed),
         diagnosis=assessment.diagnosis,
     )
 

@@ -30,7 +30,7 @@ LOOK = "Find out what this change does to the training, and undo it."
 class Place:
     """Where the reader stands: files and commits as they can be named there.
 
-    `baseline` is the baseline's path in the repository. `on_runner`: the output folder is gone
+    `baseline` is the path of the entry in the repository. `on_runner`: the output folder is gone
     when the job has ended, but for what the workflow uploads. `run` is the number of the workflow
     run that those lie in, empty where there is none.
     """
@@ -43,12 +43,12 @@ class Place:
     run: str = ""
 
 
-def place_of(request: GateRequest) -> Place:
-    """The place that a request's reports are read at."""
+def place_of(request: GateRequest, proposed: str = "") -> Place:
+    """The place that a request's reports are read at; `proposed` is the proposed entry's file."""
     return Place(
         config=request.repository_path(request.config_name),
         out=str(request.shown_out),
-        baseline=request.repository_path(request.settings.baseline.path),
+        baseline=f"{request.repository_path(request.settings.baseline.path)}/{proposed}",
         base_commit=request.base_commit or "",
         on_runner=request.on_runner,
         # .../actions/runs/4711

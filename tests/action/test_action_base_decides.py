@@ -28,8 +28,8 @@ def comment(scene: Scene) -> str:
             "| `repro-gate.yml` | `compare.tolerances` | `[]` |",
         ),
         (
-            "baseline: {path: mine.json}\n",
-            "| `baseline.path` | `.repro-gate/baseline.json` | `mine.json` |",
+            "baseline: {path: mine}\n",
+            "| `baseline.path` | `.repro-gate/baseline` | `mine` |",
         ),
         ("policy: {require_bitwise: true}\n", "| `policy.require_bitwise` | `false` | `true` |"),
     ],

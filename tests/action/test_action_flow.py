@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from action_scene import APART, Scene
-from baseline_cases import forged
+from baseline_cases import forged, only_entry, place_of_entry
 from github_failures import Failure
 
 from gate.errors import ExitCode
@@ -102,13 +102,13 @@ def test_the_base_may_want_no_comment_at_all(scene: Scene) -> None:
 def test_a_baseline_forged_by_the_pull_request_does_not_decide(scene: Scene) -> None:
     scene.with_baseline()
     scene.project.play(losses=["2.5", "2.25", "9.0"])
-    path = scene.project.path / ".repro-gate" / "baseline.json"
+    path = only_entry(scene.project.path)
     edited = path.read_text().replace(*LAST_LOSS_FORGED)
     assert edited != path.read_text()
     path.write_text(forged(edited))
     scene.project.commit()
     assert scene.run() == ExitCode.FAIL
-    assert "changes .repro-gate/baseline.json" in scene.comment.replace("\\", "")
+    assert "changes .repro-gate/baseline;" in scene.comment.replace("\\", "")
 
 
 def test_a_pull_request_may_bring_a_baseline_that_it_reproduces(scene: Scene) -> None:
@@ -116,13 +116,12 @@ def test_a_pull_request_may_bring_a_baseline_that_it_reproduces(scene: Scene) ->
     scene.project.play(losses=["2.5", "2.25", "9.0"])
     scene.run()
     proposed = scene.project.path / "repro-gate-out" / "proposed-baseline.json"
-    scene.project.write(".repro-gate/baseline.json", proposed.read_text())
+    scene.project.write(place_of_entry(proposed.read_text()), proposed.read_text())
     scene.project.commit()
     assert scene.run() == ExitCode.PASS
     assert scene.output("verdict") == "baseline-change"
     assert any(
-        "brings a new .repro-gate/baseline.json, and it decided the outcome" in one
-        for one in scene.said
+        "brings a new .repro-gate/baseline, and it decided the outcome" in one for one in scene.said
     )
 
 

@@ -5,18 +5,15 @@ from evidence_cases import COMMIT, CREATED_AT, PARTS, evidence_of, evidence_set_
 
 from gate.baseline.record import (
     propose_entry,
-    read_baseline,
-    with_digest,
     with_entry,
     with_knob_costs,
 )
 from gate.baseline.select import select_entry
 from gate.codec.digests import sha256_hex
-from gate.codec.documents import write_document
 from gate.codec.json_text import canonical_json
 from gate.comparison.compare import compare_results
 from gate.comparison.finiteness import first_not_finite
-from gate.errors import BaselineError, DocumentError
+from gate.errors import BaselineError
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.comparison import CostState, KnobCost, KnobCosts
 from gate.records.measurement import CostDocument, KnobPrice, KnobState, Price, Provenance
@@ -65,19 +62,6 @@ def test_a_dirty_tree_enters_no_baseline() -> None:
     with pytest.raises(BaselineError, match="there are uncommitted changes") as caught:
         _entry(changed_files=("train.py",))
     assert caught.value.details == ("train.py",)
-
-
-def test_the_file_is_one_fact_a_line_and_reads_back() -> None:
-    baseline = with_entry(None, _entry())
-    data = write_document(baseline)
-    assert b'{"decimal": "2.5", "hex": "0x1.4000000000000p+1", "step": 1},\n' in data
-    assert read_baseline(data, "baseline.json") == baseline
-
-
-def test_no_file_is_no_baseline_and_a_broken_one_is_an_error() -> None:
-    assert read_baseline(None, "baseline.json") is None
-    with pytest.raises(DocumentError, match=r"baseline.json: not valid JSON"):
-        read_baseline(b"{", "baseline.json")
 
 
 def test_an_entry_replaces_its_environments_and_keeps_others() -> None:
@@ -194,24 +178,3 @@ def test_an_entry_of_another_training_is_chosen_only_to_say_so() -> None:
     assert found.other_settings == ("train.max_steps", "train.seed")
     both = Baseline(entries=(old, _entry()))
     assert select_entry(both, Environment(parts=PARTS), TRAINING, ()).same_training
-
-
-@pytest.mark.parametrize("edit", ["2.125", "because", "weight"])
-def test_an_entry_that_was_edited_by_hand_is_refused(edit: str) -> None:
-    written = write_document(with_entry(None, _entry()))
-    assert read_baseline(written, "b.json") is not None
-    edited = written.replace(edit.encode(), edit.encode()[:-1] + b"9")
-    assert edited != written
-    with pytest.raises(DocumentError) as caught:
-        read_baseline(edited, "b.json")
-    assert caught.value.message in {
-        "b.json: entries[0] was edited by hand: it does not match its digest",
-        "b.json: 1 error(s)",
-    }
-
-
-def test_two_entries_of_one_environment_are_refused() -> None:
-    (entry,) = with_entry(None, _entry()).entries
-    later = with_digest(entry.model_copy(update={"reason": "again"}))
-    with pytest.raises(DocumentError, match=r"entries\[1\] is of the same environment"):
-        read_baseline(write_document(Baseline(entries=(entry, later))), "b.json")

@@ -195,7 +195,7 @@ def test_environments_and_ignored_files_are_not_looked_at(fresh: Repository, run
 
 
 def test_a_baseline_that_is_there_is_compared_with(fresh: Repository, run: Run) -> None:
-    fresh.write(".repro-gate/baseline.json", "{}")
+    fresh.write(".repro-gate/baseline/any.json", "{}")
     ended = run("init")
     assert "baseline accept" not in ended.out
     assert "- Train twice and compare with the baseline:\n  repro-gate gate\n" in ended.out

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from baseline_cases import place_of_entry
 from fake_github import FakeGitHub
 from played_training import SETTINGS, Project
 from runner_emulator import CHECKOUT_CANARY, RUNNER_ACCOUNT, SECRETS, Job, Step, StepResult
@@ -77,7 +78,8 @@ class Scene:
     def accept(self) -> None:
         """Let the base hold what the first run proposed."""
         proposed = self.project.path / "repro-gate-out" / "proposed-baseline.json"
-        self.project.write(".repro-gate/baseline.json", proposed.read_text())
+        text = proposed.read_text()
+        self.project.write(place_of_entry(text), text)
         self.base = self.project.commit()
 
     def verdict(self) -> dict[str, Any]:

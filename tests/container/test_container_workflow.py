@@ -74,7 +74,8 @@ class PullRequest:
     def merge_the_proposal(self, run: WorkflowRun) -> None:
         """Let the base branch hold the baseline that a run proposed."""
         proposed = self.repository.path / run.outputs["proposed_baseline_path"]
-        self.repository.write(".repro-gate/baseline.json", proposed.read_text())
+        target = run.outputs["proposed_baseline_target"]
+        self.repository.write(target, proposed.read_text())
         self.base = self.repository.commit()
 
 

@@ -18,13 +18,13 @@ from pathlib import Path
 
 from abilities import CONTAINER_IMAGE, gate_python
 from attempt import PRELUDE, Attempt
+from baseline_cases import FOLDER, folder_of
 from fake_github import FakeGitHub
 from gate_bench import Bench
 from played_training import SCRIPT, Project
 
 from gate.adapters.files.files import LocalFiles
 from gate.attestation.keys import generate_private_key, private_pem
-from gate.codec.documents import write_document
 from gate.pipelines.gate import record_baseline
 from gate.records.sections.isolation import IsolationMode
 
@@ -72,13 +72,12 @@ def settings_text(mode: IsolationMode, attempt: Attempt | None = None) -> str:
 
 
 @cache
-def baseline() -> bytes:
+def baseline() -> dict[str, bytes]:
     """What the clean training gives; isolation is no part of it."""
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Project(Path(folder) / "project"), Path(folder) / "out")
-        return write_document(
-            record_baseline(bench.request(), bench.adapters(), "for the attempts")
-        )
+        recorded = record_baseline(bench.request(), bench.adapters(), "for the attempts")
+        return folder_of(*recorded.entries)
 
 
 @dataclass
@@ -109,7 +108,8 @@ class Arena:
         """Fill the runner's places, commit a clean training, and the hostile one on top of it."""
         project = Project(self.work)
         project.write("repro-gate.yml", settings_text(self.mode, attempt))
-        project.write(".repro-gate/baseline.json", baseline())
+        for name, data in baseline().items():
+            project.write(f"{FOLDER}/{name}", data)
         project.write(".github/workflows/gate.yml", "on: pull_request\n")
         self.base = project.commit()
         script = CHORUS if together else attempt.script

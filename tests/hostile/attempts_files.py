@@ -46,7 +46,7 @@ DECIDERS: tuple[Attempt, ...] = (
         Threat.DECIDERS,
         "writes the workspace's baseline, settings and workflow",
         "the runner's account owns them, and the base commit decides",
-        'any_of(lambda name: (work / name).write_text("forged"), (".repro-gate/baseline.json",'
+        'any_of(lambda name: (work / name).write_text("forged"), (".repro-gate/baseline/a.json",'
         ' "repro-gate.yml", "train.py", ".github/workflows/gate.yml"))',
         control=True,
     ),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from baseline_cases import FOLDER
 from gate_bench import Bench
 from played_training import Project
 
@@ -21,7 +22,7 @@ def test_without_a_baseline_the_entry_is_proposed(bench: Bench) -> None:
     found = bench.gate()
     assert found.verdict.outcome is Outcome.NO_BASELINE
     assert found.proposed is not None
-    assert found.proposed.entries[0].commit == found.verdict.commit
+    assert found.proposed.commit == found.verdict.commit
 
 
 def test_an_unchanged_training_reproduces_its_baseline(bench: Bench) -> None:
@@ -209,9 +210,9 @@ def test_a_missing_data_file_is_the_scripts_own_error(bench: Bench, project: Pro
 
 
 def test_a_baseline_of_another_schema_is_told_apart(bench: Bench, project: Project) -> None:
-    project.write(".repro-gate/baseline.json", '{"schema_version": "repro-gate.baseline/0"}')
+    project.write(f"{FOLDER}/cpu.json", '{"schema_version": "repro-gate.baseline-entry/0"}')
     project.commit()
-    with pytest.raises(DocumentError, match=r"schema version 'repro-gate.baseline/0'"):
+    with pytest.raises(DocumentError, match=r"schema version 'repro-gate.baseline-entry/0'"):
         bench.gate()
 
 

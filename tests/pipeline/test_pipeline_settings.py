@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from baseline_cases import FOLDER
 from gate_bench import Bench
 from played_training import SCRIPT, SETTINGS, Project
 
@@ -56,8 +57,8 @@ def test_a_metric_is_read_from_what_the_script_prints(bench: Bench, project: Pro
 
 def test_the_baseline_lies_where_the_settings_say(bench: Bench, project: Project) -> None:
     bench.record()
-    (project.path / ".repro-gate/baseline.json").rename(project.path / "mine.json")
+    (project.path / FOLDER).rename(project.path / "mine")
     project.commit()
     assert bench.gate().verdict.outcome is Outcome.NO_BASELINE
-    project.settings("baseline: {path: mine.json}\n")
+    project.settings("baseline: {path: mine/}\n")
     assert bench.gate().verdict.outcome is Outcome.REPRODUCED

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from baseline_cases import folder_of
 from evidence_cases import COMMIT, CREATED_AT, manifest_of, series_of
 
 from gate.codec.documents import write_document
-from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.baseline import BaselineEntry
 from gate.records.observed.environment import Environment
 from gate.records.sealed.attestation import KeyStatus, TrustedKey, TrustedKeys
 from gate.settings.changes import (
@@ -41,10 +42,6 @@ def entry(*, loss: float = 2.125, torch: str = "2.13.0", weights: bytes = b"w") 
     )
 
 
-def baseline(*entries: BaselineEntry) -> bytes:
-    return write_document(Baseline(entries=entries))
-
-
 def keys(**changes: object) -> bytes:
     key = {"key_id": ID, "raw_bytes": "AAAA", "key_details": "PKIX_ECDSA_P256_SHA_256"}
     made = TrustedKey.model_validate({**key, "added_at": CREATED_AT, **changes})
@@ -66,9 +63,9 @@ def test_nothing_is_told_of_a_file_that_stays() -> None:
 
 
 def test_a_baseline_that_moves_tells_which_numbers_did() -> None:
-    changes = shown(baseline_changes("b", baseline(entry()), baseline(entry(loss=9.0))))
+    changes = shown(baseline_changes("b", folder_of(entry()), folder_of(entry(loss=9.0))))
     assert len(changes) == 1
-    assert changes[0].startswith("cpu, 2.13.0, 3.11.7 (")
+    assert changes[0].startswith("cpu-1-rank-torch-2.13.0-")
     assert "loss: last 2.125, series" in changes[0]
     assert "-> last 9.0, series" in changes[0]
 
@@ -110,11 +107,11 @@ def test_an_address_of_a_trusted_root_shows_as_itself() -> None:
 
 
 def test_entries_that_come_and_go_are_told() -> None:
-    changes = shown(baseline_changes("b", baseline(entry()), baseline(entry(torch="9"))))
-    went, came = [one for one in changes if ": entry: " in one]
-    assert went.startswith("cpu, 2.13.0, 3.11.7")
+    changes = shown(baseline_changes("b", folder_of(entry()), folder_of(entry(torch="9"))))
+    went, came = sorted(one for one in changes if ": entry: " in one)
+    assert went.startswith("cpu-1-rank-torch-2.13.0-")
     assert went.endswith("entry: there -> ")
-    assert came.startswith("cpu, 9, 3.11.7")
+    assert came.startswith("cpu-1-rank-torch-9-")
     assert came.endswith("entry:  -> there")
 
 

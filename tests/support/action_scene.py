@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from baseline_cases import place_of_entry
 from fake_github import FakeGitHub
 from played_training import Project
 
@@ -112,7 +113,8 @@ class Scene:
         """Run, and commit the baseline that the run proposes."""
         self.run()
         proposed = self.project.path / "repro-gate-out" / "proposed-baseline.json"
-        self.project.write(".repro-gate/baseline.json", proposed.read_text())
+        text = proposed.read_text()
+        self.project.write(place_of_entry(text), text)
         return self.project.commit()
 
     def statuses(self) -> list[dict[str, str]]:

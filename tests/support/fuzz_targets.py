@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gate.adapters.files.files import LocalFiles
-from gate.baseline.record import read_baseline
+from gate.baseline.folder import read_entries
 from gate.checkpoint.digest import digest_state
 from gate.checkpoint.formats.formats import open_state
 from gate.checkpoint.formats.safetensors_reader import read_safetensors
@@ -80,9 +80,9 @@ def read_any_settings(data: bytes) -> None:
 
 
 def read_any_baseline(data: bytes) -> None:
-    """The baseline of a pull request, and what it changes in it."""
-    baseline_changes("fuzz", None, data)
-    read_baseline(data, "fuzz")
+    """An entry in the baseline of a pull request, and what it changes in it."""
+    baseline_changes("fuzz", {}, {"cpu.json": data})
+    read_entries({"cpu.json": data}, "fuzz")
 
 
 def read_any_keys(data: bytes) -> None:
@@ -122,7 +122,7 @@ LOCKS = (
 )
 DOCUMENTS = {
     "settings": ("**/repro-gate.yml", MINIMAL_FILE.encode()),
-    "baseline": ("**/baseline.json", b'{"entries": [], "schema_version": "repro-gate.baseline/1"}'),
+    "baseline": ("**/baseline/*.json", b'{"schema_version": "repro-gate.baseline-entry/1"}'),
     "keys": (
         "**/trusted-keys.json",
         b'{"keys": [], "schema_version": "repro-gate.trusted-keys/1"}',

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from baseline_cases import FOLDER
 from git_workshop import Repository
 
 from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.process.stop_signals import StopSignals
-from gate.codec.documents import write_document
+from gate.baseline.folder import write_entries
 from gate.pipelines.entry import LocalCall, build_adapters, local_request
 from gate.pipelines.gate import Gated, gate, record_baseline
 from gate.pipelines.runs import Adapters
@@ -45,6 +46,6 @@ class Bench:
     def record(self) -> str:
         """Record the baseline and commit it."""
         baseline = record_baseline(self.request(), self.adapters(), "first")
-        path = self.project.path / Path(self.config).parent / ".repro-gate/baseline.json"
-        FILES.write_bytes(path, write_document(baseline))
+        folder = self.project.path / Path(self.config).parent / FOLDER
+        write_entries(FILES, folder, None, baseline)
         return self.project.commit()

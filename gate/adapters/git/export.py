@@ -10,6 +10,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -115,15 +116,22 @@ def write_commit(git: GitCommand, entries: tuple[TreeEntry, ...], target: Path, 
         if entry.mode == SUBMODULE:
             raise _no_file(git, entry, commit)
     writer = TreeWriter(target)
+    with stored_content(git, entries) as answers:
+        for entry in entries:
+            _write_entry(writer, entry, answers)
+    return writer.digest()
+
+
+@contextmanager
+def stored_content(git: GitCommand, entries: tuple[TreeEntry, ...]) -> Iterator[IO[bytes]]:
+    """What `git cat-file --batch` prints of these objects, one after the other."""
     with tempfile.TemporaryFile() as wanted:
         with storage_faults("writing", Path(tempfile.gettempdir())):
             wanted.write(b"".join(entry.object_id.encode("ascii") + b"\n" for entry in entries))
             wanted.seek(0)
         # one process for all files: by object id, so no attribute and no filter is asked
         with git.stream("cat-file", "--batch", "--buffer", stdin=wanted) as answers:
-            for entry in entries:
-                _write_entry(writer, entry, answers)
-    return writer.digest()
+            yield answers
 
 
 def _no_file(git: GitCommand, entry: TreeEntry, commit: str) -> CommitError:
@@ -135,24 +143,30 @@ def _no_file(git: GitCommand, entry: TreeEntry, commit: str) -> CommitError:
 
 
 def _write_entry(writer: TreeWriter, entry: TreeEntry, answers: IO[bytes]) -> None:
-    header = answers.readline().split()
-    if len(header) != 3 or header[1] != b"blob":  # noqa: PLR2004 - name, type, size
-        raise RepositoryError(
-            f"the clone lacks the content of {safe_line(entry.path)}",
-            hint="Clone without --filter (actions/checkout: no `filter` input), so that every "
-            "file of the commit is there.",
-        )
-    size = int(header[2])
+    size = size_of_next(answers, entry.path)
     if entry.mode == LINK:
         # one byte more than a link may have tells as well as all of them
-        writer.link(entry.path, b"".join(_exactly(answers, min(size, MAX_LINK_BYTES + 1))))
+        writer.link(entry.path, b"".join(exactly(answers, min(size, MAX_LINK_BYTES + 1))))
     else:
-        writer.file(entry.path, entry.mode, _exactly(answers, size))
+        writer.file(entry.path, entry.mode, exactly(answers, size))
     # a line feed follows each object (git-cat-file(1), BATCH OUTPUT)
     answers.read(1)
 
 
-def _exactly(stream: IO[bytes], size: int) -> Iterator[bytes]:
+def size_of_next(answers: IO[bytes], path: str) -> int:
+    """The bytes of the object that comes next; `RepositoryError` where this clone lacks it."""
+    header = answers.readline().split()
+    if len(header) != 3 or header[1] != b"blob":  # noqa: PLR2004 - name, type, size
+        raise RepositoryError(
+            f"the clone lacks the content of {safe_line(path)}",
+            hint="Clone without --filter (actions/checkout: no `filter` input), so that every "
+            "file of the commit is there.",
+        )
+    return int(header[2])
+
+
+def exactly(stream: IO[bytes], size: int) -> Iterator[bytes]:
+    """The next `size` bytes, piece by piece; `RepositoryError` when there are fewer."""
     while size > 0:
         chunk = stream.read(min(size, CHUNK_BYTES))
         if not chunk:

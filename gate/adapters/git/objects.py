@@ -39,7 +39,7 @@ class TreeEntry:
 
 def parse_entries(listing: bytes) -> tuple[TreeEntry, ...]:
     """Read what `git ls-tree -z -l` prints; names that are not UTF-8 survive as surrogates."""
-    return tuple(_entry(row) for row in listing.split(b"\0") if row)
+    return tuple(parse_entry(row) for row in listing.split(b"\0") if row)
 
 
 def read_entries(listing: IO[bytes], commit: str) -> tuple[TreeEntry, ...]:
@@ -51,8 +51,8 @@ def read_entries(listing: IO[bytes], commit: str) -> tuple[TreeEntry, ...]:
     """
     files: dict[str, TreeEntry] = {}
     folders: set[str] = set()
-    for row in _rows(listing, commit):
-        entry = _entry(row)
+    for row in read_rows(listing, commit):
+        entry = parse_entry(row)
         # two readers would take two different ones of them, and only one was reviewed
         if entry.path in files or entry.path in folders:
             raise listed_twice(entry.path, commit)
@@ -65,7 +65,7 @@ def read_entries(listing: IO[bytes], commit: str) -> tuple[TreeEntry, ...]:
     return tuple(files.values())
 
 
-def _rows(listing: IO[bytes], commit: str) -> Iterator[bytes]:
+def read_rows(listing: IO[bytes], commit: str) -> Iterator[bytes]:
     """Rows that end in a zero byte; `CommitError` when they have too many bytes."""
     rest = b""
     read = 0
@@ -92,7 +92,8 @@ def listed_twice(path: str, commit: str) -> CommitError:
     )
 
 
-def _entry(row: bytes) -> TreeEntry:
+def parse_entry(row: bytes) -> TreeEntry:
+    """One row of `git ls-tree -z`, with a size or without."""
     facts, path = row.split(b"\t", 1)
     mode, _, object_id, *size = facts.decode("ascii").split()
     return TreeEntry(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gate.adapters.git.command import SEARCH_PATH, GitCommand, failure
 from gate.adapters.git.export import write_commit, write_work_tree
+from gate.adapters.git.folder import read_folder
 from gate.adapters.git.objects import LINK, parse_entries, read_entries
 from gate.codec.untrusted_text import safe_line
 from gate.errors import CommitError, RepositoryError
@@ -202,6 +203,15 @@ class GitRepository:
                 hint="Commit a smaller file.",
             )
         return self._git.output("cat-file", "blob", entry.object_id)
+
+    def read_folder(
+        self, commit: str, path: str, *, max_files: int, max_bytes: int
+    ) -> dict[str, bytes] | None:
+        """The regular files of a commit's folder by name, or None when it has nothing there.
+
+        Raises `CommitError` for anything else in it, and beyond the limits.
+        """
+        return read_folder(self._git, commit, path, max_files=max_files, max_bytes=max_bytes)
 
     def export_commit(self, commit: str, target: Path) -> str:
         """Write every file of a commit below a new or empty folder; the digest of the tree.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import PurePosixPath
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -34,6 +35,15 @@ def path_inside_project(value: str) -> str:
         message = "must be a relative path inside the project, without '..'"
         raise ValueError(message)
     return value
+
+
+def folder_inside_project(value: str) -> str:
+    """A folder's path in one spelling, without a slash at its end; the project itself is none."""
+    folder = PurePosixPath(path_inside_project(value)).as_posix()
+    if folder == ".":
+        message = "must name a folder of its own, such as .repro-gate/baseline"
+        raise ValueError(message)
+    return folder
 
 
 COMMAND_SCHEMA = {

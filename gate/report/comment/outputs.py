@@ -30,9 +30,10 @@ class StepOutputs:
     report_path: str = ""
     evidence_path: str = ""
     proposed_baseline_path: str = ""
+    proposed_baseline_target: str = ""
 
 
-def verdict_outputs(
+def verdict_outputs(  # noqa: PLR0913 - each parameter is an output
     verdict: Verdict,
     publication: Publication,
     *,
@@ -40,6 +41,7 @@ def verdict_outputs(
     bundle_path: str = "",
     report_path: str = "",
     proposed_baseline_path: str = "",
+    proposed_baseline_target: str = "",
 ) -> StepOutputs:
     """The outputs of a gate that came to a verdict."""
     cost = verdict.cost
@@ -56,6 +58,7 @@ def verdict_outputs(
         comment_url=publication.comment_url,
         report_path=report_path,
         proposed_baseline_path=proposed_baseline_path,
+        proposed_baseline_target=proposed_baseline_target,
     )
 
 

@@ -1,0 +1,181 @@
+"""The committed baseline as a folder: one file for each entry, each under its own name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from gate.baseline.record import with_digest
+from gate.codec.documents import read_document, write_document
+from gate.codec.entry_names import entry_name, may_be_entry
+from gate.codec.untrusted_text import safe_line
+from gate.errors import DocumentError
+from gate.ports import Files
+from gate.records.baseline import (
+    MAX_BASELINE_BYTES,
+    MAX_ENTRIES,
+    MAX_ENTRY_BYTES,
+    Baseline,
+    BaselineEntry,
+)
+
+# more than a folder of entries could hold by mistake; each has a name in memory, and no more
+MAX_NAMES: Final = 100_000
+# clocks of two machines may differ by a time zone that somebody set wrong, and by no more
+AHEAD: Final = timedelta(days=1)
+FOLDER_HINT: Final = (
+    "baseline.path names a folder with one file for each entry. Move away what lies there, then "
+    "run `repro-gate baseline record`."
+)
+FEWER_HINT: Final = (
+    "Remove entries of environments that are gone: the repository's history keeps them."
+)
+RESTORE: Final = (
+    "Restore the file from version control (after a conflict: one side of it, whole), or record "
+    "the entry again."
+)
+NAMED: Final = 20
+
+EntryFiles = Mapping[str, bytes]
+
+
+def read_entry(data: bytes, source: str) -> BaselineEntry:
+    """Parse one entry; `DocumentError` for a broken, foreign or hand-edited one."""
+    try:
+        entry = read_document(BaselineEntry, data, source, max_bytes=MAX_ENTRY_BYTES)
+    except DocumentError as fault:
+        if fault.hint:
+            raise
+        # a merge that met a conflict leaves marks that are no JSON
+        raise DocumentError(fault.message, hint=RESTORE, details=fault.details) from fault
+    if entry != with_digest(entry):
+        raise DocumentError(
+            f"{source}: was edited by hand: it does not match its digest",
+            hint=RESTORE,
+        )
+    return entry
+
+
+def read_entries(files: EntryFiles | None, source: str) -> Baseline | None:
+    """The entries of a folder's files, by name; None where there is no folder, or none in it.
+
+    `source` is the folder for messages. Raises `DocumentError` for what `read_entry` refuses, and
+    for a file that does not have the name of its entry: a copy of an entry, or a renamed one.
+    """
+    if not files:
+        return None
+    found: dict[str, BaselineEntry] = {}
+    for name in sorted(files):
+        entry = read_entry(files[name], f"{source}/{name}")
+        named = entry_name(entry)
+        if named != name:
+            raise _misnamed(f"{source}/{name}", named, copied=named in files)
+        found[name] = entry
+    return Baseline(entries=tuple(found.values()))
+
+
+def _misnamed(path: str, named: str, *, copied: bool) -> DocumentError:
+    if copied:
+        return DocumentError(
+            f"{path}: holds an entry of the same environment and training as {named}",
+            hint="Remove one of the two: it would be open which of them judges.",
+        )
+    return DocumentError(
+        f"{path}: its entry belongs in a file called {named}",
+        hint="Give it this name back: a file is named after the environment of its entry.",
+    )
+
+
+def files_in(files: Files, folder: Path, shown: str) -> EntryFiles | None:
+    """The entries' files of a folder on disk by their names, or None where nothing lies there.
+
+    Raises `DocumentError` for what is no folder and for what `refuse_unfit` refuses, `StorageError`
+    for a link in it: none is followed.
+    """
+    if not files.exists(folder):
+        return None
+    if not files.is_folder(folder):
+        raise DocumentError(f"{shown} is not a folder", hint=FOLDER_HINT)
+    names = _fit_names(files.list_names(folder, max_names=MAX_NAMES), shown)
+    found: dict[str, bytes] = {}
+    left = MAX_BASELINE_BYTES
+    for name in names:
+        found[name] = files.read_bytes(folder / name, max_bytes=MAX_ENTRY_BYTES)
+        left -= len(found[name])
+        if left < 0:
+            raise _too_large(shown)
+    return found
+
+
+def refuse_unfit(found: EntryFiles | None, shown: str) -> EntryFiles | None:
+    """The same files, from wherever they were read, without those whose name begins with a dot.
+
+    Those are of editors, and of a write that was interrupted. Raises `DocumentError` for a name
+    that no entry has, and beyond the limits of number and bytes, before anything is parsed.
+    """
+    if found is None:
+        return None
+    fit = {name: found[name] for name in _fit_names(tuple(found), shown)}
+    if sum(map(len, fit.values())) > MAX_BASELINE_BYTES:
+        raise _too_large(shown)
+    return fit
+
+
+def _fit_names(names: tuple[str, ...], shown: str) -> tuple[str, ...]:
+    kept = tuple(name for name in names if not name.startswith("."))
+    if len(kept) > MAX_ENTRIES:
+        raise DocumentError(
+            f"{shown} holds {len(kept):,} files, the limit is {MAX_ENTRIES:,} entries",
+            hint=FEWER_HINT,
+        )
+    odd = [safe_line(name) for name in kept if not may_be_entry(name)]
+    if odd:
+        raise DocumentError(
+            f"{shown} holds {odd[0]}, which is not the name of an entry",
+            hint="Move it elsewhere: only entries lie there, each under the name that repro-gate "
+            "gave it.",
+            details=tuple(odd[1:NAMED]),
+        )
+    return kept
+
+
+def _too_large(shown: str) -> DocumentError:
+    return DocumentError(
+        f"{shown} holds more than {MAX_BASELINE_BYTES // 1024**2} MiB", hint=FEWER_HINT
+    )
+
+
+def refuse_future(baseline: Baseline | None, now: datetime, source: str) -> Baseline | None:
+    """The same baseline; `DocumentError` for an entry recorded more than a day after `now`.
+
+    It would be the newest for ever, and never be called stale.
+    """
+    for entry in baseline.entries if baseline else ():
+        if datetime.fromisoformat(entry.recorded_at) > now + AHEAD:
+            raise DocumentError(
+                f"{source}/{entry_name(entry)}: was recorded at {entry.recorded_at}, "
+                "which is in the future",
+                hint=f"Set this machine's clock (it says {now.isoformat()}), or record the entry "
+                "again on a machine whose clock is right.",
+            )
+    return baseline
+
+
+def write_entries(
+    files: Files, folder: Path, before: Baseline | None, after: Baseline
+) -> tuple[str, ...]:
+    """Make the folder hold `after` where it held `before`; the names of what was written.
+
+    Only what is another is touched, new files first: whenever this is cut short, what lies there
+    can be read.
+    """
+    known = {entry_name(entry): entry for entry in (before.entries if before else ())}
+    wanted = {entry_name(entry): entry for entry in after.entries}
+    written = tuple(name for name in wanted if wanted[name] != known.get(name))
+    for name in written:
+        files.write_bytes(folder / name, write_document(wanted[name]))
+    for name in known.keys() - wanted.keys():
+        files.remove_tree(folder / name)
+    return written
