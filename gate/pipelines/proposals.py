@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gate.baseline.folder import read_entry, refuse_future
-from gate.baseline.lifecycle import replaced_by
 from gate.baseline.select import select_entry
 from gate.errors import BaselineError, RepositoryError
 from gate.pipelines.baselines import work_tree_baseline
@@ -143,10 +142,7 @@ def _package(folder: Path, adapters: Adapters) -> str:
 def _proposal(request: GateRequest, adapters: Adapters, found: BaselineEntry) -> Proposal:
     refuse_future(Baseline(entries=(found,)), adapters.clock.now(), PROPOSED_BASELINE)
     known = work_tree_baseline(request, adapters)
-    nearest = (
-        replaced_by(known, found)
-        or select_entry(known, found.environment, found.training, ()).entry
-    )
+    nearest = select_entry(known, found.environment, found.training, ()).entry
     entry = settled(found, known, request, outcome=_outcome(found))
     return Proposal(entry=entry, known=nearest, head=adapters.git.resolve("HEAD"))
 

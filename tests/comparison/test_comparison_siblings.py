@@ -1,4 +1,4 @@
-"""A new entry beside those of the same training elsewhere: last digits may move, results may not."""
+"""A new entry beside those of the same training elsewhere: its last digits may be others."""
 
 from __future__ import annotations
 
