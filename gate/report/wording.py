@@ -78,6 +78,12 @@ def icon(verdict: Verdict) -> str:
 
 def headline(verdict: Verdict) -> str:
     """The verdict in a few words, to be read after the gate's name: `failed: new baseline`."""
+    rule = verdict.quarantine
+    until = f" (baseline in quarantine until {rule.until})" if rule is not None else ""
+    return f"{_headline(verdict)}{until}"
+
+
+def _headline(verdict: Verdict) -> str:
     passing, failing = TITLES[verdict.outcome]
     if verdict.outcome is Outcome.ERROR:
         return failing
@@ -85,10 +91,6 @@ def headline(verdict: Verdict) -> str:
         return "failed: a threshold is missed"
     if verdict.over_budget:
         return f"failed: {TITLES[Outcome.REPRODUCED][1]}"
-    if verdict.quarantine is not None:
-        until = f"baseline in quarantine until {verdict.quarantine.until}"
-        passing, failing = f"{until}, same result as the base commit", f"{failing} ({until})"
-        return f"passed: {passing}" if verdict.passes else f"failed: {failing}"
     if verdict.provisional is not None and verdict.outcome is Outcome.NO_BASELINE:
         failing = "the baseline's entry is far from its siblings"
     if verdict.outcome is Outcome.ENVIRONMENT_DRIFT and verdict.nothing_moved:

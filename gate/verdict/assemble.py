@@ -29,6 +29,7 @@ from gate.records.verdict import (
     Verdict,
 )
 from gate.verdict import blind_spots, findings, operators
+from gate.verdict.answers import answer_of
 from gate.verdict.decision import Decision, Facts
 from gate.verdict.environment import environment
 from gate.verdict.next_step import (
@@ -116,9 +117,10 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
 
 def _quarantine(facts: Facts) -> Quarantine | None:
     """The rule that covers what differs from the entry; None where nothing does."""
-    if facts.baseline is None or facts.baseline.numerically_equal or not facts.same_training:
+    against = facts.baseline
+    if against is None or not facts.same_training or answer_of(against, facts.settings).good:
         return None
-    return excusing(facts.baseline, facts.quarantine, facts.settings)
+    return excusing(against, facts.quarantine, facts.settings)
 
 
 def _seen(assessment: Assessment, run: RunEvidence) -> dict[str, object]:
@@ -224,7 +226,7 @@ def _findings(
             request.settings.baseline.quarantine,
             assessment.entry,
             evidence.created_at,
-            reproduced=decision.outcome is Outcome.REPRODUCED,
+            holds=decision.answers.baseline.good,
             excused=decision.excused,
         ),
         *findings.default_mode(assessment.default_repeat),

@@ -54,7 +54,7 @@ def quarantine_findings(
     entry: BaselineEntry | None,
     now: str,
     *,
-    reproduced: bool,
+    holds: bool,
     excused: bool,
 ) -> tuple[Finding, ...]:
     """What a reader should know of the rules for an entry: in force, not needed, or over."""
@@ -72,11 +72,11 @@ def quarantine_findings(
             )
         elif day < date.fromisoformat(rule.since):
             continue
-        elif reproduced:
+        elif holds:
             found += notice(
                 "quarantine-not-needed",
-                message=f"{described(rule)} is in quarantine until {rule.until}, and was "
-                "reproduced bit for bit",
+                message=f"{described(rule)} is in quarantine until {rule.until}, and this "
+                "result agrees with it",
                 remedy="Remove it from baseline.quarantine.",
             )
         else:

@@ -153,8 +153,8 @@ def test_a_rule_is_about_the_entries_whose_parts_fit() -> None:
     assert in_force((RULE,), None, CREATED_AT) == ()
 
 
-def _told(now: str, *, reproduced: bool = False, excused: bool = False) -> list[tuple[str, str]]:
-    found = quarantine_findings((RULE,), ENTRY, now, reproduced=reproduced, excused=excused)
+def _told(now: str, *, holds: bool = False, excused: bool = False) -> list[tuple[str, str]]:
+    found = quarantine_findings((RULE,), ENTRY, now, holds=holds, excused=excused)
     return [(finding.code, finding.message) for finding in found]
 
 
@@ -166,7 +166,7 @@ def test_a_reader_is_told_what_a_rule_did() -> None:
         "run here, judged instead"
     )
     assert _told(CREATED_AT)[0][1].endswith("one runner is broken; it excused nothing")
-    assert _told(CREATED_AT, reproduced=True)[0][0] == "quarantine-not-needed"
+    assert _told(CREATED_AT, holds=True)[0][0] == "quarantine-not-needed"
 
 
 def test_a_rule_whose_time_is_over_is_told_as_that() -> None:
