@@ -5,6 +5,7 @@ No clock is asked here: from `since` to `until` is a bounded span, whenever the 
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from fnmatch import fnmatchcase
 from typing import Annotated, Final, Self
@@ -14,19 +15,23 @@ from pydantic import AfterValidator, Field, model_validator
 from gate.records.document import Document
 
 MAX_DAYS: Final = 30
+DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 Pattern = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 def _day(value: str) -> str:
+    message = f"must be a day such as 2026-01-31, not {value[:40]!r}"
+    # fromisoformat takes weeks and days without dashes too
+    if DAY.fullmatch(value) is None:
+        raise ValueError(message)
     try:
         date.fromisoformat(value)
     except ValueError as error:
-        message = f"must be a day such as 2026-01-31, not {value[:40]!r}"
         raise ValueError(message) from error
     return value
 
 
-Day = Annotated[str, Field(max_length=10), AfterValidator(_day)]
+Day = Annotated[str, AfterValidator(_day)]
 
 
 class Quarantine(Document):
