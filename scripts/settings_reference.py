@@ -86,6 +86,11 @@ environment:
 baseline:
   path: .repro-gate/baseline
   stale_after_days: 30
+  quarantine:
+    - reason: the new nodes have another CPU
+      since: "2026-08-17"
+      until: "2026-09-05"
+      environment: {cpu: AMD EPYC*}
 """,
     "policy": """\
 policy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -16,6 +17,7 @@ from gate.adapters.github.artifacts import fetch_artifact
 from gate.baseline.folder import write_entries
 from gate.baseline.record import with_knob_costs
 from gate.codec.documents import write_document
+from gate.codec.untrusted_text import visible
 from gate.commands.options import (
     OUT,
     AllowDirty,
@@ -40,11 +42,12 @@ from gate.pipelines.entry import MAX_SETTINGS_BYTES
 from gate.pipelines.gate import record_baseline
 from gate.pipelines.measurement import measure_cost
 from gate.pipelines.proposals import accepted, archived_proposal, last_proposal, proposal_at
-from gate.records.baseline import Baseline
+from gate.records.baseline import MAX_WHO, Baseline
 from gate.records.request import GateRequest
 from gate.records.sections.tolerances import EVERY
 from gate.report.terminal.baseline_view import baseline_view, proposal_view
 from gate.report.terminal.measurement_view import calibration_markdown, calibration_view
+from gate.settings.event import run_url_of
 from gate.settings.marked_block import with_block
 from gate.settings.run_address import run_address
 
@@ -80,14 +83,15 @@ def record_command(
     attribute: Annotated[bool, typer.Option("--attribute", help=ATTRIBUTE_HELP)] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train twice and write the entry into the baseline's folder.
+    """Train under strict settings and write the entry; every run has to give one result.
 
     Example: repro-gate baseline record --reason "first baseline"
     """
     request, adapters = prepare(local_call(config, out), progress_for(quiet=quiet, verbose=False))
     with adapters.files.held_folder(request.out):
+        request = replace(request, run_url=run_url_of(os.environ))
         before = work_tree_baseline(request, adapters)
-        baseline = record_baseline(request, adapters, reason)
+        baseline = record_baseline(request, adapters, reason, _who(request.top))
         if attribute:
             try:
                 cost = measure_cost(request, adapters, attribute=True)
@@ -134,7 +138,15 @@ def accept_command(
     console().print(proposal_view(proposal.entry, proposal.known, proposal.head))
     _refuse_no_reason(reason)
     before = work_tree_baseline(request, adapters)
-    _write_baseline(request, before, accepted(request, adapters, proposal, reason))
+    baseline = accepted(request, adapters, proposal, reason, _who(request.top))
+    _write_baseline(request, before, baseline)
+
+
+def _who(top: Path) -> str:
+    """Who accepts, for the entry: the actor of a job, else git's user; a claim, as any commit's."""
+    actor = os.environ.get("GITHUB_ACTOR", "") if os.environ.get("GITHUB_ACTIONS") else ""
+    name = actor or GitRepository(top).user_name(os.environ.get("HOME", ""))
+    return visible(name).strip()[:MAX_WHO]
 
 
 def _download(run: str, artifact: str, top: Path) -> Callable[[Path], str]:

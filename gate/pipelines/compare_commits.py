@@ -28,7 +28,7 @@ from gate.records.reading import ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, PlannedRun, RunMode
 from gate.records.verdict import Answer
-from gate.verdict.decision import answer_of
+from gate.verdict.answers import answer_of
 
 SHORT = 12
 BASE, HEAD = "base", "head"

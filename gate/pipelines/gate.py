@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gate.baseline.record import propose_entry, successor, with_entry
-from gate.baseline.select import Selection, key_place, select_entry
+from gate.baseline.record import propose_entry, successor
+from gate.baseline.select import Selection, key_place
 from gate.codec.entry_names import entry_name
 from gate.comparison.compare import compare_environments, compare_results
 from gate.comparison.finiteness import first_not_finite
@@ -25,16 +25,22 @@ from gate.execution.plan import (
     plan_record,
 )
 from gate.pipelines.baselines import Baselines, read_baselines, work_tree_baseline
-from gate.pipelines.runs import Adapters, Session
-from gate.records.baseline import (
-    Baseline,
-    BaselineEntry,
+from gate.pipelines.entries import (
+    movement,
+    provisional_entry,
+    rules_in_force,
+    selected,
+    settled,
+    with_settled,
 )
+from gate.pipelines.runs import Adapters, Session
+from gate.records.baseline import MAX_RUN_URL, Baseline, BaselineEntry
 from gate.records.comparison import BASELINE_SIDE, Comparison, EnvironmentChange
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, RunMode
+from gate.records.sections.quarantine import Quarantine
 from gate.records.verdict import Diagnosis, Outcome, Verdict
 from gate.settings.load import settings_digest, training_settings
 from gate.verdict.assemble import Assessment, assemble
@@ -99,7 +105,8 @@ def _base_runs(
 ) -> tuple[RunEvidence, ...]:
     """The base commit's runs where only those can decide, each side in its own environment."""
     request, own = session.request, session.own_environments
-    if not _needs_base_run(request, run, trusted, own_environments=own):
+    now = session.adapters.clock.now().isoformat()
+    if not _needs_base_run(request, run, trusted, now, own_environments=own):
         return ()
     environment = Commit.BASE if own else Commit.HEAD
     base = tuple(session.run(planned) for planned in plan_base(environment))
@@ -139,8 +146,9 @@ def judge(
 ) -> Gated:
     """Compare what was run with itself, with the baseline and with the base; decide."""
     first = evidence.runs_of(RunMode.STRICT)[0]
-    selection = _select(request, first, baselines.trusted)
-    facts = _facts(request, baselines, evidence, selection)
+    selection = selected(request, first, baselines.trusted)
+    rules = rules_in_force(request, selection.entry, evidence.created_at)
+    facts = _facts(request, baselines, evidence, selection, rules)
     decision = decide(facts)
     unfit = (
         facts.not_finite
@@ -149,7 +157,7 @@ def judge(
         or not facts.repeat.numerically_equal
     )
     entry = None if unfit else _entry(request, evidence, facts.repeat, request.baseline_reason)
-    proposed = successor(baselines.trusted, entry) if entry is not None else None
+    proposed = _proposal(request, baselines, entry, decision.outcome) if entry is not None else None
     default = evidence.runs_of(RunMode.DEFAULT)
     assessment = Assessment(
         evidence=evidence,
@@ -161,6 +169,9 @@ def judge(
         isolation=isolation,
         settings_digest=settings_digest(request.settings),
         proposed=entry_name(proposed) if proposed is not None else "",
+        movement=movement(request, facts.baseline, selection.entry)
+        if decision.outcome is Outcome.BASELINE_CHANGE
+        else None,
         tolerances=tolerance_uses(first, request.settings.compare.tolerances),
         rare_faults=_rare_faults(facts),
         performance=performance_of(evidence.runs, request.settings.cost),
@@ -171,7 +182,11 @@ def judge(
 
 
 def _facts(
-    request: GateRequest, baselines: Baselines, evidence: EvidenceSet, selection: Selection
+    request: GateRequest,
+    baselines: Baselines,
+    evidence: EvidenceSet,
+    selection: Selection,
+    rules: tuple[Quarantine, ...],
 ) -> Facts:
     """Every comparison that the outcome depends on."""
     settings, compare = request.settings, request.settings.compare
@@ -199,6 +214,8 @@ def _facts(
         base_here=_against_run(here, first, request) if here else None,
         base_moved=_against_run(base[0], here, request) if here and base else None,
         nearest=_separated(selection.nearest, first, request),
+        provisional=provisional_entry(request, first, baselines.trusted, baselines.brought),
+        quarantine=rules,
         same_code=selection.entry is not None and selection.entry.commit in baselines.same_code,
         thresholds=threshold_results(first, settings.policy.thresholds),
         cost=determinism_cost((first, second), default, settings.cost),
@@ -235,24 +252,45 @@ def _entry(
 ) -> BaselineEntry:
     """The first strict run as an entry of the baseline; `BaselineError` where it is unfit."""
     strict = evidence.runs_of(RunMode.STRICT)
-    return propose_entry(
+    entry = propose_entry(
         evidence,
         repeat,
         training=training_settings(request.settings),
         not_finite=first_not_finite(strict, request.settings.compare.allow_not_finite),
         reason=reason,
     )
+    return entry.model_copy(
+        update={
+            "equal_runs": len(strict),
+            "missed_faults": missed_share(len(strict), RARE),
+            "run_url": request.run_url[:MAX_RUN_URL],
+        }
+    )
 
 
-def record_baseline(request: GateRequest, adapters: Adapters, reason: str) -> Baseline:
-    """Repeat a training under strict settings; a result that is fit goes into the baseline."""
+def _proposal(
+    request: GateRequest, baselines: Baselines, entry: BaselineEntry, outcome: Outcome
+) -> BaselineEntry:
+    """What would become of the entry beside those that are there."""
+    also, trusted = baselines.brought, baselines.trusted
+    return successor(trusted, settled(entry, trusted, request, outcome=outcome.value, also=also))
+
+
+def record_baseline(
+    request: GateRequest, adapters: Adapters, reason: str, who: str = ""
+) -> Baseline:
+    """Repeat a training under strict settings; a result that is fit goes into the baseline.
+
+    `who` records it, as far as that is known.
+    """
     # what a training may have touched is not read after it
     known = work_tree_baseline(request, adapters)
     with Session(request, adapters) as session:
-        planned = plan_record(request.strict_runs)
+        planned = plan_record(request.recorded_runs)
         evidence = session.evidence(tuple(session.run(run) for run in planned))
     repeat = _most_telling(_repeats(evidence.runs, request))
-    return with_entry(known, _entry(request, evidence, repeat, reason))
+    entry = _entry(request, evidence, repeat, reason).model_copy(update={"accepted_by": who})
+    return with_settled(entry, known, request)
 
 
 def _most_telling(repeats: tuple[Comparison, ...]) -> Comparison:
@@ -276,17 +314,11 @@ def _repeats(runs: tuple[RunEvidence, ...], request: GateRequest) -> tuple[Compa
     )
 
 
-def _select(request: GateRequest, run: RunEvidence, baseline: Baseline | None) -> Selection:
-    comparable = request.settings.compare.comparable_environment
-    training = training_settings(request.settings)
-    return select_entry(baseline, run.environment, training, comparable)
-
-
 def _proposed(
     request: GateRequest, run: RunEvidence, brought: Baseline | None
 ) -> Comparison | None:
     """The run against the baseline that the pull request itself brings, when it brings one."""
-    selection = _select(request, run, brought)
+    selection = selected(request, run, brought)
     if selection.entry is None or not selection.same_training:
         return None
     names = ("the pull request's baseline", run.run.label)
@@ -318,15 +350,25 @@ def _against_run(expected: RunEvidence, run: RunEvidence, request: GateRequest) 
 
 
 def _needs_base_run(
-    request: GateRequest, run: RunEvidence, trusted: Baseline | None, *, own_environments: bool
+    request: GateRequest,
+    run: RunEvidence,
+    trusted: Baseline | None,
+    now: str,
+    *,
+    own_environments: bool,
 ) -> bool:
     """Whether the environment moved so that the base commit, run here, has something to say."""
     if request.base_commit is None or not request.settings.policy.run_base_on_drift:
         return False
-    selection = _select(request, run, trusted)
+    selection = selected(request, run, trusted)
     against = _against_entry(selection.entry, run, request)
     return (
         against is not None
         and selection.same_training
-        and needs_base_run(against, request.settings, own_environments=own_environments)
+        and needs_base_run(
+            against,
+            request.settings,
+            own_environments=own_environments,
+            quarantine=rules_in_force(request, selection.entry, now),
+        )
     )

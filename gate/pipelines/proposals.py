@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gate.baseline.folder import read_entry, refuse_future
-from gate.baseline.record import with_entry
 from gate.baseline.select import select_entry
 from gate.errors import BaselineError, RepositoryError
 from gate.pipelines.baselines import work_tree_baseline
+from gate.pipelines.entries import settled, with_settled
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.runs import Adapters
+from gate.pipelines.sealing import PACKAGE
 from gate.records.baseline import (
     MAX_ARTIFACT_BYTES,
     MAX_ENTRY_BYTES,
@@ -26,6 +28,7 @@ from gate.settings.load import training_settings
 
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 NAMED_SETTINGS = 8
+PIECE_BYTES = 1024 * 1024
 ARCHIVE_SUFFIX = ".zip"
 
 
@@ -33,12 +36,15 @@ ARCHIVE_SUFFIX = ".zip"
 class Proposal:
     """An entry that may be accepted, beside the one that it would replace or is nearest to.
 
-    `head` is the commit that is checked out.
+    `head` is the commit that is checked out, `package_sha256` the digest of the package that lies
+    beside the proposal, empty where none does. `entry` says what it would be in this clone: how far
+    it moves the result, whether it is far from its siblings, how often it was recorded.
     """
 
     entry: BaselineEntry
     known: BaselineEntry | None
     head: str
+    package_sha256: str = ""
 
 
 def last_proposal(request: GateRequest, adapters: Adapters) -> Proposal:
@@ -51,7 +57,8 @@ def last_proposal(request: GateRequest, adapters: Adapters) -> Proposal:
             "repeatable, not finite or not committed.",
         )
     data = adapters.files.read_bytes(path, max_bytes=MAX_ENTRY_BYTES)
-    return _proposal(request, adapters, read_entry(data, PROPOSED_BASELINE))
+    found = _proposal(request, adapters, read_entry(data, PROPOSED_BASELINE))
+    return replace(found, package_sha256=_package(request.out, adapters))
 
 
 def proposal_at(request: GateRequest, adapters: Adapters, path: Path) -> Proposal:
@@ -76,7 +83,8 @@ def proposal_at(request: GateRequest, adapters: Adapters, path: Path) -> Proposa
     data = adapters.files.read_bytes(file, max_bytes=MAX_ENTRY_BYTES)
     with HeadFiles(adapters, request.top) as untrusted:
         entry = untrusted.entry(data, file.name)
-    return _fitting(_proposal(request, adapters, entry), request, adapters)
+    found = _fitting(_proposal(request, adapters, entry), request, adapters)
+    return replace(found, package_sha256=_package(file.parent, adapters))
 
 
 def archived_proposal(
@@ -88,16 +96,54 @@ def archived_proposal(
     return _fitting(_proposal(request, adapters, entry), request, adapters)
 
 
-def accepted(request: GateRequest, adapters: Adapters, proposal: Proposal, reason: str) -> Baseline:
-    """The work tree's baseline with the proposed entry, and the reason why it may move."""
-    entry = proposal.entry.model_copy(update={"reason": reason})
-    return with_entry(work_tree_baseline(request, adapters), entry)
+def accepted(
+    request: GateRequest, adapters: Adapters, proposal: Proposal, reason: str, who: str
+) -> Baseline:
+    """The work tree's baseline with the proposed entry, the reason why it may move, and who says.
 
-
-def _proposal(request: GateRequest, adapters: Adapters, entry: BaselineEntry) -> Proposal:
-    refuse_future(Baseline(entries=(entry,)), adapters.clock.now(), PROPOSED_BASELINE)
+    Raises `BaselineError` where it rests on fewer equal runs than the settings ask for.
+    """
+    entry, least = proposal.entry, request.settings.baseline.record_repeats
+    if entry.equal_runs < least:
+        raise BaselineError(
+            f"not accepted: it rests on {entry.equal_runs} equal runs, and "
+            f"baseline.record_repeats asks for {least}",
+            hint=f"Run `repro-gate gate --repeats {least}` and accept that, or record it here with "
+            "`repro-gate baseline record`.",
+        )
+    entry = entry.model_copy(
+        update={
+            "reason": reason,
+            "accepted_by": who,
+            "package_sha256": proposal.package_sha256,
+        }
+    )
     known = work_tree_baseline(request, adapters)
-    nearest = select_entry(known, entry.environment, entry.training, ()).entry
+    return with_settled(entry, known, request, outcome=_outcome(entry))
+
+
+def _outcome(entry: BaselineEntry) -> str:
+    """What the gate said of a proposal; what it moved from is measured anew in this clone."""
+    return entry.moved.outcome if entry.moved is not None else ""
+
+
+def _package(folder: Path, adapters: Adapters) -> str:
+    """The digest of the package in a folder; it is hashed and nothing of it is read."""
+    path = folder / PACKAGE
+    if not adapters.files.exists(path):
+        return ""
+    with adapters.files.open_binary(path, max_bytes=MAX_ARTIFACT_BYTES) as file:
+        digest = hashlib.sha256()
+        while piece := file.read(PIECE_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _proposal(request: GateRequest, adapters: Adapters, found: BaselineEntry) -> Proposal:
+    refuse_future(Baseline(entries=(found,)), adapters.clock.now(), PROPOSED_BASELINE)
+    known = work_tree_baseline(request, adapters)
+    nearest = select_entry(known, found.environment, found.training, ()).entry
+    entry = settled(found, known, request, outcome=_outcome(found))
     return Proposal(entry=entry, known=nearest, head=adapters.git.resolve("HEAD"))
 
 

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from gate.records.comparison import KnobCosts
 from gate.records.document import Document, Timestamp
+from gate.records.measured.acceptance import FarFromSiblings, Movement
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import CheckpointManifest, MetricSeries, StepDigest
 
@@ -21,6 +22,10 @@ MAX_ENTRIES: Final = 500
 MAX_ARTIFACT_BYTES: Final = 4 * 1024**3
 # what a gate call would record, beside its other documents; `baseline accept` takes it over
 PROPOSED_BASELINE: Final = "proposed-baseline.json"
+MAX_WHO: Final = 100
+MAX_RUN_URL: Final = 300
+# calls that must have given the same bits where an entry is far from its siblings
+CONFIRMING_RECORDINGS: Final = 2
 
 
 class BaselineEntry(Document):
@@ -29,6 +34,12 @@ class BaselineEntry(Document):
     `training` holds the settings that change the result (command, steps, seed, threads), each as
     JSON: an entry recorded under others cannot be compared. `steps` keeps the fingerprints of the
     first steps, so that a drift has a cause. `knob_costs` is for reports and decides nothing.
+
+    `equal_runs` strict runs gave this result; of the faults that strike one run in ten, so many
+    equal runs miss the share `missed_faults`. `accepted_by`, `run_url` and `package_sha256` say who
+    took it over, from which run on GitHub and out of which package: claims, empty where not known.
+    `moved` says how far it is from the entry that it replaced. `recordings` counts the calls that
+    gave these very bits here; one that is `far` from its siblings judges after the second.
     `digest` is the SHA-256 of all the rest: a number that was edited by hand shows.
     """
 
@@ -42,7 +53,20 @@ class BaselineEntry(Document):
     steps: tuple[StepDigest, ...]
     checkpoint: CheckpointManifest
     knob_costs: KnobCosts | None = None
+    equal_runs: int = Field(default=2, ge=2, le=10)
+    missed_faults: float = Field(default=0.82, ge=0, le=1)
+    accepted_by: str = Field(default="", max_length=MAX_WHO)
+    run_url: str = Field(default="", max_length=MAX_RUN_URL)
+    package_sha256: str = Field(default="", max_length=64)
+    moved: Movement | None = None
+    recordings: int = Field(default=1, ge=1)
+    far: FarFromSiblings | None = None
     digest: str = Field(default="", max_length=64)
+
+    @property
+    def provisional(self) -> bool:
+        """Whether it may not judge yet: far from its siblings, and recorded by one call alone."""
+        return self.far is not None and self.recordings < CONFIRMING_RECORDINGS
 
 
 class Baseline(Document):

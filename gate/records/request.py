@@ -72,6 +72,11 @@ class GateRequest:
         """How many strict runs this call makes."""
         return self.repeats or self.settings.repeats
 
+    @property
+    def recorded_runs(self) -> int:
+        """How many equal strict runs an entry of the baseline has to rest on."""
+        return max(self.strict_runs, self.settings.baseline.record_repeats)
+
     def repository_path(self, relative: str) -> str:
         """A path of the settings as the repository sees it."""
         return relative if self.project == "." else f"{self.project}/{relative}"

@@ -14,6 +14,7 @@ from gate.records.sections.isolation import IsolationSettings
 from gate.records.sections.levels import Level, Threshold
 from gate.records.sections.measuring import CostSettings, NoiseSettings
 from gate.records.sections.metrics import MetricsSettings
+from gate.records.sections.quarantine import Quarantine
 from gate.records.sections.recording import RecordSettings
 from gate.records.sections.tolerances import Tolerance
 from gate.records.sections.types import (
@@ -182,6 +183,20 @@ class BaselineSettings(Document):
         ge=1,
         description="When the baseline is older than this, the comment suggests recording it "
         "again.",
+    )
+    record_repeats: int = Field(
+        default=2,
+        ge=2,
+        le=10,
+        description="Number of equal strict runs that an entry has to rest on: `baseline record` "
+        "makes as many (or `repeats`, where that is more), and `baseline accept` refuses fewer.",
+    )
+    quarantine: tuple[Quarantine, ...] = Field(
+        default=(),
+        max_length=20,
+        description="Entries, or metrics of them, that do not judge for a few weeks: the base "
+        "commit, run on the same machine, judges instead. On a pull request it is read from the "
+        "base commit.",
     )
 
     @field_validator("path")

@@ -16,6 +16,7 @@ from gate.records.comparison import (
     ToleranceUse,
 )
 from gate.records.document import Document, Timestamp
+from gate.records.measured.acceptance import Movement, ProvisionalEntry
 from gate.records.measured.performance import Performance
 from gate.records.observed.brought import NOTHING_BROUGHT, BroughtEnvironment
 from gate.records.observed.environment import Environment
@@ -25,6 +26,7 @@ from gate.records.policy_files import PolicyChange
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.sections.isolation import IsolationMode
 from gate.records.sections.levels import ReachedLevel
+from gate.records.sections.quarantine import Quarantine
 
 # the code of the finding that says why nothing was judged
 FAULT: Final = "fault"
@@ -196,7 +198,7 @@ class NextStep(Document):
 
 
 class BaselineFacts(Document):
-    """Which baseline entry was used, and how old it is."""
+    """Which baseline entry was used, how old it is, and what it says of where it comes from."""
 
     commit: str
     recorded_at: Timestamp
@@ -205,6 +207,13 @@ class BaselineFacts(Document):
     checkpoint_root: str
     from_base: bool
     knob_costs: KnobCosts | None = None
+    reason: str = ""
+    equal_runs: int = 2
+    missed_faults: float = 0.82
+    recordings: int = 1
+    accepted_by: str = ""
+    run_url: str = ""
+    package_sha256: str = ""
 
 
 class SeriesSummary(Document):
@@ -225,6 +234,9 @@ class Verdict(Document):
     nothing but a threshold. `level` is what the result came to, None where it came to nothing.
     `nothing_moved`: neither the code nor the environment is another than the baseline's.
     `nearest_entry` is what separates the nearest entry where none can judge a run here.
+    `provisional` is the entry that may not judge yet. `quarantine` is the rule that covers the
+    result, and `excused` says that the base commit judged instead and agrees. `movement` is how far
+    a new baseline is from the old one.
     `fault_details` holds lines of a fault, such as the last output of a training that failed.
     """
 
@@ -251,6 +263,10 @@ class Verdict(Document):
     base_run: Comparison | None = None
     nothing_moved: bool = False
     nearest_entry: tuple[EnvironmentChange, ...] = ()
+    provisional: ProvisionalEntry | None = None
+    quarantine: Quarantine | None = None
+    excused: bool = False
+    movement: Movement | None = None
     brought: BroughtEnvironment = NOTHING_BROUGHT
     baseline_facts: BaselineFacts | None = None
     diagnosis: Diagnosis | None = None

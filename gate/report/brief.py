@@ -14,6 +14,11 @@ from gate.records.verdict import Answer, Diagnosis, Outcome, Verdict
 from gate.report.differences import worst_first
 from gate.report.environment_words import moved_words
 from gate.report.layout import Brief
+from gate.report.measured.entry_words import (
+    movement_words,
+    provisional_words,
+    quarantine_sentence,
+)
 from gate.report.wording import (
     CAUSE_TITLES,
     TWO,
@@ -31,7 +36,13 @@ MAX_PARTS_NAMED = 3
 def brief_of(verdict: Verdict) -> Brief:
     """Both answers for any verdict."""
     happened, this_change = _ANSWERS[verdict.outcome]
-    sentences = (happened(verdict), _over_budget(verdict), _thresholds(verdict), _cause(verdict))
+    sentences = (
+        quarantine_sentence(verdict),
+        happened(verdict),
+        _over_budget(verdict),
+        _thresholds(verdict),
+        _cause(verdict),
+    )
     return Brief(
         happened=" ".join(sentence for sentence in sentences if sentence),
         this_change=this_change(verdict),
@@ -97,7 +108,15 @@ def _reproduced(verdict: Verdict) -> str:
 
 def _within(verdict: Verdict) -> str:
     """By the baseline, or by the base commit that ran here; the policy may refuse either."""
-    if verdict.base_run is not None:
+    if verdict.base_run is not None and verdict.excused:
+        how = "bit for bit"
+        if verdict.answers.base_run is not Answer.EQUAL:
+            how = f"within tolerance{_worst(verdict.base_run)}"
+        words = (
+            f"{_numbers(verdict.baseline)} The base commit, run here, gives the result of this "
+            f"commit, {how}."
+        )
+    elif verdict.base_run is not None:
         how = "the same result, bit for bit"
         if verdict.answers.base_run is not Answer.EQUAL:
             how = f"the same result within tolerance{_worst(verdict.base_run)}"
@@ -165,7 +184,8 @@ def _baseline_change(verdict: Verdict) -> str:
     if not verdict.passes and not verdict.held_back:
         return f"{words} But policy.allow_baseline_change is false."
     last = _last_of_main(verdict)
-    return f"{words} {_delta(last, 'the last')}." if last is not None else words
+    moved = f" At most: {movement_words(verdict.movement)}." if verdict.movement else ""
+    return f"{words} {_delta(last, 'the last')}.{moved}" if last is not None else f"{words}{moved}"
 
 
 def _last_of_main(verdict: Verdict) -> MetricDelta | None:
@@ -179,6 +199,8 @@ def _last_of_main(verdict: Verdict) -> MetricDelta | None:
 
 def _no_baseline(verdict: Verdict) -> str:
     same = f"{strict_runs(verdict)} runs of this commit are identical."
+    if verdict.provisional is not None:
+        return f"{same} {provisional_words(verdict.provisional)}"
     moved = _named(tuple(words for change in verdict.nearest_entry for words in change.described))
     if not moved:
         return f"{same} There is no baseline entry yet, so there is nothing to compare them with."
@@ -313,7 +335,9 @@ def _baseline_is_change(_: Verdict) -> str:
     return "Yes, on purpose. The new result is part of it."
 
 
-def _nothing_wrong(_: Verdict) -> str:
+def _nothing_wrong(verdict: Verdict) -> str:
+    if verdict.provisional is not None:
+        return "Not known. Nothing judged it."
     return "No. Nothing is wrong with it."
 
 

@@ -8,6 +8,7 @@ from gate.records.comparison import CostState, DeterminismCost
 from gate.records.runs import RunRecord
 from gate.records.verdict import BaselineFacts, Severity, Verdict
 from gate.report.layout import Cell, Limits, Row, Section, Table, facts_table, table_of
+from gate.report.measured.entry_words import repeat_words
 from gate.report.wording import (
     CAUSE_TITLES,
     SHORT_COMMIT,
@@ -163,6 +164,14 @@ def baseline_section(verdict: Verdict, limits: Limits) -> Section | None:
         ("Recorded from commit", Cell(facts.commit, code=True)),
         ("Recorded at", Cell(facts.recorded_at)),
         ("Age", Cell(count(facts.age_days, "day") + (", stale" if facts.stale else ""))),
+        ("Reason", Cell(facts.reason)),
+        (
+            "Rests on",
+            Cell(repeat_words(facts.equal_runs, facts.missed_faults, facts.recordings)),
+        ),
+        ("Accepted by", Cell(facts.accepted_by)),
+        ("From run", Cell(facts.run_url, code=True)),
+        ("From package", Cell(facts.package_sha256, code=True)),
         ("Read from", Cell("the base commit" if facts.from_base else "the commit under test")),
         ("Checkpoint digest", Cell(facts.checkpoint_root, code=True)),
     )

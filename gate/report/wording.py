@@ -73,11 +73,17 @@ def icon(verdict: Verdict) -> str:
         return STOPPED
     if not verdict.passes:
         return BAD
-    return WATCH if verdict.outcome in ANOTHER else GOOD
+    return WATCH if verdict.excused or verdict.outcome in ANOTHER else GOOD
 
 
 def headline(verdict: Verdict) -> str:
     """The verdict in a few words, to be read after the gate's name: `failed: new baseline`."""
+    rule = verdict.quarantine
+    until = f" (baseline in quarantine until {rule.until})" if rule is not None else ""
+    return f"{_headline(verdict)}{until}"
+
+
+def _headline(verdict: Verdict) -> str:
     passing, failing = TITLES[verdict.outcome]
     if verdict.outcome is Outcome.ERROR:
         return failing
@@ -85,6 +91,8 @@ def headline(verdict: Verdict) -> str:
         return "failed: a threshold is missed"
     if verdict.over_budget:
         return f"failed: {TITLES[Outcome.REPRODUCED][1]}"
+    if verdict.provisional is not None and verdict.outcome is Outcome.NO_BASELINE:
+        failing = "the baseline's entry is far from its siblings"
     if verdict.outcome is Outcome.ENVIRONMENT_DRIFT and verdict.nothing_moved:
         failing = "another result from the same code"
     if verdict.passes and verdict.answers.base_run is Answer.EQUAL:

@@ -163,7 +163,7 @@ def read_context(
         repository=_repository(variables),
         workspace=Path(variables.get("GITHUB_WORKSPACE", ".")),
         api_url=variables.get("GITHUB_API_URL", "https://api.github.com").rstrip("/"),
-        run_url=_run_url(variables),
+        run_url=run_url_of(variables),
         pull_request=pull_request,
         head_commit=pull_request_or_origin.head_sha
         if pull_request_or_origin
@@ -237,7 +237,8 @@ def _path(variables: Mapping[str, str], name: str) -> Path | None:
     return Path(text) if text else None
 
 
-def _run_url(variables: Mapping[str, str]) -> str:
+def run_url_of(variables: Mapping[str, str]) -> str:
+    """The address of the workflow run that this is a part of; empty outside of one."""
     server, run = variables.get("GITHUB_SERVER_URL", ""), variables.get("GITHUB_RUN_ID", "")
     if not server.startswith(("https://", "http://")) or not run.isdigit():
         return ""

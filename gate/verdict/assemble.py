@@ -9,11 +9,13 @@ from datetime import datetime
 from gate.errors import GateError, RunError
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison, ToleranceUse
+from gate.records.measured.acceptance import Movement
 from gate.records.measured.performance import Performance
 from gate.records.observed.evidence import EvidenceSet, MetricSeries, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunMode
+from gate.records.sections.quarantine import Quarantine
 from gate.records.verdict import (
     FAULT,
     BaselineFacts,
@@ -27,6 +29,7 @@ from gate.records.verdict import (
     Verdict,
 )
 from gate.verdict import blind_spots, findings, operators
+from gate.verdict.answers import answer_of
 from gate.verdict.decision import Decision, Facts
 from gate.verdict.environment import environment
 from gate.verdict.next_step import (
@@ -35,8 +38,10 @@ from gate.verdict.next_step import (
     next_steps,
     place_of,
     where_nothing_moved,
+    where_provisional,
 )
 from gate.verdict.overrides import override_findings
+from gate.verdict.quarantine import excusing, quarantine_findings
 
 MAX_SERIES = 20
 SECONDS_A_DAY = 86_400
@@ -58,6 +63,7 @@ class Assessment:
     isolation: Isolation
     settings_digest: str
     proposed: str = ""
+    movement: Movement | None = None
     tolerances: tuple[ToleranceUse, ...] = ()
     rare_faults: tuple[str, ...] = ()
     performance: tuple[Performance, ...] = ()
@@ -92,6 +98,10 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         base_run=facts.base_run,
         nothing_moved=facts.nothing_moved,
         nearest_entry=facts.nearest,
+        provisional=facts.provisional,
+        quarantine=_quarantine(facts),
+        excused=decision.excused,
+        movement=assessment.movement,
         brought=request.brought,
         baseline_facts=about_baseline,
         diagnosis=assessment.diagnosis,
@@ -103,6 +113,14 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         policy_changes=request.policy_changes,
     )
     return verdict.model_copy(update=_seen(assessment, run))
+
+
+def _quarantine(facts: Facts) -> Quarantine | None:
+    """The rule that covers what differs from the entry; None where nothing does."""
+    against = facts.baseline
+    if against is None or not facts.same_training or answer_of(against, facts.settings).good:
+        return None
+    return excusing(against, facts.quarantine, facts.settings)
 
 
 def _seen(assessment: Assessment, run: RunEvidence) -> dict[str, object]:
@@ -144,6 +162,13 @@ def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
         and assessment.facts.nothing_moved
     ):
         return where_nothing_moved(place_of(request, assessment.proposed))
+    unconfirmed = assessment.facts.provisional
+    if unconfirmed is not None and decision.outcome is Outcome.NO_BASELINE:
+        return where_provisional(
+            place_of(request, assessment.proposed),
+            repeated=unconfirmed.repeated,
+            proposed=bool(assessment.proposed),
+        )
     return next_steps(
         decision.outcome,
         place_of(request, assessment.proposed),
@@ -197,6 +222,13 @@ def _findings(
         *findings.weaker_children(run),
         *environment(facts.baseline, evidence),
         *findings.stale_baseline(about_baseline),
+        *quarantine_findings(
+            request.settings.baseline.quarantine,
+            assessment.entry,
+            evidence.created_at,
+            holds=decision.answers.baseline.good,
+            excused=decision.excused,
+        ),
         *findings.default_mode(assessment.default_repeat),
         *findings.hidden_state(facts.repeat),
         *findings.weaker_source(run),

@@ -10,6 +10,8 @@ from gate.records.comparison import (
     MetricDelta,
     TensorChange,
 )
+from gate.records.measured.acceptance import FarFromSiblings, ProvisionalEntry
+from gate.records.sections.quarantine import Quarantine
 from gate.records.verdict import NotFinite, ThresholdResult
 
 SHOWN_SETTINGS = 3
@@ -27,8 +29,12 @@ def not_finite(number: NotFinite) -> str:
     return f"{number.name} holds {number.value} in {number.run}: a non-finite state never passes"
 
 
-def no_baseline(nearest: tuple[EnvironmentChange, ...]) -> str:
+def no_baseline(
+    nearest: tuple[EnvironmentChange, ...], unconfirmed: ProvisionalEntry | None = None
+) -> str:
     """Why two equal runs are compared with nothing."""
+    if unconfirmed is not None:
+        return provisional(unconfirmed)
     if not nearest:
         return "the strict runs are equal, but there is no baseline to compare them with"
     parts = ", ".join(words for change in nearest[:SHOWN_SETTINGS] for words in change.described)
@@ -36,6 +42,43 @@ def no_baseline(nearest: tuple[EnvironmentChange, ...]) -> str:
         "the strict runs are equal, but no entry of the baseline was recorded on this kind of "
         f"machine: {parts}"
     )
+
+
+def far_words(far: FarFromSiblings) -> str:
+    """Where an entry is far from its siblings: `loss at step 3 is 9.1, and 2 others have 2.1`."""
+    who = f"{far.siblings} other{'s' if far.siblings > 1 else ''}"
+    have = "have" if far.siblings > 1 else "has"
+    where = far.metric if far.step is None else f"{far.metric} at step {far.step}"
+    if not far.value or far.least is None or far.most is None:
+        return f"it has no {where}, which the {who} {have}"
+    between = f"{far.least:.6g}"
+    if far.least != far.most:
+        between = f"{far.least:.6g} to {far.most:.6g}"
+    return f"{where} is {far.value}, and the {who} {have} {between}"
+
+
+def provisional(entry: ProvisionalEntry) -> str:
+    """Why an entry that is there does not judge yet."""
+    whose = "the pull request's entry" if entry.brought else "the entry"
+    again = (
+        "this run gives the same bits: accept it to confirm"
+        if entry.repeated
+        else "this run gives another result than it does"
+    )
+    return (
+        f"{whose} of this environment is far from its siblings, those of other environments "
+        f"({far_words(entry.far)}): record it again to confirm; {again}"
+    )
+
+
+def quarantined(rule: Quarantine) -> str:
+    """Until when and why an entry does not judge."""
+    what = (
+        f"{', '.join(rule.metrics[:SHOWN_SETTINGS])} of the baseline"
+        if rule.metrics
+        else ("the baseline's entry")
+    )
+    return f"{what} is in quarantine until {rule.until} ({rule.reason})"
 
 
 def runs_differ(repeat: Comparison, unequal: int, runs: int) -> str:

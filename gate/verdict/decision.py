@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from gate.records.comparison import Comparison, CostState, DeterminismCost, EnvironmentChange
+from gate.records.measured.acceptance import ProvisionalEntry
 from gate.records.sections.levels import Level, ReachedLevel
+from gate.records.sections.quarantine import Quarantine
 from gate.records.settings import GateSettings
 from gate.records.verdict import (
     DRIFTS,
@@ -21,6 +23,8 @@ from gate.records.verdict import (
     ThresholdResult,
 )
 from gate.verdict import causes
+from gate.verdict.answers import agree, answer_of, inside, repeat_answer
+from gate.verdict.quarantine import excusing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +40,9 @@ class Facts:
     the pull request brings an environment of its own (`own_environments`), each ran in its own, and
     `base_here` compares head with the base commit in head's environment, `base_moved` the base
     commit in the two. `same_code`: the entry was recorded from the very same files.
-    `nearest` is what separates the nearest entry where none can judge a run here.
+    `nearest` is what separates the nearest entry where none can judge a run here; `provisional` is
+    the entry of this environment where it may not judge yet, and whether this run repeats it.
+    `quarantine` are the rules of the settings that hold for the chosen entry today.
     """
 
     settings: GateSettings
@@ -57,6 +63,8 @@ class Facts:
     base_moved: Comparison | None = None
     same_code: bool = False
     nearest: tuple[EnvironmentChange, ...] = ()
+    provisional: ProvisionalEntry | None = None
+    quarantine: tuple[Quarantine, ...] = ()
     cost: DeterminismCost | None = None
     thresholds: tuple[ThresholdResult, ...] = ()
 
@@ -72,7 +80,8 @@ class Decision:
 
     `over_budget` tells that nothing but the price of determinism keeps it from passing,
     `missed_threshold` that nothing but a threshold does. `level` is what was reached. `decided`
-    is the comparison that the outcome rests on: what a diagnosis is made of.
+    is the comparison that the outcome rests on: what a diagnosis is made of. `excused` tells that
+    a quarantine left the judgement to the base commit, and that it agrees.
     """
 
     outcome: Outcome
@@ -83,6 +92,7 @@ class Decision:
     over_budget: bool = False
     missed_threshold: bool = False
     level: ReachedLevel | None = None
+    excused: bool = False
 
 
 def decide(facts: Facts) -> Decision:
@@ -153,8 +163,10 @@ def _judge(facts: Facts) -> Decision:
     # it is reproduced here bit for bit is what makes it more than a claim
     if facts.proposed is not None and facts.proposed.numerically_equal:
         return _baseline_change(facts)
-    if facts.baseline is None:
-        return _fail(Outcome.NO_BASELINE, causes.no_baseline(facts.nearest))
+    # first: an entry that may not judge yet is no answer, even where the run gives the same bits
+    if facts.provisional is not None or facts.baseline is None:
+        cause = causes.no_baseline(facts.nearest, facts.provisional)
+        return _fail(Outcome.NO_BASELINE, cause)
     # another command, seed or step count is another experiment: its numbers need not be near
     if not facts.same_training:
         return _fail(Outcome.NOT_COMPARABLE, causes.other_settings(facts.other_settings))
@@ -218,11 +230,17 @@ def _against_baseline(facts: Facts, baseline: Comparison) -> Decision:
         return _pass(Outcome.REPRODUCED, "equal to the baseline, bit for bit", baseline)
     if facts.own_environments and facts.base_run is not None:
         return _environment_brought(facts, baseline, facts.base_run)
+    usual = _judged_by_entry(facts, baseline)
+    rule = None if usual.passes else excusing(baseline, facts.quarantine, facts.settings)
+    return usual if rule is None else _in_quarantine(facts, baseline, usual, rule)
+
+
+def _judged_by_entry(facts: Facts, baseline: Comparison) -> Decision:
     if needs_base_run(baseline, facts.settings):
         return _environment_moved(facts, baseline)
     if baseline.comparable_environment and not baseline.comparable:
         return _fail(Outcome.NOT_COMPARABLE, causes.not_common(baseline), baseline)
-    if baseline.comparable_environment and _inside(baseline, facts.settings):
+    if baseline.comparable_environment and inside(baseline, facts.settings):
         return _within(facts, f"within tolerance of the baseline{causes.worst(baseline)}")
     return _outside(facts, baseline)
 
@@ -233,6 +251,25 @@ def _outside(facts: Facts, baseline: Comparison) -> Decision:
         return _environment_drift(causes.same_code(baseline), baseline)
     cause = causes.drift(baseline, "the baseline of this environment")
     return _fail(Outcome.CODE_DRIFT, cause, baseline)
+
+
+def _in_quarantine(
+    facts: Facts, baseline: Comparison, usual: Decision, rule: Quarantine
+) -> Decision:
+    """The entry does not judge, so the base commit on this machine does: no pass is unverified."""
+    words, base = causes.quarantined(rule), facts.base_run
+    if base is None:
+        return replace(usual, cause=f"{usual.cause}; {words}, which excuses nothing without a run "
+                       "of the base commit here")  # fmt: skip
+    if repeat_answer(facts.base_repeat) is not Answer.EQUAL:
+        cause = f"{words}, and two runs of the base commit differ here"
+        return _environment_drift(cause, baseline)
+    if not agree(base, facts.settings):
+        cause = causes.drift(base, "the base commit run on this machine")
+        return _fail(Outcome.CODE_DRIFT, f"{words}; {cause}", base)
+    how = "equal to" if base.numerically_equal else "within tolerance of"
+    cause = f"{words}; {how} the base commit run on this machine"
+    return replace(_within(facts, cause), excused=True)
 
 
 def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
@@ -250,13 +287,13 @@ def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
             baseline,
         )
     # a base that does not repeat itself here measures this machine and not the change
-    if _base_repeat(facts.base_repeat) is not Answer.EQUAL:
+    if repeat_answer(facts.base_repeat) is not Answer.EQUAL:
         return _environment_drift(
             f"the environment moved ({moved}) and two runs of the base commit differ here",
             baseline,
         )
     agrees = base.numerically_equal
-    if not _agree(base, facts.settings):
+    if not agree(base, facts.settings):
         cause = causes.drift(base, "the base commit run on this machine")
         return _fail(Outcome.CODE_DRIFT, cause, base)
     if baseline.software_moved:
@@ -275,45 +312,48 @@ def _held_by_base(facts: Facts, cause: str, baseline: Comparison) -> Decision:
 
 def _environment_brought(facts: Facts, baseline: Comparison, base: Comparison) -> Decision:
     """Base and head ran here, each in its own environment: what differs comes with the change."""
-    if _base_repeat(facts.base_repeat) is not Answer.EQUAL:
+    if repeat_answer(facts.base_repeat) is not Answer.EQUAL:
         return _environment_drift(
             "the change brings another environment, and two runs of the base commit differ here",
             baseline,
         )
-    if _agree(base, facts.settings):
+    if agree(base, facts.settings):
         how = "equal to" if base.numerically_equal else "within tolerance of"
         cause = f"the change brings another environment; {how} the base commit in its own"
         return _held_by_base(facts, cause, baseline)
     # the base commit in the new environment tells what is the environment's and what the code's
     here, moved = facts.base_here, facts.base_moved
-    code = moved is not None and _agree(moved, facts.settings)
+    code = moved is not None and agree(moved, facts.settings)
     if code:
         cause = causes.drift(base, "the base commit, which gives one result in both environments")
         return _fail(Outcome.CODE_DRIFT, cause, base)
-    alone = here is not None and _agree(here, facts.settings)
+    alone = here is not None and agree(here, facts.settings)
     return _fail(Outcome.DEPENDENCY_DRIFT, causes.dependency_drift(base, alone=alone), base)
 
 
 def base_run_decides(base: Comparison, settings: GateSettings) -> bool:
     """Whether head in its own environment is as the base in its own: then nothing more is asked."""
-    return _agree(base, settings)
-
-
-def _agree(comparison: Comparison, settings: GateSettings) -> bool:
-    return comparison.numerically_equal or (comparison.comparable and _inside(comparison, settings))
+    return agree(base, settings)
 
 
 def needs_base_run(
-    baseline: Comparison, settings: GateSettings, *, own_environments: bool = False
+    baseline: Comparison,
+    settings: GateSettings,
+    *,
+    own_environments: bool = False,
+    quarantine: tuple[Quarantine, ...] = (),
 ) -> bool:
     """Whether the outcome hangs on a run of the base commit: the environment moved, and more.
 
     `own_environments`: the change brings another environment, of whatever parts it may consist.
+    `quarantine` are the rules that hold for the entry: what they cover, the base commit judges.
     """
+    if not answer_of(baseline, settings).good and excusing(baseline, quarantine, settings):
+        return True
     # settled either way: equal bits need no base, and in one environment the code alone can differ
     if baseline.numerically_equal or (baseline.same_environment and not own_environments):
         return False
-    settled = not baseline.comparable or _inside(baseline, settings)
+    settled = not baseline.comparable or inside(baseline, settings)
     return not (baseline.comparable_environment and settled)
 
 
@@ -328,23 +368,6 @@ def _within(facts: Facts, cause: str) -> Decision:
         cause = f"{cause}, but the policy requires equal bits"
         return _fail(Outcome.WITHIN_TOLERANCE, cause, decided)
     return _pass(Outcome.WITHIN_TOLERANCE, cause, decided)
-
-
-def _inside(comparison: Comparison, settings: GateSettings) -> bool:
-    """Metrics within tolerance; tensors too, unless a tolerance was given and the settings agree.
-
-    Weights cannot stay equal where metrics may move, but a gate without any tolerance is exact.
-    What has another type or shape is another model, however near its numbers are.
-    """
-    compare = settings.compare
-    # weights cannot stay equal where the loss may move; without any tolerance the gate is exact
-    tensors_may_differ = bool(compare.tolerances) and compare.tensors_within_tolerance
-    tensors_differ = bool(comparison.tensors or comparison.step_faults)
-    return (
-        comparison.metrics_within
-        and not comparison.retyped
-        and (tensors_may_differ or not tensors_differ)
-    )
 
 
 def _answers(facts: Facts) -> Answers:
@@ -366,26 +389,6 @@ def _answers(facts: Facts) -> Answers:
         repeat=Answer.EQUAL,
         baseline=baseline,
         base_run=answer_of(facts.base_run, settings),
-        base_repeat=_base_repeat(facts.base_repeat),
+        base_repeat=repeat_answer(facts.base_repeat),
         base_here=answer_of(facts.base_here, settings),
     )
-
-
-def _base_repeat(comparison: Comparison | None) -> Answer:
-    if comparison is None:
-        return Answer.NOT_COMPARED
-    # no tolerance: two runs of one commit
-    return Answer.EQUAL if comparison.numerically_equal else Answer.OUTSIDE
-
-
-def answer_of(comparison: Comparison | None, settings: GateSettings) -> Answer:
-    """What one comparison comes to by the rules of the settings."""
-    if comparison is None:
-        return Answer.NOT_COMPARED
-    if comparison.numerically_equal:
-        return Answer.EQUAL
-    if not comparison.comparable:
-        return Answer.NOT_COMPARABLE
-    if not _inside(comparison, settings):
-        return Answer.OUTSIDE
-    return Answer.REFUSED if settings.policy.require_bitwise else Answer.INSIDE

@@ -303,6 +303,13 @@ def baseline_facts(
         checkpoint_root=entry.checkpoint.root,
         from_base=from_base,
         knob_costs=entry.knob_costs,
+        reason=entry.reason,
+        equal_runs=entry.equal_runs,
+        missed_faults=entry.missed_faults,
+        recordings=entry.recordings,
+        accepted_by=entry.accepted_by,
+        run_url=entry.run_url,
+        package_sha256=entry.package_sha256,
     )
 
 

@@ -17,6 +17,10 @@ LOOK_OUTSIDE = (
     "Look at the data that the training reads from outside the repository, and at the hardware: "
     "neither the commit nor its environment is another."
 )
+LOOK_AT_ENTRY = (
+    "Look whether the entry was recorded from the right code and data: another machine moves last "
+    "digits, and no more."
+)
 OTHER_THRESHOLD = "Meant: change policy.thresholds in a pull request of its own."
 ANOTHER_RESULT = "The result is another one than the baseline's: merge only if that is meant."
 LOOK = "Find out what this change does to the training, and undo it."
@@ -77,6 +81,15 @@ def next_steps(
 def where_nothing_moved(place: Place) -> tuple[NextStep, ...]:
     """What to do where neither the code nor the environment is another than the baseline's."""
     return _step(LOOK_OUTSIDE), _accept(place, "Meant")
+
+
+def where_provisional(place: Place, *, repeated: bool, proposed: bool) -> tuple[NextStep, ...]:
+    """What to do where the entry is far from its siblings; `repeated`: this run gives its bits."""
+    steps = [_step(LOOK_AT_ENTRY)]
+    if proposed:
+        when = "To confirm the entry" if repeated else "To record this result in its place"
+        steps.append(_accept(place, when, "recorded again" if repeated else ""))
+    return tuple(steps)
 
 
 def after_missed_threshold() -> tuple[NextStep, ...]:

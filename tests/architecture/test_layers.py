@@ -70,7 +70,7 @@ INSIDE = {
     "pipelines": (
         ("preparation",),
         ("runs", "saved_states", "head_files", "sealing"),
-        ("entry", "baselines", "measurement", "imported_evidence", "compare_commits"),
+        ("entry", "baselines", "measurement", "imported_evidence", "compare_commits", "entries"),
         ("gate",),
         ("delivery", "proposals", "calibration"),
         ("doctor", "init"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -101,8 +102,36 @@ def test_what_would_change_is_shown_and_without_a_reason_nothing_is_written(
     before = project.git("rev-parse", f"{old}^")
     assert f"Commit {before[:12]} {head[:12]}" in shown
     assert "Last loss 2.125 1.75" in shown
+    assert "Moved loss at step 3: 2.125 → 1.75, moved by 17.6 % (no tolerance); weights " in shown
+    assert "(the gate said code-drift)" in shown
+    assert "2 equal runs, which miss 82% of faults" in shown
     assert re.search(r"Environment \S.*torch.* \S", shown) or "Environment cpu" in shown
     assert committed(project)["reason"] == "first"
+
+
+def test_an_entry_says_who_accepted_it_and_out_of_which_package(
+    project: Project, run: Run, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_ACTOR", "\x1b[31mme\u202e" + "e" * 200)
+    assert run("baseline", "accept", "--from", artifact, "--reason", "first").code == 0
+    entry = json.loads(only_entry(project.path).read_text())
+    assert entry["accepted_by"] == "m" + "e" * 99
+    package = (artifact / "package.tar").read_bytes()
+    assert entry["package_sha256"] == hashlib.sha256(package).hexdigest()
+    shown = flat(run("baseline", "show").out)
+    assert entry["package_sha256"][:12] in shown
+
+
+def test_a_proposal_that_rests_on_too_few_runs_is_refused(
+    project: Project, run: Run, artifact: Path
+) -> None:
+    project.settings("baseline: {record_repeats: 3}")
+    ended = run("baseline", "accept", "--from", artifact, "--reason", "first")
+    assert ended.code == 3
+    assert "it rests on 2 equal runs, and baseline.record_repeats asks for 3" in ended.err
+    assert "repro-gate gate --repeats 3" in flat(ended.err)
+    assert not (project.path / ".repro-gate").exists()
 
 
 def test_a_proposal_of_an_unknown_commit_is_refused(run: Run, artifact: Path) -> None:

@@ -85,6 +85,15 @@ SHOWN_BY = {
     "baseline.path": "pipeline/pipeline_settings: the_baseline_lies_where_the_settings_say",
     "baseline.stale_after_days": "verdict/verdict_assemble: "
     "a_baseline_is_stale_when_it_is_older_than_the_settings_say",
+    "baseline.record_repeats": "cli/cli_accept: a_proposal_that_rests_on_too_few_runs_is_refused",
+    **dict.fromkeys(
+        ("baseline.quarantine.reason", "baseline.quarantine.since", "baseline.quarantine.until"),
+        "pipeline/pipeline_entries: an_entry_in_quarantine_leaves_the_judgement_to_the_base_commit",
+    ),
+    "baseline.quarantine.environment": "verdict/verdict_quarantine: "
+    "a_rule_is_about_the_entries_whose_parts_fit",
+    "baseline.quarantine.metrics": "verdict/verdict_quarantine: "
+    "a_rule_for_a_metric_covers_that_metric_alone",
     "policy.require_bitwise": "verdict/verdict_decision: the_policy_may_want_equal_bits",
     "policy.allow_baseline_change": "verdict/verdict_decision: "
     "a_brought_baseline_that_is_reproduced_passes_by_policy",

@@ -19,6 +19,7 @@ from gate.errors import RunError
 from gate.pipelines.baselines import Baselines
 from gate.pipelines.gate import judge
 from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.measured.acceptance import FarFromSiblings
 from gate.records.observed.brought import BroughtEnvironment
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import (
@@ -282,7 +283,19 @@ BASELINE_CHANGE = judged(
     DRIFTED, against=PLAIN, brought=entry(DRIFTED[0], recorded_at=JUDGED_AT),
     request=replace(REQUEST, policy_changes=(BRINGS,)),
 )  # fmt: skip
+QUARANTINE = judged(
+    against=entry(ran(since=2)), base=base_runs(),
+    request=replace(REQUEST, settings=settings(baseline={"quarantine": ({
+        "reason": "one runner has another CPU since Monday",
+        "since": "2026-08-17", "until": "2026-09-05",
+    },)})),
+)  # fmt: skip
 NO_BASELINE = judged()
+PROVISIONAL = judged(
+    against=entry(ran()).model_copy(update={"far": FarFromSiblings(
+        siblings=2, metric="loss", step=24, value="0.489", least=0.31, most=0.312, room=0.024,
+    )}),
+)  # fmt: skip
 OTHER_ACCELERATOR = judged(against=entry(ran(parts={**CPU_PARTS, "device": "NVIDIA H100"})))
 NOT_COMPARABLE = judged(against=entry(ran(steps=18)))
 NONDETERMINISTIC = judged(
@@ -316,7 +329,9 @@ CASES: Mapping[str, Verdict] = {
     "dependency-drift": DEPENDENCY_DRIFT,
     "same-code": SAME_CODE,
     "baseline-change": BASELINE_CHANGE,
+    "quarantine": QUARANTINE,
     "no-baseline": NO_BASELINE,
+    "provisional": PROVISIONAL,
     "other-accelerator": OTHER_ACCELERATOR,
     "not-comparable": NOT_COMPARABLE,
     "nondeterministic": NONDETERMINISTIC,

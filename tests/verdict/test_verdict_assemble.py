@@ -221,6 +221,27 @@ def test_a_baseline_is_stale_when_it_is_older_than_the_settings_say() -> None:
         assert ("baseline-stale" in _messages(told)) is stale
 
 
+@pytest.mark.parametrize(
+    ("recorded_at", "stale"),
+    [
+        # judged at 2026-01-02T03:04:05+00:00, and 90 days are the default
+        ("2025-10-04T03:04:05+00:00", False),
+        ("2025-10-03T03:04:06+00:00", False),
+        ("2025-10-03T03:04:05+00:00", True),
+        # the same moment on a clock two hours ahead
+        ("2025-10-03T05:04:05+02:00", True),
+        # a clock that is a little ahead makes no age negative
+        ("2026-01-02T09:00:00+00:00", False),
+    ],
+)
+def test_ninety_days_are_not_too_old_and_ninety_one_are(recorded_at: str, stale: bool) -> None:  # noqa: FBT001 - a column
+    entry = ENTRY.model_copy(update={"recorded_at": recorded_at})
+    told = assemble(replace(_assessment(), entry=entry), REQUEST)
+    assert ("baseline-stale" in _messages(told)) is stale
+    assert told.baseline_facts is not None
+    assert told.baseline_facts.age_days >= 0
+
+
 def test_without_a_baseline_entry_no_age_is_claimed() -> None:
     bare = _assessment()
     facts = replace(bare.facts, baseline=None)

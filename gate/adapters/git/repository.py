@@ -150,6 +150,18 @@ class GitRepository:
             found.setdefault(key.removeprefix("remote.").removesuffix(".url"), address)
         return found
 
+    def user_name(self, home: str) -> str:
+        """The name that commits made here carry, of the clone or of a home folder; else empty.
+
+        A file that is named is read without what it includes, and runs nothing.
+        """
+        own = [f"{home}/{name}" for name in (".gitconfig", ".config/git/config")] if home else []
+        for where in ((), *(("--file", path) for path in own)):
+            name = self._git.run("config", *where, "--get", "user.name").stdout
+            if name.strip():
+                return name.decode("utf-8", "replace").strip()
+        return ""
+
     def is_shallow(self) -> bool:
         """Whether the clone ends before the repository's first commit."""
         return self._git.output("rev-parse", "--is-shallow-repository").strip() == b"true"

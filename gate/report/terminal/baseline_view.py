@@ -12,6 +12,7 @@ from rich.text import Text
 from gate.records.baseline import BaselineEntry
 from gate.records.published.entry_history import ShownBaseline, ShownEntry
 from gate.report.escape import clean, clean_name
+from gate.report.measured.entry_words import far_words, movement_words, repeat_words
 from gate.report.wording import short
 
 COLUMNS = ("Environment", "Recorded", "Last values", "Reason")
@@ -54,7 +55,7 @@ def _row(shown: ShownEntry) -> tuple[str, ...]:
         clean(_words(entry)),
         "\n".join((*when, f"from {clean(entry.commit[:12])}")),
         "\n".join(last),
-        clean(entry.reason),
+        "\n".join((clean(entry.reason), *_history(entry))),
     )
 
 
@@ -74,6 +75,23 @@ def _commits(shown: ShownEntry) -> Iterator[tuple[str, ...]]:
     for one in shown.history:
         reason = "unknown" if one.reason is None else clean(one.reason)
         yield clean(one.committed_at[:10]), clean(one.commit[:7]), clean(one.author), reason
+
+
+def _history(entry: BaselineEntry) -> Iterator[str]:
+    """What an entry says of its own way into the file, a line each."""
+    yield repeat_words(entry.equal_runs, entry.missed_faults, entry.recordings)
+    if entry.provisional and entry.far is not None:
+        yield f"judges nothing yet, far from its siblings: {clean(far_words(entry.far))}"
+    if entry.moved is not None:
+        yield f"moved {clean(movement_words(entry.moved))}{_after(entry.moved.outcome)}"
+    came = (("by", entry.accepted_by), ("from", entry.run_url))
+    yield from (f"{word} {clean(text)}" for word, text in came if text)
+    if entry.package_sha256:
+        yield f"from package {short(clean(entry.package_sha256))}"
+
+
+def _after(outcome: str) -> str:
+    return f" (the gate said {clean_name(outcome)})" if outcome else ""
 
 
 def _named(entry: BaselineEntry) -> str:
@@ -112,8 +130,20 @@ def _changes(
         short(known.checkpoint.root) if known else "",
         short(proposed.checkpoint.root),
     )
+    yield "Rests on", _rests_on(known) if known else "", _rests_on(proposed)
+    if proposed.moved is not None:
+        yield "Moved", "", clean(movement_words(proposed.moved)) + _after(proposed.moved.outcome)
+    if proposed.far is not None:
+        state = "judges nothing until it is recorded again" if proposed.provisional else "confirmed"
+        yield "Far from siblings", "", f"{clean(far_words(proposed.far))}; {state}"
+    if proposed.run_url:
+        yield "Run", "", clean(proposed.run_url)
     if known:
         yield "Reason", clean(known.reason), ""
+
+
+def _rests_on(entry: BaselineEntry) -> str:
+    return repeat_words(entry.equal_runs, entry.missed_faults, entry.recordings)
 
 
 def _environment_changes(

@@ -1,0 +1,105 @@
+"""Is a new entry of the baseline like those of the same training in other environments?
+
+Another machine gives other last digits, and no other training. What is far off was made by another
+program, from other data, or is no result of a training at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gate.comparison.metrics import tolerance_at, tolerances_for
+from gate.records.baseline import BaselineEntry
+from gate.records.measured.acceptance import FarFromSiblings
+from gate.records.observed.evidence import MetricSeries, Point
+from gate.records.sections.tolerances import Tolerance
+
+# of the largest value that a sibling's metric takes: a rounding error that a machine makes is far
+# below it in a smoke training, and a wrong one costs no more than a second recording
+MARGIN: Final = 0.01
+
+
+def far_from_siblings(
+    entry: BaselineEntry, siblings: Sequence[BaselineEntry], tolerances: tuple[Tolerance, ...]
+) -> FarFromSiblings | None:
+    """Where the entry is farthest from its siblings, or None where it is near all of them.
+
+    A number is far when it lies outside the siblings' least and most by more than the widest of
+    three: their own range there, what the tolerance allows, and 1 % of the largest value of that
+    metric. The range grows with every sibling; with one there is none and the other two decide. Of
+    equally distributed results the next of n lies outside the range of the others with probability
+    2 / (n + 1), whatever the distribution is; so the range alone would say far much too often.
+    """
+    if not siblings:
+        return None
+    worst, farthest = 1.0, None
+    for name in sorted(set.intersection(*(_names(one) for one in siblings))):
+        own = _series(entry, name)
+        others = [series for one in siblings if (series := _series(one, name)) is not None]
+        if own is None:
+            return FarFromSiblings(siblings=len(siblings), metric=name)
+        rules = tolerances_for(name, tolerances)
+        for share, found in _points(own, others, rules, len(siblings)):
+            if share > worst:
+                worst, farthest = share, found
+    return farthest
+
+
+def _names(entry: BaselineEntry) -> set[str]:
+    return {series.name for series in entry.metrics}
+
+
+def _series(entry: BaselineEntry, name: str) -> MetricSeries | None:
+    return next((series for series in entry.metrics if series.name == name), None)
+
+
+def _points(
+    own: MetricSeries,
+    others: list[MetricSeries],
+    rules: tuple[Tolerance, ...],
+    siblings: int,
+) -> Iterator[tuple[float, FarFromSiblings]]:
+    """Each step that all have: how far outside, in multiples of the room, and what it is."""
+    values = [{point.step: point.value for point in series.points} for series in others]
+    largest = max((abs(value) for one in values for value in one.values()), default=0.0)
+    here = {point.step: point for point in own.points}
+    for step in sorted(set.intersection(*(set(one) for one in values))):
+        point = here.get(step)
+        if point is None:
+            yield math.inf, FarFromSiblings(siblings=siblings, metric=own.name, step=step)
+            continue
+        there = [one[step] for one in values]
+        least, most = min(there), max(there)
+        room = max(most - least, _allowed(step, rules, there), MARGIN * largest)
+        outside = max(point.value - most, least - point.value, 0.0)
+        yield _share(outside, room), _far(own.name, point, (least, most, room), siblings)
+
+
+def _far(
+    metric: str, point: Point, range_and_room: tuple[float, float, float], siblings: int
+) -> FarFromSiblings:
+    least, most, room = range_and_room
+    return FarFromSiblings(
+        siblings=siblings,
+        metric=metric,
+        step=point.step,
+        value=point.decimal,
+        least=least,
+        most=most,
+        room=room,
+    )
+
+
+def _share(outside: float, room: float) -> float:
+    if outside <= 0:
+        return 0.0
+    return outside / room if room > 0 else math.inf
+
+
+def _allowed(step: int, rules: tuple[Tolerance, ...], values: list[float]) -> float:
+    rule = tolerance_at(step, rules)
+    if rule is None:
+        return 0.0
+    return max(rule.absolute, rule.relative * max(map(abs, values)))

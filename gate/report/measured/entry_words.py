@@ -1,0 +1,90 @@
+"""An entry of the baseline for a reader: how far it moved, what it rests on, who took it over."""
+
+from __future__ import annotations
+
+import math
+
+from gate.records.measured.acceptance import FarFromSiblings, Movement, ProvisionalEntry
+from gate.records.verdict import Verdict
+from gate.report.wording import count, pair, share
+
+RARE_WORDS = "1 run in 10"
+FEW_ULP = 1_000_000
+WHOLE = 10
+SHOWN_PATTERNS = 3
+
+
+def movement_words(moved: Movement) -> str:
+    """The worst of what moved: `loss at step 7: 1.3 → 1.4, moved by 8 % (12 times ...); ...`."""
+    weights = "weights equal" if moved.weights_equal else "weights differ"
+    if moved.structure:
+        weights = f"other metrics, steps or tensors; {weights}"
+    if not moved.metric:
+        return f"no number moved; {weights}"
+    before, after = pair(moved.before, moved.after)
+    where = moved.metric if moved.step is None else f"{moved.metric} at step {moved.step}"
+    return f"{where}: {before} → {after}, moved by {_how_far(moved)}; {weights}"
+
+
+def _how_far(moved: Movement) -> str:
+    size = "more than can be said" if moved.relative is None else share(moved.relative)
+    return f"{size} ({_scale(moved)})"
+
+
+def _scale(moved: Movement) -> str:
+    """In multiples of the tolerance, else in units in the last place: what a reader can weigh."""
+    if moved.tolerances is not None and math.isfinite(moved.tolerances):
+        if moved.tolerances <= 1:
+            return "within its tolerance"
+        return f"{magnitude_of(moved.tolerances)} times the tolerance"
+    if moved.ulp is not None and moved.ulp < FEW_ULP:
+        return f"{moved.ulp:,} ulp, no tolerance"
+    return "no tolerance"
+
+
+def magnitude_of(times: float) -> str:
+    """A factor in two digits, or whole where it is larger than that."""
+    return f"{times:.2g}" if times < WHOLE else f"{times:,.0f}"
+
+
+def repeat_words(equal_runs: int, missed_faults: float, recordings: int) -> str:
+    """What an entry rests on: `3 equal runs, which miss 73 % of faults that strike 1 run in 10`."""
+    calls = f", recorded by {count(recordings, 'call')} with equal bits" if recordings > 1 else ""
+    return (
+        f"{equal_runs} equal runs, which miss {missed_faults:.0%} of faults that strike "
+        f"{RARE_WORDS}{calls}"
+    )
+
+
+def far_words(far: FarFromSiblings) -> str:
+    """Where an entry is far from its siblings: `loss at step 3 is 9.1; 2 others: 2.1 to 2.2`."""
+    others = f"{far.siblings} other{'' if far.siblings == 1 else 's'}"
+    where = far.metric if far.step is None else f"{far.metric} at step {far.step}"
+    if not far.value or far.least is None or far.most is None:
+        return f"no {where}; {others}: there"
+    between = f"{far.least:.6g}"
+    if far.least != far.most:
+        between = f"{between} to {far.most:.6g}"
+    return f"{where} is {far.value}; {others}: {between}"
+
+
+def provisional_words(entry: ProvisionalEntry) -> str:
+    """Why an entry that is there judges nothing yet, and whether this run confirms it."""
+    whose = "the entry that this pull request brings" if entry.brought else "the baseline's entry"
+    again = "gives its bits again" if entry.repeated else "does not give its bits again"
+    return (
+        f"But {whose} is far from its siblings, the entries of other environments: "
+        f"{far_words(entry.far)}. It judges nothing until it is recorded again. This run {again}."
+    )
+
+
+def quarantine_sentence(verdict: Verdict) -> str:
+    """Said first, since what is in quarantine judged nothing; empty where nothing is."""
+    rule = verdict.quarantine
+    if rule is None:
+        return ""
+    what = f"{', '.join(rule.metrics[:SHOWN_PATTERNS])} of the" if rule.metrics else "the"
+    words = f"In quarantine until {rule.until}: {what} baseline ({rule.reason})."
+    if verdict.base_run is None:
+        words += " That excuses nothing here: the base commit was not run, which would judge."
+    return words
