@@ -78,21 +78,24 @@ def _block(expected: Calls, observed: Calls, one: int, other: int) -> Block | No
     for length in range(1, LONGEST_BLOCK + 1):
         for skipped in range(length + 1):
             ends = one + skipped, other + length - skipped
-            if _agree(expected, observed, *ends):
+            calls = (*expected[one : ends[0]], *observed[other : ends[1]])
+            if _agree(expected, observed, *ends, drew=any(call.random for call in calls)):
                 return Block(range(one, ends[0]), range(other, ends[1]))
     return None
 
 
-def _agree(expected: Calls, observed: Calls, one: int, other: int) -> bool:
-    read = 0
+def _agree(expected: Calls, observed: Calls, one: int, other: int, *, drew: bool) -> bool:
+    """Whether the next calls are the same; `drew`: a block that drew numbers moves later draws."""
+    read, moved = 0, False
     for place in range(AGREEING_CALLS):
         if one + place >= len(expected) or other + place >= len(observed):
             return False
         left, right = expected[one + place], observed[other + place]
         if not same_call(left, right) or left.arguments != right.arguments:
             return False
+        moved = moved or (drew and left.random)
         values = tuple(zip(left.outputs, right.outputs, strict=True))
-        if any(values_differ(*pair) for pair in values):
+        if not moved and any(values_differ(*pair) for pair in values):
             return False
         read += any(pair[0].digest and pair[1].digest for pair in values)
     return read >= AGREEING_VALUES

@@ -15,6 +15,8 @@ from gate.diagnosis.alignment import Alignment, Calls, values_differ
 from gate.records.observed.trace import Phase, TracedCall, TracedValue
 
 READS_A_NUMBER: Final = "aten::_local_scalar_dense"
+# what they write into is not read by them, as it is not by those that draw
+OVERWRITE: Final = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::_foreach_copy_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,10 @@ def find_root(expected: Calls, observed: Calls, alignment: Alignment) -> Root | 
     read: Root | None = None
     reached: dict[Phase, Root] = {}
     first: Root | None = None
+    forward = dict[tuple[str, int], Root]()
     for one, other in alignment.pairs:
         left, right = expected[one], observed[other]
-        inputs = tuple(_differing(left.inputs, right.inputs))
+        inputs = tuple(_differing(_read(left), _read(right)))
         root = _earliest(origin, inputs)
         if left.operator == READS_A_NUMBER and inputs:
             read = read or root
@@ -44,13 +47,26 @@ def find_root(expected: Calls, observed: Calls, alignment: Alignment) -> Root | 
         if root is None and left.arguments != right.arguments and read is not None:
             # the number came from a tensor that differed already
             root = read
-        root = root or Root(one, other, inputs)
+        if root is None:
+            root = Root(one, other, inputs)
+            # a backward call repeats what its forward call did: with another number, for example
+            behind = (left.forward_file, left.forward_line)
+            root = forward.get(behind, root) if not left.file else root
+            forward.setdefault((left.file, left.line), root)
         first = first or root
         origin[left.number] = root
         known = reached.get(left.phase)
         if known is None or root.expected < known.expected:
             reached[left.phase] = root
     return reached.get(Phase.OPTIMIZER) or reached.get(Phase.BACKWARD) or first
+
+
+def _read(call: TracedCall) -> tuple[TracedValue, ...]:
+    """The inputs that an operator reads: what it only overwrites may hold anything."""
+    if not call.random and call.operator not in OVERWRITE:
+        return tuple(value for value in call.inputs if value.name != "out")
+    written = {value.name for value in call.outputs}
+    return tuple(value for value in call.inputs if value.name not in written)
 
 
 def _differing(

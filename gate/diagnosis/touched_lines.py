@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gate.records.observed.trace import RankTrace
-from gate.records.traced import MAX_HUNKS, ChangedLines, TraceFinding
+from gate.records.observed.traced import MAX_HUNKS, ChangedLines, TraceFinding
 
 NEVER: Final = -1
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from gate.diagnosis.alignment import Alignment, Calls, values_differ
 from gate.records.observed.trace import Phase, RankTrace, TracedCall
-from gate.records.traced import Claim, TraceFinding, TraceRow
+from gate.records.observed.traced import Claim, TraceFinding, TraceRow
 
 ROWS_BEFORE: Final = 4
 ROWS_AFTER: Final = 3
@@ -205,12 +205,13 @@ def _outside(point: Point) -> tuple[str, str]:
     what = "torch.tensor or its like" if call.operator == TAKES_FROM_OUTSIDE else call.operator
     return (
         (
-            f"{what}{place_words(call)} takes a value that differs and that no traced operator made: "
-            "it comes from outside torch (NumPy, a file, a Python number), or from before the trace"
+            f"{what}{place_words(call)} takes a value that differs and that no traced operator "
+            "made: it comes from outside torch (NumPy, a file, a Python number), or from before "
+            "the trace"
         ),
         (
-            "Look at where this value comes from: unseeded generators, the time, a file, memory that "
-            "another thread or process writes."
+            "Look at where this value comes from: unseeded generators, the time, a file, memory "
+            "that another thread or process writes."
         ),
     )
 
@@ -222,8 +223,8 @@ def _uninitialised(point: Point) -> tuple[str, str]:
             f"{_named(point.first_use)}"
         ),
         (
-            "Use torch.zeros, or write all of it first. determinism.fill_uninitialized_memory makes "
-            "such reads the same in each strict run."
+            "Use torch.zeros, or write all of it first. determinism.fill_uninitialized_memory "
+            "makes such reads the same in each strict run."
         ),
     )
 
@@ -233,16 +234,16 @@ def _below(point: Point) -> tuple[str, str]:
     if point.source is not None:
         return (
             (
-                f"a value that {_named(point.source)} left equal differs when {_named(use)} uses it: "
-                "it was written below the dispatcher, by NumPy, a custom kernel, another thread or "
-                "another process"
+                f"a value that {_named(point.source)} left equal differs when {_named(use)} uses "
+                "it: it was written below the dispatcher, by NumPy, a custom kernel, another "
+                "thread or another process"
             ),
             "Look at what touches this value between the two lines.",
         )
     return (
         (
-            f"compiled code{place_words(use)} gives another result for equal inputs ({use.operator}); "
-            "what happens inside it lies below the dispatcher"
+            f"compiled code{place_words(use)} gives another result for equal inputs "
+            f"({use.operator}); what happens inside it lies below the dispatcher"
         ),
         "Run once without torch.compile: if the difference is gone, it is the compiled kernel.",
     )

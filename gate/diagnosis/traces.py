@@ -14,7 +14,7 @@ from gate.diagnosis.alignment import Alignment, Block, Calls, align
 from gate.diagnosis.roots import Root, find_root, outputs_apart
 from gate.diagnosis.trace_words import Point, agreement, finding_at, not_found
 from gate.records.observed.trace import NOBODY, RankTrace, TracedCall, Traces
-from gate.records.traced import Claim, TraceFinding
+from gate.records.observed.traced import Claim, TraceFinding
 
 TORCHS_OWN: Final = ("aten", "prims", "_foreach", "higher_order")
 OTHER_RANKS: Final = ("c10d", "_c10d_functional", "c10d_functional", "symm_mem")

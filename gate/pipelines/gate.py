@@ -24,6 +24,7 @@ from gate.execution.plan import (
     plan_record,
 )
 from gate.pipelines.baselines import Baselines, read_baselines, work_tree_baseline
+from gate.pipelines.escalation import escalate, lines_of_the_change
 from gate.pipelines.runs import Adapters, Session
 from gate.records.baseline import (
     Baseline,
@@ -81,6 +82,7 @@ def gate(request: GateRequest, adapters: Adapters) -> Gated:
 
 def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) -> Ran:
     """All runs of a gate call, the base commit's too where only those can decide."""
+    changes = lines_of_the_change(request, adapters)
     with Session(request, adapters) as session:
         # one at a time: runs beside each other would share
         # cores, and neither time nor noise would be theirs
@@ -91,6 +93,10 @@ def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) ->
             _operator_audit_run(session) if request.settings.operator_audit else ((), "")
         )
         evidence = session.evidence((*runs, *counted))
+        _, decision = _decided(request, baselines, evidence)
+        trace = escalate(session, decision, runs, changes)
+        if trace is not None:
+            evidence = session.evidence((*runs, *counted), trace)
         return Ran(evidence=evidence, isolation=session.isolation, operator_audit_failure=failure)
 
 
@@ -140,8 +146,7 @@ def judge(
     """Compare what was run with itself, with the baseline and with the base; decide."""
     first = evidence.runs_of(RunMode.STRICT)[0]
     selection = _select(request, first, baselines.trusted)
-    facts = _facts(request, baselines, evidence, selection)
-    decision = decide(facts)
+    facts, decision = _decided(request, baselines, evidence)
     unfit = (
         facts.not_finite
         or evidence.changed_files
@@ -168,6 +173,15 @@ def judge(
     )
     verdict = assemble(assessment, request)
     return Gated(verdict=verdict, evidence=evidence, baseline=baselines.trusted, proposed=proposed)
+
+
+def _decided(
+    request: GateRequest, baselines: Baselines, evidence: EvidenceSet
+) -> tuple[Facts, Decision]:
+    """The outcome, and what it rests on."""
+    first = evidence.runs_of(RunMode.STRICT)[0]
+    facts = _facts(request, baselines, evidence, _select(request, first, baselines.trusted))
+    return facts, decide(facts)
 
 
 def _facts(

@@ -11,7 +11,8 @@ from gate.diagnosis.traces import compare_traces
 from gate.evidence.processes.traces import read_traces
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.trace import RankTrace
-from gate.records.traced import TraceFinding
+from gate.records.observed.traced import TraceFinding
+from gate.records.runs import RunMode
 
 FILES = LocalFiles()
 
@@ -68,6 +69,8 @@ class TracedRuns:
         before = set(self._runs.runs.iterdir())
         evidence = self._runs.run(
             source,
+            mode=RunMode.STRICT,
+            threads=1,
             REPRO_GATE_MAX_STEPS=str(last),
             REPRO_GATE_TRACE_FROM=str(first),
             REPRO_GATE_TRACE_LINES="1" if lines else "0",

@@ -8,7 +8,7 @@ from traced_runs import TRAINING, TracedRuns, changed, line_of
 from gate.diagnosis.touched_lines import with_changed_lines
 from gate.diagnosis.traces import compare_traces
 from gate.records.observed.trace import Phase
-from gate.records.traced import ChangedLines, Claim
+from gate.records.observed.traced import ChangedLines, Claim
 
 pytestmark = pytest.mark.torch
 

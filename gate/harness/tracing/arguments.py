@@ -57,6 +57,13 @@ def written(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[
     ]
 
 
+def is_view(func: Any) -> bool:
+    """Whether what the operator returns is memory of an argument that it does not write."""
+    schema = getattr(func, "_schema", None)
+    returns = schema.returns if schema is not None else ()
+    return any(one.alias_info is not None and not one.alias_info.is_write for one in returns)
+
+
 def results(result: Any) -> list[Given]:
     """The tensors of a result."""
     several = result if isinstance(result, tuple) else (result,)

@@ -56,5 +56,20 @@ def watch(on_line: OnLine) -> None:
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - inspect offers only slower copies
     while frame is not None:
         frame.f_trace = entered(frame, "call", None)
+        if frame.f_trace is not None:
+            for line in _ran_before(frame):
+                on_line(names[frame.f_code.co_filename], line)
         frame = frame.f_back
     sys.settrace(entered)
+
+
+def _ran_before(frame: FrameType) -> list[int]:
+    """Lines of a module's own level up to the one that imports torch; branches are not told apart.
+
+    The harness sees nothing before torch is there. Of a function only the line itself is known.
+    """
+    now = frame.f_lineno or 0
+    if frame.f_code.co_name != "<module>":
+        return [now]
+    lines = {line for _, _, line in frame.f_code.co_lines() if line}
+    return sorted(line for line in lines if line <= now)

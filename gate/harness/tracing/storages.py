@@ -38,13 +38,15 @@ class Storages:
                 unset[bare] = None
         return list(made)[:MAX_PRODUCERS], list(unset)[:MAX_PRODUCERS]
 
-    def note(self, tensors: list[torch.Tensor], call: int, *, unset: bool) -> None:
-        """A call has written these tensors, or made them without writing them (`unset`)."""
+    def note(self, tensors: list[torch.Tensor], call: int, *, unset: bool, view: bool) -> None:
+        """A call has written these tensors, made them without writing (`unset`), or is a `view`."""
         for tensor in tensors:
             for storage in _storages([tensor]):
-                self._note(tensor, storage, call, unset=unset)
+                self._note(tensor, storage, call, unset=unset, view=view)
 
-    def _note(self, tensor: torch.Tensor, storage: Any, call: int, *, unset: bool) -> None:
+    def _note(
+        self, tensor: torch.Tensor, storage: Any, call: int, *, unset: bool, view: bool
+    ) -> None:
         identity = storage._cdata  # noqa: SLF001 - as above
         reference, _, bare = self._known.get(identity, (None, NOBODY, NOBODY))
         if reference is None:
@@ -52,7 +54,7 @@ class Storages:
                 self._forget_dead()
             reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
         # written as a whole: nothing of what was there before is left
-        whole = tensor.numel() * tensor.element_size() >= storage.nbytes()
+        whole = not view and tensor.numel() * tensor.element_size() >= storage.nbytes()
         bare = call if unset else NOBODY if whole else bare
         self._known[identity] = (reference, call, bare)
 

@@ -17,7 +17,7 @@ import torch
 
 from ..operators.dispatch_recorder import operator_name
 from . import places
-from .arguments import UNINITIALISED, Given, describe, given, results, written
+from .arguments import UNINITIALISED, Given, describe, given, is_view, results, written
 from .lines import ExecutedLines
 from .modules import RunningModules
 from .storages import Storages
@@ -132,9 +132,12 @@ class Tracer:
             outputs = [*call.written, *made][:MAX_GIVEN]
             # bytes that nothing has written tell nothing, and neither does a view of them
             readable = not unset and not collective
-            told = [describe(one, digest=readable, sample=True) for one in outputs]
+            view = is_view(func)
+            told = []
             for one in outputs:
-                self._storages.note(one.tensors, self._calls, unset=unset)
+                bare = view and bool(self._storages.producers(one.tensors)[1])
+                told.append(describe(one, digest=readable and not bare, sample=True))
+                self._storages.note(one.tensors, self._calls, unset=unset, view=view)
             self._write(self._record(func, call, told, thread))
             self._seconds += time.perf_counter() - call.began
             self._end_at_a_limit()
