@@ -1,4 +1,4 @@
-"""Which steps are worth a trace, and whether a traced run was the run that it should repeat."""
+"""Which steps are worth a trace, was the traced run the one it repeats, and what it adds."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Final
 
 from gate.records.comparison import Comparison
 from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.traced import TraceFinding
+from gate.records.verdict import Diagnosis
 
 # so near to the start the trace begins with the process: what is made before step 1 is seen too
 NEAR_THE_START: Final = 3
@@ -35,3 +37,14 @@ def same_until(plain: RunEvidence, traced: RunEvidence, last: int) -> bool:
         for step in traced.steps
         if step.parameters and step.step <= last
     )
+
+
+def with_trace(diagnosis: Diagnosis | None, trace: TraceFinding | None) -> Diagnosis | None:
+    """The diagnosis with what the traced runs say; a line known otherwise keeps its remedy."""
+    if diagnosis is None or trace is None:
+        return diagnosis
+    known = diagnosis.suspects or diagnosis.optimizer_settings
+    remedy = diagnosis.remedy
+    if trace.found and trace.remedy and not known:
+        remedy = f"{trace.remedy} If that is not it: {remedy[:1].lower()}{remedy[1:]}"
+    return diagnosis.model_copy(update={"trace": trace, "remedy": remedy})

@@ -15,6 +15,7 @@ from gate.comparison.self_test import run_self_test
 from gate.comparison.thresholds import threshold_results
 from gate.comparison.tolerances import tolerance_uses
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
+from gate.diagnosis.trace_window import with_trace
 from gate.errors import EvidenceError, RunError
 from gate.execution.plan import (
     plan_base,
@@ -161,7 +162,7 @@ def judge(
         facts=facts,
         decision=decision,
         entry=selection.entry,
-        diagnosis=_diagnosis(decision, evidence),
+        diagnosis=with_trace(_diagnosis(decision, evidence), evidence.trace),
         default_repeat=_repeat(default, request) if default else None,
         isolation=isolation,
         settings_digest=settings_digest(request.settings),

@@ -14,6 +14,7 @@ from gate.records.verdict import Answer, Diagnosis, Outcome, Verdict
 from gate.report.differences import worst_first
 from gate.report.environment_words import moved_words
 from gate.report.layout import Brief
+from gate.report.traced import traced_words
 from gate.report.wording import (
     CAUSE_TITLES,
     TWO,
@@ -31,7 +32,13 @@ MAX_PARTS_NAMED = 3
 def brief_of(verdict: Verdict) -> Brief:
     """Both answers for any verdict."""
     happened, this_change = _ANSWERS[verdict.outcome]
-    sentences = (happened(verdict), _over_budget(verdict), _thresholds(verdict), _cause(verdict))
+    sentences = (
+        happened(verdict),
+        _over_budget(verdict),
+        _thresholds(verdict),
+        _cause(verdict),
+        _traced(verdict),
+    )
     return Brief(
         happened=" ".join(sentence for sentence in sentences if sentence),
         this_change=this_change(verdict),
@@ -73,6 +80,14 @@ def _cause(verdict: Verdict) -> str:
     if diagnosis is None or diagnosis.kind in said or verdict.passes:
         return ""
     return f"Cause: {cause_words(diagnosis)}."
+
+
+def _traced(verdict: Verdict) -> str:
+    """What two traced runs say of it; a trace that found nothing stands in its section."""
+    trace = verdict.diagnosis.trace if verdict.diagnosis is not None else None
+    if trace is None or not trace.found or verdict.passes:
+        return ""
+    return f"Traced: {traced_words(trace)}."
 
 
 def cause_words(diagnosis: Diagnosis) -> str:
