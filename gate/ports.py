@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from gate.records.observed.traced import ChangedLines
 from gate.records.published.entry_history import FolderCommit
 from gate.records.report import Comment
 from gate.records.runs import ProcessRequest, ProcessResult
@@ -175,6 +176,10 @@ class Git(Protocol):
 
     def changed_between(self, first: str, second: str) -> tuple[str, ...]:
         """The sorted paths of the files that are not the same in two commits."""
+        ...
+
+    def changed_lines(self, first: str, second: str) -> tuple[ChangedLines, ...]:
+        """The hunks between two commits, a bounded number of them."""
         ...
 
     def read_file(self, commit: str, path: str) -> bytes | None:

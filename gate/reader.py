@@ -25,6 +25,7 @@ from gate.evidence.fresh_process import READY
 from gate.evidence.locks import read_lock
 from gate.evidence.processes.harness_files import find_processes
 from gate.evidence.processes.operator_audit import read_operator_audit
+from gate.evidence.processes.traces import read_traces
 from gate.evidence.saved_state import captured_state, open_captured
 from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
 from gate.records.baseline import MAX_ARTIFACT_BYTES, MAX_ENTRY_BYTES, PROPOSED_BASELINE
@@ -170,12 +171,17 @@ def _history(request: ReadingRequest) -> ReadingAnswer:
     return ReadingAnswer(history=found.lines, history_problem=found.problem[:MAX_TEXT])
 
 
+def _traces(request: ReadingRequest) -> ReadingAnswer:
+    return ReadingAnswer(traces=read_traces(FILES, Path(request.out)))
+
+
 NAMED_TASKS = {
     ReadingTask.LOCKS: _locks,
     ReadingTask.HISTORY: _history,
     ReadingTask.ENTRY: _entry,
     ReadingTask.BASELINE: _baseline,
     ReadingTask.BASELINE_CHANGES: _baseline_changes,
+    ReadingTask.TRACES: _traces,
 }
 
 

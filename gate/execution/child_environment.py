@@ -84,7 +84,7 @@ def _harness(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -
         "REPRO_GATE_TREE": str(folders.tree),
         "REPRO_GATE_MODE": planned.mode.value,
         "REPRO_GATE_SEED": str(settings.train.seed),
-        "REPRO_GATE_MAX_STEPS": str(settings.train.max_steps),
+        "REPRO_GATE_MAX_STEPS": str(_last_step(planned, settings)),
         "REPRO_GATE_ALLOW": ";".join(settings.determinism.allow_operators),
         "REPRO_GATE_WATCH": watch_list(),
         "REPRO_GATE_ON_OVERRIDE": settings.determinism.on_override.value,
@@ -92,7 +92,14 @@ def _harness(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -
         "REPRO_GATE_OVERHEAD_BUDGET": repr(settings.record.overhead_budget),
         "REPRO_GATE_FREE_SECONDS": repr(settings.record.free_seconds),
     }
+    if planned.traced is not None:
+        variables["REPRO_GATE_TRACE_FROM"] = str(planned.traced.first)
+        variables["REPRO_GATE_TRACE_LINES"] = "1" if planned.traced.lines else "0"
     return {**variables, "REPRO_GATE_NOISE": "1"} if planned.keep_values else variables
+
+
+def _last_step(planned: PlannedRun, settings: GateSettings) -> int:
+    return settings.train.max_steps if planned.traced is None else planned.traced.last
 
 
 def _python_path(harness: Path, own: str) -> str:

@@ -115,7 +115,7 @@ class Launcher:
         prepare_folders(self.files, snapshot, folders, self.isolation)
         request = self._request(planned, snapshot, folders)
         result = self.processes.run(request, self.progress.output)
-        _refuse_failure(planned.label, result, request)
+        _refuse_failure(planned, result, request)
         record = RunRecord(
             label=planned.label,
             mode=planned.mode,
@@ -142,7 +142,7 @@ class Launcher:
             argv=train.command,
             env=child_environment(planned, self.settings, folders, host),
             workdir=folders.tree / snapshot.workdir,
-            timeout_seconds=train.timeout_seconds,
+            timeout_seconds=_most_seconds(planned, train.timeout_seconds),
             output_limit_bytes=train.output_limit_bytes,
             credentials=self.isolation.credentials,
             network=self.isolation.network,
@@ -150,6 +150,11 @@ class Launcher:
             writable=(folders.tree, folders.home, folders.tmp, folders.out),
             readable=(folders.harness,),
         )
+
+
+def _most_seconds(planned: PlannedRun, timeout_seconds: float) -> float:
+    traced = planned.traced
+    return timeout_seconds if traced is None else min(timeout_seconds, traced.max_seconds)
 
 
 def run_folders(root: Path) -> RunFolders:
@@ -201,10 +206,12 @@ def _copy_package(files: Files, source: Path, target: Path) -> None:
             _copy_package(files, source / name, target / name)
 
 
-def _refuse_failure(label: str, result: ProcessResult, request: ProcessRequest) -> None:
+def _refuse_failure(planned: PlannedRun, result: ProcessResult, request: ProcessRequest) -> None:
+    label = planned.label
     if result.timed_out:
+        own = "train.timeout_seconds" if planned.traced is None else "diagnosis.budget_seconds"
         raise RunError(
-            f"run {label}: timed out after {request.timeout_seconds:g} s (train.timeout_seconds)",
+            f"run {label}: timed out after {request.timeout_seconds:g} s ({own})",
             hint="Lower train.max_steps or raise train.timeout_seconds.",
             details=last_lines(result.output),
         )

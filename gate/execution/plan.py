@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gate.records.runs import BASE_HERE, Commit, PlannedRun, RunMode, label_of
+from gate.records.runs import (
+    BASE_HERE,
+    Commit,
+    PlannedRun,
+    RunMode,
+    TraceWindow,
+    label_of,
+)
 
 
 def plan_gate(repeats: int) -> tuple[PlannedRun, ...]:
@@ -63,6 +70,15 @@ def plan_compare(rounds: int) -> tuple[PlannedRun, ...]:
 def plan_operator_audit() -> PlannedRun:
     """One more run that counts operators and is never judged."""
     return _run(RunMode.AUDIT, 1)
+
+
+def plan_trace(
+    label: str, window: TraceWindow, commit: Commit = Commit.HEAD, environment: Commit = Commit.HEAD
+) -> PlannedRun:
+    """A strict run that ends after a window of steps and traces its operator calls."""
+    return PlannedRun(
+        label=label, mode=RunMode.STRICT, commit=commit, environment=environment, traced=window
+    )
 
 
 def _run(mode: RunMode, number: int, commit: Commit = Commit.HEAD) -> PlannedRun:

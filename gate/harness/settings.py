@@ -39,7 +39,9 @@ class HarnessSettings:
     `operator_audit` asks to count such operators instead, and `modules` and `operators` name what
     else to look for. Where `knobs`, knob to word, is silent, `strict` names the column of the table
     of knobs that counts. `on_override` is `observe`, `restore` or `fail`. `noise` asks for the
-    gradients of the first step. `tree` is the copy of the commit that is trained.
+    gradients of the first step. `tree` is the copy of the commit that is trained. `trace_from` is
+    the step from which on each operator call is traced, 0 for none; `trace_lines` asks for the
+    executed lines beside it.
     """
 
     __slots__ = (
@@ -58,6 +60,8 @@ class HarnessSettings:
         "seed",
         "strict",
         "threads",
+        "trace_from",
+        "trace_lines",
         "tree",
     )
 
@@ -78,6 +82,8 @@ class HarnessSettings:
         self.operator_audit = _text(environ, "MODE") == OPERATOR_AUDIT
         self.allowed = frozenset(_words(environ, "ALLOW", ""))
         self.modules = _words(environ, "WATCH", MODULE)
+        self.trace_from = int(environ.get(f"{PREFIX}TRACE_FROM", "0"))
+        self.trace_lines = environ.get(f"{PREFIX}TRACE_LINES", "") == "1"
         self.operators = frozenset(_words(environ, "WATCH", OPERATOR))
 
     def seeds(self, knob: str) -> bool:

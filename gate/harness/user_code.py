@@ -185,6 +185,21 @@ def _shown(file: str) -> str:
     return (package if installed else inside)[-MAX_FILE_LENGTH:]
 
 
+def in_machinery(file: str) -> bool:
+    """Whether a file is torch's, the harness's, or one that only passes calls on."""
+    return file.startswith(_files_of_machinery())
+
+
+def in_library(file: str) -> bool:
+    """Whether a file belongs to the standard library or an installed package."""
+    return _in_library(file)
+
+
+def shown(file: str) -> str:
+    """A file's name as every document of the harness has it."""
+    return _shown(file)
+
+
 def calling_frame(depth: int) -> FrameType:
     """The frame that many calls above the caller of this function."""
     return sys._getframe(depth + 1)  # noqa: SLF001 - inspect offers only slower copies

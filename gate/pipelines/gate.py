@@ -16,6 +16,7 @@ from gate.comparison.self_test import run_self_test
 from gate.comparison.thresholds import threshold_results
 from gate.comparison.tolerances import tolerance_uses
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
+from gate.diagnosis.trace_window import with_trace
 from gate.errors import EvidenceError, RunError
 from gate.execution.plan import (
     plan_base,
@@ -33,6 +34,7 @@ from gate.pipelines.entries import (
     settled,
     with_settled,
 )
+from gate.pipelines.escalation import escalate, lines_of_the_change
 from gate.pipelines.runs import Adapters, Session
 from gate.records.baseline import MAX_RUN_URL, Baseline, BaselineEntry
 from gate.records.comparison import BASELINE_SIDE, Comparison, EnvironmentChange
@@ -87,6 +89,7 @@ def gate(request: GateRequest, adapters: Adapters) -> Gated:
 
 def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) -> Ran:
     """All runs of a gate call, the base commit's too where only those can decide."""
+    changes = lines_of_the_change(request, adapters)
     with Session(request, adapters) as session:
         # one at a time: runs beside each other would share
         # cores, and neither time nor noise would be theirs
@@ -97,6 +100,10 @@ def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) ->
             _operator_audit_run(session) if request.settings.operator_audit else ((), "")
         )
         evidence = session.evidence((*runs, *counted))
+        *_, decision = _decided(request, baselines, evidence)
+        trace = escalate(session, decision, runs, changes)
+        if trace is not None:
+            evidence = session.evidence((*runs, *counted), trace)
         return Ran(evidence=evidence, isolation=session.isolation, operator_audit_failure=failure)
 
 
@@ -146,10 +153,7 @@ def judge(
 ) -> Gated:
     """Compare what was run with itself, with the baseline and with the base; decide."""
     first = evidence.runs_of(RunMode.STRICT)[0]
-    selection = selected(request, first, baselines.trusted)
-    rules = rules_in_force(request, selection.entry, evidence.created_at)
-    facts = _facts(request, baselines, evidence, selection, rules)
-    decision = decide(facts)
+    selection, facts, decision = _decided(request, baselines, evidence)
     unfit = (
         facts.not_finite
         or evidence.changed_files
@@ -164,7 +168,7 @@ def judge(
         facts=facts,
         decision=decision,
         entry=selection.entry,
-        diagnosis=_diagnosis(decision, evidence),
+        diagnosis=with_trace(_diagnosis(decision, evidence), evidence.trace),
         default_repeat=_repeat(default, request) if default else None,
         isolation=isolation,
         settings_digest=settings_digest(request.settings),
@@ -179,6 +183,17 @@ def judge(
     )
     verdict = assemble(assessment, request)
     return Gated(verdict=verdict, evidence=evidence, baseline=baselines.trusted, proposed=proposed)
+
+
+def _decided(
+    request: GateRequest, baselines: Baselines, evidence: EvidenceSet
+) -> tuple[Selection, Facts, Decision]:
+    """The outcome, what it rests on, and which entry was asked."""
+    first = evidence.runs_of(RunMode.STRICT)[0]
+    selection = selected(request, first, baselines.trusted)
+    rules = rules_in_force(request, selection.entry, evidence.created_at)
+    facts = _facts(request, baselines, evidence, selection, rules)
+    return selection, facts, decide(facts)
 
 
 def _facts(

@@ -32,6 +32,8 @@ from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
 from gate.records.observed.facts import MachineFacts
 from gate.records.observed.operator_audit import Refusal
+from gate.records.observed.trace import Traces
+from gate.records.observed.traced import TraceFinding
 from gate.records.reading import ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import (
@@ -209,6 +211,8 @@ class Session:
         evidence = self._read(record, result.output, folders, tree, taken)
         self._look_for_gpu(evidence)
         refuse_unusable(evidence, self.request.settings, self._gpu_missed)
+        if planned.traced is not None:
+            return evidence
         second = planned.label == SECOND_STRICT
         self._keep(planned.label, result.output, () if second else taken)
         if second and taken:
@@ -242,6 +246,12 @@ class Session:
                 "the process that reads the run's files gave no evidence", hint=NO_ANSWER_HINT
             )
         return leave_out_packages(evidence, self.request.settings.environment.ignore)
+
+    def traces(self) -> Traces:
+        """The operator traces of the newest run."""
+        folders = run_folders(self._work / "run")
+        request = ReadingRequest(task=ReadingTask.TRACES, out=str(folders.out.absolute()))
+        return self._reader.ask(request, folders.taken).traces
 
     def _look_for_gpu(self, run: RunEvidence) -> None:
         """Where a run might have used a GPU of this machine and did not: could it have?
@@ -338,7 +348,9 @@ class Session:
         kept = next(kept for kept in self._kept if kept.name == name)
         return self.request.out / "evidence" / name, kept.sha256
 
-    def evidence(self, runs: tuple[RunEvidence, ...]) -> EvidenceSet:
+    def evidence(
+        self, runs: tuple[RunEvidence, ...], trace: TraceFinding | None = None
+    ) -> EvidenceSet:
         """All runs as one document, written to the evidence folder; call it after the last run."""
         # once more at the end: each run was a copy of it,
         # and one run could have changed it for the next
@@ -359,6 +371,7 @@ class Session:
             machine=self.adapters.machine().model_copy(update={"image": self._image()}),
             locks=self._locks[Commit.HEAD],
             base_locks=self._locks.get(Commit.BASE, ()),
+            trace=trace,
         )
         for name, data in evidence_documents(evidence):
             self.adapters.files.write_bytes(self.request.out / "evidence" / name, data)

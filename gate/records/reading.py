@@ -14,6 +14,7 @@ from gate.records.observed.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEv
 from gate.records.observed.locks import Locks
 from gate.records.observed.operator_audit import Refusal
 from gate.records.observed.state_distance import StateDistance
+from gate.records.observed.trace import Traces
 from gate.records.policy_files import PolicyChange
 from gate.records.published.history import MAX_HISTORY_LINES, HistoryLine
 from gate.records.runs import RunRecord
@@ -32,7 +33,7 @@ class ReadingTask(StrEnum):
     weights together; kept gradients, how far their sums move; of a pull request's head
     its settings, its baseline, and what it changes in the files that decide; a proposed entry of a
     baseline, as a file or in the archive of an artifact; earlier runs; lock files, each by its
-    path.
+    path; the operator traces of a run.
     """
 
     RUN = "run"
@@ -51,6 +52,7 @@ class ReadingTask(StrEnum):
     KEY_CHANGES = "key-changes"
     ROOT_CHANGES = "root-changes"
     LOCKS = "locks"
+    TRACES = "traces"
 
 
 class ReadingRequest(Document):
@@ -111,3 +113,4 @@ class ReadingAnswer(Document):
     history: Annotated[tuple[HistoryLine, ...], Field(max_length=MAX_HISTORY_LINES)] = ()
     history_problem: Text = ""
     locks: Locks = ()
+    traces: Traces = ()

@@ -50,6 +50,19 @@ SECOND_STRICT: Final = label_of(RunMode.STRICT, 2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TraceWindow:
+    """Steps whose operator calls are traced; the run ends after `last`, or after `max_seconds`.
+
+    `lines` asks for the lines of the script that ran.
+    """
+
+    first: int
+    last: int
+    max_seconds: float
+    lines: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRun:
     """One row of the plan; `label` names its folder, for example `strict-1`.
 
@@ -58,6 +71,7 @@ class PlannedRun:
     are recorded.
     `knobs` are the switches of a strict run when they are not all that the settings ask for;
     `keep_values` keeps the state's values, and with them one step's gradients, with the evidence.
+    `traced` is for a diagnosis alone: nothing of that run is kept but its trace.
     """
 
     label: str
@@ -67,6 +81,7 @@ class PlannedRun:
     observe: bool = True
     knobs: KnobSet | None = None
     keep_values: bool = False
+    traced: TraceWindow | None = None
 
     @property
     def described(self) -> str:

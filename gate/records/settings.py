@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gate.records.document import Document
 from gate.records.sections.determinism import DeterminismSettings
+from gate.records.sections.diagnosis import DiagnosisSettings
 from gate.records.sections.environment import EnvironmentSettings
 from gate.records.sections.isolation import IsolationSettings
 from gate.records.sections.levels import Level, Threshold
@@ -356,6 +357,10 @@ class GateSettings(Document):
     )
     record: RecordSettings = Field(
         default_factory=RecordSettings, description="How much time recording may take."
+    )
+    diagnosis: DiagnosisSettings = Field(
+        default_factory=DiagnosisSettings,
+        description="How the cause of a difference is looked for.",
     )
     cost: CostSettings = Field(
         default_factory=CostSettings, description="How the price of determinism is measured."

@@ -22,6 +22,7 @@ from gate.records.observed.brought import NOTHING_BROUGHT, BroughtEnvironment
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
+from gate.records.observed.traced import TraceFinding
 from gate.records.policy_files import PolicyChange
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.sections.isolation import IsolationMode
@@ -173,7 +174,7 @@ class Diagnosis(Document):
     `kind` is what differs first and `subject` its name; `cause` is one sentence without its full
     stop, `details` are whole ones on what followed and what was not seen. `optimizer_settings` are
     those that differ at the end, such as `lr`; `suspects` are lines that would explain it,
-    likeliest first.
+    likeliest first. `trace` is what two traced runs say.
     """
 
     first_step: int | None
@@ -184,6 +185,7 @@ class Diagnosis(Document):
     details: str = ""
     suspects: tuple[Suspect, ...] = ()
     optimizer_settings: tuple[OptimizerSettingChange, ...] = ()
+    trace: TraceFinding | None = None
 
 
 class NextStep(Document):

@@ -12,6 +12,7 @@ from gate.report.measured.performance_words import performance_section
 from gate.report.operators import operators_section
 from gate.report.overview import overview
 from gate.report.tolerances import tolerances_section
+from gate.report.traced import trace_sections
 from gate.report.wording import headline, icon, sentences, short
 
 # More would push the table of answers off the first screen; the rest is counted.
@@ -57,6 +58,7 @@ def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Sec
         context.fault_section(verdict, limits),
         context.policy_section(verdict, limits),
         context.diagnosis_section(verdict, limits),
+        *trace_sections(verdict, limits),
         *differences.comparison_sections("Repeat", verdict.repeat, limits, judged=False),
         *differences.comparison_sections("Baseline", verdict.baseline, limits, judged=True),
         *differences.comparison_sections("Base commit", verdict.base_run, limits, judged=True),

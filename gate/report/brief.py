@@ -19,6 +19,7 @@ from gate.report.measured.entry_words import (
     provisional_words,
     quarantine_sentence,
 )
+from gate.report.traced import traced_words
 from gate.report.wording import (
     CAUSE_TITLES,
     TWO,
@@ -42,6 +43,7 @@ def brief_of(verdict: Verdict) -> Brief:
         _over_budget(verdict),
         _thresholds(verdict),
         _cause(verdict),
+        _traced(verdict),
     )
     return Brief(
         happened=" ".join(sentence for sentence in sentences if sentence),
@@ -84,6 +86,14 @@ def _cause(verdict: Verdict) -> str:
     if diagnosis is None or diagnosis.kind in said or verdict.passes:
         return ""
     return f"Cause: {cause_words(diagnosis)}."
+
+
+def _traced(verdict: Verdict) -> str:
+    """What two traced runs say of it; a trace that found nothing stands in its section."""
+    trace = verdict.diagnosis.trace if verdict.diagnosis is not None else None
+    if trace is None or not trace.found or verdict.passes:
+        return ""
+    return f"Traced: {traced_words(trace)}."
 
 
 def cause_words(diagnosis: Diagnosis) -> str:

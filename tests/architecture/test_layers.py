@@ -79,7 +79,7 @@ INSIDE = {
         ("settings", "this_process", "user_code", "output"),
         ("cuda",),
         ("tensors",),
-        ("determinism", "recording", "operators"),
+        ("determinism", "recording", "operators", "tracing"),
         ("lifecycle",),
         ("metrics", "startup"),
     ),

@@ -7,6 +7,7 @@ import re
 from functools import cached_property
 from pathlib import Path
 
+from gate.adapters.git.changed_lines import changed_lines
 from gate.adapters.git.command import SEARCH_PATH, GitCommand, failure
 from gate.adapters.git.export import write_commit, write_work_tree
 from gate.adapters.git.folder import read_folder
@@ -14,6 +15,7 @@ from gate.adapters.git.history import folder_history
 from gate.adapters.git.objects import LINK, parse_entries, read_entries
 from gate.codec.untrusted_text import safe_line
 from gate.errors import CommitError, RepositoryError
+from gate.records.observed.traced import ChangedLines
 from gate.records.published.entry_history import FolderCommit
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
@@ -182,6 +184,13 @@ class GitRepository:
             "diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", *commits
         )
         return tuple(sorted({os.fsdecode(row) for row in rows.split(b"\0") if row}))
+
+    def changed_lines(self, first: str, second: str) -> tuple[ChangedLines, ...]:
+        """The hunks between two commits, bounded; no program of the configuration runs.
+
+        Raises `RepositoryError` for a commit that this clone does not have.
+        """
+        return changed_lines(self._git, self.resolve(first), self.resolve(second))
 
     def read_file(self, commit: str, path: str) -> bytes | None:
         """A file of a commit, 8 MiB at most, or None when it has none there."""

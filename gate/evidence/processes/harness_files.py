@@ -26,7 +26,7 @@ MAX_LINES = 1_000_000
 MAX_NOTED_LINES = 200
 # No leading zeros: so each process has one name, and two files cannot claim to be the same one's.
 NAME = re.compile(
-    r"(process|summary|steps|metrics|state|operators|overrides|children)"
+    r"(process|summary|steps|metrics|state|operators|overrides|children|trace)"
     r"-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})"
     r"\.(jsonl|json|safetensors)\Z"
 )
@@ -45,6 +45,7 @@ class HarnessFile(StrEnum):
     OPERATOR_AUDIT = "operators"
     OVERRIDES = "overrides"
     CHILDREN = "children"
+    TRACE = "trace"
 
 
 ENDINGS = {
@@ -56,6 +57,7 @@ ENDINGS = {
     HarnessFile.STATE: "safetensors",
     HarnessFile.OVERRIDES: "jsonl",
     HarnessFile.CHILDREN: "jsonl",
+    HarnessFile.TRACE: "jsonl",
 }
 
 

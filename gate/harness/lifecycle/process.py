@@ -19,8 +19,9 @@ from ..operators.policy import Operators
 from ..output import Problems
 from ..recording import auxiliary_state, cuda_graphs, training_hooks
 from ..settings import HarnessSettings
+from ..tracing import mode
 from .hook_integrity import remember_functions
-from .session import HarnessSession
+from .session import HarnessSession, TrainingStopped
 
 GRADIENTS_OF_A_GRAPH = "the gradients of steps inside a CUDA graph are left out"
 
@@ -48,6 +49,14 @@ def begin(settings: HarnessSettings) -> None:
         remember_functions()
     with _session.problems.noting("watching operators"):
         policy.install(settings, _operators)
+    if settings.trace_from:
+        with _session.problems.noting("tracing operators"):
+            mode.install(
+                _session.output,
+                _working_step,
+                first=settings.trace_from,
+                lines=settings.trace_lines,
+            )
     _session.attest(just_set=True)
 
 
@@ -68,6 +77,7 @@ def current() -> HarnessSession | None:
 def finish_at_exit() -> None:
     """The script has ended by itself; a forked child that took no step has nothing to say."""
     if _session is not None:
+        mode.finish()
         _session.end()
 
 
@@ -116,8 +126,12 @@ def _after_step(optimizer: Optimizer) -> None:
     if cuda.capturing():
         session.capture.note(optimizer)
         return
-    with session.problems.noting("observing a step"):
-        session.after_step(optimizer)
+    try:
+        with session.problems.noting("observing a step"):
+            session.after_step(optimizer)
+    except TrainingStopped:
+        mode.finish()
+        raise
 
 
 def _capture() -> cuda_graphs.Capture | None:

@@ -25,6 +25,7 @@ from gate.records.observed.locks import Locks
 from gate.records.observed.operator_audit import MAX_STEP, OperatorAudit
 from gate.records.observed.overrides import Override
 from gate.records.observed.state_distance import StateDistance
+from gate.records.observed.traced import TraceFinding
 from gate.records.runs import BASE_HERE, Commit, RunMode, RunRecord
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
@@ -339,7 +340,8 @@ class EvidenceSet(Document):
     `kept` names what lies beside the documents and is packed: outputs, and the state of the first
     strict run. `machine` is what the gate itself saw, `locks` are the lock files of the commit,
     `base_locks` those of the base. `apart` is there when the second strict run ended in another
-    state, `gpu_missed` when runs that might have used a GPU of the machine could not.
+    state, `gpu_missed` when runs that might have used a GPU of the machine could not. `trace` is
+    what traced runs, made after a difference, say of it.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -357,6 +359,7 @@ class EvidenceSet(Document):
     machine: MachineFacts | None = None
     locks: Locks = ()
     base_locks: Locks = ()
+    trace: TraceFinding | None = None
 
     def runs_of(self, mode: RunMode, commit: Commit = Commit.HEAD) -> tuple[RunEvidence, ...]:
         """The runs of one kind, in order; `base_here` is not among those of the base commit."""

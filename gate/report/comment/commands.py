@@ -93,6 +93,9 @@ def _cause_place(verdict: Verdict) -> CodePlace | None:
     """The line that the verdict blames, or that raised."""
     if verdict.diagnosis is not None and verdict.diagnosis.suspects:
         return verdict.diagnosis.suspects[0].code_place
+    trace = verdict.diagnosis.trace if verdict.diagnosis is not None else None
+    if trace is not None and trace.found and trace.file:
+        return CodePlace.known(trace.file, trace.line)
     faults = (finding.code_place for finding in verdict.findings if finding.code == FAULT)
     return next(faults, None)
 

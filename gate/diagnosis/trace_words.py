@@ -1,0 +1,325 @@
+"""The point at which two traces part, in words that a reader can act on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from gate.diagnosis.alignment import Alignment, Calls, values_differ
+from gate.records.observed.trace import Phase, RankTrace, TracedCall
+from gate.records.observed.traced import Claim, TraceFinding, TraceRow
+
+ROWS_BEFORE: Final = 4
+ROWS_AFTER: Final = 3
+SHOWN: Final = 200
+TAKES_FROM_OUTSIDE: Final = "aten::lift_fresh"
+OWN_GENERATOR: Final = "generator=<Generator>"
+NEXT_ARGUMENT: Final = re.compile(r", (?=[A-Za-z_]\w*=)")
+OWN: Final = ("aten::", "prims::")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """Where two traces part; `at` are the places in the calls of both.
+
+    `expected` or `observed` is None where only the other run makes the call. `first_use` is the
+    observed run's call whose output differs first; `source` is the call that the value came from.
+    """
+
+    claim: Claim
+    expected: TracedCall | None
+    observed: TracedCall | None
+    first_use: TracedCall
+    at: tuple[int, int]
+    expected_calls: Calls
+    observed_calls: Calls
+    alignment: Alignment
+    drift: bool
+    rank: int
+    source: TracedCall | None = None
+    apart: tuple[float, float] | None = None
+    from_another_rank: bool = False
+
+    @property
+    def call(self) -> TracedCall:
+        """The call that is named."""
+        if self.claim is Claim.UNINITIALISED and self.source is not None:
+            return self.source
+        if self.claim is Claim.OUTSIDE_VALUE and self.source is not None:
+            return self.source
+        return self.observed or self.expected or self.first_use
+
+
+def finding_at(point: Point) -> TraceFinding:
+    """The record of a point, with both traces around it."""
+    call = point.call
+    sentence, remedy = _WORDS[point.claim](point)
+    absolute, relative = point.apart or (None, None)
+    other = point.expected.operator if point.expected is not None else ""
+    return TraceFinding(
+        claim=point.claim,
+        sentence=sentence[:1000],
+        remedy=remedy,
+        rank=point.rank,
+        call=(point.observed or point.first_use).number,
+        step=point.first_use.step,
+        operator=call.operator,
+        expected_operator=other if point.claim is Claim.CODE_PATH else "",
+        module=call.module,
+        phase=call.phase,
+        shapes=call.shapes[:600],
+        device=next((value.device for value in (*call.inputs, *call.outputs)), ""),
+        arguments=_changed_arguments(point)[:1000],
+        file=call.file,
+        line=call.line,
+        forward_place=_forward(call),
+        absolute=absolute,
+        relative=relative,
+        rows=tuple(_rows(point)),
+    )
+
+
+def not_found(why: str) -> TraceFinding:
+    """Nothing is claimed; `why` is a sentence without its full stop."""
+    return TraceFinding(claim=Claim.NOT_FOUND, sentence=why)
+
+
+def agreement(traces: tuple[RankTrace, ...], *, drift: bool) -> TraceFinding:
+    """Two traces without a difference: what that means depends on how far they go."""
+    runs = "the traces of base and head" if drift else "two traced runs"
+    calls = sum(len(trace.calls) for trace in traces)
+    cut = next((trace for trace in traces if trace.ended != "done"), None)
+    if cut is not None:
+        why = f"the trace ended at call {len(cut.calls):,}, before the window was over"
+        return not_found(f"not found: {runs} agree as far as they go; {why}")
+    return not_found(f"not found: {runs} agree in all of their {calls:,} operator calls")
+
+
+def place_words(call: TracedCall) -> str:
+    """`at model.py:14 in module fc`, or of the backward pass the line that it belongs to."""
+    where = f" at {call.file}:{call.line}" if call.file else ""
+    if call.phase is Phase.BACKWARD:
+        forward = _forward(call)
+        where += " in the backward pass" + (f" of {forward}" if forward and not where else "")
+    elif call.phase is Phase.OPTIMIZER:
+        where += " in the optimizer's step"
+    return where + (f" in module {call.module}" if call.module else "")
+
+
+def _forward(call: TracedCall) -> str:
+    return f"{call.forward_file}:{call.forward_line}" if call.forward_file else ""
+
+
+def _named(call: TracedCall) -> str:
+    return f"{call.operator}{place_words(call)}"
+
+
+def _nondeterministic(point: Point) -> tuple[str, str]:
+    call = point.call
+    kind = "operator" if call.operator.startswith(OWN) else "custom operator"
+    end = f"the {kind} is nondeterministic"
+    if point.drift:
+        end += ", or the two commits were not run alike"
+    return (
+        f"{_named(call)} gives another output for equal inputs: {end}",
+        (
+            "Replace it by a deterministic form, or keep threads from racing for its tensors: a "
+            "tensor that another thread changes while it runs looks the same."
+        ),
+    )
+
+
+def _code_path(point: Point) -> tuple[str, str]:
+    one, other = point.expected, point.observed
+    if point.drift:
+        remedy = "If this change is not meant, go back to what the base commit does there."
+        sides = ("the base commit", "the head commit")
+    else:
+        remedy = "Look for a condition that depends on time, on a file, on threads or on memory."
+        sides = ("one run", "the other run")
+    if one is None or other is None:
+        call, side = (one, sides[0]) if one is not None else (other or point.first_use, sides[1])
+        draws = " and draws random numbers" if call.random else ""
+        return f"{_named(call)} is called in {side} only{draws}", remedy
+    if one.operator != other.operator:
+        where = place_words(one)
+        instead = f"{one.operator}{where if where != place_words(other) else ''}"
+        if point.drift:
+            return f"{_named(other)} is called instead of {instead}: the code path changed", remedy
+        return f"one run calls {_named(other)}, the other {instead}", remedy
+    changed = _changed_arguments(point)
+    if changed:
+        return f"{_named(other)} is called with {changed}", remedy
+    return f"{_named(other)} is called on {other.shapes} instead of {one.shapes}", remedy
+
+
+def _random(point: Point) -> tuple[str, str]:
+    call = point.call
+    own = OWN_GENERATOR in call.arguments
+    whose = "a generator of the script's own, whose" if own else "the global generator, whose"
+    if point.drift:
+        return (
+            f"{_named(call)} draws other random numbers from {whose} state is not the base's",
+            "Look at changes to seeds and to the number of random draws before this line.",
+        )
+    return (
+        f"{_named(call)} draws other random numbers from {whose} state differs",
+        "Give that generator a constant seed."
+        if own
+        else "Look for what seeds the generator or draws from it in one run only.",
+    )
+
+
+def _outside(point: Point) -> tuple[str, str]:
+    call, use = point.call, point.first_use
+    if point.source is not None and point.from_another_rank:
+        return (
+            (
+                f"the value that {call.operator} brought from another rank differs; {_named(use)} "
+                "uses it first"
+            ),
+            "Look at the other ranks, and at collectives that add in no fixed order.",
+        )
+    if point.source is not None:
+        return (
+            (
+                f"another thread wrote into a tensor: {_named(call)} (thread {call.thread}); "
+                f"{_named(use)} is the first to use it"
+            ),
+            "Let one thread write into a tensor, and join it before the value is used.",
+        )
+    changed = _changed_arguments(point)
+    if changed:
+        return (
+            (
+                f"a number that goes into {_named(call)} differs: {changed}; it comes from outside "
+                "torch"
+            ),
+            (
+                "Look at where this number comes from: the time, Python's or NumPy's generators, a "
+                "file."
+            ),
+        )
+    what = "torch.tensor or its like" if call.operator == TAKES_FROM_OUTSIDE else call.operator
+    return (
+        (
+            f"{what}{place_words(call)} takes a value that differs and that no traced operator "
+            "made: it comes from outside torch (NumPy, a file, a Python number), or from before "
+            "the trace"
+        ),
+        (
+            "Look at where this value comes from: unseeded generators, the time, a file, memory "
+            "that another thread or process writes."
+        ),
+    )
+
+
+def _uninitialised(point: Point) -> tuple[str, str]:
+    return (
+        (
+            f"memory from {_named(point.call)} is read before it is written, first by "
+            f"{_named(point.first_use)}"
+        ),
+        (
+            "Use torch.zeros, or write all of it first. determinism.fill_uninitialized_memory "
+            "makes such reads the same in each strict run."
+        ),
+    )
+
+
+def _below(point: Point) -> tuple[str, str]:
+    use = point.first_use
+    if point.source is not None:
+        return (
+            (
+                f"a value that {_named(point.source)} left equal differs when {_named(use)} uses "
+                "it: it was written below the dispatcher, by NumPy, a custom kernel, another "
+                "thread or another process"
+            ),
+            "Look at what touches this value between the two lines.",
+        )
+    return (
+        (
+            f"compiled code{place_words(use)} gives another result for equal inputs "
+            f"({use.operator}); what happens inside it lies below the dispatcher"
+        ),
+        "Run once without torch.compile: if the difference is gone, it is the compiled kernel.",
+    )
+
+
+def _nothing(_: Point) -> tuple[str, str]:
+    return "not found", ""
+
+
+Words = Callable[[Point], tuple[str, str]]
+_WORDS: Final[dict[Claim, Words]] = {
+    Claim.NONDETERMINISTIC_OPERATOR: _nondeterministic,
+    Claim.CODE_PATH: _code_path,
+    Claim.RANDOM_STATE: _random,
+    Claim.OUTSIDE_VALUE: _outside,
+    Claim.UNINITIALISED: _uninitialised,
+    Claim.BELOW_DISPATCHER: _below,
+    Claim.NOT_FOUND: _nothing,
+}
+
+
+def _changed_arguments(point: Point) -> str:
+    """`p=0.8 instead of p=0.9`, of the same operator's two calls."""
+    one, other = point.expected, point.observed
+    if one is None or other is None or one.operator != other.operator:
+        return ""
+    before, after = (NEXT_ARGUMENT.split(call.arguments) for call in (one, other))
+    gone = [word for word in before if word and word not in after]
+    new = [word for word in after if word and word not in before]
+    if not gone and not new:
+        return ""
+    return f"{', '.join(new) or 'nothing'} instead of {', '.join(gone) or 'nothing'}"
+
+
+def _rows(point: Point) -> Iterator[TraceRow]:
+    """Both traces around the point, paired as far as they were."""
+    pairs = point.alignment.pairs
+    place = next((index for index, pair in enumerate(pairs) if pair == point.at), len(pairs))
+    for one, other in pairs[max(0, place - ROWS_BEFORE) : place + 1 + ROWS_AFTER]:
+        left, right = point.expected_calls[one], point.observed_calls[other]
+        yield _row(left, right, here=(one, other) == point.at)
+    if place == len(pairs):
+        for step in range(1 + ROWS_AFTER):
+            left_call = _at(point.expected_calls, point.at[0] + step)
+            right_call = _at(point.observed_calls, point.at[1] + step)
+            if left_call or right_call:
+                yield _row(left_call, right_call, here=step == 0)
+
+
+def _at(calls: Calls, place: int) -> TracedCall | None:
+    return calls[place] if place < len(calls) else None
+
+
+def _row(left: TracedCall | None, right: TracedCall | None, *, here: bool) -> TraceRow:
+    shown = right or left
+    return TraceRow(
+        expected=_cell(left),
+        observed=_cell(right),
+        place=(f"{shown.file}:{shown.line}" if shown.file else _forward(shown)) if shown else "",
+        state=_state(left, right),
+        here=here,
+    )
+
+
+def _cell(call: TracedCall | None) -> str:
+    if call is None:
+        return ""
+    words = f"({call.arguments})" if call.arguments else ""
+    return f"{call.number} {call.operator}{words}"[:SHOWN]
+
+
+def _state(left: TracedCall | None, right: TracedCall | None) -> str:
+    if left is None or right is None or left.operator != right.operator:
+        return "another call"
+    if any(values_differ(*pair) for pair in zip(left.outputs, right.outputs, strict=False)):
+        inputs = zip(left.inputs, right.inputs, strict=False)
+        same = not any(values_differ(*pair) for pair in inputs)
+        return "output differs" if same else "inputs and output differ"
+    return "equal"

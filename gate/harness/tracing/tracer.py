@@ -1,0 +1,228 @@
+"""One record for each operator call, in the order of execution, within limits.
+
+Beyond a limit nothing more is recorded, and the last line says so. Whatever goes wrong here is
+counted and never reaches the training.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+
+from ..operators.dispatch_recorder import operator_name
+from . import places
+from .arguments import UNINITIALISED, Given, describe, given, is_view, results, written
+from .lines import ExecutedLines
+from .modules import RunningModules
+from .storages import Storages
+
+if TYPE_CHECKING:
+    from ..output import Output
+
+MAX_CALLS: Final = 20_000
+MAX_BYTES: Final = 32 * 1024 * 1024
+MAX_LINE: Final = 60_000
+MAX_SECONDS: Final = 600.0
+MAX_GIVEN: Final = 24
+BATCH: Final = 200
+NOT_TRACED: Final = ("profiler", "prim")
+# what they yield depends on other ranks, and comes when it comes
+COLLECTIVE: Final = ("c10d", "_c10d_functional", "c10d_functional", "symm_mem")
+
+
+class OpenCall(NamedTuple):
+    """A call under way: what is known before the operator runs."""
+
+    operator: str
+    place: places.Place
+    inputs: list[dict[str, Any]]
+    written: list[Given]
+    arguments: str
+    began: float
+
+
+class ForwardLines:
+    """The line and module of the forward call behind each node of the graph.
+
+    The autograd part of an operator makes its node before the dispatcher reaches the mode, so the
+    newest number is that call's own. A thread counts for itself.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[str, int, str]] = {}
+        self._last = _newest_node()
+
+    def note(self, place: places.Place, module: str) -> None:
+        """A forward call; one that made no node has none of its own."""
+        newest = _newest_node()
+        if newest != self._last:
+            self._last = newest
+            self._known.setdefault(newest, (place.file, place.line, module))
+
+    def of(self, node: Any) -> tuple[str, int, str]:
+        """File, line and module; empty where the forward call was not seen."""
+        return self._known.get(node._sequence_nr(), ("", 0, ""))  # noqa: SLF001 - no public name
+
+
+class Tracer:
+    """Records the calls of one process from a step on; `step` gives the one in progress."""
+
+    def __init__(
+        self,
+        output: Output,
+        step: Callable[[], int],
+        first: int,
+        modules: RunningModules,
+        lines: ExecutedLines | None,
+    ) -> None:
+        self._output = output
+        self._pid = output.pid
+        self._step = step
+        self._first = first
+        self._modules = modules
+        self._lines = lines
+        self._storages = Storages()
+        self._forward = ForwardLines()
+        self._lock = threading.RLock()
+        self._waiting: list[str] = []
+        self._calls = self._bytes = self._unread = 0
+        self._seconds = 0.0
+        self._ended = ""
+
+    def begin(self, func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> OpenCall | None:
+        """Look at a call that is about to run; None where it is not to be recorded."""
+        began = time.perf_counter()
+        name = operator_name(func)
+        if self._ended or self._step() < self._first or name.partition("::")[0] in NOT_TRACED:
+            return None
+        # a forked child has its parent's records, which are not its own: it is not traced
+        if os.getpid() != self._pid:
+            return None
+        place = places.place_of(places.caller(2))
+        if place is None:
+            return None
+        with self._lock:
+            tensors, words = given(func, args, named)
+            inputs = [self._input(one) for one in tensors[:MAX_GIVEN]]
+            return OpenCall(name, place, inputs, written(func, args, named), words, began)
+
+    def _input(self, one: Given) -> dict[str, Any]:
+        made, unset = self._storages.producers(one.tensors)
+        return describe(one, digest=True) | {"made_by": made, "unset_by": unset}
+
+    def end(self, func: Any, call: OpenCall, result: Any, thread: int) -> None:
+        """The operator has run: write the record, and note what it wrote."""
+        with self._lock:
+            if self._ended:
+                return
+            unset = call.operator in UNINITIALISED
+            collective = call.operator.partition("::")[0] in COLLECTIVE
+            seen = {id(tensor) for one in call.written for tensor in one.tensors}
+            made = [
+                one
+                for one in results(result)
+                if not all(id(tensor) in seen for tensor in one.tensors)
+            ]
+            outputs = [*call.written, *made][:MAX_GIVEN]
+            # bytes that nothing has written tell nothing, and neither does a view of them
+            readable = not unset and not collective
+            view = is_view(func)
+            told = []
+            for one in outputs:
+                bare = view and bool(self._storages.producers(one.tensors)[1])
+                told.append(describe(one, digest=readable and not bare, sample=True))
+                self._storages.note(one.tensors, self._calls, unset=unset, view=view)
+            self._write(self._record(func, call, told, thread))
+            self._seconds += time.perf_counter() - call.began
+            self._end_at_a_limit()
+
+    def _record(
+        self, func: Any, call: OpenCall, outputs: list[dict[str, Any]], thread: int
+    ) -> dict[str, Any]:
+        node = torch._C._current_autograd_node()  # noqa: SLF001 - no public name
+        place, module, phase = call.place, self._modules.path, call.place.phase or "forward"
+        forward = ("", 0, "")
+        if node is not None:
+            forward, phase = self._forward.of(node), "backward"
+            module = forward[2]
+        else:
+            self._forward.note(place, module)
+        own = phase != "backward" or place.own_backward
+        return {
+            "kind": "call",
+            "number": self._calls,
+            "step": self._step(),
+            "operator": call.operator[:120],
+            "module": module,
+            "phase": phase,
+            "file": place.file if own else "",
+            "line": place.line if own else 0,
+            "forward_file": forward[0],
+            "forward_line": forward[1],
+            "thread": thread,
+            "random": torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()),
+            "compiled": place.compiled,
+            "arguments": call.arguments,
+            "inputs": call.inputs,
+            "outputs": outputs,
+        }
+
+    def _write(self, record: dict[str, Any]) -> None:
+        line = json.dumps(record, allow_nan=False)
+        if len(line) > MAX_LINE:
+            self._unread += 1
+            line = json.dumps(record | {"inputs": [], "outputs": [], "arguments": ""})
+        self._calls += 1
+        self._bytes += len(line)
+        self._waiting.append(line)
+        # a worker that the script starts may be told its rank as late as at its first step
+        if len(self._waiting) >= BATCH and self._step() > 1:
+            self._flush()
+
+    def failed(self) -> None:
+        """A call could not be recorded."""
+        self._unread += 1
+
+    def line_seen(self, file: str, line: int) -> None:
+        """A line of the script's runs for the first time."""
+        if self._lines is not None:
+            self._lines.note(file, line, self._calls)
+
+    def _end_at_a_limit(self) -> None:
+        if self._calls >= MAX_CALLS:
+            self.finish("calls")
+        elif self._bytes >= MAX_BYTES:
+            self.finish("bytes")
+        elif self._seconds >= MAX_SECONDS:
+            self.finish("time")
+
+    def finish(self, why: str) -> None:
+        """Write what waits, and the last line; nothing is recorded afterwards."""
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = why
+            if self._lines is not None:
+                self._waiting += [json.dumps(part) for part in self._lines.documents()]
+            last = {"kind": "end", "why": why, "calls": self._calls, "unread": self._unread}
+            self._waiting.append(json.dumps(last))
+            self._flush()
+
+    def _flush(self) -> None:
+        data = "".join(f"{line}\n" for line in self._waiting).encode("ascii")
+        self._waiting = []
+        with self._output.path("trace", ".jsonl").open("ab", buffering=0) as file:
+            file.write(data)
+
+
+def _newest_node() -> int:
+    number: int = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined] # noqa: SLF001 - no public name
+    return number - 1

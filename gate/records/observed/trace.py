@@ -1,0 +1,104 @@
+"""A trace of operator calls, as read from what a run left: typed and bounded."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from gate.records.document import Document
+from gate.records.observed.operator_audit import MAX_STEP, FileName, Line, Name
+
+MAX_CALLS: Final = 20_000
+MAX_GIVEN: Final = 48
+MAX_PRODUCERS: Final = 8
+MAX_EXECUTED: Final = 20_000
+MAX_RANKS: Final = 64
+NOBODY: Final = -1
+Number = Annotated[int, Field(ge=0, lt=MAX_CALLS)]
+Producer = Annotated[int, Field(ge=NOBODY, lt=MAX_CALLS)]
+Words = Annotated[str, Field(max_length=400)]
+ModulePath = Annotated[str, Field(max_length=200)]
+Sample = Annotated[str, Field(max_length=40)]
+TraceDigest = Annotated[str, Field(max_length=128, pattern=r"^([a-z0-9]{1,20}:[0-9a-f]{1,80})?$")]
+
+
+class Phase(StrEnum):
+    """Which part of a step a call belongs to."""
+
+    DATA = "data"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+
+
+class TracedValue(Document):
+    """A tensor that went into a call or came out, or the tensors of one list together.
+
+    `form` is type and shape. `digest` is empty where the values were not read. `sample` holds up to
+    eight values as `float.hex` writes them. `made_by` are the calls that last wrote its memory,
+    `NOBODY` for none that was traced; `unset_by` those that left some of it unwritten.
+    """
+
+    name: Annotated[str, Field(max_length=100)]
+    form: Annotated[str, Field(max_length=200)]
+    device: Annotated[str, Field(max_length=20)]
+    digest: TraceDigest
+    sample: Annotated[tuple[Sample, ...], Field(max_length=8)] = ()
+    made_by: Annotated[tuple[Producer, ...], Field(max_length=MAX_PRODUCERS)] = ()
+    unset_by: Annotated[tuple[Number, ...], Field(max_length=MAX_PRODUCERS)] = ()
+
+
+class TracedCall(Document):
+    """One call of an operator.
+
+    `file` and `line` are the user's; empty in the backward pass of torch's own operators, where
+    `forward_file` and `forward_line` say which call of the forward pass it belongs to. `thread` is
+    0 for the main thread. `random`: it draws from a generator. `compiled`: compiled code made it.
+    """
+
+    number: Number
+    step: Annotated[int, Field(ge=1, le=MAX_STEP)]
+    operator: Name
+    module: ModulePath
+    phase: Phase
+    file: FileName
+    line: Line
+    forward_file: FileName
+    forward_line: Line
+    thread: Annotated[int, Field(ge=0, le=2**31)]
+    random: bool
+    compiled: bool
+    arguments: Words
+    inputs: Annotated[tuple[TracedValue, ...], Field(max_length=MAX_GIVEN)]
+    outputs: Annotated[tuple[TracedValue, ...], Field(max_length=MAX_GIVEN)]
+
+    @property
+    def shapes(self) -> str:
+        """Type and shape of what goes in, such as `float32 (4, 8), float32 (8, 2)`."""
+        return ", ".join(value.form for value in self.inputs or self.outputs)
+
+
+class ExecutedLine(Document):
+    """A line of the script that ran, first before call `call` of the trace."""
+
+    file: FileName
+    line: Line
+    call: Annotated[int, Field(ge=0, le=MAX_CALLS)]
+
+
+class RankTrace(Document):
+    """What one rank called, in order; `ended` is `done`, or the limit at which the trace ended.
+
+    `unread` counts calls that could not be recorded. Empty `ended`: the process ended in between.
+    """
+
+    rank: Annotated[int, Field(ge=0, le=10**6)]
+    calls: Annotated[tuple[TracedCall, ...], Field(max_length=MAX_CALLS)]
+    lines: Annotated[tuple[ExecutedLine, ...], Field(max_length=MAX_EXECUTED)] = ()
+    ended: Literal["", "done", "calls", "bytes", "time"]
+    unread: Annotated[int, Field(ge=0, le=2**53)]
+
+
+Traces = Annotated[tuple[RankTrace, ...], Field(max_length=MAX_RANKS)]

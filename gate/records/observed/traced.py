@@ -1,0 +1,109 @@
+"""What two operator traces say: the first call at which two runs part, and what it shows."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from gate.records.document import Document
+from gate.records.observed.trace import Phase
+
+MAX_ROWS: Final = 16
+MAX_HUNKS: Final = 200
+MAX_NOTES: Final = 16
+Text = Annotated[str, Field(max_length=1000)]
+Name = Annotated[str, Field(max_length=200)]
+Place = Annotated[str, Field(max_length=320)]
+
+
+class Claim(StrEnum):
+    """What the first call that parts two runs shows.
+
+    `NONDETERMINISTIC_OPERATOR`: equal inputs, another output. `CODE_PATH`: another operator, other
+    arguments or shapes. `RANDOM_STATE`: a draw from a generator in another state. `OUTSIDE_VALUE`:
+    a value that no operator made. `UNINITIALISED`: memory that nothing had written.
+    `BELOW_DISPATCHER`: changed where the dispatcher does not see it. `NOT_FOUND`: nothing parts.
+    """
+
+    NONDETERMINISTIC_OPERATOR = "nondeterministic-operator"
+    CODE_PATH = "code-path"
+    RANDOM_STATE = "random-state"
+    OUTSIDE_VALUE = "outside-value"
+    UNINITIALISED = "uninitialised"
+    BELOW_DISPATCHER = "below-dispatcher"
+    NOT_FOUND = "not-found"
+
+
+class ChangedLines(Document):
+    """A hunk of the diff, by its lines in the head: `first` to `last`, counted from 1.
+
+    `removed`: lines were only taken out, behind `first`.
+    """
+
+    file: Annotated[str, Field(max_length=300)]
+    first: Annotated[int, Field(ge=0, le=2**31)]
+    last: Annotated[int, Field(ge=0, le=2**31)]
+    removed: bool = False
+
+    @property
+    def place(self) -> str:
+        """As `train.py:12` or `train.py:12-14`."""
+        return f"{self.file}:{self.first}" + (f"-{self.last}" if self.last > self.first else "")
+
+
+class TraceRow(Document):
+    """A call of each trace, side by side around the point; empty where one has none there."""
+
+    expected: Name = ""
+    observed: Name = ""
+    place: Place = ""
+    state: Name = ""
+    here: bool = False
+
+
+class TraceFinding(Document):
+    """The first call at which two traced runs part.
+
+    `file` and `line` are the user's line; in the backward pass of torch's own operators it is the
+    `forward_place` alone that is known. `sentence` says all of it, without a full stop; `remedy`
+    what to do. `arguments` hold what differs of them, `expected_operator` the other run's operator
+    where that is another. `absolute` and `relative` say how far sampled outputs are apart; None
+    where that is not known. `changed` are hunks of the diff that ran up to this call, nearest
+    first; `changed_later` those that ran after it or not at all. `notes` are whole sentences.
+    `call` is the observed run's call at which they part.
+    """
+
+    claim: Claim
+    sentence: Text
+    remedy: Text = ""
+    rank: int = 0
+    call: int | None = None
+    step: int | None = None
+    operator: Name = ""
+    expected_operator: Name = ""
+    module: Name = ""
+    phase: Phase | None = None
+    shapes: Annotated[str, Field(max_length=600)] = ""
+    device: Name = ""
+    arguments: Text = ""
+    file: Annotated[str, Field(max_length=300)] = ""
+    line: Annotated[int, Field(ge=0, le=2**31)] = 0
+    forward_place: Place = ""
+    absolute: float | None = None
+    relative: float | None = None
+    rows: Annotated[tuple[TraceRow, ...], Field(max_length=MAX_ROWS)] = ()
+    changed: Annotated[tuple[ChangedLines, ...], Field(max_length=MAX_HUNKS)] = ()
+    changed_later: Annotated[tuple[ChangedLines, ...], Field(max_length=MAX_HUNKS)] = ()
+    notes: Annotated[tuple[Text, ...], Field(max_length=MAX_NOTES)] = ()
+
+    @property
+    def found(self) -> bool:
+        """Whether a call is named."""
+        return self.claim is not Claim.NOT_FOUND
+
+    @property
+    def place(self) -> str:
+        """The line as `train.py:12`; empty where none is known."""
+        return f"{self.file}:{self.line}" if self.file else ""

@@ -1,0 +1,91 @@
+"""Runs small scripts under the real harness with the operator trace on, and compares two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness_runs import HarnessRuns
+
+from gate.adapters.files.files import LocalFiles
+from gate.diagnosis.traces import compare_traces
+from gate.evidence.processes.traces import read_traces
+from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.trace import RankTrace
+from gate.records.observed.traced import TraceFinding
+from gate.records.runs import RunMode
+
+FILES = LocalFiles()
+
+TRAINING = """
+import os, threading, time
+import numpy as np, torch
+from torch import nn
+import torch.nn.functional as F
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.drop = nn.Dropout(0.1)
+        self.out = nn.Linear(8, 2)
+
+    def forward(self, x):
+        h = F.relu(self.fc(x))
+        h = self.drop(h)
+        return self.out(h)
+
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    x = torch.randn(4, 8)
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def line_of(source: str, part: str) -> int:
+    """The number of the first line that holds a piece of text."""
+    return next(number for number, line in enumerate(source.splitlines(), start=1) if part in line)
+
+
+def changed(old: str, new: str, source: str = TRAINING) -> str:
+    """The training with one piece of text replaced."""
+    assert old in source
+    return source.replace(old, new)
+
+
+class TracedRuns:
+    """Traced runs of scripts, each in a process of its own."""
+
+    def __init__(self, runs: HarnessRuns) -> None:
+        self._runs = runs
+
+    def trace(
+        self, source: str, *, first: int = 1, last: int = 2, lines: bool = False, **variables: str
+    ) -> tuple[RunEvidence, tuple[RankTrace, ...]]:
+        """One run's evidence and traces, from step `first` to its end after step `last`."""
+        before = set(self._runs.runs.iterdir())
+        evidence = self._runs.run(
+            source,
+            mode=RunMode.STRICT,
+            threads=1,
+            REPRO_GATE_MAX_STEPS=str(last),
+            REPRO_GATE_TRACE_FROM=str(first),
+            REPRO_GATE_TRACE_LINES="1" if lines else "0",
+            **variables,
+        )
+        folder = next(iter(set(self._runs.runs.iterdir()) - before))
+        return evidence, read_traces(FILES, Path(folder) / "out")
+
+    def repeat(self, source: str, *, first: int = 1, last: int = 2) -> TraceFinding:
+        """Two runs of one script against each other."""
+        one, other = (self.trace(source, first=first, last=last)[1] for _ in range(2))
+        return compare_traces(one, other, drift=False)
+
+    def drift(self, base: str, head: str, *, last: int = 2) -> TraceFinding:
+        """A run of the base against one of the head."""
+        return compare_traces(
+            self.trace(base, last=last)[1], self.trace(head, last=last)[1], drift=True
+        )

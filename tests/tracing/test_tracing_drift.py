@@ -1,0 +1,91 @@
+"""Changes of code between two commits, in real trainings: operator, line, claim and sentence."""
+
+from __future__ import annotations
+
+import pytest
+from traced_runs import TRAINING, TracedRuns, changed, line_of
+
+from gate.diagnosis.touched_lines import with_changed_lines
+from gate.diagnosis.traces import compare_traces
+from gate.records.observed.trace import Phase
+from gate.records.observed.traced import ChangedLines, Claim
+
+pytestmark = pytest.mark.torch
+
+
+def test_another_activation_is_named(traced: TracedRuns) -> None:
+    found = traced.drift(TRAINING, changed("F.relu(self", "F.gelu(self"))
+    line = line_of(TRAINING, "F.relu")
+    assert (found.claim, found.line, found.module) == (Claim.CODE_PATH, line, "Model")
+    assert found.sentence == (
+        f"aten::gelu at script.py:{line} in module Model is called instead of aten::relu: the "
+        "code path changed"
+    )
+    assert found.phase is Phase.FORWARD
+
+
+def test_another_dropout_is_named_with_both_numbers(traced: TracedRuns) -> None:
+    found = traced.drift(TRAINING, changed("nn.Dropout(0.1)", "nn.Dropout(0.2)"))
+    assert (found.claim, found.module) == (Claim.CODE_PATH, "drop")
+    assert found.line == line_of(TRAINING, "self.drop(h)")
+    assert found.arguments == "p=0.8 instead of p=0.9"
+    assert found.sentence.endswith("in module drop is called with p=0.8 instead of p=0.9")
+
+
+def test_another_learning_rate_is_named_in_the_optimizer(traced: TracedRuns) -> None:
+    found = traced.drift(TRAINING, changed("lr=0.1", "lr=0.05"))
+    assert (found.claim, found.phase) == (Claim.CODE_PATH, Phase.OPTIMIZER)
+    assert found.line == line_of(TRAINING, "optimizer.step()")
+    assert "alpha=-0.05 instead of alpha=-0.1" in found.sentence
+
+
+def test_an_extra_draw_is_named_where_it_is_made(traced: TracedRuns) -> None:
+    head = changed("    optimizer.zero_grad()", "    torch.rand(1)\n    optimizer.zero_grad()")
+    found = traced.drift(TRAINING, head)
+    assert (found.claim, found.operator) == (Claim.CODE_PATH, "aten::rand")
+    assert found.sentence == (
+        f"aten::rand at script.py:{line_of(head, 'torch.rand(1)')} is called in the head commit "
+        "only and draws random numbers"
+    )
+
+
+def test_a_wider_layer_is_named_by_its_shape(traced: TracedRuns) -> None:
+    found = traced.drift(TRAINING, changed("torch.randn(4, 8)", "torch.randn(6, 8)"))
+    assert (found.claim, found.operator) == (Claim.CODE_PATH, "aten::randn")
+    assert "instead of" in found.sentence
+
+
+def test_a_printed_number_moves_nothing(traced: TracedRuns) -> None:
+    head = changed("    loss.backward()", "    print(loss.item(), x.sum())\n    loss.backward()")
+    found = traced.drift(TRAINING, head)
+    assert found.claim is Claim.NOT_FOUND
+    assert found.sentence.startswith("not found: the traces of base and head agree")
+
+
+def test_another_seed_is_the_state_of_the_generator(traced: TracedRuns) -> None:
+    found = traced.drift(
+        changed("model = Model()", "torch.manual_seed(1)\nmodel = Model()"),
+        changed("model = Model()", "torch.manual_seed(2)\nmodel = Model()"),
+    )
+    assert (found.claim, found.operator) == (Claim.RANDOM_STATE, "aten::uniform_")
+    assert "draws other random numbers from the global generator" in found.sentence
+
+
+def test_the_lines_of_the_diff_that_ran_come_nearest_first(traced: TracedRuns) -> None:
+    head = changed("lr=0.1", "lr=0.05") + "\ndef never():\n    return 1\n"
+    trace = traced.trace(head, lines=True)[1]
+    found = compare_traces(traced.trace(TRAINING)[1], trace, drift=True)
+    line, unused = line_of(head, "lr=0.05"), line_of(head, "return 1")
+    early = line_of(head, "import os")
+    hunks = tuple(
+        ChangedLines(file=f"training/{name}", first=number, last=number)
+        for name, number in (
+            ("script.py", early),
+            ("script.py", line),
+            ("script.py", unused),
+            ("notes.md", 1),
+        )
+    )
+    told = with_changed_lines(found, hunks, trace[0], "training")
+    assert [hunk.place for hunk in told.changed] == [f"script.py:{line}", f"script.py:{early}"]
+    assert [hunk.place for hunk in told.changed_later] == [f"script.py:{unused}"]
