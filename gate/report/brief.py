@@ -123,8 +123,8 @@ def _within(verdict: Verdict) -> str:
         if verdict.answers.base_run is not Answer.EQUAL:
             how = f"within tolerance{_worst(verdict.base_run)}"
         words = (
-            f"{_numbers(verdict.baseline)} The base commit, run here, gives the result of this "
-            f"commit, {how}."
+            f"The result differs from it. {_numbers(verdict.baseline)} The base commit, run here, "
+            f"gives the result of this commit, {how}."
         )
     elif verdict.base_run is not None:
         how = "the same result, bit for bit"

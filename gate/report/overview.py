@@ -97,6 +97,8 @@ def _baseline(verdict: Verdict) -> str:
         # once the base commit was run here too, a pass rests on that and not on the baseline
         outside = WATCH if verdict.passes else BAD
         return _answered(answer, verdict.baseline, outside=outside)
+    if verdict.provisional is not None:
+        return f"{NEUTRAL} not compared: its entry judges nothing yet"
     missing = verdict.outcome is Outcome.NO_BASELINE
     return f"{NEUTRAL} {'none for this kind of machine' if missing else 'not compared'}"
 

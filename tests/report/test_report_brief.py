@@ -39,6 +39,25 @@ SAID = {
         ),
         "It moves the result by less than the tolerance.",
     ),
+    "quarantine": (
+        "passed: same result as the base commit (baseline in quarantine until 2026-09-05)",
+        (
+            "In quarantine until 2026-09-05: the baseline (one runner has another CPU since "
+            "Monday). The result differs from it. Loss at step 2: 2.139 instead of 2.143 (-0.2 %); "
+            "up to 4.4 % later (loss at step 24). The base commit, run here, gives the result of "
+            "this commit, bit for bit."
+        ),
+        "No. The base commit gives the same result here.",
+    ),
+    "provisional": (
+        "failed: the baseline's entry is far from its siblings",
+        (
+            "Two runs of this commit are identical. But the baseline's entry is far from its "
+            "siblings, the entries of other environments: loss at step 24 is 0.489; 2 others: 0.31 "
+            "to 0.312. It judges nothing until it is recorded again. This run gives its bits again."
+        ),
+        "Not known. Nothing judged it.",
+    ),
     "code-drift": (
         "failed: this change moves the result",
         (
@@ -88,7 +107,8 @@ SAID = {
         "passed: new baseline",
         (
             "This pull request brings a new baseline, and this run reproduces it bit for bit. Last "
-            "loss: 0.4888 instead of 0.4718 (+3.6 %)."
+            "loss: 0.4888 instead of 0.4718 (+3.6 %). At most: file.accuracy at step 24: 0.8427 → "
+            "0.8731, moved by 3.6 % (no tolerance); weights differ."
         ),
         "Yes, on purpose. The new result is part of it.",
     ),

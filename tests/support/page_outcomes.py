@@ -64,7 +64,9 @@ SOURCES: Mapping[str, PageSources] = {
     ),
     "same-code": _sources(both(since=2)),
     "baseline-change": _sources(DRIFTED),
+    "quarantine": _sources(both(), entry(ran(since=2)), base_runs()),
     "no-baseline": _sources(both(), None),
+    "provisional": _sources(both(), None),
     "other-accelerator": _sources(both(), None),
     "not-comparable": _sources(both(), entry(ran(steps=18))),
     "nondeterministic": _sources(
