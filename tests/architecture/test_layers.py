@@ -57,7 +57,7 @@ INSIDE = {
         ("sealed", "published"),
         ("request", "reading"),
     ),
-    "comparison": (("tensors",), ("",), ("measuring",)),
+    "comparison": (("tensors",), ("",), ("measuring", "levels")),
     "evidence": (("processes",), ("logged",), ("",)),
     "report": (("",), ("comment", "terminal", "page")),
     "adapters": (

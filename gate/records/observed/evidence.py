@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
@@ -12,7 +11,6 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     field_validator,
     model_serializer,
-    model_validator,
 )
 
 from gate.records.document import Document, Timestamp
@@ -24,6 +22,8 @@ from gate.records.observed.fingerprints import PARAMETERS
 from gate.records.observed.locks import Locks
 from gate.records.observed.operator_audit import MAX_STEP, OperatorAudit
 from gate.records.observed.overrides import Override
+from gate.records.observed.point import Point
+from gate.records.observed.seeds import SeededRuns
 from gate.records.observed.state_distance import StateDistance
 from gate.records.runs import BASE_HERE, Commit, RunMode, RunRecord
 
@@ -57,34 +57,6 @@ def _whole_nanoseconds(seconds: float) -> float:
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False), AfterValidator(_whole_nanoseconds)]
 MeasuredSeconds = Annotated[_Seconds, Field(le=MAX_SECONDS)]
 SummedSeconds = Annotated[_Seconds, Field(le=MAX_SUMMED_SECONDS)]
-
-
-class Point(Document):
-    """One number at one step; `hex` is the value, `decimal` lets a person read it."""
-
-    step: int = Field(ge=0, le=MAX_STEP)
-    decimal: str = Field(max_length=40)
-    hex: str = Field(max_length=40)
-
-    @model_validator(mode="after")
-    def _same_number(self) -> Point:
-        value = float.fromhex(self.hex)
-        shown = float(self.decimal)
-        # NaN equals nothing, not even itself
-        if shown != value and not (math.isnan(shown) and math.isnan(value)):
-            message = f"decimal {self.decimal} is not the number {self.hex}"
-            raise ValueError(message)
-        return self
-
-    @classmethod
-    def of(cls, step: int, value: float) -> Point:
-        """Write a float so that reading it gives the same bits back."""
-        return cls(step=step, decimal=repr(value), hex=value.hex())
-
-    @property
-    def value(self) -> float:
-        """The number itself."""
-        return float.fromhex(self.hex)
 
 
 class MetricSource(StrEnum):
@@ -339,7 +311,8 @@ class EvidenceSet(Document):
     `kept` names what lies beside the documents and is packed: outputs, and the state of the first
     strict run. `machine` is what the gate itself saw, `locks` are the lock files of the commit,
     `base_locks` those of the base. `apart` is there when the second strict run ended in another
-    state, `gpu_missed` when runs that might have used a GPU of the machine could not.
+    state, `gpu_missed` when runs that might have used a GPU of the machine could not. `seeded` are
+    results of further seeds, and of variants.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -354,6 +327,7 @@ class EvidenceSet(Document):
     kept: Annotated[tuple[KeptFile, ...], Field(max_length=1000)] = ()
     apart: DivergedStates | None = None
     gpu_missed: GpuMissed | None = None
+    seeded: SeededRuns = ()
     machine: MachineFacts | None = None
     locks: Locks = ()
     base_locks: Locks = ()
