@@ -10,11 +10,10 @@ from gate.comparison.compare import compare_environments, compare_results
 from gate.comparison.finiteness import first_not_finite
 from gate.comparison.measuring.cost import determinism_cost
 from gate.comparison.measuring.performance import performance_of
-from gate.comparison.same_work import missed_share, on_one_cpu_thread, runs_of_the_same_work
+from gate.comparison.same_work import runs_of_the_same_work
 from gate.comparison.self_test import run_self_test
 from gate.comparison.thresholds import threshold_results
 from gate.comparison.tolerances import tolerance_uses
-from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.errors import EvidenceError, RunError
 from gate.execution.plan import (
     plan_base,
@@ -24,26 +23,30 @@ from gate.execution.plan import (
     plan_record,
 )
 from gate.pipelines.baselines import Baselines, read_baselines, work_tree_baseline
-from gate.pipelines.runs import Adapters, Session
-from gate.records.baseline import (
-    Baseline,
-    BaselineEntry,
+from gate.pipelines.judging.explanation import diagnosis_of, rare_faults_of
+from gate.pipelines.judging.seed_results import (
+    entry_results,
+    judged,
+    recorded_results,
+    seeds_are_open,
+    seeds_of_brought,
+    unfit_seeds,
 )
+from gate.pipelines.judging.seed_runs import run_seeds
+from gate.pipelines.runs import Adapters, Session
+from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.comparison import BASELINE_SIDE, Comparison, EnvironmentChange
 from gate.records.observed.environment import DEVICE
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
+from gate.records.observed.seeds import SeedResults
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, RunMode
-from gate.records.verdict import Diagnosis, Outcome, Verdict
+from gate.records.verdict import Outcome, Verdict
 from gate.settings.load import settings_digest, training_settings
 from gate.verdict.assemble import Assessment, assemble
-from gate.verdict.blind_spots import rare_faults
-from gate.verdict.decision import Decision, Facts, base_run_decides, decide, needs_base_run
+from gate.verdict.decision import Facts, base_run_decides, decide, needs_base_run
 from gate.verdict.operators import operator_report
-from gate.verdict.overrides import suspected_seeds, suspected_settings
-
-RARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,11 +89,12 @@ def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) ->
         # cores, and neither time nor noise would be theirs
         runs = tuple(session.run(planned) for planned in plan_gate(request.strict_runs))
         runs += _base_runs(session, runs[0], baselines.trusted)
+        seeded = run_seeds(session, runs[0]) if _needs_seeds(request, runs, baselines) else ()
         # after the runs that are judged: what it does to the machine must not reach them
         counted, failure = (
             _operator_audit_run(session) if request.settings.operator_audit else ((), "")
         )
-        evidence = session.evidence((*runs, *counted))
+        evidence = session.evidence((*runs, *counted), seeded)
         return Ran(evidence=evidence, isolation=session.isolation, operator_audit_failure=failure)
 
 
@@ -140,43 +144,63 @@ def judge(
     """Compare what was run with itself, with the baseline and with the base; decide."""
     first = evidence.runs_of(RunMode.STRICT)[0]
     selection = _select(request, first, baselines.trusted)
-    facts = _facts(request, baselines, evidence, selection)
+    trusted = selection.entry if selection.same_training else None
+    brought = _brought(request, first, baselines.brought)
+    seeds = seeds_of_brought(brought, trusted, evidence, request.settings)
+    # with other results of seeds than were seen here it is not reproduced
+    facts = _facts(request, baselines, evidence, selection, brought if seeds.seen else None)
     decision = decide(facts)
-    unfit = (
-        facts.not_finite
-        or evidence.changed_files
-        or decision.outcome is Outcome.NONDETERMINISTIC
-        or not facts.repeat.numerically_equal
+    seeds_problem = unfit_seeds(evidence, request.settings)
+    unrepeated = decision.outcome is Outcome.NONDETERMINISTIC
+    entry = (
+        None
+        if unrepeated or seeds_problem or evidence.changed_files
+        else _proposal(request, evidence, facts, selection)
     )
-    entry = None if unfit else _entry(request, evidence, facts.repeat, request.baseline_reason)
-    proposed = with_entry(baselines.trusted, entry) if entry is not None else None
-    default = evidence.runs_of(RunMode.DEFAULT)
+    proposed = None if entry is None else with_entry(baselines.trusted, entry)
     assessment = Assessment(
         evidence=evidence,
         facts=facts,
         decision=decision,
         entry=selection.entry,
-        diagnosis=_diagnosis(decision, evidence),
-        default_repeat=_repeat(default, request) if default else None,
+        diagnosis=diagnosis_of(decision, evidence),
+        default_repeat=_default_repeat(evidence, request),
         isolation=isolation,
         settings_digest=settings_digest(request.settings),
         proposed=proposed is not None,
         tolerances=tolerance_uses(first, request.settings.compare.tolerances),
-        rare_faults=_rare_faults(facts),
+        rare_faults=rare_faults_of(facts),
         performance=performance_of(evidence.runs, request.settings.cost),
         operator_audit=operator_report(evidence, operator_audit_failure),
+        seeds_problem=seeds_problem,
+        seeds_of_brought=seeds,
     )
     verdict = assemble(assessment, request)
     return Gated(verdict=verdict, evidence=evidence, baseline=baselines.trusted, proposed=proposed)
 
 
+def _proposal(
+    request: GateRequest, evidence: EvidenceSet, facts: Facts, selection: Selection
+) -> BaselineEntry | None:
+    """The entry that this result would become; None where it may not become one."""
+    if facts.not_finite or not facts.repeat.numerically_equal:
+        return None
+    seeded = entry_results(selection.entry, facts.baseline, evidence, request.settings)
+    return _entry(request, evidence, facts.repeat, request.baseline_reason, seeded)
+
+
 def _facts(
-    request: GateRequest, baselines: Baselines, evidence: EvidenceSet, selection: Selection
+    request: GateRequest,
+    baselines: Baselines,
+    evidence: EvidenceSet,
+    selection: Selection,
+    brought: BaselineEntry | None,
 ) -> Facts:
-    """Every comparison that the outcome depends on."""
+    """Every comparison that the outcome depends on; `brought` is the pull request's own entry."""
     settings, compare = request.settings, request.settings.compare
     strict = evidence.runs_of(RunMode.STRICT)
     first, second = strict[:2]
+    trusted = selection.entry if selection.same_training else None
     repeats = _repeats(strict, request)
     default, base = evidence.runs_of(RunMode.DEFAULT), evidence.runs_of(RunMode.STRICT, Commit.BASE)
     here = evidence.base_here
@@ -192,7 +216,7 @@ def _facts(
         baseline=_against_entry(selection.entry, first, request),
         same_training=selection.same_training,
         other_settings=selection.other_settings,
-        proposed=_proposed(request, first, baselines.brought),
+        proposed=_proposed(request, first, brought),
         base_run=_against_run(base[0], first, request) if base else None,
         base_repeat=_repeat(base, request) if base else None,
         own_environments=any(run.run.environment is Commit.BASE for run in base),
@@ -201,37 +225,17 @@ def _facts(
         nearest=_separated(selection.nearest, first, request),
         same_code=selection.entry is not None and selection.entry.commit in baselines.same_code,
         thresholds=threshold_results(first, settings.policy.thresholds),
+        judged=judged(trusted, evidence, settings),
         cost=determinism_cost((first, second), default, settings.cost),
     )
 
 
-def _rare_faults(facts: Facts) -> tuple[str, ...]:
-    """What the equal runs leave open, where they are equal at all."""
-    if not facts.repeat.numerically_equal:
-        return ()
-    strict = facts.strict_runs
-    runs = strict + len(facts.like_strict)
-    every = missed_share(runs, RARE) if facts.like_strict else None
-    return rare_faults((strict, runs), missed_share(strict, RARE), every)
-
-
-def _diagnosis(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
-    """Why the comparison that decided came out as it did, where that is not a pass."""
-    if decision.decided is None or decision.passes:
-        return None
-    if decision.outcome is not Outcome.NONDETERMINISTIC:
-        return diagnose_drift(decision.decided)
-    strict = evidence.runs_of(RunMode.STRICT)
-    alone = all(map(on_one_cpu_thread, strict))
-    # one thread leaves no order open, whatever is overridden
-    settings = () if alone else suspected_settings(strict)
-    return diagnose_repeat(
-        decision.decided, (*settings, *suspected_seeds(strict)), one_cpu_thread=alone
-    )
-
-
 def _entry(
-    request: GateRequest, evidence: EvidenceSet, repeat: Comparison, reason: str
+    request: GateRequest,
+    evidence: EvidenceSet,
+    repeat: Comparison,
+    reason: str,
+    seeded: SeedResults,
 ) -> BaselineEntry:
     """The first strict run as an entry of the baseline; `BaselineError` where it is unfit."""
     strict = evidence.runs_of(RunMode.STRICT)
@@ -241,6 +245,7 @@ def _entry(
         training=training_settings(request.settings),
         not_finite=first_not_finite(strict, request.settings.compare.allow_not_finite),
         reason=reason,
+        seeded=seeded,
     )
 
 
@@ -249,10 +254,18 @@ def record_baseline(request: GateRequest, adapters: Adapters, reason: str) -> Ba
     # what a training may have touched is not read after it
     known = work_tree_baseline(request, adapters)
     with Session(request, adapters) as session:
-        planned = plan_record(request.strict_runs)
-        evidence = session.evidence(tuple(session.run(run) for run in planned))
-    repeat = _most_telling(_repeats(evidence.runs, request))
-    return with_entry(known, _entry(request, evidence, repeat, reason))
+        runs = tuple(session.run(run) for run in plan_record(request.strict_runs))
+        repeat = _most_telling(_repeats(runs, request))
+        # of a training that does not repeat itself, no other seed says anything
+        seeded = run_seeds(session, runs[0]) if repeat.numerically_equal else ()
+        evidence = session.evidence(runs, seeded)
+    results = recorded_results(evidence, request.settings)
+    return with_entry(known, _entry(request, evidence, repeat, reason, results))
+
+
+def _default_repeat(evidence: EvidenceSet, request: GateRequest) -> Comparison | None:
+    default = evidence.runs_of(RunMode.DEFAULT)
+    return _repeat(default, request) if default else None
 
 
 def _most_telling(repeats: tuple[Comparison, ...]) -> Comparison:
@@ -282,15 +295,21 @@ def _select(request: GateRequest, run: RunEvidence, baseline: Baseline | None) -
     return select_entry(baseline, run.environment, training, comparable)
 
 
-def _proposed(
+def _brought(
     request: GateRequest, run: RunEvidence, brought: Baseline | None
-) -> Comparison | None:
-    """The run against the baseline that the pull request itself brings, when it brings one."""
+) -> BaselineEntry | None:
+    """The entry for this run of the baseline that the pull request itself brings."""
     selection = _select(request, run, brought)
-    if selection.entry is None or not selection.same_training:
+    return selection.entry if selection.same_training else None
+
+
+def _proposed(
+    request: GateRequest, run: RunEvidence, brought: BaselineEntry | None
+) -> Comparison | None:
+    if brought is None:
         return None
     names = ("the pull request's baseline", run.run.label)
-    return compare_results(selection.entry, run, request.settings.compare, names)
+    return compare_results(brought, run, request.settings.compare, names)
 
 
 def _against_entry(
@@ -315,6 +334,24 @@ def _separated(
 def _against_run(expected: RunEvidence, run: RunEvidence, request: GateRequest) -> Comparison:
     names = (expected.run.label, run.run.label)
     return compare_results(expected, run, request.settings.compare, names)
+
+
+def _needs_seeds(request: GateRequest, runs: tuple[RunEvidence, ...], baselines: Baselines) -> bool:
+    """Whether the policy's level, or the entry that is proposed, hangs on runs of more seeds."""
+    heads = tuple(run for run in runs if run.run.commit is Commit.HEAD)
+    strict = tuple(run for run in heads if run.run.mode is RunMode.STRICT)
+    if not request.settings.policy.level.needs_seeds or not _fit(strict, request):
+        return False
+    trusted = _select(request, strict[0], baselines.trusted)
+    against = _against_entry(trusted.entry, strict[0], request)
+    brought = _brought(request, strict[0], baselines.brought)
+    return seeds_are_open(trusted, against, brought)
+
+
+def _fit(strict: tuple[RunEvidence, ...], request: GateRequest) -> bool:
+    """Whether strict runs are equal, and hold no number that never passes."""
+    equal = all(one.numerically_equal for one in _repeats(strict, request))
+    return equal and not first_not_finite(strict, request.settings.compare.allow_not_finite)
 
 
 def _needs_base_run(

@@ -70,6 +70,7 @@ INSIDE = {
     "pipelines": (
         ("preparation",),
         ("runs", "saved_states", "head_files", "sealing"),
+        ("judging",),
         ("entry", "baselines", "measurement", "imported_evidence", "compare_commits"),
         ("gate",),
         ("delivery", "proposals", "calibration"),

@@ -88,7 +88,7 @@ class PairState(StrEnum):
 
 
 class RankedPair(Document):
-    """Two neighbours of the baseline's ranking; `p` is one-sided, paired over seeds."""
+    """Two neighbours of the baseline's ranking; each p is one-sided, paired over seeds."""
 
     better: str
     worse: str

@@ -20,10 +20,10 @@ from gate.records.observed.environment import Environment
 from gate.records.observed.facts import MachineFacts, RankFacts
 from gate.records.observed.fingerprints import PARAMETERS
 from gate.records.observed.locks import Locks
-from gate.records.observed.operator_audit import MAX_STEP, OperatorAudit
+from gate.records.observed.operator_audit import OperatorAudit
 from gate.records.observed.overrides import Override
-from gate.records.observed.point import Point
-from gate.records.observed.seeds import SeededRuns
+from gate.records.observed.point import MAX_STEP, Point
+from gate.records.observed.seeds import MAX_SEED_RESULTS, SeedResult
 from gate.records.observed.state_distance import StateDistance
 from gate.records.runs import BASE_HERE, Commit, RunMode, RunRecord
 
@@ -287,6 +287,14 @@ class RunEvidence(Document):
     ] = Field(default_factory=dict)
 
 
+class SeededRun(Document):
+    """A strict run with a seed of its own; `not_finite` says which number is NaN or infinite."""
+
+    run: RunRecord
+    result: SeedResult
+    not_finite: str = Field(default="", max_length=400)
+
+
 class KeptFile(Document):
     """A file beside the documents of a run, and the SHA-256 of the bytes that were read of it."""
 
@@ -327,7 +335,7 @@ class EvidenceSet(Document):
     kept: Annotated[tuple[KeptFile, ...], Field(max_length=1000)] = ()
     apart: DivergedStates | None = None
     gpu_missed: GpuMissed | None = None
-    seeded: SeededRuns = ()
+    seeded: Annotated[tuple[SeededRun, ...], Field(max_length=MAX_SEED_RESULTS)] = ()
     machine: MachineFacts | None = None
     locks: Locks = ()
     base_locks: Locks = ()

@@ -7,7 +7,8 @@ import math
 from pydantic import Field, model_validator
 
 from gate.records.document import Document
-from gate.records.observed.operator_audit import MAX_STEP
+
+MAX_STEP = 2**53
 
 
 class Point(Document):

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from gate.records.document import Document
 from gate.records.observed.point import Point
-from gate.records.runs import RunRecord
-from gate.records.sections.levels import MOST_SEEDS, MOST_VARIANTS, Seed
 
 MAX_FINAL_VALUES: Final = 100
-MAX_SEED_RESULTS: Final = MOST_SEEDS * MOST_VARIANTS
+# of twenty seeds, each of ten variants
+MAX_SEED_RESULTS: Final = 200
 
 
 class FinalValue(Document):
@@ -30,7 +29,7 @@ class SeedResult(Document):
     """
 
     variant: str = Field(default="", max_length=20)
-    seed: Seed
+    seed: int = Field(ge=0, lt=2**32)
     digest: str = Field(pattern=r"^[0-9a-f]{64}$")
     values: Annotated[tuple[FinalValue, ...], Field(max_length=MAX_FINAL_VALUES)]
 
@@ -39,13 +38,14 @@ class SeedResult(Document):
         return next((one.point for one in self.values if one.metric == metric), None)
 
 
-class SeededRun(Document):
-    """A strict run with a seed of its own; `not_finite` says which number is NaN or infinite."""
+def _each_once(results: tuple[SeedResult, ...]) -> tuple[SeedResult, ...]:
+    """Refuse two results of one seed: they would count as two, and are one."""
+    if len({(one.variant, one.seed) for one in results}) < len(results):
+        message = "holds two results of one seed"
+        raise ValueError(message)
+    return results
 
-    run: RunRecord
-    result: SeedResult
-    not_finite: str = Field(default="", max_length=400)
 
-
-SeedResults = Annotated[tuple[SeedResult, ...], Field(max_length=MAX_SEED_RESULTS)]
-SeededRuns = Annotated[tuple[SeededRun, ...], Field(max_length=MAX_SEED_RESULTS)]
+SeedResults = Annotated[
+    tuple[SeedResult, ...], Field(max_length=MAX_SEED_RESULTS), AfterValidator(_each_once)
+]

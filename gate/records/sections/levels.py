@@ -96,7 +96,7 @@ class Margin(Document):
 
 
 class Variant(Document):
-    """Another training to rank: the command of `train` with more arguments, or one of its own."""
+    """Another training to rank: train.command with more arguments, or a command of its own."""
 
     arguments: Argv | None = Field(
         default=None, description="Words to put behind train.command, as one string or as a list."
@@ -178,7 +178,7 @@ class LevelPolicy(Document):
 
 
 class SeededSettings(Document):
-    """Over which seeds, and of which variants, `statistical` and `scientific` are judged."""
+    """Over which seeds, and of which variants, the levels that need them are judged."""
 
     seeds: Seeds = Field(
         default=(),
