@@ -12,6 +12,7 @@ from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.comparison import Comparison, CostState, KnobCost, KnobCosts
 from gate.records.measurement import CostDocument, KnobState
 from gate.records.observed.evidence import EvidenceSet, StepDigest
+from gate.records.observed.seeds import SeedResults
 from gate.records.verdict import NotFinite
 
 FINGERPRINTED_STEPS = 20
@@ -30,6 +31,7 @@ def propose_entry(
     training: Mapping[str, str],
     not_finite: NotFinite | None,
     reason: str,
+    seeded: SeedResults = (),
 ) -> BaselineEntry:
     """The entry that the first strict run would become.
 
@@ -65,6 +67,7 @@ def propose_entry(
         metrics=run.metrics,
         steps=tuple(map(_kept_of, run.steps)),
         checkpoint=run.checkpoint,
+        seeded=seeded,
     )
     return with_digest(entry)
 

@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 
 from gate.comparison.ulp import ulp_distance
 from gate.records.comparison import MetricDelta, SeriesFault, SeriesFaultKind
-from gate.records.observed.evidence import FloatType, MetricSeries, Point
+from gate.records.observed.evidence import FloatType, MetricSeries
+from gate.records.observed.point import Point
 from gate.records.sections.tolerances import Improvement, Tolerance
 
 

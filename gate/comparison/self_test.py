@@ -11,7 +11,8 @@ import math
 
 from gate.comparison.compare import compare_results
 from gate.records.observed.environment import Environment
-from gate.records.observed.evidence import Point, RunEvidence
+from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.point import Point
 from gate.records.settings import ComparisonSettings
 from gate.records.verdict import SelfTestProbe
 

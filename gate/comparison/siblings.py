@@ -13,7 +13,8 @@ from typing import Final
 from gate.comparison.metrics import tolerance_at, tolerances_for
 from gate.records.baseline import BaselineEntry
 from gate.records.measured.acceptance import FarFromSiblings
-from gate.records.observed.evidence import MetricSeries, Point
+from gate.records.observed.evidence import MetricSeries
+from gate.records.observed.point import Point
 from gate.records.sections.tolerances import Tolerance
 
 # of the largest value that a sibling's metric takes: a rounding error that a machine makes is far

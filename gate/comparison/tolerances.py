@@ -9,7 +9,8 @@ from gate.comparison.metrics import tolerance_at, tolerances_for
 from gate.comparison.tolerance_factor import misfit
 from gate.comparison.ulp import FRACTION_BITS
 from gate.records.comparison import LeastChange, ToleranceUse
-from gate.records.observed.evidence import MetricSeries, Point, RunEvidence
+from gate.records.observed.evidence import MetricSeries, RunEvidence
+from gate.records.observed.point import Point
 from gate.records.sections.tolerances import Improvement, Tolerance
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from gate.codec.untrusted_text import masked, without_sequences
 from gate.errors import RunError
 from gate.execution.child_environment import child_environment
+from gate.execution.plan import training_of
 from gate.ports import Files, Processes, Progress
 from gate.records.runs import (
     Isolation,
@@ -136,11 +137,12 @@ class Launcher:
         snapshot: Snapshot,
         folders: RunFolders,
     ) -> ProcessRequest:
-        train = self.settings.train
+        train = training_of(planned, self.settings.train)
+        settings = self.settings.model_copy(update={"train": train})
         host = self.isolation.host_variables(self.host, train.pass_env)
         return ProcessRequest(
             argv=train.command,
-            env=child_environment(planned, self.settings, folders, host),
+            env=child_environment(planned, settings, folders, host),
             workdir=folders.tree / snapshot.workdir,
             timeout_seconds=_most_seconds(planned, train.timeout_seconds),
             output_limit_bytes=train.output_limit_bytes,

@@ -12,6 +12,10 @@ from gate.records.runs import (
     TraceWindow,
     label_of,
 )
+from gate.records.sections.levels import Level
+from gate.records.settings import GateSettings, TrainSettings
+
+SEED_WORD = "{seed}"
 
 
 def plan_gate(repeats: int) -> tuple[PlannedRun, ...]:
@@ -79,6 +83,43 @@ def plan_trace(
     return PlannedRun(
         label=label, mode=RunMode.STRICT, commit=commit, environment=environment, traced=window
     )
+
+
+def plan_seeds(settings: GateSettings) -> tuple[PlannedRun, ...]:
+    """The strict runs of further seeds that the policy's level is judged by; none at other levels.
+
+    train.seed itself is that of the first strict run. Of variants each is run with every seed: one
+    seed after the other, so that a call that is cancelled has not compared some of them alone.
+    """
+    if settings.policy.level is Level.STATISTICAL:
+        further = (seed for seed in settings.seeds if seed != settings.train.seed)
+        return tuple(
+            PlannedRun(label=f"seed-{seed}", mode=RunMode.STRICT, seed=seed) for seed in further
+        )
+    if settings.policy.level is not Level.SCIENTIFIC:
+        return ()
+    return tuple(
+        PlannedRun(
+            label=f"{name}-seed-{seed}",
+            mode=RunMode.STRICT,
+            seed=seed,
+            command=variant.command or (*settings.train.command, *(variant.arguments or ())),
+            variant=name,
+        )
+        for seed in settings.seeds
+        for name, variant in settings.variants.items()
+    )
+
+
+def training_of(planned: PlannedRun, train: TrainSettings) -> TrainSettings:
+    """The training as one run starts it: with the run's own seed and command, `{seed}` filled in.
+
+    A plain replacement of that word: nothing else in the command has a meaning.
+    """
+    seed = train.seed if planned.seed is None else planned.seed
+    command = train.command if planned.command is None else planned.command
+    words = tuple(word.replace(SEED_WORD, str(seed)) for word in command)
+    return train.model_copy(update={"seed": seed, "command": words})
 
 
 def _run(mode: RunMode, number: int, commit: Commit = Commit.HEAD) -> PlannedRun:

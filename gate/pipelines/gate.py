@@ -5,17 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gate.baseline.record import propose_entry, successor
-from gate.baseline.select import Selection, key_place
 from gate.codec.entry_names import entry_name
-from gate.comparison.compare import compare_environments, compare_results
 from gate.comparison.finiteness import first_not_finite
-from gate.comparison.measuring.cost import determinism_cost
 from gate.comparison.measuring.performance import performance_of
-from gate.comparison.same_work import missed_share, on_one_cpu_thread, runs_of_the_same_work
-from gate.comparison.self_test import run_self_test
-from gate.comparison.thresholds import threshold_results
+from gate.comparison.same_work import missed_share
 from gate.comparison.tolerances import tolerance_uses
-from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.trace_window import with_trace
 from gate.errors import EvidenceError, RunError
 from gate.execution.plan import (
@@ -26,37 +20,42 @@ from gate.execution.plan import (
     plan_record,
 )
 from gate.pipelines.baselines import Baselines, read_baselines, work_tree_baseline
-from gate.pipelines.entries import (
-    movement,
-    provisional_entry,
-    rules_in_force,
-    selected,
-    settled,
-    with_settled,
-)
+from gate.pipelines.entries import movement, rules_in_force, selected, settled, with_settled
 from gate.pipelines.escalation import escalate, lines_of_the_change
+from gate.pipelines.judging.comparisons import (
+    against_entry,
+    against_run,
+    first_two,
+    most_telling,
+    repeats_of,
+)
+from gate.pipelines.judging.decided import Decided, brought_entry, decided
+from gate.pipelines.judging.explanation import RARE, diagnosis_of, rare_faults_of
+from gate.pipelines.judging.seed_results import (
+    entry_results,
+    recorded_results,
+    seeds_are_open,
+    unfit_seeds,
+)
+from gate.pipelines.judging.seed_runs import run_seeds
 from gate.pipelines.runs import Adapters, Session
 from gate.records.baseline import MAX_RUN_URL, Baseline, BaselineEntry
-from gate.records.comparison import BASELINE_SIDE, Comparison, EnvironmentChange
+from gate.records.comparison import Comparison
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
+from gate.records.observed.seeds import SeedResults
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, RunMode
-from gate.records.sections.quarantine import Quarantine
-from gate.records.verdict import Diagnosis, Outcome, Verdict
+from gate.records.verdict import Outcome, Verdict
 from gate.settings.load import settings_digest, training_settings
 from gate.verdict.assemble import Assessment, assemble
-from gate.verdict.blind_spots import rare_faults
-from gate.verdict.decision import Decision, Facts, base_run_decides, decide, needs_base_run
+from gate.verdict.decision import base_run_decides, needs_base_run
 from gate.verdict.operators import operator_report
-from gate.verdict.overrides import suspected_seeds, suspected_settings
-
-RARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gated:
-    """What a gate call found: the verdict, what it rests on, and the entry it would propose."""
+    """What a gate call found: a verdict, what it rests on, the entry that it would propose."""
 
     verdict: Verdict
     evidence: EvidenceSet
@@ -95,15 +94,16 @@ def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) ->
         # cores, and neither time nor noise would be theirs
         runs = tuple(session.run(planned) for planned in plan_gate(request.strict_runs))
         runs += _base_runs(session, runs[0], baselines.trusted)
+        seeded = run_seeds(session, runs[0]) if _needs_seeds(request, runs, baselines) else ()
         # after the runs that are judged: what it does to the machine must not reach them
         counted, failure = (
             _operator_audit_run(session) if request.settings.operator_audit else ((), "")
         )
-        evidence = session.evidence((*runs, *counted))
-        *_, decision = _decided(request, baselines, evidence)
+        evidence = session.evidence((*runs, *counted), seeded)
+        decision = decided(request, baselines, evidence).decision
         trace = escalate(session, decision, runs, changes)
         if trace is not None:
-            evidence = session.evidence((*runs, *counted), trace)
+            evidence = session.evidence((*runs, *counted), seeded, trace)
         return Ran(evidence=evidence, isolation=session.isolation, operator_audit_failure=failure)
 
 
@@ -117,7 +117,7 @@ def _base_runs(
         return ()
     environment = Commit.BASE if own else Commit.HEAD
     base = tuple(session.run(planned) for planned in plan_base(environment))
-    against = _against_run(base[0], run, request)
+    against = against_run(base[0], run, request)
     if not own or base_run_decides(against, request.settings):
         return base
     try:
@@ -151,119 +151,57 @@ def judge(
     *,
     operator_audit_failure: str = "",
 ) -> Gated:
-    """Compare what was run with itself, with the baseline and with the base; decide."""
+    """Decide about what was run, and say what it rests on and what would become the baseline."""
     first = evidence.runs_of(RunMode.STRICT)[0]
-    selection, facts, decision = _decided(request, baselines, evidence)
-    unfit = (
-        facts.not_finite
-        or evidence.changed_files
-        or decision.outcome is Outcome.NONDETERMINISTIC
-        or not facts.repeat.numerically_equal
-    )
-    entry = None if unfit else _entry(request, evidence, facts.repeat, request.baseline_reason)
-    proposed = _proposal(request, baselines, entry, decision.outcome) if entry is not None else None
-    default = evidence.runs_of(RunMode.DEFAULT)
+    found = decided(request, baselines, evidence)
+    decision, entry = found.decision, found.selection.entry
+    seeds_problem = unfit_seeds(evidence, request.settings)
+    unrepeated = decision.outcome is Outcome.NONDETERMINISTIC
+    unfit = unrepeated or seeds_problem or evidence.changed_files
+    proposed = None if unfit else _proposal(request, baselines, evidence, found)
+    changes_baseline = decision.outcome is Outcome.BASELINE_CHANGE
     assessment = Assessment(
         evidence=evidence,
-        facts=facts,
+        facts=found.facts,
         decision=decision,
-        entry=selection.entry,
-        diagnosis=with_trace(_diagnosis(decision, evidence), evidence.trace),
-        default_repeat=_repeat(default, request) if default else None,
+        entry=entry,
+        diagnosis=with_trace(diagnosis_of(decision, evidence), evidence.trace),
+        default_repeat=first_two(evidence.runs_of(RunMode.DEFAULT), request),
         isolation=isolation,
         settings_digest=settings_digest(request.settings),
         proposed=entry_name(proposed) if proposed is not None else "",
-        movement=movement(request, facts.baseline, selection.entry)
-        if decision.outcome is Outcome.BASELINE_CHANGE
-        else None,
+        movement=movement(request, found.facts.baseline, entry) if changes_baseline else None,
         tolerances=tolerance_uses(first, request.settings.compare.tolerances),
-        rare_faults=_rare_faults(facts),
+        rare_faults=rare_faults_of(found.facts),
         performance=performance_of(evidence.runs, request.settings.cost),
         operator_audit=operator_report(evidence, operator_audit_failure),
+        seeds_problem=seeds_problem,
+        seeds_of_brought=found.seeds,
     )
     verdict = assemble(assessment, request)
     return Gated(verdict=verdict, evidence=evidence, baseline=baselines.trusted, proposed=proposed)
 
 
-def _decided(
-    request: GateRequest, baselines: Baselines, evidence: EvidenceSet
-) -> tuple[Selection, Facts, Decision]:
-    """The outcome, what it rests on, and which entry was asked."""
-    first = evidence.runs_of(RunMode.STRICT)[0]
-    selection = selected(request, first, baselines.trusted)
-    rules = rules_in_force(request, selection.entry, evidence.created_at)
-    facts = _facts(request, baselines, evidence, selection, rules)
-    return selection, facts, decide(facts)
-
-
-def _facts(
-    request: GateRequest,
-    baselines: Baselines,
-    evidence: EvidenceSet,
-    selection: Selection,
-    rules: tuple[Quarantine, ...],
-) -> Facts:
-    """Every comparison that the outcome depends on."""
-    settings, compare = request.settings, request.settings.compare
-    strict = evidence.runs_of(RunMode.STRICT)
-    first, second = strict[:2]
-    repeats = _repeats(strict, request)
-    default, base = evidence.runs_of(RunMode.DEFAULT), evidence.runs_of(RunMode.STRICT, Commit.BASE)
-    here = evidence.base_here
-    not_finite = first_not_finite((*strict, *base), compare.allow_not_finite)
-    return Facts(
-        settings=settings,
-        repeat=_most_telling(repeats),
-        strict_runs=len(strict),
-        unequal=sum(not one.numerically_equal for one in repeats),
-        self_test=() if not_finite else run_self_test(first, compare),
-        not_finite=not_finite,
-        like_strict=runs_of_the_same_work(first, default, compare),
-        baseline=_against_entry(selection.entry, first, request),
-        same_training=selection.same_training,
-        other_settings=selection.other_settings,
-        proposed=_proposed(request, first, baselines.brought),
-        base_run=_against_run(base[0], first, request) if base else None,
-        base_repeat=_repeat(base, request) if base else None,
-        own_environments=any(run.run.environment is Commit.BASE for run in base),
-        base_here=_against_run(here, first, request) if here else None,
-        base_moved=_against_run(base[0], here, request) if here and base else None,
-        nearest=_separated(selection.nearest, first, request),
-        provisional=provisional_entry(request, first, baselines.trusted, baselines.brought),
-        quarantine=rules,
-        same_code=selection.entry is not None and selection.entry.commit in baselines.same_code,
-        thresholds=threshold_results(first, settings.policy.thresholds),
-        cost=determinism_cost((first, second), default, settings.cost),
-    )
-
-
-def _rare_faults(facts: Facts) -> tuple[str, ...]:
-    """What the equal runs leave open, where they are equal at all."""
-    if not facts.repeat.numerically_equal:
-        return ()
-    strict = facts.strict_runs
-    runs = strict + len(facts.like_strict)
-    every = missed_share(runs, RARE) if facts.like_strict else None
-    return rare_faults((strict, runs), missed_share(strict, RARE), every)
-
-
-def _diagnosis(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
-    """Why the comparison that decided came out as it did, where that is not a pass."""
-    if decision.decided is None or decision.passes:
+def _proposal(
+    request: GateRequest, baselines: Baselines, evidence: EvidenceSet, found: Decided
+) -> BaselineEntry | None:
+    """What this result would become beside the entries that are there; None where it may not."""
+    facts = found.facts
+    if facts.not_finite or not facts.repeat.numerically_equal:
         return None
-    if decision.outcome is not Outcome.NONDETERMINISTIC:
-        return diagnose_drift(decision.decided)
-    strict = evidence.runs_of(RunMode.STRICT)
-    alone = all(map(on_one_cpu_thread, strict))
-    # one thread leaves no order open, whatever is overridden
-    settings = () if alone else suspected_settings(strict)
-    return diagnose_repeat(
-        decision.decided, (*settings, *suspected_seeds(strict)), one_cpu_thread=alone
-    )
+    seeded = entry_results(found.selection.entry, facts.baseline, evidence, request.settings)
+    entry = _entry(request, evidence, facts.repeat, request.baseline_reason, seeded)
+    also, trusted = baselines.brought, baselines.trusted
+    outcome = found.decision.outcome.value
+    return successor(trusted, settled(entry, trusted, request, outcome=outcome, also=also))
 
 
 def _entry(
-    request: GateRequest, evidence: EvidenceSet, repeat: Comparison, reason: str
+    request: GateRequest,
+    evidence: EvidenceSet,
+    repeat: Comparison,
+    reason: str,
+    seeded: SeedResults,
 ) -> BaselineEntry:
     """The first strict run as an entry of the baseline; `BaselineError` where it is unfit."""
     strict = evidence.runs_of(RunMode.STRICT)
@@ -273,6 +211,7 @@ def _entry(
         training=training_settings(request.settings),
         not_finite=first_not_finite(strict, request.settings.compare.allow_not_finite),
         reason=reason,
+        seeded=seeded,
     )
     return entry.model_copy(
         update={
@@ -281,14 +220,6 @@ def _entry(
             "run_url": request.run_url[:MAX_RUN_URL],
         }
     )
-
-
-def _proposal(
-    request: GateRequest, baselines: Baselines, entry: BaselineEntry, outcome: Outcome
-) -> BaselineEntry:
-    """What would become of the entry beside those that are there."""
-    also, trusted = baselines.brought, baselines.trusted
-    return successor(trusted, settled(entry, trusted, request, outcome=outcome.value, also=also))
 
 
 def record_baseline(
@@ -301,67 +232,31 @@ def record_baseline(
     # what a training may have touched is not read after it
     known = work_tree_baseline(request, adapters)
     with Session(request, adapters) as session:
-        planned = plan_record(request.recorded_runs)
-        evidence = session.evidence(tuple(session.run(run) for run in planned))
-    repeat = _most_telling(_repeats(evidence.runs, request))
-    entry = _entry(request, evidence, repeat, reason).model_copy(update={"accepted_by": who})
-    return with_settled(entry, known, request)
+        runs = tuple(session.run(run) for run in plan_record(request.recorded_runs))
+        repeat = most_telling(repeats_of(runs, request))
+        # of a training that does not repeat itself, no other seed says anything
+        seeded = run_seeds(session, runs[0]) if repeat.numerically_equal else ()
+        evidence = session.evidence(runs, seeded)
+    results = recorded_results(evidence, request.settings)
+    entry = _entry(request, evidence, repeat, reason, results)
+    return with_settled(entry.model_copy(update={"accepted_by": who}), known, request)
 
 
-def _most_telling(repeats: tuple[Comparison, ...]) -> Comparison:
-    """The first that differs, else the first whose environment moved, else the first."""
-    apart = (one for one in repeats if not one.numerically_equal)
-    moved = (one for one in repeats if one.environment)
-    return next(apart, next(moved, repeats[0]))
+def _needs_seeds(request: GateRequest, runs: tuple[RunEvidence, ...], baselines: Baselines) -> bool:
+    """Whether the policy's level, or the entry that is proposed, hangs on runs of more seeds."""
+    heads = tuple(run for run in runs if run.run.commit is Commit.HEAD)
+    strict = tuple(run for run in heads if run.run.mode is RunMode.STRICT)
+    if not request.settings.policy.level.needs_seeds or not _fit(strict, request):
+        return False
+    trusted = selected(request, strict[0], baselines.trusted)
+    against = against_entry(trusted.entry, strict[0], request)
+    return seeds_are_open(trusted, against, brought_entry(request, strict[0], baselines.brought))
 
 
-def _repeat(runs: tuple[RunEvidence, ...], request: GateRequest) -> Comparison:
-    """The first two runs of one kind against each other."""
-    return _repeats(runs[:2], request)[0]
-
-
-def _repeats(runs: tuple[RunEvidence, ...], request: GateRequest) -> tuple[Comparison, ...]:
-    """The first run of one kind against each other one."""
-    first, *others = runs
-    return tuple(
-        compare_results(first, run, request.settings.compare, (first.run.label, run.run.label))
-        for run in others
-    )
-
-
-def _proposed(
-    request: GateRequest, run: RunEvidence, brought: Baseline | None
-) -> Comparison | None:
-    """The run against the baseline that the pull request itself brings, when it brings one."""
-    selection = selected(request, run, brought)
-    if selection.entry is None or not selection.same_training:
-        return None
-    names = ("the pull request's baseline", run.run.label)
-    return compare_results(selection.entry, run, request.settings.compare, names)
-
-
-def _against_entry(
-    entry: BaselineEntry | None, run: RunEvidence, request: GateRequest
-) -> Comparison | None:
-    if entry is None:
-        return None
-    return compare_results(entry, run, request.settings.compare, (BASELINE_SIDE, run.run.label))
-
-
-def _separated(
-    nearest: BaselineEntry | None, run: RunEvidence, request: GateRequest
-) -> tuple[EnvironmentChange, ...]:
-    """What separates an entry that cannot judge the run, in the order of the key."""
-    if nearest is None:
-        return ()
-    comparable = request.settings.compare.comparable_environment
-    changes = compare_environments(nearest.environment, run.environment, comparable)
-    return tuple(sorted(changes, key=lambda change: key_place(change.part)))
-
-
-def _against_run(expected: RunEvidence, run: RunEvidence, request: GateRequest) -> Comparison:
-    names = (expected.run.label, run.run.label)
-    return compare_results(expected, run, request.settings.compare, names)
+def _fit(strict: tuple[RunEvidence, ...], request: GateRequest) -> bool:
+    """Whether strict runs are equal, and hold no number that never passes."""
+    equal = all(one.numerically_equal for one in repeats_of(strict, request))
+    return equal and not first_not_finite(strict, request.settings.compare.allow_not_finite)
 
 
 def _needs_base_run(
@@ -376,7 +271,7 @@ def _needs_base_run(
     if request.base_commit is None or not request.settings.policy.run_base_on_drift:
         return False
     selection = selected(request, run, trusted)
-    against = _against_entry(selection.entry, run, request)
+    against = against_entry(selection.entry, run, request)
     return (
         against is not None
         and selection.same_training

@@ -18,7 +18,14 @@ from gate.evidence.environment import leave_out_packages
 from gate.evidence.folder import MANIFEST_NAME, evidence_documents, read_evidence_set
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.state_manifest import MAX_STATE_BYTES, roots_fit
-from gate.execution.plan import plan_base, plan_base_here, plan_gate, plan_operator_audit
+from gate.execution.plan import (
+    plan_base,
+    plan_base_here,
+    plan_gate,
+    plan_operator_audit,
+    plan_seeds,
+    training_of,
+)
 from gate.pipelines.preparation.locks import locks_of_commits
 from gate.pipelines.preparation.output_folder import prepare_out
 from gate.pipelines.preparation.snapshots import export_snapshot
@@ -28,7 +35,15 @@ from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile
 from gate.records.observed.locks import LockFile
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
-from gate.records.runs import BASE_HERE, Commit, Isolation, PlannedRun, RunMode, WriteGuard
+from gate.records.runs import (
+    BASE_HERE,
+    Commit,
+    Isolation,
+    PlannedRun,
+    RunMode,
+    RunRecord,
+    WriteGuard,
+)
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 from gate.records.settings import GateSettings
 from gate.settings.load import settings_digest, training_digest
@@ -195,17 +210,39 @@ def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
         )
     for run in evidence.runs:
         _check_run(run, planned[run.run.label], request)
+    _check_seeds(evidence, request)
 
 
-def _check_run(run: RunEvidence, planned: PlannedRun, request: GateRequest) -> None:
-    record = run.run
-    train = request.settings.train
-    asked = (planned.mode, planned.commit, planned.environment, train.command, 0, False)
+def _check_seeds(evidence: EvidenceSet, request: GateRequest) -> None:
+    """Are the runs of further seeds all there, or none, each as this call would make it?"""
+    planned = plan_seeds(request.settings)
+    labels = [one.run.label for one in evidence.seeded]
+    if labels and labels != [run.label for run in planned]:
+        raise EvidenceError(
+            f"the evidence contains the runs {short_text(', '.join(labels))}", hint=ALTERED_HINT
+        )
+    for one, run in zip(evidence.seeded, planned, strict=False):
+        _check_record(one.run, run, request)
+        if (one.result.seed, one.result.variant) != (run.seed, run.variant):
+            raise EvidenceError(
+                f"run {run.label}: is of another seed or variant than it was asked for",
+                hint=ALTERED_HINT,
+            )
+
+
+def _check_record(record: RunRecord, planned: PlannedRun, request: GateRequest) -> None:
+    command = training_of(planned, request.settings.train).command
+    asked = (planned.mode, planned.commit, planned.environment, command, 0, False)
     given = (record.mode, record.commit, record.environment)
     if asked != (*given, record.argv, record.exit_code, record.timed_out):
         raise EvidenceError(
             f"run {record.label}: did not run or end as the settings require", hint=ALTERED_HINT
         )
+
+
+def _check_run(run: RunEvidence, planned: PlannedRun, request: GateRequest) -> None:
+    record = run.run
+    _check_record(record, planned, request)
     if not roots_fit(run.checkpoint):
         raise EvidenceError(
             f"run {record.label}: its checkpoint digest does not match its tensors",
@@ -214,9 +251,15 @@ def _check_run(run: RunEvidence, planned: PlannedRun, request: GateRequest) -> N
     refuse_unusable(run, request.settings)
 
 
+def _records(evidence: EvidenceSet) -> tuple[RunRecord, ...]:
+    """Every run that there was, those of further seeds too."""
+    seeded = (one.run for one in evidence.seeded)
+    return (*(run.run for run in evidence.runs), *seeded)
+
+
 def _claimed_isolation(evidence: EvidenceSet) -> Isolation:
     """The weakest isolation that any run says it had."""
-    runs = [run.run.isolation for run in evidence.runs]
+    runs = [record.isolation for record in _records(evidence)]
     # one run that was kept apart less could have told the others
     weakest = min((run.mode for run in runs), key=lambda mode: mode.strength)
     guards = [run.guard for run in runs if run.guard is not None]
@@ -240,14 +283,14 @@ def _kept_here(
     isolation: Isolation,
 ) -> tuple[DivergedStates | None, Isolation]:
     """Copy what lies beside the documents under its digests, and look at the kept states."""
-    wanted = {f"{run.run.label}/output.txt" for run in evidence.runs} | {FIRST_STATE}
+    wanted = {f"{record.label}/output.txt" for record in _records(evidence)} | {FIRST_STATE}
     # exactly these: a file more could be read by somebody who trusts the package
     if {kept.name for kept in evidence.kept} != wanted or len(evidence.kept) != len(wanted):
         raise EvidenceError("the evidence has missing or unexpected files", hint=ALTERED_HINT)
     second = _second_state(evidence)
     target = request.out / "evidence"
-    for run in evidence.runs:
-        adapters.files.fresh_folder(target / run.run.label)
+    for record in _records(evidence):
+        adapters.files.fresh_folder(target / record.label)
     for kept in (*evidence.kept, *second):
         _copy(kept, folder, target, adapters.files)
     reading = request.out / "work" / "taken"

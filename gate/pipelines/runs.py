@@ -29,7 +29,13 @@ from gate.ports import Clock, Files, Git, Processes, Progress, SealServices
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import GpuMissed, GpusSeen
 from gate.records.measurement import ReductionSpread, WeightDistance
-from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
+from gate.records.observed.evidence import (
+    DivergedStates,
+    EvidenceSet,
+    KeptFile,
+    RunEvidence,
+    SeededRun,
+)
 from gate.records.observed.facts import MachineFacts
 from gate.records.observed.operator_audit import Refusal
 from gate.records.observed.trace import Traces
@@ -349,7 +355,10 @@ class Session:
         return self.request.out / "evidence" / name, kept.sha256
 
     def evidence(
-        self, runs: tuple[RunEvidence, ...], trace: TraceFinding | None = None
+        self,
+        runs: tuple[RunEvidence, ...],
+        seeded: tuple[SeededRun, ...] = (),
+        trace: TraceFinding | None = None,
     ) -> EvidenceSet:
         """All runs as one document, written to the evidence folder; call it after the last run."""
         # once more at the end: each run was a copy of it,
@@ -365,6 +374,7 @@ class Session:
             changed_files=snapshot.changed_files,
             created_at=self.adapters.clock.now().isoformat(),
             runs=runs,
+            seeded=seeded,
             kept=tuple(self._kept),
             apart=self._apart,
             gpu_missed=self._gpu_missed,

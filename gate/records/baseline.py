@@ -11,6 +11,7 @@ from gate.records.document import Document, Timestamp
 from gate.records.measured.acceptance import FarFromSiblings, Movement
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import CheckpointManifest, MetricSeries, StepDigest
+from gate.records.observed.seeds import SeedResults
 
 BASELINE_SCHEMA: Final = "repro-gate.baseline/1"
 ENTRY_SCHEMA: Final = "repro-gate.baseline-entry/1"
@@ -34,7 +35,7 @@ class BaselineEntry(Document):
     `training` holds the settings that change the result (command, steps, seed, threads), each as
     JSON: an entry recorded under others cannot be compared. `steps` keeps the fingerprints of the
     first steps, so that a drift has a cause. `knob_costs` is for reports and decides nothing.
-
+    `seeded` holds what several seeds gave, and variants, where the policy's level asked for that.
     `equal_runs` strict runs gave this result; of the faults that strike one run in ten, so many
     equal runs miss the share `missed_faults`. `accepted_by`, `run_url` and `package_sha256` say who
     took it over, from which run on GitHub and out of which package: claims, empty where not known.
@@ -61,6 +62,7 @@ class BaselineEntry(Document):
     moved: Movement | None = None
     recordings: int = Field(default=1, ge=1)
     far: FarFromSiblings | None = None
+    seeded: SeedResults = ()
     digest: str = Field(default="", max_length=64)
 
     @property

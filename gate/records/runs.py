@@ -72,6 +72,8 @@ class PlannedRun:
     `knobs` are the switches of a strict run when they are not all that the settings ask for;
     `keep_values` keeps the state's values, and with them one step's gradients, with the evidence.
     `traced` is for a diagnosis alone: nothing of that run is kept but its trace.
+    `seed` and `command` stand in place of train.seed and train.command where they are given, and
+    `variant` is the name of the variant that the command is of.
     """
 
     label: str
@@ -82,11 +84,15 @@ class PlannedRun:
     knobs: KnobSet | None = None
     keep_values: bool = False
     traced: TraceWindow | None = None
+    seed: int | None = None
+    command: tuple[str, ...] | None = None
+    variant: str = ""
 
     @property
     def described(self) -> str:
         """For the person who waits."""
         what = "base commit" if self.commit is Commit.BASE else "training"
+        what = f"variant {self.variant}" if self.variant else what
         return f"{self.label}: {what}, {self.mode.value} mode"
 
 

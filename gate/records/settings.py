@@ -12,7 +12,7 @@ from gate.records.sections.determinism import DeterminismSettings
 from gate.records.sections.diagnosis import DiagnosisSettings
 from gate.records.sections.environment import EnvironmentSettings
 from gate.records.sections.isolation import IsolationSettings
-from gate.records.sections.levels import Level, Threshold
+from gate.records.sections.levels import Level, LevelPolicy, SeededSettings
 from gate.records.sections.measuring import CostSettings, NoiseSettings
 from gate.records.sections.metrics import MetricsSettings
 from gate.records.sections.quarantine import Quarantine
@@ -210,7 +210,7 @@ class BaselineSettings(Document):
 ImagePattern = Annotated[str, Field(min_length=1, max_length=300)]
 
 
-class PolicySettings(Document):
+class PolicySettings(LevelPolicy):
     """Which outcomes pass. Read from the base commit on a pull request."""
 
     require_bitwise: bool = Field(
@@ -238,28 +238,10 @@ class PolicySettings(Document):
         "patterns of the name, such as `ghcr.io/team/*`, or whole digests. Any other is an error.",
     )
 
-    level: Level = Field(
-        default=Level.NUMERICAL,
-        description="The least that passes: `numerical` (equal to the baseline, or within "
-        "tolerance), or `functional`: another result passes too if it repeats and meets every "
-        "threshold.",
-    )
-    thresholds: dict[str, Threshold] = Field(
-        default_factory=dict,
-        max_length=100,
-        description="Bounds of a metric's last value, by its name, for example `file.accuracy: "
-        "{min: 0.9}`. At any level, a result that misses one fails.",
-    )
-
     @model_validator(mode="after")
-    def _level_can_be_judged(self) -> Self:
-        if self.level is not Level.FUNCTIONAL:
-            return self
-        if not self.thresholds:
-            message = "level: functional needs thresholds, for example {file.accuracy: {min: 0.9}}"
-            raise ValueError(message)
-        if self.require_bitwise:
-            message = "level: functional and require_bitwise: true exclude each other"
+    def _levels_exclude_bitwise(self) -> Self:
+        if self.level is not Level.NUMERICAL and self.require_bitwise:
+            message = f"level: {self.level} and require_bitwise: true exclude each other"
             raise ValueError(message)
         return self
 
@@ -324,7 +306,7 @@ class ReportSettings(Document):
     )
 
 
-class GateSettings(Document):
+class GateSettings(SeededSettings):
     """The whole of `repro-gate.yml`."""
 
     version: Literal[1] = Field(description="Version of this file's schema.")
@@ -384,3 +366,10 @@ class GateSettings(Document):
     report: ReportSettings = Field(
         default_factory=ReportSettings, description="The comment on the pull request."
     )
+
+    @model_validator(mode="after")
+    def _seeds_fit_the_level(self) -> Self:
+        message = self.why_not_judged(self.policy.level, self.train.seed)
+        if message:
+            raise ValueError(message)
+        return self

@@ -17,6 +17,7 @@ from gate.records.comparison import (
 )
 from gate.records.document import Document, Timestamp
 from gate.records.measured.acceptance import Movement, ProvisionalEntry
+from gate.records.measured.levels import LevelResult
 from gate.records.measured.performance import Performance
 from gate.records.observed.brought import NOTHING_BROUGHT, BroughtEnvironment
 from gate.records.observed.environment import Environment
@@ -233,7 +234,8 @@ class Verdict(Document):
 
     `workdir` is the training's folder in the repository.
     `over_budget`: nothing but the price of determinism keeps it from passing; `missed_threshold`:
-    nothing but a threshold. `level` is what the result came to, None where it came to nothing.
+    nothing but a threshold. `level` is what the result came to, None where it came to nothing;
+    `judged` is how one that several seeds decide was reached, or why it was not.
     `nothing_moved`: neither the code nor the environment is another than the baseline's.
     `nearest_entry` is what separates the nearest entry where none can judge a run here.
     `provisional` is the entry that may not judge yet. `quarantine` is the rule that covers the
@@ -249,6 +251,7 @@ class Verdict(Document):
     missed_threshold: bool = False
     level: ReachedLevel | None = None
     thresholds: tuple[ThresholdResult, ...] = ()
+    judged: LevelResult | None = None
     cause: str
     next_steps: tuple[NextStep, ...] = ()
     commit: str

@@ -65,16 +65,21 @@ def training_digest(settings: GateSettings) -> str:
 def training_settings(settings: GateSettings) -> dict[str, str]:
     """What changes the numbers of a training, and nothing else: each key with its value as JSON.
 
-    Results made under others are not comparable: another command, step count, seed, thread count
-    or variable is another experiment. Settings at their default are left out, so that a new key in
-    a later version leaves every committed baseline comparable.
+    Results made under others are not comparable: another command, step count, seed, thread count,
+    variable or variant is another experiment. Settings at their default are left out, so that a new
+    key in a later version leaves every committed baseline comparable.
     """
     # limits of time and output change whether a run ends, and no number of one that did
     train = settings.train.model_dump(
         mode="json", exclude_defaults=True, exclude={"timeout_seconds", "output_limit_bytes"}
     )
     determinism = settings.determinism.parts_of_the_experiment()
-    return dict(_flat({"train": train, "determinism": determinism}, ""))
+    variants = {
+        name: variant.model_dump(mode="json", exclude_defaults=True)
+        for name, variant in settings.variants.items()
+    }
+    sections = {"train": train, "determinism": determinism, "variants": variants}
+    return dict(_flat(sections, ""))
 
 
 def _flat(value: object, path: str) -> Iterator[tuple[str, str]]:

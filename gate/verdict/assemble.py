@@ -17,6 +17,7 @@ from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunMode
 from gate.records.sections.quarantine import Quarantine
 from gate.records.verdict import (
+    DRIFTS,
     FAULT,
     BaselineFacts,
     CodePlace,
@@ -28,10 +29,11 @@ from gate.records.verdict import (
     Severity,
     Verdict,
 )
-from gate.verdict import blind_spots, findings, operators
+from gate.verdict import blind_spots, findings, levels, operators
 from gate.verdict.answers import answer_of
 from gate.verdict.decision import Decision, Facts
 from gate.verdict.environment import environment
+from gate.verdict.levels import SeedsOfBrought
 from gate.verdict.next_step import (
     after_fault,
     after_missed_threshold,
@@ -68,6 +70,8 @@ class Assessment:
     rare_faults: tuple[str, ...] = ()
     performance: tuple[Performance, ...] = ()
     operator_audit: OperatorReport | None = None
+    seeds_problem: str = ""
+    seeds_of_brought: SeedsOfBrought = SeedsOfBrought.AS_SEEN
 
 
 def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
@@ -82,6 +86,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         missed_threshold=decision.missed_threshold,
         level=decision.level,
         thresholds=facts.thresholds,
+        judged=facts.judged if decision.outcome in DRIFTS else None,
         cause=decision.cause,
         next_steps=_next_steps(assessment, request),
         commit=evidence.commit,
@@ -233,6 +238,8 @@ def _findings(
         *findings.hidden_state(facts.repeat),
         *findings.weaker_source(run),
         *findings.ended_early(run, facts.settings.train.max_steps),
+        *levels.unfit_seeds(assessment.seeds_problem),
+        *levels.brought_seeds(assessment.seeds_of_brought),
         *findings.isolation(assessment.isolation),
         *findings.device_groups(assessment.isolation),
         *findings.writable_paths(assessment.isolation),

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from gate.records.comparison import Comparison, CostState, DeterminismCost, EnvironmentChange
 from gate.records.measured.acceptance import ProvisionalEntry
-from gate.records.sections.levels import Level, ReachedLevel
+from gate.records.measured.levels import LevelResult
+from gate.records.sections.levels import ReachedLevel
 from gate.records.sections.quarantine import Quarantine
 from gate.records.settings import GateSettings
 from gate.records.verdict import (
@@ -22,7 +23,7 @@ from gate.records.verdict import (
     SelfTestProbe,
     ThresholdResult,
 )
-from gate.verdict import causes
+from gate.verdict import causes, levels
 from gate.verdict.answers import agree, answer_of, inside, repeat_answer
 from gate.verdict.quarantine import excusing
 
@@ -42,7 +43,8 @@ class Facts:
     commit in the two. `same_code`: the entry was recorded from the very same files.
     `nearest` is what separates the nearest entry where none can judge a run here; `provisional` is
     the entry of this environment where it may not judge yet, and whether this run repeats it.
-    `quarantine` are the rules of the settings that hold for the chosen entry today.
+    `quarantine` are the rules of the settings that hold for the chosen entry today. `judged` is
+    what came of a level that several seeds decide.
     """
 
     settings: GateSettings
@@ -67,6 +69,7 @@ class Facts:
     quarantine: tuple[Quarantine, ...] = ()
     cost: DeterminismCost | None = None
     thresholds: tuple[ThresholdResult, ...] = ()
+    judged: LevelResult | None = None
 
     @property
     def nothing_moved(self) -> bool:
@@ -110,31 +113,21 @@ def decide(facts: Facts) -> Decision:
 def _by_level(decision: Decision, facts: Facts) -> Decision:
     """What the result came to, and whether the policy takes that.
 
-    Thresholds stop a pass at any level; at the functional one they excuse a result that repeats
-    and is another than the baseline's, and nothing else.
+    A level below the numerical one excuses a result that repeats and is another than the
+    baseline's, and nothing else; thresholds stop a pass at any level.
     """
-    level = _level(decision, facts)
+    policy = facts.settings.policy
+    level = levels.reached(decision.outcome, facts.base_run, facts.thresholds, facts.judged)
+    decision = replace(decision, level=level)
+    if decision.outcome in DRIFTS:
+        cause = f"{decision.cause}; {levels.why(policy.level, level, facts.judged)}"
+        passes = levels.is_enough(level, policy.level)
+        decision = replace(decision, passes=passes, cause=cause.removesuffix("; "))
     missed = [one for one in facts.thresholds if not one.met]
     if decision.passes and missed:
         cause = f"{decision.cause}; but {causes.missed_threshold(missed[0])}"
-        return replace(decision, passes=False, cause=cause, missed_threshold=True, level=level)
-    if level is ReachedLevel.FUNCTIONAL and facts.settings.policy.level is Level.FUNCTIONAL:
-        cause = f"{decision.cause}; every threshold is met, and policy.level asks for no more"
-        return replace(decision, passes=True, cause=cause, level=level)
-    return replace(decision, level=level)
-
-
-def _level(decision: Decision, facts: Facts) -> ReachedLevel | None:
-    if decision.outcome in {Outcome.REPRODUCED, Outcome.BASELINE_CHANGE}:
-        return ReachedLevel.BITWISE
-    if decision.outcome is Outcome.WITHIN_TOLERANCE:
-        base = facts.base_run
-        equal = base is not None and base.numerically_equal
-        return ReachedLevel.BITWISE if equal else ReachedLevel.TOLERANCE
-    drifted = decision.outcome in DRIFTS
-    # without a threshold nothing was judged, and that is never a level
-    met = bool(facts.thresholds) and all(one.met for one in facts.thresholds)
-    return ReachedLevel.FUNCTIONAL if drifted and met else None
+        return replace(decision, passes=False, cause=cause, missed_threshold=True)
+    return decision
 
 
 def _priced(decision: Decision, facts: Facts) -> Decision:

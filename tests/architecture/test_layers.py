@@ -57,7 +57,7 @@ INSIDE = {
         ("sealed", "published"),
         ("request", "reading"),
     ),
-    "comparison": (("tensors",), ("",), ("measuring",)),
+    "comparison": (("tensors",), ("",), ("measuring", "levels")),
     "evidence": (("processes",), ("logged",), ("",)),
     "report": (("",), ("comment", "terminal", "page")),
     "adapters": (
@@ -71,6 +71,8 @@ INSIDE = {
         ("preparation",),
         ("runs", "saved_states", "head_files", "sealing"),
         ("entry", "baselines", "measurement", "imported_evidence", "compare_commits", "entries"),
+        ("judging",),
+        ("escalation",),
         ("gate",),
         ("delivery", "proposals", "calibration"),
         ("doctor", "init"),

@@ -7,7 +7,8 @@ from gate.codec.documents import read_document, write_document
 from gate.codec.json_text import canonical_json
 from gate.errors import DocumentError
 from gate.records.baseline import Baseline
-from gate.records.observed.evidence import Point, RunEvidence
+from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.point import Point
 
 
 def test_a_document_reads_back_equal() -> None:

@@ -12,13 +12,8 @@ from gate.comparison.finiteness import first_not_finite
 from gate.comparison.same_work import missed_share, runs_of_the_same_work
 from gate.comparison.tolerances import tolerance_uses
 from gate.records.comparison import EventKind
-from gate.records.observed.evidence import (
-    MetricSeries,
-    MetricSource,
-    NotFiniteTensor,
-    Point,
-    RunEvidence,
-)
+from gate.records.observed.evidence import MetricSeries, MetricSource, NotFiniteTensor, RunEvidence
+from gate.records.observed.point import Point
 from gate.records.sections.tolerances import Tolerance
 from gate.records.settings import NotFiniteAllowed
 

@@ -14,11 +14,11 @@ from gate.records.observed.evidence import (
     HarnessProcess,
     MetricSeries,
     MetricSource,
-    Point,
     RunEvidence,
     StepDigest,
     StepTiming,
 )
+from gate.records.observed.point import Point
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import GateSettings

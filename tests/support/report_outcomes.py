@@ -28,13 +28,13 @@ from gate.records.observed.evidence import (
     HarnessProcess,
     MetricSeries,
     MetricSource,
-    Point,
     RunEvidence,
     StepDigest,
     StepTiming,
     TensorDigest,
 )
 from gate.records.observed.overrides import Override, OverrideKind
+from gate.records.observed.point import Point
 from gate.records.policy_files import PolicyChange
 from gate.records.request import GateRequest
 from gate.records.runs import BASE_HERE, Commit, Isolation, RunIsolation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError
-from gate.records.observed.evidence import FloatType, MetricSeries, MetricSource, Point
-from gate.records.observed.operator_audit import MAX_STEP
+from gate.records.observed.evidence import FloatType, MetricSeries, MetricSource
+from gate.records.observed.point import MAX_STEP, Point
 
 MAX_NAME = 200
 MAX_SERIES = 1000

@@ -19,7 +19,7 @@ from gate.records.observed.evidence import (
 )
 from gate.records.observed.facts import FactMap, VariableMap
 from gate.records.observed.fingerprints import SamplingGroup
-from gate.records.observed.operator_audit import MAX_STEP
+from gate.records.observed.point import MAX_STEP
 
 Text = Annotated[str, Field(max_length=4000)]
 TextMap = Annotated[dict[str, Text], Field(max_length=1000)]

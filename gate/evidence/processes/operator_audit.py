@@ -20,7 +20,6 @@ from gate.ports import Files
 from gate.records.determinism.remedies import admitting_entry, remedy_for
 from gate.records.document import Document
 from gate.records.observed.operator_audit import (
-    MAX_STEP,
     Autotuner,
     FileName,
     Line,
@@ -30,6 +29,7 @@ from gate.records.observed.operator_audit import (
     Refusal,
     Span,
 )
+from gate.records.observed.point import MAX_STEP
 
 MAX_USES = 1000
 MAX_SPANS = 500

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
@@ -12,7 +11,6 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     field_validator,
     model_serializer,
-    model_validator,
 )
 
 from gate.records.document import Document, Timestamp
@@ -22,8 +20,10 @@ from gate.records.observed.environment import Environment
 from gate.records.observed.facts import MachineFacts, RankFacts
 from gate.records.observed.fingerprints import PARAMETERS
 from gate.records.observed.locks import Locks
-from gate.records.observed.operator_audit import MAX_STEP, OperatorAudit
+from gate.records.observed.operator_audit import OperatorAudit
 from gate.records.observed.overrides import Override
+from gate.records.observed.point import MAX_STEP, Point
+from gate.records.observed.seeds import MAX_SEED_RESULTS, SeedResult
 from gate.records.observed.state_distance import StateDistance
 from gate.records.observed.traced import TraceFinding
 from gate.records.runs import BASE_HERE, Commit, RunMode, RunRecord
@@ -58,34 +58,6 @@ def _whole_nanoseconds(seconds: float) -> float:
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False), AfterValidator(_whole_nanoseconds)]
 MeasuredSeconds = Annotated[_Seconds, Field(le=MAX_SECONDS)]
 SummedSeconds = Annotated[_Seconds, Field(le=MAX_SUMMED_SECONDS)]
-
-
-class Point(Document):
-    """One number at one step; `hex` is the value, `decimal` lets a person read it."""
-
-    step: int = Field(ge=0, le=MAX_STEP)
-    decimal: str = Field(max_length=40)
-    hex: str = Field(max_length=40)
-
-    @model_validator(mode="after")
-    def _same_number(self) -> Point:
-        value = float.fromhex(self.hex)
-        shown = float(self.decimal)
-        # NaN equals nothing, not even itself
-        if shown != value and not (math.isnan(shown) and math.isnan(value)):
-            message = f"decimal {self.decimal} is not the number {self.hex}"
-            raise ValueError(message)
-        return self
-
-    @classmethod
-    def of(cls, step: int, value: float) -> Point:
-        """Write a float so that reading it gives the same bits back."""
-        return cls(step=step, decimal=repr(value), hex=value.hex())
-
-    @property
-    def value(self) -> float:
-        """The number itself."""
-        return float.fromhex(self.hex)
 
 
 class MetricSource(StrEnum):
@@ -316,6 +288,14 @@ class RunEvidence(Document):
     ] = Field(default_factory=dict)
 
 
+class SeededRun(Document):
+    """A strict run with a seed of its own; `not_finite` says which number is NaN or infinite."""
+
+    run: RunRecord
+    result: SeedResult
+    not_finite: str = Field(default="", max_length=400)
+
+
 class KeptFile(Document):
     """A file beside the documents of a run, and the SHA-256 of the bytes that were read of it."""
 
@@ -341,7 +321,8 @@ class EvidenceSet(Document):
     strict run. `machine` is what the gate itself saw, `locks` are the lock files of the commit,
     `base_locks` those of the base. `apart` is there when the second strict run ended in another
     state, `gpu_missed` when runs that might have used a GPU of the machine could not. `trace` is
-    what traced runs, made after a difference, say of it.
+    what traced runs, made after a difference, say of it; `seeded` are results of further seeds, and
+    of variants.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -356,6 +337,7 @@ class EvidenceSet(Document):
     kept: Annotated[tuple[KeptFile, ...], Field(max_length=1000)] = ()
     apart: DivergedStates | None = None
     gpu_missed: GpuMissed | None = None
+    seeded: Annotated[tuple[SeededRun, ...], Field(max_length=MAX_SEED_RESULTS)] = ()
     machine: MachineFacts | None = None
     locks: Locks = ()
     base_locks: Locks = ()

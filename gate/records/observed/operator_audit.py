@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gate.records.document import Document
+from gate.records.observed.point import MAX_STEP
 
-MAX_STEP = 2**53
 Name = Annotated[str, Field(min_length=1, max_length=120)]
 FileName = Annotated[str, Field(max_length=300)]
 Line = Annotated[int, Field(ge=0, le=2**31)]

@@ -8,7 +8,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from gate.records.document import Document
-from gate.records.observed.operator_audit import MAX_STEP, FileName, Line, Name
+from gate.records.observed.operator_audit import FileName, Line, Name
+from gate.records.observed.point import MAX_STEP
 
 MAX_CALLS: Final = 20_000
 MAX_GIVEN: Final = 48

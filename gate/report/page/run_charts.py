@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gate.records.observed.evidence import MetricSeries, Point, RunEvidence
+from gate.records.observed.evidence import MetricSeries, RunEvidence
+from gate.records.observed.point import Point
 from gate.records.runs import FIRST_STRICT
 from gate.records.verdict import SeriesSummary, Verdict
 from gate.report.escape import NOTHING

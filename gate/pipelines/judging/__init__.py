@@ -1,0 +1,1 @@
+"""What a verdict is made of beside its comparisons: results of several seeds, explanations."""

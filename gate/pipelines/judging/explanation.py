@@ -1,0 +1,39 @@
+"""Why a result is what it is, and what equal runs leave open."""
+
+from __future__ import annotations
+
+from gate.comparison.same_work import missed_share, on_one_cpu_thread
+from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
+from gate.records.observed.evidence import EvidenceSet
+from gate.records.runs import RunMode
+from gate.records.verdict import Diagnosis, Outcome
+from gate.verdict.blind_spots import rare_faults
+from gate.verdict.decision import Decision, Facts
+from gate.verdict.overrides import suspected_seeds, suspected_settings
+
+RARE = 0.1
+
+
+def rare_faults_of(facts: Facts) -> tuple[str, ...]:
+    """What the equal runs leave open, where they are equal at all."""
+    if not facts.repeat.numerically_equal:
+        return ()
+    strict = facts.strict_runs
+    runs = strict + len(facts.like_strict)
+    every = missed_share(runs, RARE) if facts.like_strict else None
+    return rare_faults((strict, runs), missed_share(strict, RARE), every)
+
+
+def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
+    """Why the comparison that decided came out as it did, where that is not a pass."""
+    if decision.decided is None or decision.passes:
+        return None
+    if decision.outcome is not Outcome.NONDETERMINISTIC:
+        return diagnose_drift(decision.decided)
+    strict = evidence.runs_of(RunMode.STRICT)
+    alone = all(map(on_one_cpu_thread, strict))
+    # one thread leaves no order open, whatever is overridden
+    settings = () if alone else suspected_settings(strict)
+    return diagnose_repeat(
+        decision.decided, (*settings, *suspected_seeds(strict)), one_cpu_thread=alone
+    )
