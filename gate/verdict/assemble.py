@@ -9,13 +9,12 @@ from datetime import datetime
 from gate.errors import GateError, RunError
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison, ToleranceUse
-from gate.records.measured.acceptance import Movement
+from gate.records.measured.acceptance import InQuarantine, Movement
 from gate.records.measured.performance import Performance
 from gate.records.observed.evidence import EvidenceSet, MetricSeries, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunMode
-from gate.records.sections.quarantine import Quarantine
 from gate.records.verdict import (
     FAULT,
     BaselineFacts,
@@ -115,12 +114,15 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
     return verdict.model_copy(update=_seen(assessment, run))
 
 
-def _quarantine(facts: Facts) -> Quarantine | None:
+def _quarantine(facts: Facts) -> InQuarantine | None:
     """The rule that covers what differs from the entry; None where nothing does."""
     against = facts.baseline
     if against is None or not facts.same_training or answer_of(against, facts.settings).good:
         return None
-    return excusing(against, facts.quarantine, facts.settings)
+    rule = excusing(against, facts.quarantine, facts.settings)
+    if rule is None:
+        return None
+    return InQuarantine(metrics=rule.metrics, reason=rule.reason, until=rule.until)
 
 
 def _seen(assessment: Assessment, run: RunEvidence) -> dict[str, object]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from evidence_cases import evidence_set_of
+from report_cases import BASE, COMMIT, CPU_PARTS
 from report_outcomes import (
-    BASE,
-    COMMIT,
-    CPU_PARTS,
     DRIFTED,
     EXACT,
     ISOLATED,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import Field
 
 from gate.records.document import Document
 
-NAME_CHARACTERS = 1000
-NUMBER_CHARACTERS = 40
+# whatever a proposal from elsewhere claims
+TEXT_CHARACTERS: Final = 1000
 
 
 class Movement(Document):
@@ -21,12 +23,12 @@ class Movement(Document):
     other metrics, steps or tensors.
     """
 
-    commit: str = Field(max_length=64)
-    outcome: str = Field(default="", max_length=40)
-    metric: str = Field(default="", max_length=NAME_CHARACTERS)
+    commit: str = Field(max_length=TEXT_CHARACTERS)
+    outcome: str = Field(default="", max_length=TEXT_CHARACTERS)
+    metric: str = Field(default="", max_length=TEXT_CHARACTERS)
     step: int | None = None
-    before: str = Field(default="", max_length=NUMBER_CHARACTERS)
-    after: str = Field(default="", max_length=NUMBER_CHARACTERS)
+    before: str = Field(default="", max_length=TEXT_CHARACTERS)
+    after: str = Field(default="", max_length=TEXT_CHARACTERS)
     relative: float | None = None
     ulp: int | None = None
     tolerances: float | None = None
@@ -43,9 +45,9 @@ class FarFromSiblings(Document):
     """
 
     siblings: int = Field(ge=1)
-    metric: str = Field(max_length=NAME_CHARACTERS)
+    metric: str = Field(max_length=TEXT_CHARACTERS)
     step: int | None = None
-    value: str = Field(default="", max_length=NUMBER_CHARACTERS)
+    value: str = Field(default="", max_length=TEXT_CHARACTERS)
     least: float | None = None
     most: float | None = None
     room: float | None = None
@@ -60,3 +62,11 @@ class ProvisionalEntry(Document):
     far: FarFromSiblings
     repeated: bool
     brought: bool
+
+
+class InQuarantine(Document):
+    """The rule of the settings that covers what differs from the entry: `metrics`, or all of it."""
+
+    metrics: tuple[str, ...]
+    reason: str
+    until: str
