@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from gate.records.published.entry_history import FolderCommit
 from gate.records.report import Comment
 from gate.records.runs import ProcessRequest, ProcessResult
 from gate.records.sealed.identity import (
@@ -184,6 +185,10 @@ class Git(Protocol):
         self, commit: str, path: str, *, max_files: int, max_bytes: int
     ) -> Mapping[str, bytes] | None:
         """The regular files of a commit's folder by name, or None when it has nothing there."""
+        ...
+
+    def folder_history(self, folder: str, *, max_commits: int) -> tuple[FolderCommit, ...]:
+        """The newest commits before HEAD that changed a file of a folder, newest first."""
         ...
 
     def export_commit(self, commit: str, target: Path) -> str:

@@ -19,7 +19,9 @@ for example in digits chargpt drifts; do
     [ "$example" != drifts ] || why="$reason, with LEARNING_RATE = 0.10 in a temporary commit"
     repro-gate baseline record --config "examples/$example/repro-gate.yml" \
         --out "$scratch/out" --reason "$why"
+    # the new folder as a whole: an entry that recording dropped goes here too
     mkdir -p "$root/examples/$example/.repro-gate"
-    cp "examples/$example/.repro-gate/baseline.json" "$root/examples/$example/.repro-gate/"
+    rm -rf "$root/examples/$example/.repro-gate/baseline"
+    cp -r "examples/$example/.repro-gate/baseline" "$root/examples/$example/.repro-gate/"
     git checkout --quiet -- . && git clean --quiet -fd
 done

@@ -84,6 +84,7 @@ environment:
 """,
     "baseline": """\
 baseline:
+  path: .repro-gate/baseline
   stale_after_days: 30
   quarantine:
     - reason: the new nodes have another CPU

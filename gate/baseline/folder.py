@@ -37,6 +37,7 @@ RESTORE: Final = (
     "the entry again."
 )
 NAMED: Final = 20
+NOT_SHOWN: Final = "a name that cannot be shown"
 
 EntryFiles = Mapping[str, bytes]
 
@@ -124,13 +125,13 @@ def refuse_unfit(found: EntryFiles | None, shown: str) -> EntryFiles | None:
 
 
 def _fit_names(names: tuple[str, ...], shown: str) -> tuple[str, ...]:
-    kept = tuple(name for name in names if not name.startswith("."))
+    kept = tuple(name for name in sorted(names) if not name.startswith("."))
     if len(kept) > MAX_ENTRIES:
         raise DocumentError(
             f"{shown} holds {len(kept):,} files, the limit is {MAX_ENTRIES:,} entries",
             hint=FEWER_HINT,
         )
-    odd = [safe_line(name) for name in kept if not may_be_entry(name)]
+    odd = [safe_line(name) or NOT_SHOWN for name in kept if not may_be_entry(name)]
     if odd:
         raise DocumentError(
             f"{shown} holds {odd[0]}, which is not the name of an entry",

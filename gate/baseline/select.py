@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from gate.codec.entry_names import entry_name
 from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.observed.environment import Environment
+from gate.records.observed.environment import CPU, DEVICE, PACKAGES, Environment
+
+# The ordered key of an entry, from what moves a result most. `device` holds a GPU's model,
+# architecture and count; `packages` and what stands beside it are the image or the lock;
+# `variables` are those that choose algorithms (the rest of the determinism profile is part of the
+# training). A part that is not named here comes after all of them, by its name.
+KEY: Final = (
+    DEVICE,
+    "driver",
+    "cuda",
+    "cudnn",
+    "cublas",
+    "nccl",
+    "torch",
+    PACKAGES,
+    "numpy",
+    "python",
+    "os",
+    "variables",
+    "world_size",
+    "threads",
+    "cpu_capability",
+    CPU,
+)
+_PLACES: Final = {part: place for place, part in enumerate(KEY)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +58,9 @@ def select_entry(
 ) -> Selection:
     """Choose by training first (another experiment is never compared), environment second.
 
-    Among equally near entries the one with the fewest moved parts wins, then the newest. A result
+    An entry of this very environment goes first, then one of which only `comparable` parts moved;
+    among those the nearest: whose first different place in `KEY` comes latest. Where that is the
+    same place, the next different one decides, and in the end the newest entry. A result
     of a GPU never judges one of a CPU, nor the other way round. Where no
     entry is of this training, `other_settings` names what the chosen one was recorded with a
     different value of.
@@ -43,7 +72,9 @@ def select_entry(
     # none of this training: the nearest is still named, since its other settings are the answer
     candidates = fitting or list(entries)
     # `min` takes the first of equals, so order decides between entries that are equally near
-    newest_first = sorted(candidates, key=lambda entry: entry.recorded_at, reverse=True)
+    newest_first = sorted(
+        candidates, key=lambda entry: (entry.recorded_at, entry_name(entry)), reverse=True
+    )
     chosen = min(newest_first, key=lambda entry: _distance(entry, environment, comparable))
     if fitting and environment.parts and chosen.environment.on_gpu != environment.on_gpu:
         return Selection(entry=None, same_training=True, nearest=chosen)
@@ -58,8 +89,22 @@ def _differing_keys(recorded: Mapping[str, str], here: Mapping[str, str]) -> tup
 
 def _distance(
     entry: BaselineEntry, environment: Environment, comparable: tuple[str, ...]
-) -> tuple[bool, bool, int]:
-    """The lowest is nearest: another accelerator, more than comparable parts moved, how many."""
+) -> tuple[bool, bool, tuple[float, ...]]:
+    """The lowest is nearest: another accelerator, more than comparable parts moved, which ones."""
     moved = entry.environment.moved(environment)
     another = entry.environment.on_gpu != environment.on_gpu
-    return another, not set(comparable).issuperset(moved), len(moved)
+    return another, not set(comparable).issuperset(moved), _lateness(moved)
+
+
+def _lateness(moved: tuple[str, ...]) -> tuple[float, ...]:
+    """The places that differ, from the first, negated: a later first place is a lower value.
+
+    The end counts as the latest place of all, so that of two with the same beginning the one that
+    ends is nearer.
+    """
+    return (*(-float(key_place(part)[0]) for part in sorted(moved, key=key_place)), -math.inf)
+
+
+def key_place(part: str) -> tuple[int, str]:
+    """Where a part of the environment stands in the ordered key; for sorting."""
+    return _PLACES.get(part, len(KEY)), part

@@ -6,7 +6,7 @@ from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.doctor import CheckResult, Examined
 from gate.records.observed.environment import DEVICE, PACKAGES, Environment, moved_packages
 
-RECORD = "Run `repro-gate baseline record` on this kind of machine, and commit the file."
+RECORD = "Run `repro-gate baseline record` on this kind of machine, and commit the folder."
 SHOWN_PARTS = 4
 
 

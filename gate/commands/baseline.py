@@ -36,7 +36,7 @@ from gate.commands.options import (
 from gate.commands.program import FILES
 from gate.comparison.tolerance_factor import CONFIDENCE
 from gate.errors import BaselineError, GateError, SettingsError
-from gate.pipelines.baselines import work_tree_baseline
+from gate.pipelines.baselines import shown_baseline, work_tree_baseline
 from gate.pipelines.calibration import calibration, checked_ranges, from_folders, rerun
 from gate.pipelines.entry import MAX_SETTINGS_BYTES
 from gate.pipelines.gate import record_baseline
@@ -249,12 +249,12 @@ def _write_block(request: GateRequest, block: str) -> None:
 
 @baseline_app.command("show")
 def show_command(config: Config = "", *, as_json: AsJson = False) -> None:
-    """Show the entries of the baseline.
+    """Show the entries of the baseline, and the newest commits of each entry's file.
 
     Example: repro-gate baseline show
     """
     request, adapters = prepare(local_call(config, OUT), QuietProgress())
-    baseline = work_tree_baseline(request, adapters)
+    baseline = shown_baseline(request, adapters)
     if baseline is None:
         path = request.repository_path(request.settings.baseline.path)
         raise BaselineError(f"{path}: no baseline", hint="Run `repro-gate baseline record`.")

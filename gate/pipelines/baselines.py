@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from gate.baseline.folder import files_in, read_entries, refuse_future, refuse_unfit
-from gate.errors import DocumentError, RepositoryError
+from gate.baseline.folder import files_in, read_entries, read_entry, refuse_future, refuse_unfit
+from gate.codec.entry_names import entry_name
+from gate.errors import DocumentError, GateError, RepositoryError
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.runs import Adapters
 from gate.ports import Git
 from gate.records.baseline import MAX_BASELINE_BYTES, MAX_ENTRIES, Baseline
+from gate.records.published.entry_history import (
+    MAX_COMMITS,
+    EntryCommit,
+    FolderCommit,
+    ShownBaseline,
+    ShownEntry,
+)
 from gate.records.request import GateRequest
 
 # each is looked up in the clone, before anything is trained
 MAX_ENTRIES_LOOKED_UP = 20
+# of the whole folder
+MAX_COMMITS_WALKED = 200
 # what all entries stood in before they had files of their own
 OLD_FILE: Final = "baseline.json"
 
@@ -109,6 +120,50 @@ def baseline_below(top: Path, shown: str, adapters: Adapters) -> Baseline | None
     if found is None and (old := _old_file(shown)) and adapters.files.exists(top / old):
         raise _old(old, shown)
     return refuse_future(read_entries(found, shown), adapters.clock.now(), shown)
+
+
+def shown_baseline(request: GateRequest, adapters: Adapters) -> ShownBaseline | None:
+    """The work tree's baseline with the history of each entry's file; None where there is none."""
+    baseline = work_tree_baseline(request, adapters)
+    if baseline is None:
+        return None
+    folder = request.repository_path(request.settings.baseline.path)
+    commits = adapters.git.folder_history(folder, max_commits=MAX_COMMITS_WALKED)
+    now = adapters.clock.now()
+    shown = []
+    for number, entry in enumerate(baseline.entries):
+        name = entry_name(entry)
+        changed = [commit for commit in commits if name in commit.names][:MAX_COMMITS]
+        # each is read from the clone: of many entries the reasons of later ones are left out
+        reasons = number < MAX_ENTRIES_LOOKED_UP
+        days = max(0, (now - datetime.fromisoformat(entry.recorded_at)).days)
+        shown.append(
+            ShownEntry(
+                file=name,
+                age_days=days,
+                stale=days > request.settings.baseline.stale_after_days,
+                history=tuple(
+                    EntryCommit(
+                        commit=one.commit,
+                        committed_at=one.committed_at,
+                        author=one.author,
+                        reason=_reason(adapters.git, one, f"{folder}/{name}") if reasons else None,
+                    )
+                    for one in changed
+                ),
+                entry=entry,
+            )
+        )
+    return ShownBaseline(entries=tuple(shown))
+
+
+def _reason(git: Git, change: FolderCommit, path: str) -> str | None:
+    """What the entry gave as its reason in a commit; None where there is none that can be read."""
+    try:
+        data = git.read_file(change.commit, path)
+        return None if data is None else read_entry(data, path).reason
+    except GateError:
+        return None
 
 
 def _old_file(path: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gate.baseline.record import propose_entry, successor
-from gate.baseline.select import Selection
+from gate.baseline.select import Selection, key_place
 from gate.codec.entry_names import entry_name
 from gate.comparison.compare import compare_environments, compare_results
 from gate.comparison.finiteness import first_not_finite
@@ -36,7 +36,6 @@ from gate.pipelines.entries import (
 from gate.pipelines.runs import Adapters, Session
 from gate.records.baseline import MAX_RUN_URL, Baseline, BaselineEntry
 from gate.records.comparison import BASELINE_SIDE, Comparison, EnvironmentChange
-from gate.records.observed.environment import DEVICE
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.request import GateRequest
@@ -337,12 +336,12 @@ def _against_entry(
 def _separated(
     nearest: BaselineEntry | None, run: RunEvidence, request: GateRequest
 ) -> tuple[EnvironmentChange, ...]:
-    """What separates an entry that cannot judge the run, the accelerator first."""
+    """What separates an entry that cannot judge the run, in the order of the key."""
     if nearest is None:
         return ()
     comparable = request.settings.compare.comparable_environment
     changes = compare_environments(nearest.environment, run.environment, comparable)
-    return tuple(sorted(changes, key=lambda change: change.part != DEVICE))
+    return tuple(sorted(changes, key=lambda change: key_place(change.part)))
 
 
 def _against_run(expected: RunEvidence, run: RunEvidence, request: GateRequest) -> Comparison:

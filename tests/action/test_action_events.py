@@ -6,6 +6,7 @@ import json
 
 import pytest
 from action_scene import Scene
+from baseline_cases import place_of_entry
 from github_failures import Failure
 
 from gate.errors import ExitCode
@@ -86,14 +87,20 @@ def test_a_commit_by_itself_is_held_against_its_own_baseline(scene: Scene, event
 def test_the_proposed_baseline_says_why_it_is_recorded(scene: Scene) -> None:
     scene.run({"GITHUB_EVENT_NAME": "workflow_dispatch", "INPUT_BASELINE_REASON": "new driver"})
     proposed = scene.project.path / scene.output("proposed_baseline_path")
-    (entry,) = json.loads(proposed.read_text())["entries"]
-    assert entry["reason"] == "new driver"
+    assert json.loads(proposed.read_text())["reason"] == "new driver"
+    target = scene.output("proposed_baseline_target")
+    assert target == place_of_entry(proposed.read_text())
+    # what the comment names is where it belongs
+    assert f"commit it as {target} in this pull request" in (
+        scene.project.path / "repro-gate-out/summary.md"
+    ).read_text().replace("\\", "")
 
 
 def test_a_result_that_may_not_be_recorded_proposes_nothing(scene: Scene) -> None:
     scene.project.play(random=True)
     assert scene.run() == ExitCode.FAIL
     assert scene.output("proposed_baseline_path") == ""
+    assert scene.output("proposed_baseline_target") == ""
 
 
 def test_a_deleted_branch_is_no_success(scene: Scene) -> None:

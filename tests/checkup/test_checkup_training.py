@@ -193,9 +193,9 @@ def test_hostile_text_of_the_trainings_python_is_shown_as_text() -> None:
 
 
 def test_no_baseline_fails() -> None:
-    row = examined_baseline(None, ".repro-gate/baseline.json", None, Environment(parts={}))
+    row = examined_baseline(None, ".repro-gate/baseline", None, Environment(parts={}))
     assert (row.health, row.found) == (
         CheckResult.FAIL,
-        ".repro-gate/baseline.json: no baseline is committed",
+        ".repro-gate/baseline: no baseline is committed",
     )
     assert "baseline record" in row.fix

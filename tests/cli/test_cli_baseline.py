@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from baseline_cases import only_entry
+from baseline_cases import forged, only_entry
 from command_line import Run
 from played_training import Project
 
@@ -90,4 +90,25 @@ def test_show_lists_the_entries(project: Project, run: Run) -> None:
     shown = run("baseline", "show").out
     assert "loss 2.125" in " ".join(shown.split())
     assert project.git("rev-parse", "HEAD")[:12] in shown.replace("\n", "")
+    assert "not committed" in shown
     assert json.loads(run("baseline", "show", "--json").out)["entries"]
+
+
+def test_show_tells_the_commits_of_each_entrys_file(project: Project, run: Run) -> None:
+    run("baseline", "record", "--reason", "first", "-q")
+    file = only_entry(project.path)
+    was = project.commit()
+    text = json.loads(file.read_text())
+    file.write_text(forged(json.dumps({**text, "reason": "\x1b[2J[red]lr 2e-3"})))
+    now = project.commit()
+    ended = run("baseline", "show")
+    assert file.name in ended.out
+    rows = [line.split() for line in ended.out.splitlines() if now[:7] in line or was[:7] in line]
+    assert [row[1] for row in rows[-2:]] == [now[:7], was[:7]]
+    assert rows[-2][-2:] == ["[red]lr", "2e-3"]
+    assert rows[-1][-1] == "first"
+    assert max(map(len, ended.out.splitlines())) <= 80
+    (entry,) = json.loads(run("baseline", "show", "--json").out)["entries"]
+    assert [one["commit"] for one in entry["history"]] == [now, was]
+    assert entry["history"][1]["reason"] == "first"
+    assert (entry["age_days"], entry["stale"]) == (0, False)

@@ -52,6 +52,7 @@ def test_a_pass_gives_every_output() -> None:
         bundle_path="out/package.sigstore.json",
         report_path="out/report.html",
         proposed_baseline_path="out/proposed-baseline.json",
+        proposed_baseline_target="b/cpu.json",
     )
     assert read_back(output_file_text(outputs, DELIMITER)) == {
         "verdict": "reproduced",
@@ -67,6 +68,7 @@ def test_a_pass_gives_every_output() -> None:
         "report_path": "out/report.html",
         "evidence_path": "",
         "proposed_baseline_path": "out/proposed-baseline.json",
+        "proposed_baseline_target": "b/cpu.json",
     }
 
 

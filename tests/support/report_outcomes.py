@@ -250,7 +250,7 @@ UNSEEDED = Override(
     after="none given", file="train.py", line=28, closed=False, restored=False,
 )  # fmt: skip
 BRINGS = PolicyChange(
-    file=".repro-gate/baseline.json", what="loss", before="last 0.47", after="last 0.48"
+    file=".repro-gate/baseline", what="loss", before="last 0.47", after="last 0.48"
 )
 
 REPRODUCED = judged(against=PLAIN)

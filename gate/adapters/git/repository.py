@@ -10,9 +10,11 @@ from pathlib import Path
 from gate.adapters.git.command import SEARCH_PATH, GitCommand, failure
 from gate.adapters.git.export import write_commit, write_work_tree
 from gate.adapters.git.folder import read_folder
+from gate.adapters.git.history import folder_history
 from gate.adapters.git.objects import LINK, parse_entries, read_entries
 from gate.codec.untrusted_text import safe_line
 from gate.errors import CommitError, RepositoryError
+from gate.records.published.entry_history import FolderCommit
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 CREDENTIAL_KEYS = r"^(http\..*\.extraheader|includeif\..*\.path)$"
@@ -212,6 +214,10 @@ class GitRepository:
         Raises `CommitError` for anything else in it, and beyond the limits.
         """
         return read_folder(self._git, commit, path, max_files=max_files, max_bytes=max_bytes)
+
+    def folder_history(self, folder: str, *, max_commits: int) -> tuple[FolderCommit, ...]:
+        """The newest commits before HEAD that changed a file of a folder, newest first."""
+        return folder_history(self._git, folder, max_commits=max_commits)
 
     def export_commit(self, commit: str, target: Path) -> str:
         """Write every file of a commit below a new or empty folder; the digest of the tree.

@@ -85,7 +85,7 @@ class Envelope:
 class SealContext:
     """What a statement says beside the verdict: where and by what it was made.
 
-    `baseline_digest` is the SHA-256 of the baseline file that was compared with, or empty.
+    `baseline_digest` is the SHA-256 of the baseline that was compared with, or empty.
     """
 
     gate_version: str

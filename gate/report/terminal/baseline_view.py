@@ -2,46 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich import box
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.baseline import BaselineEntry
+from gate.records.published.entry_history import ShownBaseline, ShownEntry
 from gate.report.escape import clean, clean_name
 from gate.report.measured.entry_words import far_words, movement_words, repeat_words
 from gate.report.wording import short
 
-COLUMNS = ("Environment", "Commit", "Recorded", "Last values", "Reason")
+COLUMNS = ("Environment", "Recorded", "Last values", "Reason")
+COMMIT_COLUMNS = ("Changed", "Commit", "Author", "Reason")
 MAX_METRICS = 4
 MAX_PARTS = 12
 NAMED_PARTS = ("device", "cpu", "torch")
 NONE = "none"
 
 
-def baseline_view(baseline: Baseline) -> RenderableType:
-    """One row for each entry; text of the file is never taken as markup."""
-    table = Table(box=box.SIMPLE_HEAD, title_justify="left")
-    for heading in COLUMNS:
+def baseline_view(baseline: ShownBaseline) -> RenderableType:
+    """One row for each entry, then the commits of their files; no text is taken as markup."""
+    return Group(
+        _table(COLUMNS, (_row(shown) for shown in baseline.entries)),
+        *(_table(COMMIT_COLUMNS, _commits(shown), shown.file) for shown in baseline.entries),
+    )
+
+
+def _table(
+    columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], title: str | None = None
+) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
+    for heading in columns:
         table.add_column(heading, overflow="fold")
-    for entry in baseline.entries:
-        table.add_row(*(Text(text) for text in _row(entry)))
+    for row in rows:
+        table.add_row(*(Text(text) for text in row))
     return table
 
 
-def _row(entry: BaselineEntry) -> tuple[str, ...]:
-    where = _named(entry)
+def _row(shown: ShownEntry) -> tuple[str, ...]:
+    entry = shown.entry
     last = [
         f"{clean_name(series.name)} {series.points[-1].decimal}"
         for series in entry.metrics[:MAX_METRICS]
         if series.points
     ]
+    age = "today" if shown.age_days == 0 else f"{shown.age_days:,} d ago"
+    when = [clean(entry.recorded_at[:10]), f"{age}, stale" if shown.stale else age]
     return (
-        clean(where),
-        clean(entry.commit[:12]),
-        clean(entry.recorded_at[:10]),
+        clean(_words(entry)),
+        "\n".join((*when, f"from {clean(entry.commit[:12])}")),
         "\n".join(last),
         "\n".join((clean(entry.reason), *_history(entry))),
     )
@@ -62,6 +74,24 @@ def _history(entry: BaselineEntry) -> Iterator[str]:
 
 def _after(outcome: str) -> str:
     return f" (the gate said {clean_name(outcome)})" if outcome else ""
+
+
+def _words(entry: BaselineEntry) -> str:
+    """For example `cpu, AMD EPYC 7B13, torch 2.13.0+cpu, 2 ranks`."""
+    where = entry.environment
+    words = [where.part("device"), f"torch {where.part('torch')}"]
+    if not where.on_gpu:
+        words.insert(1, where.part("cpu"))
+    ranks = where.part("world_size")
+    return ", ".join(words if ranks in {"1", NONE} else [*words, f"{ranks} ranks"])
+
+
+def _commits(shown: ShownEntry) -> Iterator[tuple[str, ...]]:
+    if not shown.history:
+        yield "not committed", "", "", ""
+    for one in shown.history:
+        reason = "unknown" if one.reason is None else clean(one.reason)
+        yield clean(one.committed_at[:10]), clean(one.commit[:7]), clean(one.author), reason
 
 
 def _named(entry: BaselineEntry) -> str:
