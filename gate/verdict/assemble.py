@@ -224,13 +224,7 @@ def _findings(
         *findings.weaker_children(run),
         *environment(facts.baseline, evidence),
         *findings.stale_baseline(about_baseline),
-        *quarantine_findings(
-            request.settings.baseline.quarantine,
-            assessment.entry,
-            evidence.created_at,
-            holds=decision.answers.baseline.good,
-            excused=decision.excused,
-        ),
+        *_in_quarantine(assessment, request),
         *findings.default_mode(assessment.default_repeat),
         *findings.hidden_state(facts.repeat),
         *findings.weaker_source(run),
@@ -242,6 +236,17 @@ def _findings(
         *findings.reading(assessment.isolation),
         *override_findings(strict, repeats=facts.repeat.numerically_equal),
         *findings.history(request.history.problem),
+    )
+
+
+def _in_quarantine(assessment: Assessment, request: GateRequest) -> tuple[Finding, ...]:
+    decision = assessment.decision
+    return quarantine_findings(
+        request.settings.baseline.quarantine,
+        assessment.entry,
+        assessment.evidence.created_at,
+        holds=decision.answers.baseline.good,
+        excused=decision.excused,
     )
 
 

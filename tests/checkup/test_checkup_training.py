@@ -18,7 +18,7 @@ from gate.checkup.training import (
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.doctor import CheckResult, DoctorReport, TrainingSeen
 from gate.records.gpu import Gpu, GpusSeen
-from gate.records.measured.acceptance import FarFromSiblings
+from gate.records.measured.acceptance import FarFromPeers
 from gate.records.observed.environment import Environment
 from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
@@ -149,8 +149,8 @@ def test_an_entry_of_this_very_environment_is_fine() -> None:
     )
 
 
-def test_an_entry_that_is_far_from_its_siblings_judges_nothing() -> None:
-    far = FarFromSiblings(siblings=1, metric="loss")
+def test_an_entry_that_is_far_from_its_peers_judges_nothing() -> None:
+    far = FarFromPeers(peers=1, metric="loss")
     entry = _entry(torch="2.13.0").model_copy(update={"far": far})
     here = Environment(parts={"torch": "2.13.0"})
     row = examined_baseline(Baseline(entries=(entry,)), "b", entry, here)

@@ -36,15 +36,15 @@ class Movement(Document):
     structure: bool = False
 
 
-class FarFromSiblings(Document):
+class FarFromPeers(Document):
     """Where an entry is farthest from those of the same training in other environments.
 
     `least` and `most` are what they have there, `room` is how far outside these two it may be, all
     in the metric's own unit. `value` is empty, and the numbers are None, where the entry lacks what
-    every sibling has.
+    every peer has.
     """
 
-    siblings: int = Field(ge=1)
+    peers: int = Field(ge=1)
     metric: str = Field(max_length=TEXT_CHARACTERS)
     step: int | None = None
     value: str = Field(default="", max_length=TEXT_CHARACTERS)
@@ -59,7 +59,7 @@ class ProvisionalEntry(Document):
     `brought` says that the pull request brings it.
     """
 
-    far: FarFromSiblings
+    far: FarFromPeers
     repeated: bool
     brought: bool
 

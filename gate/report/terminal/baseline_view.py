@@ -63,7 +63,7 @@ def _history(entry: BaselineEntry) -> Iterator[str]:
     """What an entry says of its own way into the file, a line each."""
     yield repeat_words(entry.equal_runs, entry.missed_faults, entry.recordings)
     if entry.provisional and entry.far is not None:
-        yield f"judges nothing yet, far from its siblings: {clean(far_words(entry.far))}"
+        yield f"judges nothing yet, far from its peers: {clean(far_words(entry.far))}"
     if entry.moved is not None:
         yield f"moved {clean(movement_words(entry.moved))}{_after(entry.moved.outcome)}"
     came = (("by", entry.accepted_by), ("from", entry.run_url))
@@ -135,7 +135,7 @@ def _changes(
         yield "Moved", "", clean(movement_words(proposed.moved)) + _after(proposed.moved.outcome)
     if proposed.far is not None:
         state = "judges nothing until it is recorded again" if proposed.provisional else "confirmed"
-        yield "Far from siblings", "", f"{clean(far_words(proposed.far))}; {state}"
+        yield "Far from peers", "", f"{clean(far_words(proposed.far))}; {state}"
     if proposed.run_url:
         yield "Run", "", clean(proposed.run_url)
     if known:
