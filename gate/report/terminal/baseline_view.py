@@ -18,6 +18,7 @@ from gate.report.wording import short
 COLUMNS = ("Environment", "Recorded", "Last values", "Reason")
 COMMIT_COLUMNS = ("Changed", "Commit", "Author", "Reason")
 MAX_METRICS = 4
+VALUES_WIDTH = 18
 MAX_PARTS = 12
 NAMED_PARTS = ("device", "cpu", "torch")
 NONE = "none"
@@ -25,16 +26,17 @@ NONE = "none"
 
 def baseline_view(baseline: ShownBaseline) -> RenderableType:
     """One row for each entry, then the commits of their files; no text is taken as markup."""
+    entries = _table(COLUMNS, (_row(shown) for shown in baseline.entries))
+    # a metric's name in one line, as far as 80 columns allow
+    entries.columns[2].min_width = VALUES_WIDTH
     return Group(
-        _table(COLUMNS, (_row(shown) for shown in baseline.entries)),
-        *(_table(COMMIT_COLUMNS, _commits(shown), shown.file) for shown in baseline.entries),
+        entries,
+        *(part for shown in baseline.entries for part in _history(shown)),
     )
 
 
-def _table(
-    columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], title: str | None = None
-) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
+def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title_justify="left")
     for heading in columns:
         table.add_column(heading, overflow="fold")
     for row in rows:
@@ -45,7 +47,8 @@ def _table(
 def _row(shown: ShownEntry) -> tuple[str, ...]:
     entry = shown.entry
     last = [
-        f"{clean_name(series.name)} {series.points[-1].decimal}"
+        # six digits: a table of 80 columns has no room for all, and decides nothing
+        f"{clean_name(series.name)} {series.points[-1].value:.6g}"
         for series in entry.metrics[:MAX_METRICS]
         if series.points
     ]
@@ -53,7 +56,7 @@ def _row(shown: ShownEntry) -> tuple[str, ...]:
     when = [clean(entry.recorded_at[:10]), f"{age}, stale" if shown.stale else age]
     return (
         clean(_words(entry)),
-        "\n".join((*when, f"from {clean(entry.commit[:12])}")),
+        "\n".join((*when, clean(entry.commit[:12]))),
         "\n".join(last),
         "\n".join((clean(entry.reason), *_history(entry))),
     )
@@ -84,6 +87,11 @@ def _words(entry: BaselineEntry) -> str:
         words.insert(1, where.part("cpu"))
     ranks = where.part("world_size")
     return ", ".join(words if ranks in {"1", NONE} else [*words, f"{ranks} ranks"])
+
+
+def _history(shown: ShownEntry) -> tuple[RenderableType, ...]:
+    # outside the table, which would fold it: a file's name is for copying
+    return Text(clean(shown.file), style="bold"), _table(COMMIT_COLUMNS, _commits(shown))
 
 
 def _commits(shown: ShownEntry) -> Iterator[tuple[str, ...]]:
