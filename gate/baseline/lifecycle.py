@@ -14,7 +14,7 @@ def replaced_by(baseline: Baseline | None, entry: BaselineEntry) -> BaselineEntr
     )
 
 
-def siblings_of(baseline: Baseline | None, entry: BaselineEntry) -> tuple[BaselineEntry, ...]:
+def peers_of(baseline: Baseline | None, entry: BaselineEntry) -> tuple[BaselineEntry, ...]:
     """Entries of the same training in other environments; those that judge nothing do not count."""
     return tuple(
         one

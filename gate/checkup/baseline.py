@@ -7,6 +7,9 @@ from gate.records.doctor import CheckResult, Examined
 from gate.records.observed.environment import DEVICE, PACKAGES, Environment, moved_packages
 
 RECORD = "Run `repro-gate baseline record` on this kind of machine, and commit the folder."
+CONFIRM = (
+    "It judges nothing until another call has given the same bits: record it again, and commit."
+)
 SHOWN_PARTS = 4
 
 
@@ -35,6 +38,14 @@ def examined_baseline(
     if not here.parts:
         found = f"{path}: {len(baseline.entries)} entries; this environment is unknown"
         return _row(CheckResult.WARN, found, "")
+    return _beside(entry, path, here)
+
+
+def _beside(entry: BaselineEntry, path: str, here: Environment) -> Examined:
+    """What separates this machine from the entry, where the entry may judge at all."""
+    if entry.provisional:
+        found = f"{path}: the nearest entry is far from those of other environments"
+        return _row(CheckResult.FAIL, found, CONFIRM)
     then = entry.environment
     moved = then.moved(here)
     if not moved:

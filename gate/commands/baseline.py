@@ -17,7 +17,8 @@ from gate.adapters.github.artifacts import fetch_artifact
 from gate.baseline.folder import write_entries
 from gate.baseline.record import with_knob_costs
 from gate.codec.documents import write_document
-from gate.codec.untrusted_text import visible
+from gate.codec.entry_names import entry_name
+from gate.codec.untrusted_text import safe_line, visible
 from gate.commands.options import (
     OUT,
     AllowDirty,
@@ -45,6 +46,7 @@ from gate.pipelines.proposals import accepted, archived_proposal, last_proposal,
 from gate.records.baseline import MAX_WHO, Baseline
 from gate.records.request import GateRequest
 from gate.records.sections.tolerances import EVERY
+from gate.report.measured.entry_words import far_words
 from gate.report.terminal.baseline_view import baseline_view, proposal_view
 from gate.report.terminal.measurement_view import calibration_markdown, calibration_view
 from gate.settings.event import run_url_of
@@ -183,6 +185,13 @@ def _write_baseline(request: GateRequest, before: Baseline | None, after: Baseli
     written = write_entries(FILES, folder, before, after)
     for name in written:
         sys.stdout.write(f"written: {folder / name}\n")
+    for entry in after.entries:
+        if entry_name(entry) in written and entry.provisional and entry.far is not None:
+            sys.stderr.write(
+                "note: it is far from the entries of other environments "
+                f"({safe_line(far_words(entry.far))}), and judges nothing until another call "
+                "has given the same bits: record it again\n"
+            )
     sys.stdout.write("Commit the folder: the gate judges by what is committed.\n")
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gate.baseline.lifecycle import judging_entries, replaced_by, siblings_of
+from gate.baseline.lifecycle import judging_entries, peers_of, replaced_by
 from gate.baseline.record import with_digest, with_entry
 from gate.baseline.select import Selection, select_entry
 from gate.comparison.compare import compare_results
 from gate.comparison.movement import movement_of
-from gate.comparison.siblings import far_from_siblings
+from gate.comparison.peers import far_from_peers
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.comparison import BASELINE_SIDE, Comparison
-from gate.records.measured.acceptance import FarFromSiblings, Movement, ProvisionalEntry
+from gate.records.measured.acceptance import FarFromPeers, Movement, ProvisionalEntry
 from gate.records.observed.evidence import RunEvidence
 from gate.records.request import GateRequest
 from gate.records.sections.quarantine import Quarantine
@@ -86,13 +86,13 @@ def settled(
     outcome: str = "",
     also: Baseline | None = None,
 ) -> BaselineEntry:
-    """The entry with what a baseline says of it: its movement, its siblings, its recordings.
+    """The entry with what a baseline says of it: its movement, its peers, its recordings.
 
     `outcome` is what the gate said of the result. `also` is a baseline that a pull request brings:
     an earlier recording in it counts. None of it is taken from the entry itself: a proposal may
     come from anywhere.
 
-    Only an entry of a new environment is compared with its siblings. One that replaces another was
+    Only an entry of a new environment is compared with its peers. One that replaces another was
     moved on purpose, as those beside it were not yet: there `moved` says how far.
     """
     replaced = replaced_by(baseline, entry)
@@ -119,11 +119,11 @@ def _far(
     replaced: BaselineEntry | None,
     baseline: Baseline | None,
     request: GateRequest,
-) -> FarFromSiblings | None:
+) -> FarFromPeers | None:
     if replaced is not None and not replaced.provisional:
         return None
     tolerances = request.settings.compare.tolerances
-    return far_from_siblings(entry, siblings_of(baseline, entry), tolerances)
+    return far_from_peers(entry, peers_of(baseline, entry), tolerances)
 
 
 def _moved(

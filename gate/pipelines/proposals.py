@@ -38,7 +38,7 @@ class Proposal:
 
     `head` is the commit that is checked out, `package_sha256` the digest of the package that lies
     beside the proposal, empty where none does. `entry` says what it would be in this clone: how far
-    it moves the result, whether it is far from its siblings, how often it was recorded.
+    it moves the result, whether it is far from its peers, how often it was recorded.
     """
 
     entry: BaselineEntry

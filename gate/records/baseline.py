@@ -8,7 +8,7 @@ from pydantic import Field
 
 from gate.records.comparison import KnobCosts
 from gate.records.document import Document, Timestamp
-from gate.records.measured.acceptance import FarFromSiblings, Movement
+from gate.records.measured.acceptance import FarFromPeers, Movement
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import CheckpointManifest, MetricSeries, StepDigest
 from gate.records.observed.seeds import SeedResults
@@ -25,7 +25,7 @@ MAX_ARTIFACT_BYTES: Final = 4 * 1024**3
 PROPOSED_BASELINE: Final = "proposed-baseline.json"
 MAX_WHO: Final = 100
 MAX_RUN_URL: Final = 300
-# calls that must have given the same bits where an entry is far from its siblings
+# calls that must have given the same bits where an entry is far from its peers
 CONFIRMING_RECORDINGS: Final = 2
 
 
@@ -40,7 +40,7 @@ class BaselineEntry(Document):
     equal runs miss the share `missed_faults`. `accepted_by`, `run_url` and `package_sha256` say who
     took it over, from which run on GitHub and out of which package: claims, empty where not known.
     `moved` says how far it is from the entry that it replaced. `recordings` counts the calls that
-    gave these very bits here; one that is `far` from its siblings judges after the second.
+    gave these very bits here; one that is `far` from its peers judges after the second.
     `digest` is the SHA-256 of all the rest: a number that was edited by hand shows.
     """
 
@@ -61,13 +61,13 @@ class BaselineEntry(Document):
     package_sha256: str = Field(default="", max_length=64)
     moved: Movement | None = None
     recordings: int = Field(default=1, ge=1)
-    far: FarFromSiblings | None = None
+    far: FarFromPeers | None = None
     seeded: SeedResults = ()
     digest: str = Field(default="", max_length=64)
 
     @property
     def provisional(self) -> bool:
-        """Whether it may not judge yet: far from its siblings, and recorded by one call alone."""
+        """Whether it may not judge yet: far from its peers, and recorded by one call alone."""
         return self.far is not None and self.recordings < CONFIRMING_RECORDINGS
 
 

@@ -15,7 +15,7 @@ from gate.records.sections.isolation import IsolationSettings
 from gate.records.sections.levels import Level, LevelPolicy, SeededSettings
 from gate.records.sections.measuring import CostSettings, NoiseSettings
 from gate.records.sections.metrics import MetricsSettings
-from gate.records.sections.quarantine import Quarantine
+from gate.records.sections.quarantine import Quarantines
 from gate.records.sections.recording import RecordSettings
 from gate.records.sections.tolerances import Tolerance
 from gate.records.sections.types import (
@@ -192,7 +192,7 @@ class BaselineSettings(Document):
         description="Number of equal strict runs that an entry has to rest on: `baseline record` "
         "makes as many (or `repeats`, where that is more), and `baseline accept` refuses fewer.",
     )
-    quarantine: tuple[Quarantine, ...] = Field(
+    quarantine: Quarantines = Field(
         default=(),
         max_length=20,
         description="Entries, or metrics of them, that do not judge for a few weeks: the base "

@@ -16,7 +16,7 @@ from gate.records.comparison import (
     ToleranceUse,
 )
 from gate.records.document import Document, Timestamp
-from gate.records.measured.acceptance import Movement, ProvisionalEntry
+from gate.records.measured.acceptance import InQuarantine, Movement, ProvisionalEntry
 from gate.records.measured.levels import LevelResult
 from gate.records.measured.performance import Performance
 from gate.records.observed.brought import NOTHING_BROUGHT, BroughtEnvironment
@@ -28,7 +28,6 @@ from gate.records.policy_files import PolicyChange
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.sections.isolation import IsolationMode
 from gate.records.sections.levels import ReachedLevel
-from gate.records.sections.quarantine import Quarantine
 
 # the code of the finding that says why nothing was judged
 FAULT: Final = "fault"
@@ -269,7 +268,7 @@ class Verdict(Document):
     nothing_moved: bool = False
     nearest_entry: tuple[EnvironmentChange, ...] = ()
     provisional: ProvisionalEntry | None = None
-    quarantine: Quarantine | None = None
+    quarantine: InQuarantine | None = None
     excused: bool = False
     movement: Movement | None = None
     brought: BroughtEnvironment = NOTHING_BROUGHT

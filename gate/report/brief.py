@@ -311,6 +311,8 @@ def _within_change(verdict: Verdict) -> str:
 
 
 def _drift_change(verdict: Verdict) -> str:
+    if verdict.quarantine is not None and verdict.base_run is None:
+        return "Not known. The entry is in quarantine, and the base commit was not run here."
     if verdict.base_run is not None:
         where = _in_its_own(verdict) or ", with the same packages,"
         return f"Yes. The base commit on this machine{where} gives another result."

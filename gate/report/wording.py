@@ -92,7 +92,7 @@ def _headline(verdict: Verdict) -> str:
     if verdict.over_budget:
         return f"failed: {TITLES[Outcome.REPRODUCED][1]}"
     if verdict.provisional is not None and verdict.outcome is Outcome.NO_BASELINE:
-        failing = "the baseline's entry is far from its siblings"
+        failing = "the baseline's entry is far from its peers"
     if verdict.outcome is Outcome.ENVIRONMENT_DRIFT and verdict.nothing_moved:
         failing = "another result from the same code"
     if verdict.passes and verdict.answers.base_run is Answer.EQUAL:

@@ -9,13 +9,12 @@ from datetime import datetime
 from gate.errors import GateError, RunError
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison, ToleranceUse
-from gate.records.measured.acceptance import Movement
+from gate.records.measured.acceptance import InQuarantine, Movement
 from gate.records.measured.performance import Performance
 from gate.records.observed.evidence import EvidenceSet, MetricSeries, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunMode
-from gate.records.sections.quarantine import Quarantine
 from gate.records.verdict import (
     DRIFTS,
     FAULT,
@@ -120,12 +119,15 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
     return verdict.model_copy(update=_seen(assessment, run))
 
 
-def _quarantine(facts: Facts) -> Quarantine | None:
+def _quarantine(facts: Facts) -> InQuarantine | None:
     """The rule that covers what differs from the entry; None where nothing does."""
     against = facts.baseline
     if against is None or not facts.same_training or answer_of(against, facts.settings).good:
         return None
-    return excusing(against, facts.quarantine, facts.settings)
+    rule = excusing(against, facts.quarantine, facts.settings)
+    if rule is None:
+        return None
+    return InQuarantine(metrics=rule.metrics, reason=rule.reason, until=rule.until)
 
 
 def _seen(assessment: Assessment, run: RunEvidence) -> dict[str, object]:
@@ -227,13 +229,7 @@ def _findings(
         *findings.weaker_children(run),
         *environment(facts.baseline, evidence),
         *findings.stale_baseline(about_baseline),
-        *quarantine_findings(
-            request.settings.baseline.quarantine,
-            assessment.entry,
-            evidence.created_at,
-            holds=decision.answers.baseline.good,
-            excused=decision.excused,
-        ),
+        *_in_quarantine(assessment, request),
         *findings.default_mode(assessment.default_repeat),
         *findings.hidden_state(facts.repeat),
         *findings.weaker_source(run),
@@ -247,6 +243,17 @@ def _findings(
         *findings.reading(assessment.isolation),
         *override_findings(strict, repeats=facts.repeat.numerically_equal),
         *findings.history(request.history.problem),
+    )
+
+
+def _in_quarantine(assessment: Assessment, request: GateRequest) -> tuple[Finding, ...]:
+    decision = assessment.decision
+    return quarantine_findings(
+        request.settings.baseline.quarantine,
+        assessment.entry,
+        assessment.evidence.created_at,
+        holds=decision.answers.baseline.good,
+        excused=decision.excused,
     )
 
 

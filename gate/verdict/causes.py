@@ -10,7 +10,7 @@ from gate.records.comparison import (
     MetricDelta,
     TensorChange,
 )
-from gate.records.measured.acceptance import FarFromSiblings, ProvisionalEntry
+from gate.records.measured.acceptance import FarFromPeers, ProvisionalEntry
 from gate.records.sections.quarantine import Quarantine
 from gate.records.verdict import NotFinite, ThresholdResult
 
@@ -44,10 +44,10 @@ def no_baseline(
     )
 
 
-def far_words(far: FarFromSiblings) -> str:
-    """Where an entry is far from its siblings: `loss at step 3 is 9.1, and 2 others have 2.1`."""
-    who = f"{far.siblings} other{'s' if far.siblings > 1 else ''}"
-    have = "have" if far.siblings > 1 else "has"
+def far_words(far: FarFromPeers) -> str:
+    """Where an entry is far from its peers: `loss at step 3 is 9.1, and 2 others have 2.1`."""
+    who = f"{far.peers} other{'s' if far.peers > 1 else ''}"
+    have = "have" if far.peers > 1 else "has"
     where = far.metric if far.step is None else f"{far.metric} at step {far.step}"
     if not far.value or far.least is None or far.most is None:
         return f"it has no {where}, which the {who} {have}"
@@ -66,7 +66,7 @@ def provisional(entry: ProvisionalEntry) -> str:
         else "this run gives another result than it does"
     )
     return (
-        f"{whose} of this environment is far from its siblings, those of other environments "
+        f"{whose} of this environment is far from its peers, those of other environments "
         f"({far_words(entry.far)}): record it again to confirm; {again}"
     )
 

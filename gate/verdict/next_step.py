@@ -84,7 +84,7 @@ def where_nothing_moved(place: Place) -> tuple[NextStep, ...]:
 
 
 def where_provisional(place: Place, *, repeated: bool, proposed: bool) -> tuple[NextStep, ...]:
-    """What to do where the entry is far from its siblings; `repeated`: this run gives its bits."""
+    """What to do where the entry is far from its peers; `repeated`: this run gives its bits."""
     steps = [_step(LOOK_AT_ENTRY)]
     if proposed:
         when = "To confirm the entry" if repeated else "To record this result in its place"

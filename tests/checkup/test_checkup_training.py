@@ -18,6 +18,7 @@ from gate.checkup.training import (
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.doctor import CheckResult, DoctorReport, TrainingSeen
 from gate.records.gpu import Gpu, GpusSeen
+from gate.records.measured.acceptance import FarFromPeers
 from gate.records.observed.environment import Environment
 from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
@@ -146,6 +147,19 @@ def test_an_entry_of_this_very_environment_is_fine() -> None:
         CheckResult.OK,
         "b.json: has an entry for exactly this environment",
     )
+
+
+def test_an_entry_that_is_far_from_its_peers_judges_nothing() -> None:
+    far = FarFromPeers(peers=1, metric="loss")
+    entry = _entry(torch="2.13.0").model_copy(update={"far": far})
+    here = Environment(parts={"torch": "2.13.0"})
+    row = examined_baseline(Baseline(entries=(entry,)), "b", entry, here)
+    assert row.health is CheckResult.FAIL
+    assert row.found == "b: the nearest entry is far from those of other environments"
+    assert "until another call has given the same bits" in row.fix
+    confirmed = entry.model_copy(update={"recordings": 2})
+    row = examined_baseline(Baseline(entries=(confirmed,)), "b", confirmed, here)
+    assert row.health is CheckResult.OK
 
 
 def test_what_moved_is_named_with_what_it_was() -> None:

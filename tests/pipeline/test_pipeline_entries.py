@@ -1,4 +1,4 @@
-"""The life of an entry: proposed, far from its siblings, confirmed, replaced, in quarantine."""
+"""The life of an entry: proposed, far from its peers, confirmed, replaced, in quarantine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _baseline(*entries: BaselineEntry) -> Baseline:
     return made
 
 
-SIBLING = entry(ran(parts=ELSEWHERE), recorded_at=FIRST)
+PEER = entry(ran(parts=ELSEWHERE), recorded_at=FIRST)
 
 
 def _recorded(
@@ -69,67 +69,67 @@ def _recorded(
     return settled(entry(runs[0], recorded_at=at), baseline, REQUEST)
 
 
-def test_an_entry_near_its_sibling_judges_at_once() -> None:
-    near = _recorded(both(), _baseline(SIBLING))
+def test_an_entry_near_its_peer_judges_at_once() -> None:
+    near = _recorded(both(), _baseline(PEER))
     assert (near.far, near.provisional, near.recordings) == (None, False, 1)
-    gated = _gated(both(), _baseline(SIBLING, near))
+    gated = _gated(both(), _baseline(PEER, near))
     assert gated.verdict.outcome is Outcome.REPRODUCED
 
 
 def test_a_poisoned_entry_judges_nothing_until_another_call_gives_its_bits() -> None:
-    poisoned = _recorded(POISONED, _baseline(SIBLING))
+    poisoned = _recorded(POISONED, _baseline(PEER))
     assert poisoned.provisional
-    gated = _gated(POISONED, _baseline(SIBLING, poisoned))
+    gated = _gated(POISONED, _baseline(PEER, poisoned))
     verdict = gated.verdict
     # equal bits, and no pass all the same
     assert (verdict.outcome, verdict.passes) == (Outcome.NO_BASELINE, False)
-    assert verdict.cause.startswith("the entry of this environment is far from its siblings")
+    assert verdict.cause.startswith("the entry of this environment is far from its peers")
     assert verdict.cause.endswith(
         "record it again to confirm; this run gives the same bits: accept it to confirm"
     )
-    assert headline(verdict) == "failed: the baseline's entry is far from its siblings"
+    assert headline(verdict) == "failed: the baseline's entry is far from its peers"
     assert gated.proposed is not None
     assert (gated.proposed.recordings, gated.proposed.provisional) == (2, False)
-    confirmed = _gated(POISONED, _baseline(SIBLING, gated.proposed))
+    confirmed = _gated(POISONED, _baseline(PEER, gated.proposed))
     assert confirmed.verdict.outcome is Outcome.REPRODUCED
 
 
 def test_the_right_program_does_not_confirm_a_poisoned_entry() -> None:
-    poisoned = _recorded(POISONED, _baseline(SIBLING))
-    gated = _gated(both(), _baseline(SIBLING, poisoned))
+    poisoned = _recorded(POISONED, _baseline(PEER))
+    gated = _gated(both(), _baseline(PEER, poisoned))
     assert gated.verdict.outcome is Outcome.NO_BASELINE
     assert gated.verdict.cause.endswith("this run gives another result than it does")
     assert "This run does not give its bits again." in brief_of(gated.verdict).happened
-    # its own result is near the sibling: accepted, it judges at once
+    # its own result is near the peer: accepted, it judges at once
     assert gated.proposed is not None
     assert (gated.proposed.far, gated.proposed.recordings) == (None, 1)
 
 
 def test_the_same_call_accepted_twice_is_one_recording() -> None:
-    poisoned = _recorded(POISONED, _baseline(SIBLING))
-    again = _recorded(POISONED, _baseline(SIBLING, poisoned))
+    poisoned = _recorded(POISONED, _baseline(PEER))
+    again = _recorded(POISONED, _baseline(PEER, poisoned))
     assert (again.recordings, again.far) == (1, poisoned.far)
-    assert _recorded(POISONED, _baseline(SIBLING, poisoned), SECOND).recordings == 2
+    assert _recorded(POISONED, _baseline(PEER, poisoned), SECOND).recordings == 2
 
 
 def test_what_an_entry_claims_of_itself_is_not_taken() -> None:
     claims = entry(POISONED[0], recorded_at=FIRST).model_copy(update={"recordings": 9})
-    assert settled(claims, _baseline(SIBLING), REQUEST).provisional
+    assert settled(claims, _baseline(PEER), REQUEST).provisional
 
 
 def test_a_pull_request_that_brings_a_far_entry_is_told_and_does_not_pass() -> None:
-    poisoned = _recorded(POISONED, _baseline(SIBLING))
-    trusted = _baseline(SIBLING)
-    gated = _gated(POISONED, trusted, brought=_baseline(SIBLING, poisoned))
+    poisoned = _recorded(POISONED, _baseline(PEER))
+    trusted = _baseline(PEER)
+    gated = _gated(POISONED, trusted, brought=_baseline(PEER, poisoned))
     assert (gated.verdict.outcome, gated.verdict.passes) == (Outcome.NO_BASELINE, False)
     assert gated.verdict.cause.startswith("the pull request's entry of this environment is far")
     assert gated.proposed is not None
     assert gated.proposed.recordings == 2
-    brought = _baseline(SIBLING, gated.proposed)
+    brought = _baseline(PEER, gated.proposed)
     assert _gated(POISONED, trusted, brought=brought).verdict.outcome is Outcome.BASELINE_CHANGE
 
 
-def test_a_provisional_entry_of_another_machine_is_no_sibling_and_judges_nothing() -> None:
+def test_a_provisional_entry_of_another_machine_is_no_peer_and_judges_nothing() -> None:
     poisoned = _recorded(
         tuple(run.model_copy() for run in both(since=1, by=0.4, parts=ELSEWHERE)),
         _baseline(entry(ran(parts={**CPU_PARTS, "cpu": "third"}))),
@@ -141,8 +141,8 @@ def test_a_provisional_entry_of_another_machine_is_no_sibling_and_judges_nothing
     )
 
 
-def test_a_result_moved_on_purpose_is_not_held_against_its_siblings() -> None:
-    known = _baseline(SIBLING, _recorded(both(), _baseline(SIBLING)))
+def test_a_result_moved_on_purpose_is_not_held_against_its_peers() -> None:
+    known = _baseline(PEER, _recorded(both(), _baseline(PEER)))
     changed = _recorded(POISONED, known, SECOND)
     assert (changed.far, changed.recordings) == (None, 1)
     assert changed.moved is not None

@@ -50,10 +50,10 @@ SAID = {
         "No. The base commit gives the same result here.",
     ),
     "provisional": (
-        "failed: the baseline's entry is far from its siblings",
+        "failed: the baseline's entry is far from its peers",
         (
             "Two runs of this commit are identical. But the baseline's entry is far from its "
-            "siblings, the entries of other environments: loss at step 24 is 0.489; 2 others: 0.31 "
+            "peers, the entries of other environments: loss at step 24 is 0.489; 2 others: 0.31 "
             "to 0.312. It judges nothing until it is recorded again. This run gives its bits again."
         ),
         "Not known. Nothing judged it.",

@@ -62,6 +62,18 @@ def test_both_days_are_needed(line: str, missing: str) -> None:
     assert f"baseline.quarantine[0].{missing}" in _refused(line)
 
 
+def test_a_chain_of_rules_is_refused() -> None:
+    text = FILE + "      since: '2026-01-01'\n      until: '2026-01-31'\n"
+    for since, until in (("2026-01-31", "2026-03-02"), ("2026-03-02", "2026-03-31")):
+        parse_settings(text.encode(), "repro-gate.yml")
+        text += f"    - reason: again\n      since: '{since}'\n      until: '{until}'\n"
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(text.encode(), "repro-gate.yml")
+    told = str(caught.value)
+    assert "baseline.quarantine: last 89 days together, and 60 are the most" in told
+    assert "remove those that are over, and those that have not begun" in told
+
+
 def test_an_end_before_the_beginning_is_refused() -> None:
     told = _refused("since: '2026-02-01'", "until: '2026-01-31'")
     assert "ends on 2026-01-31, before it begins on 2026-02-01" in told

@@ -19,7 +19,7 @@ from gate.errors import RunError
 from gate.pipelines.baselines import Baselines
 from gate.pipelines.gate import judge
 from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.measured.acceptance import FarFromSiblings
+from gate.records.measured.acceptance import FarFromPeers
 from gate.records.observed.brought import BroughtEnvironment
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import (
@@ -292,8 +292,8 @@ QUARANTINE = judged(
 )  # fmt: skip
 NO_BASELINE = judged()
 PROVISIONAL = judged(
-    against=entry(ran()).model_copy(update={"far": FarFromSiblings(
-        siblings=2, metric="loss", step=24, value="0.489", least=0.31, most=0.312, room=0.024,
+    against=entry(ran()).model_copy(update={"far": FarFromPeers(
+        peers=2, metric="loss", step=24, value="0.489", least=0.31, most=0.312, room=0.024,
     )}),
 )  # fmt: skip
 OTHER_ACCELERATOR = judged(against=entry(ran(parts={**CPU_PARTS, "device": "NVIDIA H100"})))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import Field
 
 from gate.records.document import Document
 
-NAME_CHARACTERS = 1000
-NUMBER_CHARACTERS = 40
+# whatever a proposal from elsewhere claims
+TEXT_CHARACTERS: Final = 1000
 
 
 class Movement(Document):
@@ -21,12 +23,12 @@ class Movement(Document):
     other metrics, steps or tensors.
     """
 
-    commit: str = Field(max_length=64)
-    outcome: str = Field(default="", max_length=40)
-    metric: str = Field(default="", max_length=NAME_CHARACTERS)
+    commit: str = Field(max_length=TEXT_CHARACTERS)
+    outcome: str = Field(default="", max_length=TEXT_CHARACTERS)
+    metric: str = Field(default="", max_length=TEXT_CHARACTERS)
     step: int | None = None
-    before: str = Field(default="", max_length=NUMBER_CHARACTERS)
-    after: str = Field(default="", max_length=NUMBER_CHARACTERS)
+    before: str = Field(default="", max_length=TEXT_CHARACTERS)
+    after: str = Field(default="", max_length=TEXT_CHARACTERS)
     relative: float | None = None
     ulp: int | None = None
     tolerances: float | None = None
@@ -34,18 +36,18 @@ class Movement(Document):
     structure: bool = False
 
 
-class FarFromSiblings(Document):
+class FarFromPeers(Document):
     """Where an entry is farthest from those of the same training in other environments.
 
     `least` and `most` are what they have there, `room` is how far outside these two it may be, all
     in the metric's own unit. `value` is empty, and the numbers are None, where the entry lacks what
-    every sibling has.
+    every peer has.
     """
 
-    siblings: int = Field(ge=1)
-    metric: str = Field(max_length=NAME_CHARACTERS)
+    peers: int = Field(ge=1)
+    metric: str = Field(max_length=TEXT_CHARACTERS)
     step: int | None = None
-    value: str = Field(default="", max_length=NUMBER_CHARACTERS)
+    value: str = Field(default="", max_length=TEXT_CHARACTERS)
     least: float | None = None
     most: float | None = None
     room: float | None = None
@@ -57,6 +59,14 @@ class ProvisionalEntry(Document):
     `brought` says that the pull request brings it.
     """
 
-    far: FarFromSiblings
+    far: FarFromPeers
     repeated: bool
     brought: bool
+
+
+class InQuarantine(Document):
+    """The rule of the settings that covers what differs from the entry: `metrics`, or all of it."""
+
+    metrics: tuple[str, ...]
+    reason: str
+    until: str

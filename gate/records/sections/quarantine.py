@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 from gate.records.document import Document
 
 MAX_DAYS: Final = 30
+MAX_DAYS_TOGETHER: Final = 60
 DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 Pattern = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -82,3 +83,21 @@ class Quarantine(Document):
     def covers_metric(self, name: str) -> bool:
         """Whether a metric is meant: each is, where none is named."""
         return not self.metrics or any(fnmatchcase(name, pattern) for pattern in self.metrics)
+
+
+def _together(rules: tuple[Quarantine, ...]) -> tuple[Quarantine, ...]:
+    """Refuse a chain of rules, each of which begins where another ends."""
+    if not rules:
+        return rules
+    first = min(date.fromisoformat(rule.since) for rule in rules)
+    last = max(date.fromisoformat(rule.until) for rule in rules)
+    if (last - first).days > MAX_DAYS_TOGETHER:
+        message = (
+            f"last {(last - first).days} days together, and {MAX_DAYS_TOGETHER} are the most: "
+            "remove those that are over, and those that have not begun"
+        )
+        raise ValueError(message)
+    return rules
+
+
+Quarantines = Annotated[tuple[Quarantine, ...], AfterValidator(_together)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gate.records.measured.acceptance import FarFromSiblings, Movement, ProvisionalEntry
+from gate.records.measured.acceptance import FarFromPeers, Movement, ProvisionalEntry
 from gate.records.verdict import Verdict
 from gate.report.wording import count, pair, share
 
@@ -56,9 +56,9 @@ def repeat_words(equal_runs: int, missed_faults: float, recordings: int) -> str:
     )
 
 
-def far_words(far: FarFromSiblings) -> str:
-    """Where an entry is far from its siblings: `loss at step 3 is 9.1; 2 others: 2.1 to 2.2`."""
-    others = f"{far.siblings} other{'' if far.siblings == 1 else 's'}"
+def far_words(far: FarFromPeers) -> str:
+    """Where an entry is far from its peers: `loss at step 3 is 9.1; 2 others: 2.1 to 2.2`."""
+    others = f"{far.peers} other{'' if far.peers == 1 else 's'}"
     where = far.metric if far.step is None else f"{far.metric} at step {far.step}"
     if not far.value or far.least is None or far.most is None:
         return f"no {where}; {others}: there"
@@ -73,7 +73,7 @@ def provisional_words(entry: ProvisionalEntry) -> str:
     whose = "the entry that this pull request brings" if entry.brought else "the baseline's entry"
     again = "gives its bits again" if entry.repeated else "does not give its bits again"
     return (
-        f"But {whose} is far from its siblings, the entries of other environments: "
+        f"But {whose} is far from its peers, the entries of other environments: "
         f"{far_words(entry.far)}. It judges nothing until it is recorded again. This run {again}."
     )
 

@@ -58,8 +58,25 @@ def _row(shown: ShownEntry) -> tuple[str, ...]:
         clean(_words(entry)),
         "\n".join((*when, clean(entry.commit[:12]))),
         "\n".join(last),
-        "\n".join((clean(entry.reason), *_history(entry))),
+        "\n".join((clean(entry.reason), *_origin(entry))),
     )
+
+
+def _origin(entry: BaselineEntry) -> Iterator[str]:
+    """What an entry says of its own way into the file, a line each."""
+    yield repeat_words(entry.equal_runs, entry.missed_faults, entry.recordings)
+    if entry.provisional and entry.far is not None:
+        yield f"judges nothing yet, far from its peers: {clean(far_words(entry.far))}"
+    if entry.moved is not None:
+        yield f"moved {clean(movement_words(entry.moved))}{_after(entry.moved.outcome)}"
+    came = (("by", entry.accepted_by), ("from", entry.run_url))
+    yield from (f"{word} {clean(text)}" for word, text in came if text)
+    if entry.package_sha256:
+        yield f"from package {short(clean(entry.package_sha256))}"
+
+
+def _after(outcome: str) -> str:
+    return f" (the gate said {clean_name(outcome)})" if outcome else ""
 
 
 def _words(entry: BaselineEntry) -> str:
@@ -83,23 +100,6 @@ def _commits(shown: ShownEntry) -> Iterator[tuple[str, ...]]:
     for one in shown.history:
         reason = "unknown" if one.reason is None else clean(one.reason)
         yield clean(one.committed_at[:10]), clean(one.commit[:7]), clean(one.author), reason
-
-
-def _history(entry: BaselineEntry) -> Iterator[str]:
-    """What an entry says of its own way into the file, a line each."""
-    yield repeat_words(entry.equal_runs, entry.missed_faults, entry.recordings)
-    if entry.provisional and entry.far is not None:
-        yield f"judges nothing yet, far from its siblings: {clean(far_words(entry.far))}"
-    if entry.moved is not None:
-        yield f"moved {clean(movement_words(entry.moved))}{_after(entry.moved.outcome)}"
-    came = (("by", entry.accepted_by), ("from", entry.run_url))
-    yield from (f"{word} {clean(text)}" for word, text in came if text)
-    if entry.package_sha256:
-        yield f"from package {short(clean(entry.package_sha256))}"
-
-
-def _after(outcome: str) -> str:
-    return f" (the gate said {clean_name(outcome)})" if outcome else ""
 
 
 def _named(entry: BaselineEntry) -> str:
@@ -143,7 +143,7 @@ def _changes(
         yield "Moved", "", clean(movement_words(proposed.moved)) + _after(proposed.moved.outcome)
     if proposed.far is not None:
         state = "judges nothing until it is recorded again" if proposed.provisional else "confirmed"
-        yield "Far from siblings", "", f"{clean(far_words(proposed.far))}; {state}"
+        yield "Far from peers", "", f"{clean(far_words(proposed.far))}; {state}"
     if proposed.run_url:
         yield "Run", "", clean(proposed.run_url)
     if known:

@@ -12,37 +12,37 @@ from typing import Final
 
 from gate.comparison.metrics import tolerance_at, tolerances_for
 from gate.records.baseline import BaselineEntry
-from gate.records.measured.acceptance import FarFromSiblings
+from gate.records.measured.acceptance import FarFromPeers
 from gate.records.observed.evidence import MetricSeries
 from gate.records.observed.point import Point
 from gate.records.sections.tolerances import Tolerance
 
-# of the largest value that a sibling's metric takes: a rounding error that a machine makes is far
+# of the largest value that a peer's metric takes: a rounding error that a machine makes is far
 # below it in a smoke training, and a wrong one costs no more than a second recording
 MARGIN: Final = 0.01
 
 
-def far_from_siblings(
-    entry: BaselineEntry, siblings: Sequence[BaselineEntry], tolerances: tuple[Tolerance, ...]
-) -> FarFromSiblings | None:
-    """Where the entry is farthest from its siblings, or None where it is near all of them.
+def far_from_peers(
+    entry: BaselineEntry, peers: Sequence[BaselineEntry], tolerances: tuple[Tolerance, ...]
+) -> FarFromPeers | None:
+    """Where the entry is farthest from its peers, or None where it is near all of them.
 
-    A number is far when it lies outside the siblings' least and most by more than the widest of
+    A number is far when it lies outside the peers' least and most by more than the widest of
     three: their own range there, what the tolerance allows, and 1 % of the largest value of that
-    metric. The range grows with every sibling; with one there is none and the other two decide. Of
+    metric. The range grows with every peer; with one there is none and the other two decide. Of
     equally distributed results the next of n lies outside the range of the others with probability
     2 / (n + 1), whatever the distribution is; so the range alone would say far much too often.
     """
-    if not siblings:
+    if not peers:
         return None
     worst, farthest = 1.0, None
-    for name in sorted(set.intersection(*(_names(one) for one in siblings))):
+    for name in sorted(set.intersection(*(_names(one) for one in peers))):
         own = _series(entry, name)
-        others = [series for one in siblings if (series := _series(one, name)) is not None]
+        others = [series for one in peers if (series := _series(one, name)) is not None]
         if own is None:
-            return FarFromSiblings(siblings=len(siblings), metric=name)
+            return FarFromPeers(peers=len(peers), metric=name)
         rules = tolerances_for(name, tolerances)
-        for share, found in _points(own, others, rules, len(siblings)):
+        for share, found in _points(own, others, rules, len(peers)):
             if share > worst:
                 worst, farthest = share, found
     return farthest
@@ -60,8 +60,8 @@ def _points(
     own: MetricSeries,
     others: list[MetricSeries],
     rules: tuple[Tolerance, ...],
-    siblings: int,
-) -> Iterator[tuple[float, FarFromSiblings]]:
+    peers: int,
+) -> Iterator[tuple[float, FarFromPeers]]:
     """Each step that all have: how far outside, in multiples of the room, and what it is."""
     values = [{point.step: point.value for point in series.points} for series in others]
     largest = max((abs(value) for one in values for value in one.values()), default=0.0)
@@ -69,21 +69,21 @@ def _points(
     for step in sorted(set.intersection(*(set(one) for one in values))):
         point = here.get(step)
         if point is None:
-            yield math.inf, FarFromSiblings(siblings=siblings, metric=own.name, step=step)
+            yield math.inf, FarFromPeers(peers=peers, metric=own.name, step=step)
             continue
         there = [one[step] for one in values]
         least, most = min(there), max(there)
         room = max(most - least, _allowed(step, rules, there), MARGIN * largest)
         outside = max(point.value - most, least - point.value, 0.0)
-        yield _share(outside, room), _far(own.name, point, (least, most, room), siblings)
+        yield _share(outside, room), _far(own.name, point, (least, most, room), peers)
 
 
 def _far(
-    metric: str, point: Point, range_and_room: tuple[float, float, float], siblings: int
-) -> FarFromSiblings:
+    metric: str, point: Point, range_and_room: tuple[float, float, float], peers: int
+) -> FarFromPeers:
     least, most, room = range_and_room
-    return FarFromSiblings(
-        siblings=siblings,
+    return FarFromPeers(
+        peers=peers,
         metric=metric,
         step=point.step,
         value=point.decimal,

@@ -7,7 +7,7 @@ from evidence_cases import COMMIT, CREATED_AT, evidence_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.siblings import far_from_siblings
+from gate.comparison.peers import far_from_peers
 from gate.records.baseline import BaselineEntry
 from gate.records.observed.evidence import RunEvidence
 
@@ -28,50 +28,50 @@ def _entry(*values: float, run: RunEvidence | None = None) -> BaselineEntry:
     )
 
 
-def _far(entry: BaselineEntry, *siblings: BaselineEntry, absolute: float = 0.0) -> str:
+def _far(entry: BaselineEntry, *peers: BaselineEntry, absolute: float = 0.0) -> str:
     rules = settings_of(compare={"tolerances": ({"metric": "*", "absolute": absolute},)}).compare
-    found = far_from_siblings(entry, siblings, rules.tolerances)
-    return "" if found is None else f"{found.metric} {found.step} {found.value} of {found.siblings}"
+    found = far_from_peers(entry, peers, rules.tolerances)
+    return "" if found is None else f"{found.metric} {found.step} {found.value} of {found.peers}"
 
 
-def test_without_a_sibling_nothing_is_far() -> None:
+def test_without_a_peer_nothing_is_far() -> None:
     assert _far(_entry(1e9, 1e9, 1e9)) == ""
 
 
 def test_last_digits_are_near_and_another_result_is_far() -> None:
-    sibling = _entry(2.5, 2.25, 2.125)
-    assert _far(_entry(2.5, 2.25, 2.1250001), sibling) == ""
-    assert _far(_entry(2.5, 2.25, 9.125), sibling) == "loss 3 9.125 of 1"
+    peer = _entry(2.5, 2.25, 2.125)
+    assert _far(_entry(2.5, 2.25, 2.1250001), peer) == ""
+    assert _far(_entry(2.5, 2.25, 9.125), peer) == "loss 3 9.125 of 1"
 
 
 def test_one_percent_of_the_largest_value_is_the_border() -> None:
-    sibling = _entry(2.0, 1.0, 1.0)
-    assert _far(_entry(2.0, 1.0, 1.019), sibling) == ""
-    assert _far(_entry(2.0, 1.0, 1.021), sibling) == "loss 3 1.021 of 1"
+    peer = _entry(2.0, 1.0, 1.0)
+    assert _far(_entry(2.0, 1.0, 1.019), peer) == ""
+    assert _far(_entry(2.0, 1.0, 1.021), peer) == "loss 3 1.021 of 1"
 
 
 def test_a_tolerance_that_is_wider_is_the_border() -> None:
-    sibling = _entry(2.0, 1.0, 1.0)
-    assert _far(_entry(2.0, 1.0, 1.4), sibling, absolute=0.5) == ""
-    assert _far(_entry(2.0, 1.0, 1.6), sibling, absolute=0.5) == "loss 3 1.6 of 1"
+    peer = _entry(2.0, 1.0, 1.0)
+    assert _far(_entry(2.0, 1.0, 1.4), peer, absolute=0.5) == ""
+    assert _far(_entry(2.0, 1.0, 1.6), peer, absolute=0.5) == "loss 3 1.6 of 1"
 
 
-def test_siblings_that_are_apart_leave_as_much_room_on_either_side() -> None:
-    siblings = _entry(2.0, 1.0, 1.0), _entry(2.0, 1.0, 1.5)
-    assert _far(_entry(2.0, 1.0, 1.99), *siblings) == ""
-    assert _far(_entry(2.0, 1.0, 0.51), *siblings) == ""
-    assert _far(_entry(2.0, 1.0, 2.01), *siblings) == "loss 3 2.01 of 2"
+def test_peers_that_are_apart_leave_as_much_room_on_either_side() -> None:
+    peers = _entry(2.0, 1.0, 1.0), _entry(2.0, 1.0, 1.5)
+    assert _far(_entry(2.0, 1.0, 1.99), *peers) == ""
+    assert _far(_entry(2.0, 1.0, 0.51), *peers) == ""
+    assert _far(_entry(2.0, 1.0, 2.01), *peers) == "loss 3 2.01 of 2"
 
 
 def test_the_farthest_number_is_named() -> None:
     assert _far(_entry(3.5, 2.25, 9.0), _entry(2.5, 2.25, 2.0)) == "loss 3 9.0 of 1"
 
 
-def test_what_every_sibling_has_and_the_entry_lacks_is_far() -> None:
+def test_what_every_peer_has_and_the_entry_lacks_is_far() -> None:
     other = evidence_of()
     renamed = other.metrics[0].model_copy(update={"name": "accuracy"})
     bare = _entry(run=other.model_copy(update={"metrics": (renamed,)}))
-    found = far_from_siblings(bare, (_entry(2.5, 2.25, 2.125),), ())
+    found = far_from_peers(bare, (_entry(2.5, 2.25, 2.125),), ())
     assert found is not None
     assert (found.metric, found.value) == ("loss", "")
     assert _far(_entry(2.5, 2.25), _entry(2.5, 2.25, 2.125)) == "loss 3  of 1"
@@ -90,9 +90,9 @@ def test_a_twin_is_never_far(values: tuple[float, ...]) -> None:
 
 
 @given(CURVES, st.lists(CURVES, min_size=1, max_size=4))
-def test_a_sibling_more_that_agrees_makes_nothing_far(
-    entry: tuple[float, ...], siblings: list[tuple[float, ...]]
+def test_a_peer_more_that_agrees_makes_nothing_far(
+    entry: tuple[float, ...], peers: list[tuple[float, ...]]
 ) -> None:
-    known = [_entry(*values) for values in siblings]
+    known = [_entry(*values) for values in peers]
     if _far(_entry(*entry), *known) == "":
         assert _far(_entry(*entry), *known, _entry(*entry)) == ""
