@@ -14,6 +14,7 @@ from gate.records.verdict import Answer, Diagnosis, Outcome, Verdict
 from gate.report.differences import worst_first
 from gate.report.environment_words import moved_words
 from gate.report.layout import Brief
+from gate.report.measured.level_words import level_sentence
 from gate.report.wording import (
     CAUSE_TITLES,
     TWO,
@@ -31,7 +32,13 @@ MAX_PARTS_NAMED = 3
 def brief_of(verdict: Verdict) -> Brief:
     """Both answers for any verdict."""
     happened, this_change = _ANSWERS[verdict.outcome]
-    sentences = (happened(verdict), _over_budget(verdict), _thresholds(verdict), _cause(verdict))
+    sentences = (
+        happened(verdict),
+        level_sentence(verdict),
+        _over_budget(verdict),
+        _thresholds(verdict),
+        _cause(verdict),
+    )
     return Brief(
         happened=" ".join(sentence for sentence in sentences if sentence),
         this_change=this_change(verdict),
