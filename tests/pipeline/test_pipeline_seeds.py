@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 from gate_bench import FILES, Bench
-from played_training import SCRIPT, SETTINGS, Project
+from played_training import SCRIPT, Project
 
-from gate.baseline.record import read_baseline
+from gate.baseline.record import read_baseline, with_digest
+from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import BaselineError, EvidenceError, RunError
 from gate.pipelines.delivery import judging, run_only
-from gate.pipelines.gate import Gated
+from gate.pipelines.gate import Gated, gate
 from gate.records.baseline import Baseline
 from gate.records.published.links import ReportLinks
 from gate.records.sections.levels import ReachedLevel
@@ -36,11 +37,11 @@ SEEDED = SCRIPT.replace(
     'losses[-1] = float("nan") if int(seed) == play.get("broken") else losses[-1]\n',
 )
 STATISTICAL = """
-seeds: [42, 7, 1, 2, 3]
+seeds: [42, 1, 2]
 policy: {level: statistical, equivalence: {loss: {absolute: 0.05}}}
 """
 SCIENTIFIC = """
-seeds: [42, 7, 1, 2, 3]
+seeds: [42, 1, 2]
 variants:
   adam: {arguments: "adam --seed={seed}"}
   sgd: {command: "python3 train.py sgd --seed={seed}"}
@@ -79,9 +80,7 @@ def test_another_order_of_draws_drifts_and_passes_at_the_statistical_level(
 ) -> None:
     bench.record()
     (entry,) = _baseline(seeded).entries
-    assert [(one.variant, one.seed) for one in entry.seeded] == [
-        ("", seed) for seed in (1, 2, 3, 7, 42)
-    ]
+    assert [(one.variant, one.seed) for one in entry.seeded] == [("", seed) for seed in (1, 2, 42)]
     seeded.play(order=1)
     gated = bench.gate()
     verdict = gated.verdict
@@ -90,17 +89,17 @@ def test_another_order_of_draws_drifts_and_passes_at_the_statistical_level(
     assert verdict.judged is not None
     (loss,) = verdict.judged.equivalences
     assert loss.head is not None
-    assert loss.head.seeds == 5
+    assert loss.head.seeds == 3
     headline, happened, rows, titles = _told(gated)
     assert headline == "passed: another result, equivalent over the seeds"
     assert "The statistical level is reached: loss is 2.1" in happened
-    assert "over 5 seeds, the baseline's 2.1" in happened
+    assert "over 3 seeds, the baseline's 2.1" in happened
     assert happened.endswith("of each other (margin ±0.05).")
     assert rows["Level statistical"] == "✅ 1 metric equivalent over the seeds"
     assert "Equivalence over seeds (mean ± s over n)" in titles
     # the proposal holds what was seen
     assert gated.proposed is not None
-    assert len(gated.proposed.entries[0].seeded) == 5
+    assert len(gated.proposed.entries[0].seeded) == 3
 
 
 def test_a_regression_fails_at_the_statistical_level_and_says_by_how_much(
@@ -113,7 +112,10 @@ def test_a_regression_fails_at_the_statistical_level_and_says_by_how_much(
     assert gated.verdict.level is None
     headline, happened, rows, _ = _told(gated)
     assert headline == "failed: this change moves the result"
-    why = "loss differs by +0.487 to +0.513 over 5 seeds, which is outside ±0.05"
+    assert gated.verdict.judged is not None
+    why = gated.verdict.judged.problem
+    assert why.startswith("loss differs by +0.")
+    assert why.endswith(" over 3 seeds, which is outside ±0.05")
     assert f"The statistical level is not reached: {why}." in happened
     assert rows["Level statistical"] == f"❌ not reached: {why}"
 
@@ -123,7 +125,7 @@ def test_further_seeds_are_trained_only_where_they_are_needed(
 ) -> None:
     bench.gate()
     # without a baseline, for the proposal
-    assert {"seed-1", "seed-2", "seed-3", "seed-7"} < _labels(bench)
+    assert {"seed-1", "seed-2"} < _labels(bench)
     assert "seed-42" not in _labels(bench)
     bench.record()
     known = _baseline(seeded)
@@ -146,7 +148,7 @@ def test_a_seed_without_effect_is_not_recorded_and_never_passes(
     seeded.play(fixed="5")
     gated = bench.gate()
     assert (gated.verdict.outcome, gated.verdict.passes) == (Outcome.CODE_DRIFT, False)
-    why = "the seed has no effect: all 5 seeds give the same result, bit for bit. Let the script"
+    why = "the seed has no effect: all 3 seeds give the same result, bit for bit. Let the script"
     assert gated.verdict.judged is not None
     assert gated.verdict.judged.problem.startswith(why)
     assert gated.proposed is None
@@ -184,7 +186,7 @@ def test_a_swapped_ranking_fails_at_the_scientific_level(bench: Bench, seeded: P
     seeded.play(offsets=RANKED)
     bench.record()
     (entry,) = _baseline(seeded).entries
-    assert len(entry.seeded) == 10
+    assert len(entry.seeded) == 6
     seeded.play(offsets=RANKED, order=1)
     gated = bench.gate()
     assert (gated.verdict.outcome, gated.verdict.passes) == (Outcome.CODE_DRIFT, True)
@@ -199,9 +201,8 @@ def test_a_swapped_ranking_fails_at_the_scientific_level(bench: Bench, seeded: P
     seeded.play(offsets=SWAPPED, order=1)
     gated = bench.gate()
     assert (gated.verdict.passes, gated.verdict.level) == (False, None)
-    assert _told(gated)[1].endswith(
-        "The scientific level is not reached: sgd is no longer behind adam."
-    )
+    why = "The scientific level is not reached: sgd is no longer behind adam."
+    assert why in _told(gated)[1]
 
 
 def test_a_variant_of_another_command_is_another_experiment(bench: Bench, seeded: Project) -> None:
@@ -222,6 +223,11 @@ def test_a_variant_that_fails_is_named(bench: Bench, seeded: Project) -> None:
         bench.record()
 
 
+def _pull_request(bench: Bench, base: str) -> Gated:
+    request = bench.request(base=base, commit="HEAD")
+    return gate(replace(request, pull_request=True), bench.adapters())
+
+
 def test_a_brought_baseline_is_reproduced_only_with_the_seeds_that_were_seen(
     bench: Bench, seeded: Project
 ) -> None:
@@ -230,17 +236,16 @@ def test_a_brought_baseline_is_reproduced_only_with_the_seeds_that_were_seen(
     seeded.play(order=1)
     bench.record()
     path = seeded.path / ".repro-gate/baseline.json"
-    honest = seeded.commit()
-    verdict = bench.gate(base=base, commit=honest).verdict
+    seeded.commit()
+    verdict = _pull_request(bench, base).verdict
     assert (verdict.outcome, verdict.passes) == (Outcome.BASELINE_CHANGE, True)
     doctored = _baseline(seeded).entries[0]
     first, *others = doctored.seeded
     seeds = (first.model_copy(update={"values": others[0].values}), *others)
     entry = doctored.model_copy(update={"seeded": seeds})
-    from gate.baseline.record import with_digest  # noqa: PLC0415 - beside what it is for
-
     FILES.write_bytes(path, write_document(Baseline(entries=(with_digest(entry),))))
-    verdict = bench.gate(base=base, commit=seeded.commit()).verdict
+    seeded.commit()
+    verdict = _pull_request(bench, base).verdict
     assert verdict.outcome is Outcome.CODE_DRIFT
     assert "brought-seeds" in [finding.code for finding in verdict.findings]
 
@@ -261,12 +266,12 @@ def test_results_of_seeds_are_taken_over_from_another_job(
     folder = _told_elsewhere(bench, tmp_path)
     request = replace(bench.request(commit=commit), imported_runs=True)
     assert judging(folder)(request, bench.adapters()).verdict.level is ReachedLevel.STATISTICAL
-    # a run left out, with a manifest that fits again
-    seeded.settings(STATISTICAL.replace("42, 7", "42, 8"))
-    assert json.loads((folder / "set.json").read_text())["seeded"]
-    with pytest.raises(EvidenceError):
-        judging(folder)(replace(bench.request(), imported_runs=True), bench.adapters())
-
-
-def test_the_settings_of_these_tests_are_those_of_the_others() -> None:
-    assert SETTINGS.startswith("version: 1")
+    # one of another seed under the label of this one, in a manifest that fits again
+    document = json.loads((folder / "set.json").read_text())
+    document["seeded"][0]["result"]["seed"] = 8
+    (folder / "set.json").write_text(json.dumps(document))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["documents"][0]["sha256"] = sha256_hex((folder / "set.json").read_bytes())
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(EvidenceError, match="run seed-1: is of another seed or variant than it"):
+        judging(folder)(request, bench.adapters())
