@@ -68,16 +68,19 @@ def level_sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
     found = []
     if judged.equivalences:
         rows = table_of(EQUIVALENCE, map(_equivalence_row, judged.equivalences), limits.rows)
-        found.append(Section(title="Equivalence over seeds (mean ± s over n)", table=rows))
+        title = "Equivalence over seeds (mean ± s over n)"
+        found.append(Section(title=title, table=rows, leading=True))
     if judged.variants:
         ranks = (
             (Cell(f"{rank}"), Cell(one.name, code=True), _cell(one.baseline), _cell(one.head))
             for rank, one in enumerate(judged.variants, start=1)
         )
         title = f"Ranking of variants by {judged.metric} (mean ± s over n)"
-        found.append(Section(title=title, table=table_of(RANKING, ranks, limits.rows)))
+        found.append(
+            Section(title=title, table=table_of(RANKING, ranks, limits.rows), leading=True)
+        )
         pairs = table_of(RANKED_PAIRS, map(_pair_row, judged.pairs), limits.rows)
-        found.append(Section(title="Neighbours of the ranking", table=pairs))
+        found.append(Section(title="Neighbours of the ranking", table=pairs, leading=True))
     return tuple(found)
 
 
