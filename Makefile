@@ -155,6 +155,11 @@ bench-tolerances: $(READY) ## Simulate false alarms and misses of tolerances and
 	@mkdir -p docs/results
 	PYTHONPATH=. $(BIN)/python benchmarks/tolerance_rates.py --out docs/results/tolerances-simulated.md
 
+.PHONY: bench-equivalence
+bench-equivalence: $(READY) ## Simulate false alarms and misses of equivalence over seeds and write docs/results/equivalence-simulated.md
+	@mkdir -p docs/results
+	PYTHONPATH=. $(BIN)/python benchmarks/equivalence_rates.py --out docs/results/equivalence-simulated.md
+
 .PHONY: bench-digest
 bench-digest: $(READY) ## Measure the digest of saved states and write docs/results/digest-cpu.md
 	@mkdir -p docs/results

@@ -38,6 +38,11 @@ from gate.records.sections.isolation import IsolationMode
 from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Verdict
 
+OTHER_RESULT = {
+    ReachedLevel.STATISTICAL: "its metrics are equivalent over seeds",
+    ReachedLevel.FUNCTIONAL: "it met the policy's thresholds",
+    ReachedLevel.SCIENTIFIC: "it ranks the policy's variants alike",
+}
 MAX_PACKAGE_BYTES = 64 * 1024**3
 MAX_DIFFERENCES = 5
 FETCH_HINT = "The package was damaged or changed after sealing; fetch it again or do not use it."
@@ -127,8 +132,8 @@ def _verified_package(
     logged_at: str = "",
     notes: tuple[str, ...] = (),
 ) -> VerifiedPackage:
-    if facts.level is ReachedLevel.FUNCTIONAL:
-        notes += ("The result is another one than the baseline's; it met the policy's thresholds.",)
+    if facts.level in OTHER_RESULT:
+        notes += (f"The result is another one than the baseline's; {OTHER_RESULT[facts.level]}.",)
     if facts.isolation.mode is IsolationMode.NONE:
         notes += ("The training ran under the gate's own account (isolation none).",)
     return VerifiedPackage(

@@ -8,6 +8,7 @@ from gate.report import context, differences
 from gate.report.brief import brief_of
 from gate.report.history import history_section
 from gate.report.layout import Alert, Cell, Limits, Report, Row, Section
+from gate.report.measured.level_words import level_sections
 from gate.report.measured.performance_words import performance_section
 from gate.report.operators import operators_section
 from gate.report.overview import overview
@@ -62,6 +63,7 @@ def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Sec
         *differences.comparison_sections("Repeat", verdict.repeat, limits, judged=False),
         *differences.comparison_sections("Baseline", verdict.baseline, limits, judged=True),
         *differences.comparison_sections("Base commit", verdict.base_run, limits, judged=True),
+        *level_sections(verdict, limits),
         differences.environment_changes(verdict.baseline, limits),
         operators_section(verdict.operator_audit, limits),
         context.cost_section(verdict, limits),

@@ -19,6 +19,7 @@ from gate.report.measured.entry_words import (
     provisional_words,
     quarantine_sentence,
 )
+from gate.report.measured.level_words import level_sentence
 from gate.report.traced import traced_words
 from gate.report.wording import (
     CAUSE_TITLES,
@@ -40,6 +41,7 @@ def brief_of(verdict: Verdict) -> Brief:
     sentences = (
         quarantine_sentence(verdict),
         happened(verdict),
+        level_sentence(verdict),
         _over_budget(verdict),
         _thresholds(verdict),
         _cause(verdict),

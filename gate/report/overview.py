@@ -10,6 +10,7 @@ from gate.report.differences import worst_first
 from gate.report.environment_words import moved_words
 from gate.report.history import history_row
 from gate.report.layout import Cell, Row, Table, table_of
+from gate.report.measured.level_words import level_row
 from gate.report.measured.performance_words import performance_words
 from gate.report.sparkline import sparkline
 from gate.report.wording import (
@@ -44,6 +45,9 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
         rows.append((Cell("Machine and packages"), Cell(_environment(verdict))))
     if verdict.thresholds:
         rows.append((Cell("Thresholds"), Cell(_thresholds(verdict))))
+    if verdict.judged is not None:
+        asked = f"Level {verdict.judged.asked}"
+        rows.append((Cell(asked), Cell(level_row(verdict.judged))))
     if verdict.cost is not None:
         rows.append((Cell("Cost of determinism"), Cell(cost_words(verdict.cost))))
     speed = performance_words(verdict.performance)

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gate.records.comparison import EventKind
+from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import (
+    DRIFTS,
     Answer,
     Outcome,
     Suspect,
@@ -31,6 +33,13 @@ STOPPED = "⛔"
 # what can pass although it is not the committed baseline's result
 ANOTHER = frozenset((Outcome.BASELINE_CHANGE, Outcome.CODE_DRIFT, Outcome.ENVIRONMENT_DRIFT))
 OTHER_RESULT = "another result, which meets every threshold"
+# at a level that several seeds decide
+OTHER_RESULTS: Mapping[ReachedLevel, str] = MappingProxyType(
+    {
+        ReachedLevel.STATISTICAL: "another result, equivalent over the seeds",
+        ReachedLevel.SCIENTIFIC: "another result, and the variants rank as before",
+    }
+)
 # what a passing outcome is called, and a failing one; the word of `verdict.json` stands below
 TITLES: Mapping[Outcome, tuple[str, str]] = MappingProxyType(
     {
@@ -97,6 +106,8 @@ def _headline(verdict: Verdict) -> str:
         failing = "another result from the same code"
     if verdict.passes and verdict.answers.base_run is Answer.EQUAL:
         passing = "same result as the base commit"
+    if verdict.outcome in DRIFTS and verdict.level is not None:
+        passing = OTHER_RESULTS.get(verdict.level, passing)
     return f"passed: {passing}" if verdict.passes else f"failed: {failing}"
 
 

@@ -109,14 +109,22 @@ def test_isolated_training_with_an_active_key_needs_no_note(tmp_path: Path) -> N
     )
 
 
-def test_another_result_that_was_good_enough_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("level", "words"),
+    [
+        (ReachedLevel.STATISTICAL, "its metrics are equivalent over seeds"),
+        (ReachedLevel.FUNCTIONAL, "it met the policy's thresholds"),
+        (ReachedLevel.SCIENTIFIC, "it ranks the policy's variants alike"),
+    ],
+)
+def test_another_result_that_was_good_enough_is_told(
+    level: ReachedLevel, words: str, tmp_path: Path
+) -> None:
     verdict = verdict_of(
-        outcome=Outcome.CODE_DRIFT,
-        level=ReachedLevel.FUNCTIONAL,
-        isolation=RunIsolation(mode=IsolationMode.UID),
+        outcome=Outcome.CODE_DRIFT, level=level, isolation=RunIsolation(mode=IsolationMode.UID)
     )
     assert sealed_in(tmp_path, verdict).verified().notes == (
-        "The result is another one than the baseline's; it met the policy's thresholds.",
+        f"The result is another one than the baseline's; {words}.",
     )
 
 

@@ -1,12 +1,15 @@
-"""The order of runs where two commits are compared: no drift of the machine may favour one."""
+"""Which runs are made: the order of two commits, further seeds, variants."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.execution.plan import plan_compare
+from gate.execution.plan import plan_compare, plan_gate, plan_seeds, training_of
 from gate.records.runs import Commit, RunMode
+from gate.records.sections.levels import Level
+from gate.records.sections.tolerances import Direction
+from gate.records.settings import GateSettings
 
 EVEN = st.integers(1, 25).map(lambda half: 2 * half)
 
@@ -42,3 +45,42 @@ def test_runs_for_times_are_not_observed() -> None:
         (RunMode.STRICT, True),
         (RunMode.DEFAULT, False),
     }
+
+
+def _seeded(policy: dict[str, object], **more: object) -> GateSettings:
+    train = {"command": ("python", "train.py", "--seed={seed}"), "max_steps": 3}
+    asked = {"version": 1, "train": train, "seeds": (42, 1, 2), "policy": policy, **more}
+    return GateSettings.model_validate(asked)
+
+
+def test_each_further_seed_is_one_strict_run_with_the_seed_in_its_command() -> None:
+    settings = _seeded({"level": Level.STATISTICAL, "equivalence": {"loss": {"absolute": 1.0}}})
+    planned = plan_seeds(settings)
+    assert [(run.label, run.seed, run.mode) for run in planned] == [
+        ("seed-1", 1, RunMode.STRICT),
+        ("seed-2", 2, RunMode.STRICT),
+    ]
+    train = training_of(planned[0], settings.train)
+    assert (train.seed, train.command) == (1, ("python", "train.py", "--seed=1"))
+    (first, *_) = plan_gate(2)
+    assert training_of(first, settings.train).command[-1] == "--seed=42"
+
+
+def test_each_variant_is_run_with_every_seed() -> None:
+    ranking = {"metric": "loss", "better_is": Direction.LOWER}
+    variants = {"adam": {"arguments": ("--adam",)}, "own": {"command": ("own.sh", "{seed}")}}
+    settings = _seeded({"level": Level.SCIENTIFIC, "ranking": ranking}, variants=variants)
+    planned = plan_seeds(settings)
+    assert [run.label for run in planned[:3]] == ["adam-seed-42", "own-seed-42", "adam-seed-1"]
+    assert len(planned) == 6
+    adam, own = (training_of(run, settings.train).command for run in planned[2:4])
+    assert adam == ("python", "train.py", "--seed=1", "--adam")
+    assert own == ("own.sh", "1")
+    assert planned[0].described == "adam-seed-42: variant adam, strict mode"
+
+
+def test_without_such_a_level_no_seed_is_run() -> None:
+    settings = GateSettings.model_validate(
+        {"version": 1, "train": {"command": ("python", "a.py"), "max_steps": 3}}
+    )
+    assert plan_seeds(settings) == ()

@@ -105,6 +105,13 @@ SHOWN_BY = {
     "another_result_that_meets_every_threshold_passes_where_the_policy_asks_for_no_more",
     "policy.thresholds": "pipeline/pipeline_levels: "
     "another_result_that_meets_every_threshold_passes_where_the_policy_asks_for_no_more",
+    "policy.equivalence": "pipeline/pipeline_seeds: "
+    "another_order_of_draws_drifts_and_passes_at_the_statistical_level",
+    **dict.fromkeys(
+        ("policy.ranking.metric", "policy.ranking.better_is", "variants"),
+        "pipeline/pipeline_seeds: a_swapped_ranking_fails_at_the_scientific_level",
+    ),
+    "seeds": "pipeline/pipeline_seeds: further_seeds_are_trained_only_where_they_are_needed",
     "record.overhead_budget": "fingerprints/fingerprints_evidence: "
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
     "record.free_seconds": "fingerprints/fingerprints_evidence: "

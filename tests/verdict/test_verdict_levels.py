@@ -104,7 +104,7 @@ def test_thresholds_excuse_no_run_that_does_not_repeat_and_no_missing_baseline()
             "{level: functional, thresholds: {a: {min: 0}}, require_bitwise: true}",
             "level: functional and require_bitwise: true exclude each other",
         ),
-        ("{level: statistical}", "'numerical' or 'functional'"),
+        ("{level: good}", "'numerical', 'statistical', 'functional' or 'scientific'"),
         ("{thresholds: {a: {min: .nan}}}", "finite number"),
         ("{thresholds: {a: {}}}", "needs min or max"),
         ("{thresholds: {a: 0.9}}", "policy.thresholds.a"),

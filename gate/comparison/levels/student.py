@@ -42,11 +42,12 @@ def _incomplete_beta(a: float, b: float, freedom: float, square: float) -> float
 
     1 - x of a small square would lose its digits.
     """
-    if square == 0:
-        return 1.0
-    if math.isinf(square):
-        return 0.0
     x, rest = freedom / (freedom + square), square / (freedom + square)
+    # a square so small, or so large, that one of the parts is no float64 any more
+    if not rest:
+        return 1.0
+    if math.isinf(square) or not x:
+        return 0.0
     log_front = (
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest)
     )
