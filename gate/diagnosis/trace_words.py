@@ -56,6 +56,8 @@ def finding_at(point: Point) -> TraceFinding:
     """The record of a point, with both traces around it."""
     call = point.call
     sentence, remedy = _WORDS[point.claim](point)
+    if point.rank:
+        sentence = f"on rank {point.rank}: {sentence}"
     absolute, relative = point.apart or (None, None)
     other = point.expected.operator if point.expected is not None else ""
     return TraceFinding(

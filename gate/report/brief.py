@@ -11,10 +11,10 @@ from gate.records.comparison import Comparison, EventKind, MetricDelta
 from gate.records.runs import Commit
 from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Answer, Diagnosis, Outcome, Verdict
+from gate.report.diagnosed.traced import traced_words
 from gate.report.differences import worst_first
 from gate.report.environment_words import moved_words
 from gate.report.layout import Brief
-from gate.report.traced import traced_words
 from gate.report.wording import (
     CAUSE_TITLES,
     TWO,

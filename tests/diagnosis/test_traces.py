@@ -89,6 +89,19 @@ def test_a_rank_that_made_the_difference_goes_before_one_that_received_it() -> N
     second = [chain(f"aa{content}").model_copy(update={"rank": 1}) for content in "bc"]
     found = compare_traces((first[0], second[0]), (first[1], second[1]), drift=False)
     assert (found.rank, found.claim) == (1, Claim.NONDETERMINISTIC_OPERATOR)
+    assert found.sentence.startswith("on rank 1: aten::mul at train.py:3 gives another output")
+
+
+def test_a_difference_that_a_collective_passed_on_is_told_where_it_entered() -> None:
+    one, other = (
+        trace(
+            call(0, "aten::mul", (value("a"),), (value(made),)),
+            call(1, "c10d::allreduce_", (value(made, 0),), (value(""),)),
+            call(2, "aten::add_", (value(made, 1),), (value(made + "!"),), phase=Phase.OPTIMIZER),
+        )
+        for made in "bc"
+    )
+    assert compared(one, other).operator == "aten::mul"
 
 
 def test_a_number_read_from_a_tensor_that_differs_is_no_new_cause() -> None:
