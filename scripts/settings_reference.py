@@ -111,6 +111,10 @@ cost:
   warmup_steps: 10
   budget_percent: 15.0
 """,
+    "diagnosis": """\
+diagnosis:
+  budget_seconds: 600
+""",
     "noise": """\
 noise:
   runs: 10

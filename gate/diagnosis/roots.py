@@ -15,6 +15,7 @@ from gate.diagnosis.alignment import Alignment, Calls, values_differ
 from gate.records.observed.trace import Phase, TracedCall, TracedValue
 
 READS_A_NUMBER: Final = "aten::_local_scalar_dense"
+OTHER_RANKS: Final = ("c10d", "_c10d_functional", "c10d_functional", "symm_mem")
 # what they write into is not read by them, as it is not by those that draw
 OVERWRITE: Final = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::_foreach_copy_")
 
@@ -41,6 +42,11 @@ def find_root(expected: Calls, observed: Calls, alignment: Alignment) -> Root | 
         root = _earliest(origin, inputs)
         if left.operator == READS_A_NUMBER and inputs:
             read = read or root
+            continue
+        if namespace(left) in OTHER_RANKS and inputs:
+            # what it brings is not read here: it is as far off as what this rank gave
+            origin[left.number] = root or Root(one, other, inputs)
+            first = first or origin[left.number]
             continue
         if not tuple(_differing(left.outputs, right.outputs)):
             continue
@@ -82,6 +88,11 @@ def _earliest(
 ) -> Root | None:
     found = [origin[by] for left, _ in inputs for by in left.made_by if by in origin]
     return min(found, key=lambda root: root.expected, default=None)
+
+
+def namespace(call: TracedCall) -> str:
+    """For example `aten`."""
+    return call.operator.partition("::")[0]
 
 
 def outputs_apart(expected: TracedCall, observed: TracedCall) -> tuple[float, float] | None:

@@ -56,6 +56,8 @@ def finding_at(point: Point) -> TraceFinding:
     """The record of a point, with both traces around it."""
     call = point.call
     sentence, remedy = _WORDS[point.claim](point)
+    if point.rank:
+        sentence = f"on rank {point.rank}: {sentence}"
     absolute, relative = point.apart or (None, None)
     other = point.expected.operator if point.expected is not None else ""
     return TraceFinding(
@@ -134,7 +136,7 @@ def _nondeterministic(point: Point) -> tuple[str, str]:
 def _code_path(point: Point) -> tuple[str, str]:
     one, other = point.expected, point.observed
     if point.drift:
-        remedy = "If this change is not meant, go back to what the base commit does there."
+        remedy = "Look at this line, and at the changed lines that ran before it."
         sides = ("the base commit", "the head commit")
     else:
         remedy = "Look for a condition that depends on time, on a file, on threads or on memory."

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from gate.diagnosis.alignment import Alignment, Block, Calls, align
-from gate.diagnosis.roots import Root, find_root, outputs_apart
+from gate.diagnosis.roots import OTHER_RANKS, Root, find_root, namespace, outputs_apart
 from gate.diagnosis.trace_words import Point, agreement, finding_at, not_found
 from gate.records.observed.trace import NOBODY, RankTrace, TracedCall, Traces
 from gate.records.observed.traced import Claim, TraceFinding
 
-TORCHS_OWN: Final = ("aten", "prims", "_foreach", "higher_order")
-OTHER_RANKS: Final = ("c10d", "_c10d_functional", "c10d_functional", "symm_mem")
 HIGHER: Final = "higher_order"
 
 
@@ -106,7 +104,7 @@ def _classified(pair: Pair, alignment: Alignment, root: Root) -> Point:
         source=source,
         first_use=right_use,
         apart=outputs_apart(use, right_use),
-        from_another_rank=source is not None and _namespace(source) in OTHER_RANKS,
+        from_another_rank=source is not None and namespace(source) in OTHER_RANKS,
     )
 
 
@@ -135,7 +133,7 @@ def _claim(
         return _of_inputs(pair.observed.calls, root)
     if left.random:
         return Claim.RANDOM_STATE, None
-    if left.compiled or _namespace(left) == HIGHER:
+    if left.compiled or namespace(left) == HIGHER:
         return Claim.BELOW_DISPATCHER, None
     return Claim.NONDETERMINISTIC_OPERATOR, None
 
@@ -153,7 +151,7 @@ def _of_inputs(calls: Calls, root: Root) -> tuple[Claim, TracedCall | None]:
     ]
     told: tuple[Callable[[TracedCall], bool], ...] = (
         lambda call: call.thread != 0,
-        lambda call: _namespace(call) in OTHER_RANKS,
+        lambda call: namespace(call) in OTHER_RANKS,
     )
     for of_this_kind in told:
         made = next(filter(of_this_kind, makers), None)
@@ -166,7 +164,3 @@ def _of_inputs(calls: Calls, root: Root) -> tuple[Claim, TracedCall | None]:
 
 def _call(calls: Calls, number: int) -> TracedCall | None:
     return calls[number] if number < len(calls) else None
-
-
-def _namespace(call: TracedCall) -> str:
-    return call.operator.partition("::")[0]

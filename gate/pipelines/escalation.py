@@ -24,6 +24,8 @@ from gate.records.verdict import DRIFTS, Outcome
 from gate.verdict.decision import Decision
 
 LEAST_SECONDS = 1.0
+# where all runs together take less, most of it is the start of Python: a trace may take as long
+SHORT_TRAINING_SECONDS = 30.0
 OTHER_RESULT = (
     "a traced run gave another result than the run without a trace, so nothing is claimed from it"
 )
@@ -89,7 +91,7 @@ class _Escalation:
         # up to here the runs were equal, so that a traced one has to be as well
         self._equal = self._last if drift else (compared.first_step or self._last + 1) - 1
         spent = sum(run.run.wall_seconds for run in runs)
-        self._left = settings.diagnosis.budget_seconds or spent
+        self._left = settings.diagnosis.budget_seconds or max(spent, SHORT_TRAINING_SECONDS)
 
     def found(self, changes: tuple[ChangedLines, ...]) -> TraceFinding:
         """The finding; raises what a run raises that fails or takes too long."""

@@ -6,6 +6,7 @@ from gate.records.published.links import ReportLinks
 from gate.records.verdict import FAULT, Severity, Verdict
 from gate.report import context, differences
 from gate.report.brief import brief_of
+from gate.report.diagnosed.traced import trace_sections
 from gate.report.history import history_section
 from gate.report.layout import Alert, Cell, Limits, Report, Row, Section
 from gate.report.measured.level_words import level_sections
@@ -13,7 +14,6 @@ from gate.report.measured.performance_words import performance_section
 from gate.report.operators import operators_section
 from gate.report.overview import overview
 from gate.report.tolerances import tolerances_section
-from gate.report.traced import trace_sections
 from gate.report.wording import headline, icon, sentences, short
 
 # More would push the table of answers off the first screen; the rest is counted.

@@ -11,6 +11,7 @@ from gate.records.comparison import Comparison, EventKind, MetricDelta
 from gate.records.runs import Commit
 from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Answer, Diagnosis, Outcome, Verdict
+from gate.report.diagnosed.traced import traced_words
 from gate.report.differences import worst_first
 from gate.report.environment_words import moved_words
 from gate.report.layout import Brief
@@ -20,7 +21,6 @@ from gate.report.measured.entry_words import (
     quarantine_sentence,
 )
 from gate.report.measured.level_words import level_sentence
-from gate.report.traced import traced_words
 from gate.report.wording import (
     CAUSE_TITLES,
     TWO,

@@ -7,16 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from baseline_cases import only_entry
 from gate_bench import FILES, Bench
 from played_training import SCRIPT, Project
 
-from gate.baseline.record import read_baseline, with_digest
+from gate.baseline.folder import read_entry
+from gate.baseline.record import with_digest
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import BaselineError, EvidenceError, RunError
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated, gate
-from gate.records.baseline import Baseline
+from gate.records.baseline import BaselineEntry
 from gate.records.published.links import ReportLinks
 from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Outcome
@@ -68,18 +70,15 @@ def _labels(bench: Bench) -> set[str]:
     return {path.parent.name for path in (bench.out / "evidence").glob("*/output.txt")}
 
 
-def _baseline(project: Project) -> Baseline:
-    path = project.path / ".repro-gate/baseline.json"
-    found = read_baseline(path.read_bytes(), "baseline")
-    assert found is not None
-    return found
+def _entry(project: Project) -> BaselineEntry:
+    return read_entry(only_entry(project.path).read_bytes(), "baseline")
 
 
 def test_another_order_of_draws_drifts_and_passes_at_the_statistical_level(
     bench: Bench, seeded: Project
 ) -> None:
     bench.record()
-    (entry,) = _baseline(seeded).entries
+    entry = _entry(seeded)
     assert [(one.variant, one.seed) for one in entry.seeded] == [("", seed) for seed in (1, 2, 42)]
     seeded.play(order=1)
     gated = bench.gate()
@@ -99,7 +98,7 @@ def test_another_order_of_draws_drifts_and_passes_at_the_statistical_level(
     assert "Equivalence over seeds (mean ± s over n)" in titles
     # the proposal holds what was seen
     assert gated.proposed is not None
-    assert len(gated.proposed.entries[0].seeded) == 3
+    assert len(gated.proposed.seeded) == 3
 
 
 def test_a_regression_fails_at_the_statistical_level_and_says_by_how_much(
@@ -128,14 +127,14 @@ def test_further_seeds_are_trained_only_where_they_are_needed(
     assert {"seed-1", "seed-2"} < _labels(bench)
     assert "seed-42" not in _labels(bench)
     bench.record()
-    known = _baseline(seeded)
+    known = _entry(seeded)
     gated = bench.gate()
     assert (gated.verdict.outcome, gated.verdict.passes) == (Outcome.REPRODUCED, True)
     assert _labels(bench) == {"strict-1", "strict-2", "default-1", "default-2"}
     assert gated.verdict.judged is None
     # equal bits: what the entry says of its seeds still holds
     assert gated.proposed is not None
-    assert gated.proposed.entries[0].seeded == known.entries[0].seeded
+    assert gated.proposed.seeded == known.seeded
     seeded.play(random=True)
     assert bench.gate().verdict.outcome is Outcome.NONDETERMINISTIC
     assert not {label for label in _labels(bench) if label.startswith("seed-")}
@@ -173,7 +172,7 @@ def test_a_baseline_without_seeds_reaches_no_level_and_says_so(
 ) -> None:
     seeded.settings("")
     bench.record()
-    assert _baseline(seeded).entries[0].seeded == ()
+    assert _entry(seeded).seeded == ()
     seeded.settings(STATISTICAL)
     seeded.play(order=1)
     gated = bench.gate()
@@ -185,7 +184,7 @@ def test_a_swapped_ranking_fails_at_the_scientific_level(bench: Bench, seeded: P
     seeded.settings(SCIENTIFIC)
     seeded.play(offsets=RANKED)
     bench.record()
-    (entry,) = _baseline(seeded).entries
+    entry = _entry(seeded)
     assert len(entry.seeded) == 6
     seeded.play(offsets=RANKED, order=1)
     gated = bench.gate()
@@ -235,15 +234,14 @@ def test_a_brought_baseline_is_reproduced_only_with_the_seeds_that_were_seen(
     base = seeded.commit()
     seeded.play(order=1)
     bench.record()
-    path = seeded.path / ".repro-gate/baseline.json"
     seeded.commit()
     verdict = _pull_request(bench, base).verdict
     assert (verdict.outcome, verdict.passes) == (Outcome.BASELINE_CHANGE, True)
-    doctored = _baseline(seeded).entries[0]
+    doctored = _entry(seeded)
     first, *others = doctored.seeded
     seeds = (first.model_copy(update={"values": others[0].values}), *others)
     entry = doctored.model_copy(update={"seeded": seeds})
-    FILES.write_bytes(path, write_document(Baseline(entries=(with_digest(entry),))))
+    FILES.write_bytes(only_entry(seeded.path), write_document(with_digest(entry)))
     seeded.commit()
     verdict = _pull_request(bench, base).verdict
     assert verdict.outcome is Outcome.CODE_DRIFT

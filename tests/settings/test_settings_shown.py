@@ -122,6 +122,8 @@ SHOWN_BY = {
     "cost.budget_percent": "measurement/measurement_cost: a_broken_budget_is_told",
     "repeats": "pipeline/pipeline_repeats: "
     "a_fault_of_a_later_run_is_found_by_more_repeats_and_by_them_alone",
+    "diagnosis.escalate": "pipeline/pipeline_escalation: it_can_be_switched_off",
+    "diagnosis.budget_seconds": "pipeline/pipeline_escalation: a_budget_that_is_used_up_is_told",
     "operator_audit": "pipeline/pipeline_operator_audit: "
     "an_operator_audit_is_one_more_run_that_is_not_judged",
     "noise.runs": "measurement/measurement_noise: the_number_of_runs_comes_from_the_settings",

@@ -1,8 +1,9 @@
 """A training without torch that writes what a harness would: real processes, a tenth of a second.
 
 `play.json` beside it says what to play, for each mode where that matters. `needs` names a knob
-without which the result is random, `knob_seconds` what each knob adds to a step. The real harness
-has its own tests; these are about everything behind it.
+without which the result is random, `knob_seconds` what each knob adds to a step. `trace` are the
+lines of an operator trace, `traced` what is other in a traced run. The real harness has its own
+tests; these are about everything behind it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import hashlib, json, os, pathlib, struct, sys, time
 here = pathlib.Path(__file__).parent
 play = json.loads((here / "play.json").read_text())
 play.update(play.get(os.environ["REPRO_GATE_MODE"], {}))
+traced = "REPRO_GATE_TRACE_FROM" in os.environ
+play.update(play.get("traced", {}) if traced else {})
 out = pathlib.Path(os.environ["REPRO_GATE_OUT"])
 print(play.get("says", "training"))
 if "exit" in play and "counted" not in play:
@@ -76,6 +79,9 @@ if "counted" in play:
     write("operators", ".json", json.dumps(told).encode())
 if "exit" in play:
     sys.exit(play["exit"])
+if traced and "trace" in play:
+    text = "".join(json.dumps(line) + "\\n" for line in play["trace"])
+    write("trace", ".jsonl", text.replace("DRAWN", os.urandom(4).hex()).encode())
 if "overrides" in play:
     write("overrides", ".jsonl", json.dumps(play["overrides"]).encode())
 for name, text in play.get("files", {}).items():

@@ -19,12 +19,13 @@ from gate.evidence.processes.harness_files import (
 )
 from gate.ports import Files
 from gate.records.document import Document
-from gate.records.observed.operator_audit import FileName, Line
 from gate.records.observed.trace import (
     MAX_CALLS,
     MAX_EXECUTED,
     MAX_RANKS,
     ExecutedLine,
+    FileName,
+    Line,
     RankTrace,
     TracedCall,
 )

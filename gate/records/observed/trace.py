@@ -8,8 +8,6 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from gate.records.document import Document
-from gate.records.observed.operator_audit import FileName, Line, Name
-from gate.records.observed.point import MAX_STEP
 
 MAX_CALLS: Final = 20_000
 MAX_GIVEN: Final = 48
@@ -17,6 +15,10 @@ MAX_PRODUCERS: Final = 8
 MAX_EXECUTED: Final = 20_000
 MAX_RANKS: Final = 64
 NOBODY: Final = -1
+MAX_STEP: Final = 2**53
+Name = Annotated[str, Field(min_length=1, max_length=120)]
+FileName = Annotated[str, Field(max_length=300)]
+Line = Annotated[int, Field(ge=0, le=2**31)]
 Number = Annotated[int, Field(ge=0, lt=MAX_CALLS)]
 Producer = Annotated[int, Field(ge=NOBODY, lt=MAX_CALLS)]
 Words = Annotated[str, Field(max_length=400)]

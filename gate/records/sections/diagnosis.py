@@ -21,5 +21,5 @@ class DiagnosisSettings(Document):
         le=86_400,
         allow_inf_nan=False,
         description="The most seconds that these runs may take together. Default: as long as all "
-        "other runs of the call took.",
+        "other runs of the call took, and 30 at least.",
     )

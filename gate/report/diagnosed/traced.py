@@ -15,7 +15,8 @@ def traced_words(trace: TraceFinding) -> str:
     """The sentence, without its full stop, with the nearest line of the change behind it."""
     if not trace.changed:
         return trace.sentence
-    return f"{trace.sentence}. Nearest changed line: {trace.changed[0].place}"
+    nearest = trace.changed[0].place
+    return f"{trace.sentence}. Nearest line that this pull request changes: {nearest}"
 
 
 def trace_sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:

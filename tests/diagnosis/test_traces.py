@@ -1,0 +1,174 @@
+"""Two traces compared, as values: what parts them and what is claimed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from trace_cases import call, chain, trace, value
+
+from gate.diagnosis.alignment import align
+from gate.diagnosis.traces import compare_traces
+from gate.records.observed.trace import Phase, RankTrace
+from gate.records.observed.traced import Claim, TraceFinding
+
+LETTERS = st.text("abcdefgh", min_size=1, max_size=30)
+
+
+def compared(one: RankTrace, other: RankTrace, *, drift: bool = False) -> TraceFinding:
+    return compare_traces((one,), (other,), drift=drift)
+
+
+def test_equal_inputs_and_another_output_are_a_nondeterministic_operator() -> None:
+    found = compared(chain("abcd"), chain("abxy"))
+    assert found.claim is Claim.NONDETERMINISTIC_OPERATOR
+    assert found.sentence == (
+        "aten::mul at train.py:3 gives another output for equal inputs: the operator is "
+        "nondeterministic"
+    )
+    assert [row.state for row in found.rows if row.here] == ["output differs"]
+
+
+def test_an_operator_of_the_scripts_own_is_called_custom() -> None:
+    one, other = (trace(call(0, "mine::kernel", (value("a"),), (value(made),))) for made in "bc")
+    assert "the custom operator is nondeterministic" in compared(one, other).sentence
+
+
+def test_the_backward_pass_is_told_with_its_forward_line() -> None:
+    one, other = (
+        trace(
+            call(
+                0,
+                "aten::index_put",
+                (value("a"),),
+                (value(made),),
+                phase=Phase.BACKWARD,
+                file="",
+                line=0,
+                forward_file="model.py",
+                forward_line=14,
+                module="embed",
+            )
+        )
+        for made in "bc"
+    )
+    found = compared(one, other)
+    assert found.sentence.startswith(
+        "aten::index_put in the backward pass of model.py:14 in module embed gives another"
+    )
+    assert (found.place, found.forward_place) == ("", "model.py:14")
+
+
+def test_compiled_code_is_below_the_dispatcher() -> None:
+    one, other = (
+        trace(call(0, "aten::mm", (value("a"),), (value(made),), compiled=True)) for made in "bc"
+    )
+    found = compared(one, other)
+    assert found.claim is Claim.BELOW_DISPATCHER
+    assert "what happens inside it lies below the dispatcher" in found.sentence
+
+
+def test_what_another_rank_sent_is_said_so() -> None:
+    sent = call(0, "c10d::allreduce_", (value("a"),), (value(""),))
+    one, other = (
+        trace(sent, call(1, "aten::div", (value(content, 0),), (value(content + "!"),)))
+        for content in "bc"
+    )
+    found = compared(one, other)
+    assert found.claim is Claim.OUTSIDE_VALUE
+    assert found.sentence.startswith("the value that c10d::allreduce_ brought from another rank")
+
+
+def test_a_rank_that_made_the_difference_goes_before_one_that_received_it() -> None:
+    sent = call(0, "c10d::allreduce_", (value("a"),), (value(""),))
+    first = [
+        trace(sent, call(1, "aten::div", (value(content, 0),), (value(content + "!"),)))
+        for content in "bc"
+    ]
+    second = [chain(f"aa{content}").model_copy(update={"rank": 1}) for content in "bc"]
+    found = compare_traces((first[0], second[0]), (first[1], second[1]), drift=False)
+    assert (found.rank, found.claim) == (1, Claim.NONDETERMINISTIC_OPERATOR)
+    assert found.sentence.startswith("on rank 1: aten::mul at train.py:3 gives another output")
+
+
+def test_a_difference_that_a_collective_passed_on_is_told_where_it_entered() -> None:
+    one, other = (
+        trace(
+            call(0, "aten::mul", (value("a"),), (value(made),)),
+            call(1, "c10d::allreduce_", (value(made, 0),), (value(""),)),
+            call(2, "aten::add_", (value(made, 1),), (value(made + "!"),), phase=Phase.OPTIMIZER),
+        )
+        for made in "bc"
+    )
+    assert compared(one, other).operator == "aten::mul"
+
+
+def test_a_number_read_from_a_tensor_that_differs_is_no_new_cause() -> None:
+    one, other = (
+        trace(
+            call(0, "aten::mm", (value("a"),), (value(made),)),
+            call(1, "aten::_local_scalar_dense", (value(made, 0),)),
+            call(
+                2,
+                "aten::mul",
+                (value("z"),),
+                (value(made + "!"),),
+                arguments=f"other={made}",
+                phase=Phase.OPTIMIZER,
+            ),
+        )
+        for made in "bc"
+    )
+    assert compared(one, other).operator == "aten::mm"
+
+
+def test_a_trace_that_was_cut_says_how_far_it_goes() -> None:
+    cut = chain("abc").model_copy(update={"ended": "calls"})
+    assert compared(cut, cut).sentence == (
+        "not found: two traced runs agree as far as they go; the trace ended at call 3, before "
+        "the window was over"
+    )
+
+
+def test_runs_without_a_trace_claim_nothing() -> None:
+    found = compare_traces((), (), drift=True)
+    assert found.claim is Claim.NOT_FOUND
+    assert found.sentence == "no process that trains left a trace in both runs"
+
+
+def test_values_that_were_not_read_are_not_taken_for_a_difference() -> None:
+    one = trace(call(0, outputs=(value(""),)), call(1, "aten::add", (value("a", 0),)))
+    other = trace(call(0, outputs=(value("b"),)), call(1, "aten::add", (value("a", 0),)))
+    assert compared(one, other).claim is Claim.NOT_FOUND
+
+
+@given(LETTERS, st.booleans())
+def test_a_trace_agrees_with_itself(contents: str, drift: bool) -> None:  # noqa: FBT001 - drawn by name
+    same = chain(contents)
+    assert compared(same, same, drift=drift).claim is Claim.NOT_FOUND
+
+
+@given(LETTERS, LETTERS)
+def test_the_first_letter_that_differs_is_the_call_that_is_named(one: str, other: str) -> None:
+    expected = next(
+        (place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]),
+        None,
+    )
+    assert compared(chain(one), chain(other)).call == expected
+
+
+@given(st.integers(0, 12), st.integers(1, 5))
+def test_calls_of_one_side_alone_that_move_nothing_are_passed_over(place: int, many: int) -> None:
+    plain = chain("abcdefghijklmnopqrstuvwxyz").calls
+    extra = tuple(call(0, "aten::sum", outputs=(value(str(number)),)) for number in range(many))
+    longer = (*plain[:place], *extra, *plain[place:])
+    found = align(plain, longer)
+    assert found.parted is None
+    assert [len(block.observed) for block in found.blocks] == [many]
+    assert len(found.pairs) == len(plain)
+
+
+def test_alignment_is_a_value() -> None:
+    plain = chain("abc").calls
+    assert replace(align(plain, plain)) == align(plain, plain)

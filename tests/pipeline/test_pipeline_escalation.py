@@ -1,0 +1,128 @@
+"""After a difference the gate traces two runs by itself; that changes no outcome."""
+
+from __future__ import annotations
+
+import pytest
+from gate_bench import Bench
+from played_training import SCRIPT, Project
+from trace_cases import call, value
+
+from gate.pipelines.imported_evidence import take_over
+from gate.records.observed.traced import Claim, TraceFinding
+from gate.records.verdict import Outcome, Verdict
+from gate.report.brief import brief_of
+
+END = {"kind": "end", "why": "done", "calls": 1, "unread": 0}
+
+
+def lines(operator: str, digest: str) -> list[object]:
+    """A trace of one call, its output as given."""
+    made = call(0, operator, (value("in"),), (value("out"),)).model_dump(mode="json")
+    made["outputs"][0]["digest"] = digest
+    ran = {"kind": "lines", "lines": [["train.py", 2, 0]]}
+    return [{"kind": "call", **made}, ran, END]
+
+
+def traced(verdict: Verdict) -> TraceFinding:
+    assert verdict.diagnosis is not None
+    assert verdict.diagnosis.trace is not None
+    return verdict.diagnosis.trace
+
+
+DRAWS = lines("aten::scatter_add", "grid64:DRAWN")
+SENTENCE = (
+    "aten::scatter_add at train.py:1 gives another output for equal inputs: the operator is "
+    "nondeterministic"
+)
+
+
+def test_two_runs_that_differ_are_traced_and_the_operator_is_named(
+    bench: Bench, project: Project
+) -> None:
+    project.play(random=True, trace=DRAWS)
+    verdict = bench.gate().verdict
+    found = traced(verdict)
+    assert (verdict.outcome, found.claim) == (
+        Outcome.NONDETERMINISTIC,
+        Claim.NONDETERMINISTIC_OPERATOR,
+    )
+    assert found.sentence == SENTENCE
+    assert f"Traced: {SENTENCE}." in brief_of(verdict).happened
+
+
+def test_traced_runs_are_no_part_of_the_evidence(bench: Bench, project: Project) -> None:
+    project.play(random=True, trace=DRAWS)
+    found = bench.gate()
+    labels = {run.run.label for run in found.evidence.runs}
+    assert labels == {"strict-1", "default-1", "default-2", "strict-2"}
+    assert {kept.name.partition("/")[0] for kept in found.evidence.kept} == labels
+    assert not list((bench.out / "evidence").glob("traced*"))
+
+
+def test_a_job_that_judges_elsewhere_gets_the_finding_too(bench: Bench, project: Project) -> None:
+    project.play(random=True, trace=DRAWS)
+    bench.gate()
+    other = Bench(project, bench.out.parent / "judged")
+    taken = take_over(other.request(), other.adapters(), bench.out / "evidence")
+    assert taken.evidence.trace is not None
+    assert taken.evidence.trace.sentence == SENTENCE
+
+
+def test_a_drift_is_traced_against_the_base_commit(bench: Bench, project: Project) -> None:
+    project.play(trace=lines("aten::relu", "grid64:aa"))
+    base = bench.record()
+    project.write("train.py", SCRIPT.replace("import hashlib", "import  hashlib"))
+    project.play(losses=["2.5", "2.25", "2.0"], trace=lines("aten::gelu", "grid64:bb"))
+    verdict = bench.gate(base=base).verdict
+    found = traced(verdict)
+    assert (verdict.outcome, found.claim) == (Outcome.CODE_DRIFT, Claim.CODE_PATH)
+    assert found.sentence == (
+        "aten::gelu at train.py:1 is called instead of aten::relu: the code path changed"
+    )
+    assert [change.place for change in found.changed] == ["train.py:2"]
+    told = brief_of(verdict).happened
+    assert told.endswith("Nearest line that this pull request changes: train.py:2.")
+
+
+def test_it_can_be_switched_off(bench: Bench, project: Project) -> None:
+    project.settings("diagnosis: {escalate: false}\n")
+    project.play(random=True, trace=DRAWS)
+    diagnosis = bench.gate().verdict.diagnosis
+    assert diagnosis is not None
+    assert diagnosis.trace is None
+
+
+def test_a_result_that_passes_is_not_traced(bench: Bench, project: Project) -> None:
+    project.play(trace=DRAWS, traced={"exit": 1})
+    bench.record()
+    assert bench.gate().evidence.trace is None
+
+
+@pytest.mark.parametrize(
+    ("played", "told"),
+    [
+        ({"traced": {"exit": 1}}, "not found: a traced run failed: run traced-1: python3 train.py"),
+        ({"trace": ["{"]}, "not found: a traced run failed: trace-r0-"),
+        ({}, "no process that trains left a trace in both runs"),
+        (
+            {"trace": DRAWS, "traced": {"losses": ["9.5", "2.25", "2.125"]}},
+            "a traced run gave another result than the run without a trace",
+        ),
+    ],
+)
+def test_a_trace_that_fails_claims_nothing_and_changes_nothing(
+    bench: Bench, project: Project, played: dict[str, object], told: str
+) -> None:
+    project.play(random=True, **played)
+    verdict = bench.gate().verdict
+    found = traced(verdict)
+    assert (verdict.outcome, found.claim) == (Outcome.NONDETERMINISTIC, Claim.NOT_FOUND)
+    assert told in found.sentence
+    assert "Traced:" not in brief_of(verdict).happened
+
+
+def test_a_budget_that_is_used_up_is_told(bench: Bench, project: Project) -> None:
+    project.settings("diagnosis: {budget_seconds: 0.5}\n")
+    project.play(random=True, trace=DRAWS)
+    found = traced(bench.gate().verdict)
+    assert found.sentence == "not found within the budget of time (diagnosis.budget_seconds)"

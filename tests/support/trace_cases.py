@@ -1,0 +1,59 @@
+"""Small operator traces, one thing changed."""
+
+from __future__ import annotations
+
+import hashlib
+
+from gate.records.observed.trace import Phase, RankTrace, TracedCall, TracedValue
+
+
+def value(content: str, *made_by: int, name: str = "0", **fields: object) -> TracedValue:
+    """A tensor with this content, made by these calls; no content stands for bytes not read."""
+    digest = f"grid64:{hashlib.sha256(content.encode()).hexdigest()}" if content else ""
+    told = {"form": "float32 (4,)", "device": "cpu", **fields}
+    return TracedValue(name=name, digest=digest, made_by=made_by, **told)  # type: ignore[arg-type] # by name
+
+
+def call(
+    number: int,
+    operator: str = "aten::mul",
+    inputs: tuple[TracedValue, ...] = (),
+    outputs: tuple[TracedValue, ...] = (),
+    **fields: object,
+) -> TracedCall:
+    """A call at `train.py`, on the line with its own number."""
+    told: dict[str, object] = {
+        "step": 1,
+        "module": "",
+        "phase": Phase.FORWARD,
+        "file": "train.py",
+        "line": number + 1,
+        "forward_file": "",
+        "forward_line": 0,
+        "thread": 0,
+        "random": False,
+        "compiled": False,
+        "arguments": "",
+    }
+    return TracedCall(
+        number=number,
+        operator=operator,
+        inputs=inputs,
+        outputs=outputs,
+        **(told | fields),  # type: ignore[arg-type] # by name
+    )
+
+
+def chain(contents: str, **first: object) -> RankTrace:
+    """Calls of which each makes its letter from the one before it."""
+    calls = []
+    for number, content in enumerate(contents):
+        inputs = (value(contents[number - 1], number - 1),) if number else ()
+        fields = first if not number else {}
+        calls.append(call(number, "aten::mul", inputs, (value(content),), **fields))
+    return trace(*calls)
+
+
+def trace(*calls: TracedCall, rank: int = 0, ended: str = "done") -> RankTrace:
+    """A trace of one rank."""
+    return RankTrace(rank=rank, calls=calls, ended=ended, unread=0)  # type: ignore[arg-type] # by name
