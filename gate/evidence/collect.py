@@ -24,6 +24,7 @@ from gate.evidence.processes.ranks import (
     refuse_idle_ranks,
     refuse_problems,
 )
+from gate.evidence.processes.sources import live_threads, read_sources
 from gate.evidence.processes.steps import recorder_cost, step_digests, step_memory, step_timings
 from gate.evidence.saved_state import (
     ReadState,
@@ -91,6 +92,8 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         notes=(*problems, *(note for state in states for note in state.notes)),
         operator_audit=read_operator_audit(files, out, process_files),
         overrides=read_overrides(files, out, process_files),
+        sources=read_sources(files, out, process_files),
+        live_threads=live_threads(ranks[0]),
         children=children,
         unused_settings=tuple(_unused(script, states, train)),
         weaker_children=weaker_children,

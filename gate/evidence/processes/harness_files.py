@@ -22,11 +22,11 @@ MAX_DOCUMENT_BYTES = 8 * 1024 * 1024
 MAX_LINES_BYTES = 256 * 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
 MAX_LINES = 1_000_000
-# of overrides, and of started processes: the harness writes no more of either
+# of overrides, started processes and sources: the harness writes no more of any
 MAX_NOTED_LINES = 200
 # No leading zeros: so each process has one name, and two files cannot claim to be the same one's.
 NAME = re.compile(
-    r"(process|summary|steps|metrics|state|operators|overrides|children)"
+    r"(process|summary|steps|metrics|state|operators|overrides|children|sources)"
     r"-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})"
     r"\.(jsonl|json|safetensors)\Z"
 )
@@ -45,6 +45,7 @@ class HarnessFile(StrEnum):
     OPERATOR_AUDIT = "operators"
     OVERRIDES = "overrides"
     CHILDREN = "children"
+    SOURCES = "sources"
 
 
 ENDINGS = {
@@ -56,6 +57,7 @@ ENDINGS = {
     HarnessFile.STATE: "safetensors",
     HarnessFile.OVERRIDES: "jsonl",
     HarnessFile.CHILDREN: "jsonl",
+    HarnessFile.SOURCES: "jsonl",
 }
 
 

@@ -16,6 +16,7 @@ from ..user_code import (
     calling_frame,
     made_by_machinery,
     unseen_by_warnings,
+    user_stack,
 )
 
 TYPE_CHECKING = False
@@ -39,7 +40,7 @@ class SeedCall:
     line imported it.
     """
 
-    __slots__ = ("entropy", "generator", "importing", "place", "private", "value")
+    __slots__ = ("entropy", "generator", "importing", "place", "private", "stack", "value")
 
     def __init__(
         self, generator: str, value: object, frame: FrameType, *, entropy: bool, private: bool
@@ -51,6 +52,7 @@ class SeedCall:
         self.private = private
         self.place = caller.place
         self.importing = caller.importing
+        self.stack = tuple(user_stack(frame))
 
 
 def _shown(value: object) -> str:

@@ -9,6 +9,8 @@ import atexit
 import sys
 
 from ..settings import HarnessSettings
+from ..sources.reads import hook_reads, hook_uuid
+from ..sources.threads import hook_threads
 from ..this_process import is_worker
 from .children import Children
 from .import_hook import ImportHook
@@ -16,6 +18,7 @@ from .import_hook import ImportHook
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from types import ModuleType
 
 _started = False
 
@@ -35,9 +38,12 @@ def start(environ: Mapping[str, str]) -> None:
     atexit.register(_finish)
     children = Children(environ)
     children.hook_os()
+    hook_reads()
     ImportHook(
         {
             "subprocess": lambda: _hook_starters(children.hook_subprocess),
+            "threading": lambda: _hook_found(hook_threads, "threading"),
+            "uuid": lambda: _hook_found(hook_uuid, "uuid"),
             "multiprocessing.util": lambda: _hook_starters(children.hook_multiprocessing),
             "random": lambda: _seed("random", "seed_python", settings),
             "numpy.random": lambda: _seed("numpy.random", "seed_numpy", settings),
@@ -76,6 +82,14 @@ def _hook_starters(hook: Callable[[], None]) -> None:
         hook()
     except Exception as error:
         _complain(f"processes that the script starts are not recorded: {error}")
+
+
+def _hook_found(hook: Callable[[ModuleType], None], name: str) -> None:
+    """A module has been imported in which something may make two runs differ."""
+    try:
+        hook(sys.modules[name])
+    except Exception as error:
+        _complain(f"what the script does with {name} is not recorded: {error}")
 
 
 def _hook_event_files() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
 from gate.records.document import Document
 
 MAY_BE_OPENED = "deterministic_algorithms"
+CallStack = Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=3)]
 
 
 class OverrideKind(StrEnum):
@@ -49,6 +51,7 @@ class OverrideLine(Document):
     restored: bool
     importing: bool = False
     scope: SeedScope | None = None
+    stack: CallStack = ()
 
 
 class Override(OverrideLine):
