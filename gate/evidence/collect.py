@@ -36,6 +36,7 @@ from gate.evidence.saved_state import (
 from gate.ports import Files
 from gate.records.observed.evidence import (
     MAX_NOT_FINITE,
+    HarnessProcess,
     MetricSeries,
     MetricSource,
     NotFiniteTensor,
@@ -68,8 +69,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     children, weaker_children = read_children(files, out, process_files)
     processes = read_attestations(files, out, process_files, run, children)
     ranks = read_ranks(files, out, process_files, children)
-    refuse_idle_ranks(processes, ranks)
-    problems = _problems(run, ranks)
+    problems = _problems(run, ranks, processes)
     states = (*_captured(files, out, ranks, taken), saved_checkpoint(files, workdir_tree, train))
     script = _script_metrics(files, run, workdir_tree, output, train)
     return RunEvidence(
@@ -106,8 +106,11 @@ def _summaries(ranks: tuple[TrainedRank, ...]) -> dict[int, Summary]:
     return {rank.files.rank: rank.summary for rank in ranks}
 
 
-def _problems(run: RunRecord, ranks: tuple[TrainedRank, ...]) -> list[str]:
+def _problems(
+    run: RunRecord, ranks: tuple[TrainedRank, ...], processes: tuple[HarnessProcess, ...]
+) -> list[str]:
     """What the harness could not observe: an error of a strict run, a note of any other."""
+    refuse_idle_ranks(processes, ranks)
     problems = [
         f"rank {rank.files.rank}: {plain_text(problem)}"
         for rank in ranks

@@ -97,7 +97,9 @@ def caller_of(frame: FrameType | None) -> Caller:
                 break
         frame = frame.f_back
     line = frame or outside
-    place = CodeLine() if line is None else CodeLine(shown_file(line.f_code.co_filename), line.f_lineno)
+    place = (
+        CodeLine() if line is None else CodeLine(shown_file(line.f_code.co_filename), line.f_lineno)
+    )
     return Caller(place, through_context=through_context, importing=importing)
 
 
@@ -106,7 +108,9 @@ def user_stack(frame: FrameType | None) -> list[str]:
     lines: list[str] = []
     while frame is not None and len(lines) < STACK_DEPTH:
         if _is_users(frame):
-            lines.append(f"{shown_file(frame.f_code.co_filename)}:{frame.f_lineno} {frame.f_code.co_name}")
+            lines.append(
+                f"{shown_file(frame.f_code.co_filename)}:{frame.f_lineno} {frame.f_code.co_name}"
+            )
         frame = frame.f_back
     return lines
 

@@ -15,6 +15,7 @@ from gate.comparison.self_test import run_self_test
 from gate.comparison.thresholds import threshold_results
 from gate.comparison.tolerances import tolerance_uses
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
+from gate.diagnosis.suspects import Known
 from gate.errors import EvidenceError, RunError
 from gate.execution.plan import (
     plan_base,
@@ -42,6 +43,7 @@ from gate.verdict.blind_spots import rare_faults
 from gate.verdict.decision import Decision, Facts, base_run_decides, decide, needs_base_run
 from gate.verdict.operators import operator_report
 from gate.verdict.overrides import suspected_seeds, suspected_settings
+from gate.verdict.sources import changed_precision, suspected_sources
 
 RARE = 0.1
 
@@ -219,15 +221,19 @@ def _diagnosis(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
     """Why the comparison that decided came out as it did, where that is not a pass."""
     if decision.decided is None or decision.passes:
         return None
-    if decision.outcome is not Outcome.NONDETERMINISTIC:
-        return diagnose_drift(decision.decided)
     strict = evidence.runs_of(RunMode.STRICT)
+    if decision.outcome is not Outcome.NONDETERMINISTIC:
+        base = next(iter(evidence.runs_of(RunMode.STRICT, Commit.BASE)), None)
+        return diagnose_drift(decision.decided, Known(sources=changed_precision(strict[0], base)))
     alone = all(map(on_one_cpu_thread, strict))
     # one thread leaves no order open, whatever is overridden
     settings = () if alone else suspected_settings(strict)
-    return diagnose_repeat(
-        decision.decided, (*settings, *suspected_seeds(strict)), one_cpu_thread=alone
+    known = Known(
+        overrides=(*settings, *suspected_seeds(strict)),
+        sources=suspected_sources(strict),
+        children=(*strict[0].children, *strict[0].weaker_children),
     )
+    return diagnose_repeat(decision.decided, known, one_cpu_thread=alone)
 
 
 def _entry(

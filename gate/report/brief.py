@@ -70,15 +70,20 @@ def _cause(verdict: Verdict) -> str:
     diagnosis = verdict.diagnosis
     # what moved, and another number of steps, have been said: they are what happened
     said = {EventKind.ENVIRONMENT, EventKind.STEPS}
-    if diagnosis is None or diagnosis.kind in said or verdict.passes:
+    if diagnosis is None or verdict.passes or (diagnosis.kind in said and not diagnosis.likely):
         return ""
     return f"Cause: {cause_words(diagnosis)}."
 
 
 def cause_words(diagnosis: Diagnosis) -> str:
-    """The cause in one line: the line or the setting that is known to differ, else its class."""
-    if diagnosis.suspects:
-        return suspect_words(diagnosis.suspects[0])
+    """The cause in one line: what is known to differ in each run, else what happened.
+
+    Where two lines fit, both are named.
+    """
+    likely = diagnosis.likely
+    if likely:
+        second = f"; or {suspect_words(likely[1])}" if diagnosis.decides else ""
+        return f"{suspect_words(likely[0])}{second}"
     if diagnosis.optimizer_settings:
         return "; ".join(
             f"optimizer {change.optimizer}, {change.name} {change.before} → {change.after}"
@@ -86,6 +91,8 @@ def cause_words(diagnosis: Diagnosis) -> str:
             else f"optimizer {change.optimizer}, {change.name} changed"
             for change in diagnosis.optimizer_settings
         )
+    if diagnosis.suspects:
+        return f"{diagnosis.cause}. Possibly: {suspect_words(diagnosis.suspects[0])}"
     return diagnosis.cause
 
 

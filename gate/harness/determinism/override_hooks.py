@@ -49,6 +49,7 @@ GENERATOR_METHODS: Final = ("manual_seed", "seed")
 _cudnn: Final[Any] = torch.backends.cudnn
 # Bound before it is hooked, so that putting it back is never taken for another turn.
 _set_num_threads: Final = torch.set_num_threads
+CLOCK: Final = "clock"
 ALIASES: Final = ("manual_seed", "seed")  # of torch, in torch.random
 
 
@@ -92,7 +93,8 @@ def hook_seeds(report: Callable[[OverrideEvent], None], step: Callable[[], int])
 
     def report_call(call: seed_hooks.SeedCall) -> None:
         kind = "entropy" if call.entropy else "reseed"
-        event = OverrideEvent(kind, call.generator, "", call.value, call.place, step())
+        before = CLOCK if call.clock else ""
+        event = OverrideEvent(kind, call.generator, before, call.value, call.place, step())
         scope = "private" if call.private else "global"
         report(event._replace(importing=call.importing, scope=scope, stack=call.stack))
 

@@ -34,13 +34,13 @@ NOT_GIVEN = "none given"
 
 
 class SeedCall:
-    """One call: `entropy` says that the number came from the machine or its clock.
+    """One call: `entropy` says that the number came from the machine, or by `clock` from that.
 
     `private`: it went to a generator of the script's own; `importing`: a library did it while the
     line imported it.
     """
 
-    __slots__ = ("entropy", "generator", "importing", "place", "private", "stack", "value")
+    __slots__ = ("clock", "entropy", "generator", "importing", "place", "private", "stack", "value")
 
     def __init__(
         self, generator: str, value: object, frame: FrameType, *, entropy: bool, private: bool
@@ -48,7 +48,8 @@ class SeedCall:
         caller = caller_of(frame)
         self.generator = generator
         self.value = _shown(value)
-        self.entropy = entropy or from_clock(value)
+        self.clock = not entropy and from_clock(value)
+        self.entropy = entropy or self.clock
         self.private = private
         self.place = caller.place
         self.importing = caller.importing

@@ -29,7 +29,7 @@ from ..recording.state import capture, parameter_names, write_gradients
 from ..settings import HarnessSettings
 from ..sources import precision
 from ..sources.addresses import tell_addresses
-from ..sources.found import Source
+from ..sources.found import ADDRESS, Source
 from ..tensors.safetensors_file import write_safetensors
 from ..this_process import current_rank, started_at
 from . import attestation, environment, facts
@@ -110,7 +110,8 @@ class HarnessSession:
         """Put what may make two runs differ on record."""
         with self.problems.noting("writing what may make two runs differ"):
             record = {
-                "step": self.working_step(),
+                # code is looked through at the end, and may have run from the first step on
+                "step": 1 if source.kind == ADDRESS else self.working_step(),
                 "kind": source.kind,
                 "call": source.call[:MAX_TEXT],
                 "before": source.before[:MAX_TEXT],

@@ -107,8 +107,6 @@ class ReturnedGradients:
         self._waiting = [one for one in found if "param_groups" in vars(one)][: MAX_OPTIMIZERS + 1]
         if len(self._waiting) > MAX_OPTIMIZERS:
             return
-        parameters = [
-            parameter for one in self._waiting for parameter in optimized_parameters(one)
-        ]
+        parameters = [parameter for one in self._waiting for parameter in optimized_parameters(one)]
         for module in outermost_owners(parameters, self._problems):
             order.learn(module)

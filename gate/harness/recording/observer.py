@@ -47,7 +47,9 @@ class StepObservation(NamedTuple):
 
         To be asked once, when the device has come so far.
         """
-        values = iter(finish_all((*self.batches, *self.inputs, *self.started.values()), self.copies))
+        values = iter(
+            finish_all((*self.batches, *self.inputs, *self.started.values()), self.copies)
+        )
         fingerprints = dict(self.fingerprints)
         for name, several in (("batch", self.batches), ("input", self.inputs)):
             if several:

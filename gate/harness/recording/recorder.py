@@ -20,9 +20,9 @@ from . import first_inputs, memory
 from .auxiliary_state import Skipped, unscaled
 from .batch_size import MAX_SAMPLES, samples_in
 from .clock import HarnessSpan, StepClock, StepTimes, reached, wait_for
+from .gradients import ReturnedGradients
 from .module_search import outermost_owners
 from .observer import Observer, StepObservation
-from .gradients import ReturnedGradients
 from .order import Order, SortKey, module_key, ranking
 from .schedule import Schedule
 from .state import optimized_parameters

@@ -29,7 +29,7 @@ class Source:
 
     __slots__ = ("after", "before", "call", "kind", "place", "stack")
 
-    def __init__(  # noqa: PLR0913 - each is a column of the line
+    def __init__(
         self,
         kind: str,
         call: str,

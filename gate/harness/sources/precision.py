@@ -68,7 +68,7 @@ class Precision:
             _tell(name, before, now, frame)
 
     def flush_denormal(self, on: object, frame: FrameType) -> None:
-        """torch has no way to read this one."""
+        """Torch has no way to read this one."""
         now = "on" if on else "off"
         if now != self._flush:
             _tell(FLUSH_DENORMAL, self._flush, now, frame)

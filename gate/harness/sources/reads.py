@@ -31,13 +31,17 @@ CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_
 OF_ENTROPY = frozenset(("uuid", "secrets", "random"))
 OF_DIRECTORIES = frozenset(("os", "glob", "pathlib"))
 NOBODY: frozenset[str] = frozenset()
-SYSTEM_RANDOM = {"getrandbits": "randbits", "choice": "choice"}
+# functions of `secrets` that are methods of a hidden object, by the names that they have there
+OF_SECRETS = {"getrandbits": "randbits", "choice": "choice"}
 _get_frame = sys._getframe  # noqa: SLF001 - inspect offers only slower copies
 _plain_scandir = os.scandir
 
 
 class Reading:
     """A function of the standard library that first looks at who calls it."""
+
+    __name__: str
+    __qualname__: str
 
     def __init__(self, plain: Any, kind: str, through: frozenset[str]) -> None:
         self._plain = plain
@@ -102,11 +106,12 @@ def _shown(call: str, user: FrameType) -> str:
     """The name by which the user knows it: `secrets.randbits` is a method of a hidden object."""
     module, _, name = call.rpartition(".")
     module = {"posix": "os", "nt": "os"}.get(module, module)
-    if module == "random":
-        called = SYSTEM_RANDOM.get(name, name)
-        names = (*user.f_code.co_names, *user.f_code.co_freevars)
-        return f"secrets.{called}" if called in names else "os.urandom"
-    return f"{module}.{name}"
+    if module != "random":
+        return f"{module}.{name}"
+    names = {*user.f_code.co_names, *user.f_code.co_freevars}
+    if OF_SECRETS.get(name) in names:
+        return f"secrets.{OF_SECRETS[name]}"
+    return f"random.SystemRandom.{name}" if "SystemRandom" in names else "os.urandom"
 
 
 def _sorts(user: FrameType) -> bool:
@@ -164,7 +169,7 @@ def _moment(plain: Any, name: str) -> Any:
             if user is not None and not SOURCES.full(CLOCK):
                 SOURCES.found_at(CLOCK, f"datetime.{name}", user)
         except Exception:
-            pass  # noqa: S110 - what the harness cannot find out must not be the script's worry
+            pass
         return plain.__get__(None, kind)(*args, **named)
 
     moment.__name__ = moment.__qualname__ = name

@@ -31,7 +31,7 @@ _hooked: set[str] = set()
 
 def hook_threads(module: ModuleType) -> None:
     """`threading` has been imported: tell each line of the user's that starts a thread."""
-    kind: Any = module.Thread  # type: ignore[attr-defined] # the module is `threading`
+    kind: Any = module.Thread
     plain = kind.start
 
     def start(self: Any) -> Any:
@@ -42,7 +42,7 @@ def hook_threads(module: ModuleType) -> None:
                 hook_draws()
         except Exception:
             # what the harness cannot find out must not be the script's worry
-            pass  # noqa: S110 - there is nowhere to tell it before torch is there
+            pass
         return plain(self)
 
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):

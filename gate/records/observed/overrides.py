@@ -36,8 +36,9 @@ class OverrideLine(Document):
 
     `closed`: the script reverted it itself before the step ended; `restored`: the harness did.
     `importing`: a library did it while that line imported it. `scope` is there for seeds alone,
-    whose value is `after`: of a private generator that was given none, the one that it drew, where
-    that can be read.
+    whose value is `after` (`before` says where it is the time): of a private generator that was
+    given none, the one that it drew, where that can be read. `stack` holds the user's innermost
+    frames, `file:line function`.
     """
 
     step: int = Field(ge=1)

@@ -91,8 +91,8 @@ def _finding_annotation(verdict: Verdict, finding: Finding) -> Annotation:
 
 def _cause_place(verdict: Verdict) -> CodePlace | None:
     """The line that the verdict blames, or that raised."""
-    if verdict.diagnosis is not None and verdict.diagnosis.suspects:
-        return verdict.diagnosis.suspects[0].code_place
+    if verdict.diagnosis is not None and verdict.diagnosis.likely:
+        return verdict.diagnosis.likely[0].code_place
     faults = (finding.code_place for finding in verdict.findings if finding.code == FAULT)
     return next(faults, None)
 
