@@ -63,6 +63,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
 
     `out` is the harness's folder, `workdir_tree` the training's working directory, `output` what it
     printed, `taken` the copies that are read in the place of the harness's files of those names.
+    What the harness captured and the script saved is one manifest: one root speaks for both.
     Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
     """
     process_files = find_processes(files, out)
@@ -77,7 +78,6 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         metrics=_metrics(harness=_harness_metrics(files, out, ranks[0]), script=script),
         steps=step_digests(ranks),
         timings=step_timings(ranks[0]),
-        # captured by the harness and saved by the script in one manifest: one root speaks for both
         checkpoint=manifest(states),
         not_finite=_not_finite(states),
         environment=environment_of(_summaries(ranks)),

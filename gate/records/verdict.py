@@ -22,7 +22,6 @@ from gate.records.observed.brought import NOTHING_BROUGHT, BroughtEnvironment
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
-from gate.records.observed.overrides import CallStack
 from gate.records.policy_files import PolicyChange
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.sections.isolation import IsolationMode
@@ -184,7 +183,7 @@ class Suspect(Document):
     after: str = ""
     used: str = ""
     possible: bool = False
-    stack: CallStack = ()
+    stack: tuple[str, ...] = ()
     code_place: CodePlace | None = None
 
 

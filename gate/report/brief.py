@@ -16,6 +16,7 @@ from gate.report.environment_words import moved_words
 from gate.report.layout import Brief
 from gate.report.wording import (
     CAUSE_TITLES,
+    PAIR,
     TWO,
     pair,
     percent,
@@ -82,8 +83,8 @@ def cause_words(diagnosis: Diagnosis) -> str:
     """
     likely = diagnosis.likely
     if likely:
-        second = f"; or {suspect_words(likely[1])}" if diagnosis.decides else ""
-        return f"{suspect_words(likely[0])}{second}"
+        named = likely[: PAIR if diagnosis.decides else 1]
+        return "; or ".join(map(suspect_words, named))
     if diagnosis.optimizer_settings:
         return "; ".join(
             f"optimizer {change.optimizer}, {change.name} {change.before} → {change.after}"

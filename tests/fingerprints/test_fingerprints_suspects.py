@@ -161,7 +161,8 @@ def test_a_planted_cause_is_named_by_class_line_and_call(runs: HarnessRuns, case
 def test_a_thread_that_draws_is_named_with_its_line(runs: HarnessRuns) -> None:
     """It draws some ten thousand times: how often exactly is nobody's choice."""
     draw = "def draw(end):\n    while time.monotonic() < end: random.random()\n"
-    start = "thread = threading.Thread(target=draw, args=[time.monotonic() + 0.02]); thread.start(); thread.join()"
+    start = "thread = threading.Thread(target=draw, args=[time.monotonic() + 0.02])\n"
+    start += "thread.start(); thread.join()"
     found = diagnosed(runs, script(prepare=draw + start, order="random.shuffle(order)"))
     assert (found.kind, found.first_step) == ("random", 1)
     assert found.cause_class is CauseClass.RANDOM_STATE

@@ -7,13 +7,11 @@ settings again at the end of each step.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from typing import Any, Final
 
 import torch
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..c_classes import replace_method
 from ..settings import VARIABLES, HarnessSettings
@@ -98,7 +96,6 @@ def hook_seeds(report: Callable[[OverrideEvent], None], step: Callable[[], int])
         scope = "private" if call.private else "global"
         report(event._replace(importing=call.importing, scope=scope, stack=call.stack))
 
-    _hook_loaders()
     for name in GENERATOR_METHODS:
         replace_method(torch.Generator, name, _hooked_generator(getattr(torch.Generator, name)))
     seed_hooks.SEED_CALLS.subscribe(report_call)
@@ -125,30 +122,6 @@ def _hooked_generator(plain: Callable[..., Any]) -> Any:
     seeding.__name__ = seeding.__qualname__ = plain.__name__
     seeding.__doc__ = plain.__doc__
     return unseen_by_warnings(seeding)
-
-
-def _hook_loaders() -> None:
-    """Report the seed of a generator that a DataLoader is given, when it begins to yield."""
-    kind: Any = _BaseDataLoaderIter
-    plain = kind.__init__
-
-    @functools.wraps(plain)
-    def init(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-        plain(self, loader, *args, **kwargs)
-        owners = (loader, getattr(loader, "sampler", None))
-        generators = [getattr(owner, "generator", None) for owner in owners]
-        # a loader and its sampler often share one, which is told once
-        for generator in {id(generator): generator for generator in generators}.values():
-            if isinstance(generator, torch.Generator) and generator is not torch.default_generator:
-                # torch makes the loader's own iterator, but the generator came from the script
-                call = seed_hooks.SeedCall(
-                    *("torch.Generator", generator.initial_seed(), calling_frame(1)),
-                    entropy=False,
-                    private=True,
-                )
-                seed_hooks.SEED_CALLS.report(call)
-
-    kind.__init__ = unseen_by_warnings(init)
 
 
 def _hooked_setter(plain: Callable[..., Any], name: str, guard: Callable[[], Guard | None]) -> Any:

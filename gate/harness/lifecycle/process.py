@@ -21,7 +21,7 @@ from ..recording import auxiliary_state, cuda_graphs, first_inputs, training_hoo
 from ..settings import HarnessSettings
 from ..sources import precision
 from ..sources.found import SOURCES, Source
-from ..sources.reads import hook_dates
+from ..sources.reads import hook_dates, hook_reads
 from ..user_code import calling_frame
 from .hook_integrity import remember_functions
 from .session import HarnessSession
@@ -44,6 +44,7 @@ def begin(settings: HarnessSettings) -> None:
         override_hooks.hook_seeds(_on_seed, _working_step)
     with _session.problems.noting("watching for sources of nondeterminism"):
         precision.install()
+        hook_reads()
         hook_dates()
         SOURCES.subscribe(_on_source)
     with _session.problems.noting("watching torch"):

@@ -9,8 +9,6 @@ import atexit
 import sys
 
 from ..settings import HarnessSettings
-from ..sources.reads import hook_reads, hook_uuid
-from ..sources.threads import hook_threads
 from ..this_process import is_worker
 from .children import Children
 from .import_hook import ImportHook
@@ -18,7 +16,6 @@ from .import_hook import ImportHook
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import ModuleType
 
 _started = False
 
@@ -38,15 +35,15 @@ def start(environ: Mapping[str, str]) -> None:
     atexit.register(_finish)
     children = Children(environ)
     children.hook_os()
-    hook_reads()
     ImportHook(
         {
             "subprocess": lambda: _hook_starters(children.hook_subprocess),
-            "threading": lambda: _hook_found(hook_threads, "threading"),
-            "uuid": lambda: _hook_found(hook_uuid, "uuid"),
+            "threading": _hook_threads,
+            "uuid": _hook_reads,
+            "secrets": _hook_reads,
             "multiprocessing.util": lambda: _hook_starters(children.hook_multiprocessing),
             "random": lambda: _seed("random", "seed_python", settings),
-            "numpy.random": lambda: _seed("numpy.random", "seed_numpy", settings),
+            "numpy.random": lambda: _begin_numpy(settings),
             "torch": lambda: _begin(settings),
             "tensorboard.summary.writer.event_file_writer": _hook_event_files,
         }
@@ -84,12 +81,29 @@ def _hook_starters(hook: Callable[[], None]) -> None:
         _complain(f"processes that the script starts are not recorded: {error}")
 
 
-def _hook_found(hook: Callable[[ModuleType], None], name: str) -> None:
-    """A module has been imported in which something may make two runs differ."""
+def _begin_numpy(settings: HarnessSettings) -> None:
+    _hook_reads()
+    _seed("numpy.random", "seed_numpy", settings)
+
+
+def _hook_reads() -> None:
+    """A module has been imported that programs of this kind draw by; others pay nothing."""
     try:
-        hook(sys.modules[name])
+        from ..sources.reads import hook_reads
+
+        hook_reads()
     except Exception as error:
-        _complain(f"what the script does with {name} is not recorded: {error}")
+        _complain(f"entropy that the script reads is not recorded: {error}")
+
+
+def _hook_threads() -> None:
+    """`threading` has been imported."""
+    try:
+        from ..sources.threads import hook_threads
+
+        hook_threads(sys.modules["threading"])
+    except Exception as error:
+        _complain(f"threads that the script starts are not recorded: {error}")
 
 
 def _hook_event_files() -> None:

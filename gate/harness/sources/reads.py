@@ -5,7 +5,7 @@ unlike a function of Python's it stays unbound as the attribute of a class, as t
 (`timer = time.perf_counter` in a class is common). Each line costs a look once; after that a call
 costs two look-ups, and after `MAX_LOOKS` looks of a function it looks no more.
 
-Imported by every Python process of a training, so nothing heavy is imported here.
+Imported by processes without torch too, so nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .found import CLOCK, ENTROPY, ORDER, PROCESS, SOURCES
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import CodeType, FrameType, ModuleType
+    from types import CodeType, FrameType
     from typing import Any
 
 MAX_LOOKS = 5_000
@@ -137,7 +137,7 @@ def _order_of(path: Any) -> tuple[str, str]:
 
 
 def hook_reads() -> None:
-    """Hook what `os` and `time` offer; `uuid` is hooked when it is imported."""
+    """Hook what `os` and `time` offer, and `uuid1` of `uuid`; each once, however often called."""
     for name in ("urandom", "getrandom"):
         _replace(os, name, ENTROPY, OF_ENTROPY)
     _replace(os, "getpid", PROCESS, NOBODY)
@@ -145,11 +145,13 @@ def hook_reads() -> None:
         _replace(os, name, ORDER, OF_DIRECTORIES)
     for name in CLOCKS:
         _replace(time, name, CLOCK, NOBODY)
-
-
-def hook_uuid(module: ModuleType) -> None:
-    """`uuid1` is made of the clock and the machine, without asking for entropy."""
-    _replace(module, "uuid1", ENTROPY, NOBODY)
+    random, uuid = (sys.modules.get(name) for name in ("random", "uuid"))
+    if random is not None and not isinstance(vars(random)["_urandom"], Reading):
+        # what SystemRandom reads
+        vars(random)["_urandom"] = os.urandom
+    if uuid is not None:
+        # made of the clock and the machine, without asking for entropy
+        _replace(uuid, "uuid1", ENTROPY, NOBODY)
 
 
 def hook_dates() -> None:
@@ -179,7 +181,7 @@ def _moment(plain: Any, name: str) -> Any:
 
 def _replace(owner: Any, name: str, kind: str, through: frozenset[str]) -> None:
     plain: Callable[..., Any] | None = getattr(owner, name, None)
-    if plain is None:
+    if plain is None or isinstance(plain, Reading):
         return
     reading = Reading(plain, kind, through)
     setattr(owner, name, reading)
