@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from gate.diagnosis.first_divergence import diagnose_repeat
+from gate.diagnosis.suspects import Known
 from gate.errors import GateError
 from gate.records.observed.overrides import OverrideKind
 from gate.verdict.overrides import suspected_settings
@@ -64,7 +65,8 @@ def _benchmarked(bench: Bench) -> Row:
         if override.kind is OverrideKind.SWITCH and override.name == "cudnn_benchmark"
     ]
     comparison = compared(*runs)
-    found = diagnose_repeat(comparison, suspected_settings(runs), one_cpu_thread=False)
+    known = Known(overrides=suspected_settings(runs))
+    found = diagnose_repeat(comparison, known, one_cpu_thread=False)
     if found is None:
         return held(BENCHMARKED, f"equal; turned on at {', '.join(lines)}", holds=bool(lines))
     first = [suspect.place for suspect in found.suspects[:1]]

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from gate.records.comparison import Comparison, Event, EventKind, TensorChange
 
 MODEL = "model/"
+BACKWARD = "backward"
+# nearest to the loss first
+SEEN_INPUTS = {"input": "the model's input", "batch": "the batch"}
 BUFFERS_SHOWN = 3
 
 
@@ -63,6 +66,12 @@ REPEAT = {
         "Look for np.random.default_rng() without a seed, os.urandom, unsorted directories and "
         "sets in datasets, samplers and transforms.",
     ),
+    EventKind.INPUT: Cause(
+        "weights and global random states are equal, but the model is called with something else: "
+        "different samples, a different order, or numbers from a source of the script's own",
+        "Look for generators without a seed, os.urandom, uuid, unsorted directories, sets and "
+        "threads in what the script reads, cuts and mixes by itself.",
+    ),
     EventKind.OPTIMIZER: Cause(
         "the updated parameters are equal, but the optimizer's state is not, so the next update "
         "will differ",
@@ -109,14 +118,24 @@ DRIFT = {
         "batch",
         "Look at changes to data, their order, their preprocessing and the batch size.",
     ),
+    EventKind.INPUT: Cause(
+        "weights and random states equal the baseline's, but the model is called with something "
+        "else",
+        "Look at changes to data, their order, their preprocessing and the batch size.",
+    ),
     EventKind.LOSS: Cause(
         "the forward pass computes a different loss, although everything before it equals the "
         "baseline",
         "Look at changes to the model, the loss function, its precision, and to input that does "
         "not come from a data loader.",
     ),
+    EventKind.BACKWARD: Cause(
+        "the loss equals the baseline's, but backward returns different gradients",
+        "Look at changes to the backward pass, to what is detached or frozen, to accumulation, and "
+        "to where gradients are set to zero.",
+    ),
     EventKind.GRADIENTS: Cause(
-        "the loss equals the baseline's, but the gradients do not",
+        "the loss equals the baseline's, but the gradients before the update do not",
         "Look at changes to the backward pass, to clipping, scaling and accumulation, and to where "
         "gradients are set to zero.",
     ),
@@ -172,8 +191,8 @@ def cause_of(first: Event, comparison: Comparison, question: Question) -> Cause:
         return _drift(first, comparison)
     if first.kind is EventKind.LOSS:
         return _loss(first, comparison, question)
-    if first.kind is EventKind.GRADIENTS:
-        return _gradients(question)
+    if first.kind in {EventKind.BACKWARD, EventKind.GRADIENTS}:
+        return _gradients(first, comparison, question)
     if first.kind is EventKind.PARAMETERS:
         return _parameters(comparison, question)
     return REPEAT[first.kind]
@@ -187,9 +206,13 @@ def _drift(first: Event, comparison: Comparison) -> Cause:
                 f"every observed step equals the baseline's; only buffers differ: {buffers}",
                 "Look at changes to what updates them, such as the momentum of a normalisation.",
             )
+    if first.kind is EventKind.GRADIENTS and BACKWARD in comparison.compared_fingerprints:
+        return Cause(
+            "backward returns the baseline's gradients, but they are different before the update",
+            "Look at changes to what is done to gradients by hand: clipping, scaling, noise.",
+        )
     # what was not observed on both sides cannot be ruled out, so the sentence has to leave it open
-    unseen = {"gradients", "batch"} - set(comparison.compared_fingerprints)
-    if first.kind is EventKind.PARAMETERS and "gradients" in unseen:
+    if first.kind is EventKind.PARAMETERS and "gradients" not in comparison.compared_fingerprints:
         return Cause(
             "the loss equals the baseline's, but the updated parameters do not: the backward "
             "pass changed, or the update itself, such as a different learning rate",
@@ -224,18 +247,17 @@ def _loss(first: Event, comparison: Comparison, question: Question) -> Cause:
             "os.urandom, or an order taken from a set or an unsorted directory.",
         )
     before = _equal_before(first, comparison)
-    batch_seen = "batch" in compared
-    before += (
-        ", so was the batch, then the loss differs" if batch_seen else ", then the loss differs"
-    )
+    # the batch of a DataLoader, or else what the model was called with
+    seen = next((words for name, words in SEEN_INPUTS.items() if name in compared), "")
+    before += f", so was {seen}, then the loss differs" if seen else ", then the loss differs"
     if question.one_cpu_thread:
-        taken = "some other input of the forward pass, such as" if batch_seen else "the batch, or"
+        taken = "some other input of the forward pass, such as" if seen else "the batch, or"
         what = f"{taken} a random draw or input of the script itself"
         return Cause(f"{before}: {what}", OWN_SOURCE_REMEDY)
     later = first.step is not None and first.step > 1
     operator = "a nondeterministic operator in the forward pass"
     operator += ", or in the backward pass of an earlier step" if later else ""
-    if batch_seen:
+    if seen:
         return Cause(
             f"{before}: {operator}",
             "Look for custom kernels and for input that does not come from the data loader.",
@@ -259,7 +281,13 @@ def _equal_before(first: Event, comparison: Comparison) -> str:
     return f"the weights were equal up to step {until}" if until else "the first weights are equal"
 
 
-def _gradients(question: Question) -> Cause:
+def _gradients(first: Event, comparison: Comparison, question: Question) -> Cause:
+    if first.kind is EventKind.GRADIENTS and BACKWARD in comparison.compared_fingerprints:
+        return Cause(
+            "backward returns equal gradients, but they differ before the update: the script "
+            "changes them by hand in between, such as by noise, clipping or a sum over ranks",
+            "Look for what writes into gradients between backward and the optimizer's step.",
+        )
     if question.one_cpu_thread:
         return Cause(
             "the loss is equal, but the gradients are not: the script changes them after the "

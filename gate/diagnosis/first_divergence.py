@@ -8,24 +8,18 @@ it: one that gave no seed, or that overrode a setting, is a better answer than a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from gate.diagnosis.causes import Cause, Question, cause_of
+from gate.diagnosis.classes import class_of, of_environment
+from gate.diagnosis.suspects import NOTHING_KNOWN, ORIGINS, Known, suspects_of
 from gate.records.comparison import Comparison, EventKind
-from gate.records.observed.overrides import Override
-from gate.records.verdict import CodePlace, Diagnosis, Suspect, SuspectKind
+from gate.records.verdict import Diagnosis, Suspect, SuspectKind
 
 KEEP_STILL = "Change nothing on the machine while the gate runs, and check what the script sets."
 GO_BACK = "Go back to the environment of the baseline, or commit a new baseline with the update."
 SHOWN_EVENTS = 6
-SHOWN_SUSPECTS = 3
-# what a setting of strict mode changes; what comes before it has other causes
-ARITHMETIC = (
-    EventKind.LOSS,
-    EventKind.GRADIENTS,
-    EventKind.PARAMETERS,
-    EventKind.OPTIMIZER,
-    EventKind.METRIC,
-    EventKind.STATE,
-)
 WHY_SETTINGS = {
     "cudnn_benchmark": "cuDNN then picks the algorithm that it measured as fastest, anew in each "
     "run",
@@ -35,57 +29,60 @@ SHOWN_SETTINGS = 4
 
 
 def diagnose_repeat(
-    comparison: Comparison, overrides: tuple[Override, ...], *, one_cpu_thread: bool
+    comparison: Comparison, known: Known, *, one_cpu_thread: bool
 ) -> Diagnosis | None:
     """The first divergence of two runs of one commit, or None when they are equal.
 
-    `overrides` are what the script did that may explain it, each with its line: settings
-    overridden, and seeds that the runs do not share or that came from outside.
+    `known` is what of the script may explain it, each with its line.
     """
     if not comparison.differs:
         return None
     # two runs of one call on another machine or driver: no line of the script explains that
     if comparison.environment:
         return _environment(comparison, "between the runs", KEEP_STILL)
-    question = Question(drift=False, one_cpu_thread=one_cpu_thread)
-    return _diagnosis(comparison, question, _suspects(comparison, overrides))
+    return _diagnosis(comparison, Question(drift=False, one_cpu_thread=one_cpu_thread), known)
 
 
-def diagnose_drift(comparison: Comparison) -> Diagnosis | None:
-    """The first divergence of a commit from what it is judged by, or None when they are equal."""
+def diagnose_drift(comparison: Comparison, known: Known = NOTHING_KNOWN) -> Diagnosis | None:
+    """The first divergence of a commit from what it is judged by, or None when they are equal.
+
+    `known` is what the commit's own run does and the other side does not, each with its line.
+    """
     if not comparison.differs:
         return None
     if comparison.environment:
         return _environment(comparison, "since the baseline was recorded", GO_BACK)
-    return _diagnosis(comparison, Question(drift=True), ())
+    return _diagnosis(comparison, Question(drift=True), known)
 
 
 def _environment(comparison: Comparison, when: str, remedy: str) -> Diagnosis:
     return Diagnosis(
         first_step=comparison.first_step,
         kind=EventKind.ENVIRONMENT,
+        cause_class=of_environment(comparison),
         subject=comparison.environment[0].part,
         cause=f"the environment moved {when}: {', '.join(comparison.moved[:SHOWN_EVENTS])}",
         remedy=remedy,
     )
 
 
-def _diagnosis(
-    comparison: Comparison, question: Question, suspects: tuple[Suspect, ...]
-) -> Diagnosis | None:
+def _diagnosis(comparison: Comparison, question: Question, known: Known) -> Diagnosis | None:
     first = comparison.first
     if first is None:
         return None
     cause = cause_of(first, comparison, question)
+    suspects = suspects_of(first, known)
     settings = comparison.optimizer_settings[:SHOWN_SETTINGS] if question.drift else ()
     return Diagnosis(
         first_step=first.step,
         kind=first.kind,
         subject=first.name,
         cause=cause.sentence,
+        cause_class=class_of(first, comparison, suspects, drift=question.drift),
         details=" ".join(filter(None, (_afterwards(comparison), _gap(comparison)))),
         remedy=_remedy(cause, suspects),
         suspects=suspects,
+        decides=_decides(suspects),
         optimizer_settings=settings,
     )
 
@@ -94,12 +91,47 @@ def _remedy(cause: Cause, suspects: tuple[Suspect, ...]) -> str:
     """A known line goes before a list of what to look for."""
     if not suspects:
         return cause.remedy
-    first = suspects[0]
-    known = f"Give {first.place} a constant seed."
-    if first.kind is SuspectKind.SETTING:
-        why = f": {WHY_SETTINGS[first.call]}" if first.call in WHY_SETTINGS else ""
-        known = f"Leave {first.call} {first.before} at {first.place}{why}."
+    known = f"{REMEDIES[suspects[0].kind](suspects[0])}."
     return f"{known} If that is not it: {cause.remedy[:1].lower()}{cause.remedy[1:]}"
+
+
+def _decides(suspects: tuple[Suspect, ...]) -> str:
+    """What would tell the first two apart; a seed and where it came from are one cause."""
+    two = suspects[:2]
+    chain = suspects and suspects[0].kind is SuspectKind.SEED and two[-1].kind in ORIGINS
+    if len(two) != 2 or chain or two[0].possible != two[1].possible:  # noqa: PLR2004 - two are told apart
+        return ""
+    change = REMEDIES[two[0].kind](two[0])
+    return f"{change}, and run again. If the runs still differ, it is {two[1].place}."
+
+
+def _leave(suspect: Suspect) -> str:
+    why = f": {WHY_SETTINGS[suspect.call]}" if suspect.call in WHY_SETTINGS else ""
+    return f"Leave {suspect.call} {suspect.before} at {suspect.place}{why}"
+
+
+REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {
+    SuspectKind.UNSEEDED: lambda one: f"Give {one.place} a constant seed",
+    SuspectKind.SEED: lambda one: f"Give {one.place} a constant seed",
+    SuspectKind.ENTROPY: lambda one: (
+        f"Draw from a generator with a constant seed instead of {one.call}() at {one.place}"
+    ),
+    SuspectKind.DRAW: lambda one: f"Give the thread at {one.place} a seeded generator of its own",
+    SuspectKind.ORDER: lambda one: f"Sort what {one.call}() lists at {one.place}",
+    SuspectKind.PRECISION: lambda one: (
+        f"Keep {one.call} {one.before} for the whole training at {one.place}"
+    ),
+    SuspectKind.SETTING: _leave,
+    SuspectKind.PROCESS: lambda one: f"Do not use {one.call}() at {one.place}",
+    SuspectKind.ADDRESS: lambda one: (
+        f"Sort by something that is equal in each run, and not by {one.call}() at {one.place}"
+    ),
+    SuspectKind.THREAD: lambda one: f"Let the training wait for the thread that {one.place} starts",
+    SuspectKind.CHILD: lambda one: (
+        f"Start `{one.call}` at {one.place} with the environment that the script itself has"
+    ),
+    SuspectKind.CLOCK: lambda one: f"Count steps instead of asking {one.call}() at {one.place}",
+}
 
 
 def _afterwards(comparison: Comparison) -> str:
@@ -123,42 +155,4 @@ def _gap(comparison: Comparison) -> str:
     return (
         f"Some fingerprints were last recorded at step {min(seen)}; a higher "
         "record.overhead_budget records more."
-    )
-
-
-def _suspects(comparison: Comparison, overrides: tuple[Override, ...]) -> tuple[Suspect, ...]:
-    """The lines that did it, up to the first divergence; settings explain arithmetic alone."""
-    first = comparison.first
-    if first is None or first.kind is EventKind.STEPS:
-        return ()
-    # a line that ran after the first difference cannot have caused it
-    before = [
-        override for override in overrides if first.step is None or override.step <= first.step
-    ]
-    # a switch of arithmetic cannot change a batch or a random state, so it does not explain them
-    settings = [override for override in before if not override.seeds and first.kind in ARITHMETIC]
-    suspects = dict.fromkeys(
-        map(_suspect, (*settings, *(override for override in before if override.seeds)))
-    )
-    return tuple(suspects)[:SHOWN_SUSPECTS]
-
-
-def _suspect(override: Override) -> Suspect:
-    place = CodePlace.known(override.file, override.line)
-    if override.seeds:
-        return Suspect(
-            place=override.place,
-            kind=SuspectKind.SEED,
-            call=override.name,
-            step=override.step,
-            code_place=place,
-        )
-    return Suspect(
-        place=override.place,
-        kind=SuspectKind.SETTING,
-        call=override.name,
-        step=override.step,
-        before=override.before or "unset",
-        after=override.after or "unset",
-        code_place=place,
     )

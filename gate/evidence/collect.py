@@ -24,6 +24,7 @@ from gate.evidence.processes.ranks import (
     refuse_idle_ranks,
     refuse_problems,
 )
+from gate.evidence.processes.sources import live_threads, read_sources
 from gate.evidence.processes.steps import recorder_cost, step_digests, step_memory, step_timings
 from gate.evidence.saved_state import (
     ReadState,
@@ -35,6 +36,7 @@ from gate.evidence.saved_state import (
 from gate.ports import Files
 from gate.records.observed.evidence import (
     MAX_NOT_FINITE,
+    HarnessProcess,
     MetricSeries,
     MetricSource,
     NotFiniteTensor,
@@ -61,14 +63,14 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
 
     `out` is the harness's folder, `workdir_tree` the training's working directory, `output` what it
     printed, `taken` the copies that are read in the place of the harness's files of those names.
+    What the harness captured and the script saved is one manifest: one root speaks for both.
     Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
     """
     process_files = find_processes(files, out)
     children, weaker_children = read_children(files, out, process_files)
     processes = read_attestations(files, out, process_files, run, children)
     ranks = read_ranks(files, out, process_files, children)
-    refuse_idle_ranks(processes, ranks)
-    problems = _problems(run, ranks)
+    problems = _problems(run, ranks, processes)
     states = (*_captured(files, out, ranks, taken), saved_checkpoint(files, workdir_tree, train))
     script = _script_metrics(files, run, workdir_tree, output, train)
     return RunEvidence(
@@ -76,7 +78,6 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         metrics=_metrics(harness=_harness_metrics(files, out, ranks[0]), script=script),
         steps=step_digests(ranks),
         timings=step_timings(ranks[0]),
-        # captured by the harness and saved by the script in one manifest: one root speaks for both
         checkpoint=manifest(states),
         not_finite=_not_finite(states),
         environment=environment_of(_summaries(ranks)),
@@ -91,6 +92,8 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         notes=(*problems, *(note for state in states for note in state.notes)),
         operator_audit=read_operator_audit(files, out, process_files),
         overrides=read_overrides(files, out, process_files),
+        sources=read_sources(files, out, process_files),
+        live_threads=live_threads(ranks[0]),
         children=children,
         unused_settings=tuple(_unused(script, states, train)),
         weaker_children=weaker_children,
@@ -103,8 +106,11 @@ def _summaries(ranks: tuple[TrainedRank, ...]) -> dict[int, Summary]:
     return {rank.files.rank: rank.summary for rank in ranks}
 
 
-def _problems(run: RunRecord, ranks: tuple[TrainedRank, ...]) -> list[str]:
+def _problems(
+    run: RunRecord, ranks: tuple[TrainedRank, ...], processes: tuple[HarnessProcess, ...]
+) -> list[str]:
     """What the harness could not observe: an error of a strict run, a note of any other."""
+    refuse_idle_ranks(processes, ranks)
     problems = [
         f"rank {rank.files.rank}: {plain_text(problem)}"
         for rank in ranks

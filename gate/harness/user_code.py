@@ -25,6 +25,7 @@ COMPILER = ("torch._dynamo", "torch._compile")
 UNKNOWN = "unknown"
 IMPORTING = "importlib"
 MAX_FILE_LENGTH = 300
+STACK_DEPTH = 3
 # Python passes over such frames when it looks for the line that a warning is about.
 UNSEEN_FILE = "<repro-gate, passed over as importlib._bootstrap is>"
 
@@ -96,8 +97,41 @@ def caller_of(frame: FrameType | None) -> Caller:
                 break
         frame = frame.f_back
     line = frame or outside
-    place = CodeLine() if line is None else CodeLine(_shown(line.f_code.co_filename), line.f_lineno)
+    place = (
+        CodeLine() if line is None else CodeLine(shown_file(line.f_code.co_filename), line.f_lineno)
+    )
     return Caller(place, through_context=through_context, importing=importing)
+
+
+def user_stack(frame: FrameType | None) -> list[str]:
+    """`file:line function` of the user's own innermost frames, three at most."""
+    lines: list[str] = []
+    while frame is not None and len(lines) < STACK_DEPTH:
+        if _is_users(frame):
+            lines.append(
+                f"{shown_file(frame.f_code.co_filename)}:{frame.f_lineno} {frame.f_code.co_name}"
+            )
+        frame = frame.f_back
+    return lines
+
+
+def users_frame(frame: FrameType | None, through: frozenset[str]) -> FrameType | None:
+    """The frame above those of the modules `through`, where it is the user's own; else None."""
+    while frame is not None and _root(frame) in through:
+        frame = frame.f_back
+    return frame if frame is not None and _is_users(frame) else None
+
+
+def called_in(frame: FrameType, user: FrameType) -> str:
+    """What a user's frame called, as `module.function`, where `frame` runs below it."""
+    while frame.f_back is not None and frame.f_back is not user:
+        frame = frame.f_back
+    return f"{_module(frame)}.{frame.f_code.co_name.lstrip('_')}"
+
+
+def _is_users(frame: FrameType) -> bool:
+    ours = _root(frame) in {*GO_BETWEENS, IMPORTING}
+    return not ours and not _in_library(frame.f_code.co_filename)
 
 
 def made_by_machinery(frame: FrameType | None) -> bool:
@@ -124,6 +158,11 @@ def _imported_by_torch(frame: FrameType | None) -> bool:
     return False
 
 
+def is_users_file(file: str) -> bool:
+    """Whether a file is the user's own, and of no library."""
+    return not _in_library(file) and not file.startswith(_files_of_machinery())
+
+
 def _in_library(file: str) -> bool:
     return file.startswith("<") or any(part in file for part in LIBRARIES)
 
@@ -136,7 +175,7 @@ def running_line() -> CodeLine:
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_files_of_machinery()):
-            return CodeLine(_shown(name), frame.f_lineno, backward=backward)
+            return CodeLine(shown_file(name), frame.f_lineno, backward=backward)
         # Torch's notices of a backward pass reach Python when the pass is over, in this file.
         backward = backward or name == engine
         frame = frame.f_back
@@ -149,7 +188,7 @@ def failing_line(traceback: TracebackType | None) -> CodeLine:
     while traceback is not None:
         name = traceback.tb_frame.f_code.co_filename
         if not name.startswith(_files_of_machinery()):
-            innermost = CodeLine(_shown(name), traceback.tb_lineno)
+            innermost = CodeLine(shown_file(name), traceback.tb_lineno)
         traceback = traceback.tb_next
     return innermost
 
@@ -177,7 +216,7 @@ def _files_of_machinery() -> tuple[str, ...]:
     return _machinery
 
 
-def _shown(file: str) -> str:
+def shown_file(file: str) -> str:
     """The name from the folder where the training began, or from the installed packages on."""
     whole = file if file.startswith("<") else os.path.abspath(file)  # noqa: PTH100 - as above
     inside = whole.removeprefix(_began_in)
@@ -193,11 +232,6 @@ def in_machinery(file: str) -> bool:
 def in_library(file: str) -> bool:
     """Whether a file belongs to the standard library or an installed package."""
     return _in_library(file)
-
-
-def shown(file: str) -> str:
-    """A file's name as every document of the harness has it."""
-    return _shown(file)
 
 
 def calling_frame(depth: int) -> FrameType:

@@ -15,6 +15,7 @@ from gate.records.comparison import (
     OptimizerSettingChange,
     ToleranceUse,
 )
+from gate.records.determinism.causes import CauseClass
 from gate.records.document import Document, Timestamp
 from gate.records.measured.acceptance import InQuarantine, Movement, ProvisionalEntry
 from gate.records.measured.levels import LevelResult
@@ -147,16 +148,34 @@ class ThresholdResult(Document):
 
 
 class SuspectKind(StrEnum):
-    """What a suspected line did: seeded a generator, or overrode a setting."""
+    """What a suspected line did.
 
+    `unseeded` is a generator that was given no seed, `seed` one whose seed differs between the
+    runs, `setting` an override, `child` an uninstrumented subprocess; the others are the kinds of
+    `gate/records/observed/sources.py`.
+    """
+
+    UNSEEDED = "unseeded"
     SEED = "seed"
+    ENTROPY = "entropy"
+    DRAW = "draw"
+    ORDER = "order"
+    PRECISION = "precision"
     SETTING = "setting"
+    PROCESS = "process"
+    ADDRESS = "address"
+    THREAD = "thread"
+    CHILD = "child"
+    CLOCK = "clock"
 
 
 class Suspect(Document):
     """A line of the training's that may be the cause.
 
-    `call` is what it seeded or the knob that it turned, for which `before` and `after` are words.
+    `call` is what it called, seeded or turned; of what it turned `before` and `after` are words.
+    `used` says where that shows first, such as `step 1's batch`. `possible` means that it would
+    explain the difference, but gives the same answer in two runs as well as another. `stack` holds
+    the user's innermost frames, `file:line function`.
     """
 
     place: str
@@ -165,6 +184,9 @@ class Suspect(Document):
     step: int
     before: str = ""
     after: str = ""
+    used: str = ""
+    possible: bool = False
+    stack: tuple[str, ...] = ()
     code_place: CodePlace | None = None
 
 
@@ -172,9 +194,10 @@ class Diagnosis(Document):
     """Where two results first differ and what class of cause that points to.
 
     `kind` is what differs first and `subject` its name; `cause` is one sentence without its full
-    stop, `details` are whole ones on what followed and what was not seen. `optimizer_settings` are
-    those that differ at the end, such as `lr`; `suspects` are lines that would explain it,
-    likeliest first. `trace` is what two traced runs say.
+    stop, `details` are whole ones on what followed and what was not seen. `cause_class` is None
+    where fingerprints leave several open. `optimizer_settings` are those that differ at the end,
+    such as `lr`; `suspects` are lines that would explain it, likeliest first, and `decides` says
+    what would tell the first two apart. `trace` is what two traced runs say.
     """
 
     first_step: int | None
@@ -182,10 +205,17 @@ class Diagnosis(Document):
     subject: str
     cause: str
     remedy: str
+    cause_class: CauseClass | None = None
     details: str = ""
     suspects: tuple[Suspect, ...] = ()
+    decides: str = ""
     optimizer_settings: tuple[OptimizerSettingChange, ...] = ()
     trace: TraceFinding | None = None
+
+    @property
+    def likely(self) -> tuple[Suspect, ...]:
+        """The suspects that give another answer in each run."""
+        return tuple(suspect for suspect in self.suspects if not suspect.possible)
 
 
 class NextStep(Document):

@@ -23,6 +23,7 @@ from gate.report.measured.entry_words import (
 from gate.report.measured.level_words import level_sentence
 from gate.report.wording import (
     CAUSE_TITLES,
+    PAIR,
     TWO,
     pair,
     percent,
@@ -85,7 +86,7 @@ def _cause(verdict: Verdict) -> str:
     diagnosis = verdict.diagnosis
     # what moved, and another number of steps, have been said: they are what happened
     said = {EventKind.ENVIRONMENT, EventKind.STEPS}
-    if diagnosis is None or diagnosis.kind in said or verdict.passes:
+    if diagnosis is None or verdict.passes or (diagnosis.kind in said and not diagnosis.likely):
         return ""
     return f"Cause: {cause_words(diagnosis)}."
 
@@ -99,9 +100,14 @@ def _traced(verdict: Verdict) -> str:
 
 
 def cause_words(diagnosis: Diagnosis) -> str:
-    """The cause in one line: the line or the setting that is known to differ, else its class."""
-    if diagnosis.suspects:
-        return suspect_words(diagnosis.suspects[0])
+    """The cause in one line: what is known to differ in each run, else what happened.
+
+    Where two lines fit, both are named.
+    """
+    likely = diagnosis.likely
+    if likely:
+        named = likely[: PAIR if diagnosis.decides else 1]
+        return "; or ".join(map(suspect_words, named))
     if diagnosis.optimizer_settings:
         return "; ".join(
             f"optimizer {change.optimizer}, {change.name} {change.before} → {change.after}"
@@ -109,6 +115,8 @@ def cause_words(diagnosis: Diagnosis) -> str:
             else f"optimizer {change.optimizer}, {change.name} changed"
             for change in diagnosis.optimizer_settings
         )
+    if diagnosis.suspects:
+        return f"{diagnosis.cause}. Possibly: {suspect_words(diagnosis.suspects[0])}"
     return diagnosis.cause
 
 

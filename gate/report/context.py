@@ -6,12 +6,13 @@ from typing import Final
 
 from gate.records.comparison import CostState, DeterminismCost
 from gate.records.runs import RunRecord
-from gate.records.verdict import BaselineFacts, Severity, Verdict
+from gate.records.verdict import BaselineFacts, Diagnosis, Severity, Verdict
 from gate.report.layout import Cell, Limits, Row, Section, Table, facts_table, table_of
 from gate.report.measured.entry_words import repeat_words
 from gate.report.wording import (
     CAUSE_TITLES,
     SHORT_COMMIT,
+    class_words,
     count,
     duration,
     interval,
@@ -68,13 +69,22 @@ def diagnosis_section(verdict: Verdict, limits: Limits) -> Section | None:
         ("What differs first", Cell(CAUSE_TITLES[diagnosis.kind])),
         ("Name", Cell(diagnosis.subject, code=True)),
         ("Cause", Cell(diagnosis.cause)),
+        ("Class", Cell(class_words(diagnosis.cause_class) if diagnosis.cause_class else "")),
         ("Suspects", Cell("; ".join(map(suspect_words, diagnosis.suspects)))),
+        ("Called from", Cell(_stack(diagnosis), code=True)),
+        ("What decides", Cell(diagnosis.decides)),
         ("And then", Cell(diagnosis.details)),
         (REMEDY, Cell(diagnosis.remedy)),
     )
     table = facts_table(facts, limits.rows)
     title = "Diagnosis: the first divergence"
     return Section(title=title, table=table, leading=True, anchor="diagnosis")
+
+
+def _stack(diagnosis: Diagnosis) -> str:
+    """Who called the first suspect's line, where that is not the script's own top level."""
+    stack = diagnosis.suspects[0].stack if diagnosis.suspects else ()
+    return " ← ".join(stack) if len(stack) > 1 else ""
 
 
 def notices_section(verdict: Verdict, limits: Limits) -> Section | None:

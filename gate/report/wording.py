@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gate.records.comparison import EventKind
+from gate.records.determinism.causes import CauseClass
 from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import (
     DRIFTS,
@@ -28,6 +29,8 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 GOOD, BAD, WATCH, NEUTRAL = "✅", "❌", "🔶", "⚪"
 PAIR, TWO = 2, "Two"
 STOPPED = "⛔"
+# what makes a generator; all else seeds one that is there
+MAKERS = frozenset(("random.Random", "numpy.random.default_rng", "numpy.random.RandomState"))
 
 
 # what can pass although it is not the committed baseline's result
@@ -65,8 +68,10 @@ CAUSE_TITLES: Mapping[EventKind, str] = MappingProxyType(
         EventKind.INITIAL: "initial weights",
         EventKind.RANDOM: "random state",
         EventKind.BATCH: "data",
+        EventKind.INPUT: "model's input",
         EventKind.LOSS: "forward pass",
-        EventKind.GRADIENTS: "backward pass",
+        EventKind.BACKWARD: "backward pass",
+        EventKind.GRADIENTS: "gradients before the update",
         EventKind.PARAMETERS: "weight update",
         EventKind.OPTIMIZER: "optimizer state",
         EventKind.METRIC: "metric",
@@ -112,11 +117,39 @@ def _headline(verdict: Verdict) -> str:
 
 
 def suspect_words(suspect: Suspect) -> str:
-    """A line that would explain a difference."""
-    if suspect.kind is SuspectKind.SETTING:
+    """A line that would explain a difference, and where that shows first."""
+    used = f", first used in {suspect.used}" if suspect.used else ""
+    if suspect.kind in {SuspectKind.SETTING, SuspectKind.PRECISION}:
         turned = f"{suspect.call} from {suspect.before} to {suspect.after}"
         return f"{suspect.place} changed {turned} (step {suspect.step})"
-    return f"{suspect.place} seeds or draws from {suspect.call} (step {suspect.step})"
+    if suspect.kind is SuspectKind.CHILD:
+        return f"{suspect.place} starts `{suspect.call}`, which is not set up as the training is"
+    if suspect.kind is SuspectKind.CLOCK:
+        return f"{suspect.place} reads the time by {suspect.call}()"
+    return f"{suspect.place} {_does(suspect)}{used}"
+
+
+def _does(suspect: Suspect) -> str:
+    call = f"{suspect.call}()"
+    if suspect.kind is SuspectKind.UNSEEDED and suspect.before:
+        return f"seeds {suspect.call} with the time"
+    if suspect.kind is SuspectKind.UNSEEDED and suspect.call not in MAKERS:
+        return f"takes a seed from the machine by {call}"
+    return {
+        SuspectKind.UNSEEDED: f"draws from {call} without a seed",
+        SuspectKind.SEED: f"gives {suspect.call} another seed in each run",
+        SuspectKind.ENTROPY: f"draws from {call}, which no seed sets",
+        SuspectKind.DRAW: f"draws from {call} in a thread",
+        SuspectKind.ORDER: f"takes names from {call} in the file system's order",
+        SuspectKind.PROCESS: f"uses {call}, another number in each run",
+        SuspectKind.ADDRESS: f"uses {call}, which may be another number in each run",
+        SuspectKind.THREAD: "starts a thread",
+    }[suspect.kind]
+
+
+def class_words(cause_class: CauseClass) -> str:
+    """The name of a class for a reader."""
+    return cause_class.value.replace("-", " ")
 
 
 def percent(ratio: float) -> str:

@@ -78,10 +78,10 @@ INSIDE = {
         ("doctor", "init"),
     ),
     "harness": (
-        ("settings", "this_process", "user_code", "output"),
+        ("settings", "this_process", "user_code", "output", "c_classes"),
         ("cuda",),
         ("tensors",),
-        ("determinism", "recording", "operators"),
+        ("determinism", "recording", "operators", "sources"),
         ("tracing",),
         ("lifecycle",),
         ("metrics", "startup"),

@@ -6,6 +6,7 @@ from evidence_cases import PARTS, evidence_of, manifest_of, settings_of
 from gate.comparison.compare import compare_optimizer_settings, compare_results
 from gate.diagnosis.causes import DRIFT
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
+from gate.diagnosis.suspects import NOTHING_KNOWN, Known
 from gate.records.comparison import (
     EventKind,
     OptimizerSettingChange,
@@ -23,14 +24,14 @@ def _diagnose(observed: RunEvidence, expected: RunEvidence | None = None) -> Dia
     compared = compare_results(
         expected or evidence_of(), observed, settings, ("strict-1", "strict-2")
     )
-    found = diagnose_repeat(compared, (), one_cpu_thread=False)
+    found = diagnose_repeat(compared, NOTHING_KNOWN, one_cpu_thread=False)
     assert found is not None
     return found
 
 
 def test_equal_runs_need_no_diagnosis() -> None:
     same = compare_results(evidence_of(), evidence_of(), settings_of().compare, ("a", "b"))
-    assert diagnose_repeat(same, (), one_cpu_thread=False) is None
+    assert diagnose_repeat(same, NOTHING_KNOWN, one_cpu_thread=False) is None
     assert diagnose_drift(same) is None
 
 
@@ -213,7 +214,7 @@ def test_on_one_cpu_thread_no_operator_of_torch_is_blamed(fingerprint: str) -> N
     one = _with_fingerprints(same, same, values=(2.5, 2.25))
     other = _with_fingerprints(changed, same, values=(9.0 if fingerprint == "loss" else 2.5, 8.0))
     compared = compare_results(one, other, settings_of().compare, ("strict-1", "strict-2"))
-    found = diagnose_repeat(compared, (), one_cpu_thread=True)
+    found = diagnose_repeat(compared, NOTHING_KNOWN, one_cpu_thread=True)
     assert found is not None
     assert found.kind == fingerprint
     assert "nondeterministic operator" not in found.cause
@@ -228,7 +229,7 @@ def test_a_generator_without_a_seed_is_named_with_its_line() -> None:
         before="", after="none given", file="train.py", line=28, closed=False, restored=False,
     )  # fmt: skip
     compared = compare_results(one, other, settings_of().compare, ("strict-1", "strict-2"))
-    found = diagnose_repeat(compared, (override,), one_cpu_thread=True)
+    found = diagnose_repeat(compared, Known(overrides=(override,)), one_cpu_thread=True)
     assert found is not None
     assert [str(suspect.place) for suspect in found.suspects] == ["train.py:28"]
     assert found.remedy.startswith("Give train.py:28 a constant seed.")
@@ -249,7 +250,7 @@ def _seeded() -> Override:
 
 def _with_overrides(one: RunEvidence, other: RunEvidence, *overrides: Override) -> Diagnosis:
     compared = compare_results(one, other, settings_of().compare, ("strict-1", "strict-2"))
-    found = diagnose_repeat(compared, overrides, one_cpu_thread=False)
+    found = diagnose_repeat(compared, Known(overrides=overrides), one_cpu_thread=False)
     assert found is not None
     return found
 
@@ -268,7 +269,7 @@ def test_a_setting_that_was_turned_back_explains_arithmetic_before_a_seed_does(
     )
     found = _with_overrides(one, other, _seeded(), _turned("cudnn_benchmark"))
     kinds = [suspect.kind for suspect in found.suspects]
-    assert kinds == (["setting", "seed"] if fingerprint in OF_ARITHMETIC else ["seed"])
+    assert kinds == (["setting", "unseeded"] if fingerprint in OF_ARITHMETIC else ["unseeded"])
 
 
 def test_a_benchmarking_cudnn_is_the_first_suspect_with_its_line() -> None:

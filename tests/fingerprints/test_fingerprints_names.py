@@ -27,8 +27,8 @@ def test_the_events_of_a_step_stand_in_the_order_of_its_fingerprints() -> None:
     kinds = [kind for kind in EventKind if kind in FINGERPRINTS.values()]
     assert kinds == list(FINGERPRINTS.values())
     loss = list(EventKind).index(EventKind.LOSS)
-    assert list(EventKind)[loss - 1] is EventKind.BATCH
-    assert list(EventKind)[loss + 1] is EventKind.GRADIENTS
+    assert list(EventKind)[loss - 1] is EventKind.INPUT
+    assert list(EventKind)[loss + 1] is EventKind.BACKWARD
 
 
 def test_the_harness_has_the_same_sampling_groups() -> None:

@@ -185,4 +185,4 @@ def test_logging_a_metric_outside_a_gate_run_does_nothing(
     ],
 )
 def test_a_file_is_shown_from_where_a_reader_knows_it(file: str, shown: str) -> None:
-    assert user_code._shown(file) == shown
+    assert user_code.shown_file(file) == shown

@@ -29,8 +29,9 @@ random.Random()  # random.Random * entropy
 class Own(random.Random): pass
 Own(15)  # random.Random 15 reseed
 data = torch.utils.data.TensorDataset(torch.ones(4))
-mixed = torch.utils.data.DataLoader(data, shuffle=True, generator=torch.Generator().manual_seed(16))
-list(mixed)  # torch.Generator 16 reseed
+own = torch.Generator().manual_seed(16)  # torch.Generator.manual_seed 16 reseed
+own.seed()  # torch.Generator.seed * entropy
+list(torch.utils.data.DataLoader(data, shuffle=True, generator=own))
 """
 # Whatever a program does with these classes works as it did.
 UNCHANGED = """

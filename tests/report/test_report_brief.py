@@ -138,7 +138,8 @@ SAID = {
         "failed: this commit does not repeat",
         (
             "Two runs of this commit with the same seed differ from step 3 on, first in the data. "
-            "Cause: train.py:28 seeds or draws from numpy.random.default_rng (step 3)."
+            "Cause: train.py:28 draws from numpy.random.default_rng() without a seed, "
+            "first used in step 3's batch."
         ),
         "Not known. Only this commit was run; the base commit may not repeat either.",
     ),

@@ -70,6 +70,9 @@ class HarnessFolder:
     def children(self, *lines: Mapping[str, object]) -> None:
         self._lines("children", lines)
 
+    def sources(self, *lines: Mapping[str, object]) -> None:
+        self._lines("sources", lines)
+
     def _lines(self, kind: str, lines: tuple[Mapping[str, object], ...]) -> None:
         self.file(kind, ".jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
@@ -121,3 +124,20 @@ def child_line(*words: str, **changes: object) -> dict[str, object]:
     """A line about a process that was started at line 5 of the script."""
     line = {"words": words, "shell": False, "kept": True, "file": "train.py", "line": 5}
     return {**line, **changes}
+
+
+def source_line(**changes: object) -> dict[str, object]:
+    """A line about what the training took from its surroundings at line 7 of the script."""
+    return {
+        "step": 2,
+        "kind": "entropy",
+        "call": "uuid.uuid4",
+        "before": "",
+        "after": "",
+        "file": "train.py",
+        "line": 7,
+        "stack": ["train.py:7 shuffled", "train.py:30 <module>"],
+        "worker": False,
+        "thread": False,
+        **changes,
+    }

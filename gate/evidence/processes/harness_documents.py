@@ -130,6 +130,7 @@ class StepLine(Document):
     unobserved: Annotated[tuple[SamplingGroup, ...], Field(max_length=MAX_FINGERPRINTS)] = ()
     seconds: MeasuredSeconds | None
     harness_seconds: MeasuredSeconds = 0.0
+    threads: Count = 1
     memory_bytes: Count = 0
     device_bytes: Count = 0
     observe_seconds: MeasuredSeconds = 0.0

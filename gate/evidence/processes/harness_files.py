@@ -22,11 +22,11 @@ MAX_DOCUMENT_BYTES = 8 * 1024 * 1024
 MAX_LINES_BYTES = 256 * 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
 MAX_LINES = 1_000_000
-# of overrides, and of started processes: the harness writes no more of either
+# of overrides, started processes and sources: the harness writes no more of any
 MAX_NOTED_LINES = 200
 # No leading zeros: so each process has one name, and two files cannot claim to be the same one's.
 NAME = re.compile(
-    r"(process|summary|steps|metrics|state|operators|overrides|children|trace)"
+    r"(process|summary|steps|metrics|state|operators|overrides|children|trace|sources)"
     r"-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})"
     r"\.(jsonl|json|safetensors)\Z"
 )
@@ -46,6 +46,7 @@ class HarnessFile(StrEnum):
     OVERRIDES = "overrides"
     CHILDREN = "children"
     TRACE = "trace"
+    SOURCES = "sources"
 
 
 ENDINGS = {
@@ -58,6 +59,7 @@ ENDINGS = {
     HarnessFile.OVERRIDES: "jsonl",
     HarnessFile.CHILDREN: "jsonl",
     HarnessFile.TRACE: "jsonl",
+    HarnessFile.SOURCES: "jsonl",
 }
 
 

@@ -31,7 +31,9 @@ def read_overrides(
 def _of_process(line: OverrideLine, process: ProcessFiles) -> Override:
     # names and values are the script's own text, and go into reports
     texts = {key: plain_text(getattr(line, key))[:MAX_TEXT] for key in _TEXTS}
-    return Override(rank=process.rank, pid=process.pid, **(line.model_dump() | texts))
+    stack = tuple(plain_text(frame)[:MAX_TEXT] for frame in line.stack)
+    shown = {**line.model_dump(), **texts, "stack": stack}
+    return Override.model_validate({**shown, "rank": process.rank, "pid": process.pid})
 
 
 _TEXTS = ("name", "before", "after", "file")

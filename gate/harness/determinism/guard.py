@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NamedTuple
 
-from ..user_code import Caller, CodeLine, caller_of
+from ..user_code import Caller, CodeLine, caller_of, user_stack
 from .override_log import OverrideEvent
 
 MAY_BE_OPENED = "deterministic_algorithms"
@@ -106,7 +106,7 @@ class Guard:
         caller = _NOBODY if frame is None else caller_of(frame)
         kind = "context" if caller.through_context else self._settings[name].kind
         event = OverrideEvent(kind, name, before, after, caller.place, self._step())
-        return event._replace(importing=caller.importing)
+        return event._replace(importing=caller.importing, stack=tuple(user_stack(frame)))
 
 
 def guarded_variable(variable: str, wanted: str) -> GuardedSetting:

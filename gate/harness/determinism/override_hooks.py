@@ -7,14 +7,13 @@ settings again at the end of each step.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from typing import Any, Final
 
 import torch
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from ..c_classes import replace_method
 from ..settings import VARIABLES, HarnessSettings
 from ..user_code import called_by_torch, calling_frame, unseen_by_warnings
 from . import seed_hooks
@@ -43,9 +42,12 @@ SEEDING: Final = (
     (torch.cuda, "seed"),
     (torch.cuda, "seed_all"),
 )
+# `seed` takes one from the machine.
+GENERATOR_METHODS: Final = ("manual_seed", "seed")
 _cudnn: Final[Any] = torch.backends.cudnn
 # Bound before it is hooked, so that putting it back is never taken for another turn.
 _set_num_threads: Final = torch.set_num_threads
+CLOCK: Final = "clock"
 ALIASES: Final = ("manual_seed", "seed")  # of torch, in torch.random
 
 
@@ -89,39 +91,37 @@ def hook_seeds(report: Callable[[OverrideEvent], None], step: Callable[[], int])
 
     def report_call(call: seed_hooks.SeedCall) -> None:
         kind = "entropy" if call.entropy else "reseed"
-        event = OverrideEvent(kind, call.generator, "", call.value, call.place, step())
+        before = CLOCK if call.clock else ""
+        event = OverrideEvent(kind, call.generator, before, call.value, call.place, step())
         scope = "private" if call.private else "global"
-        report(event._replace(importing=call.importing, scope=scope))
+        report(event._replace(importing=call.importing, scope=scope, stack=call.stack))
 
-    _hook_loaders()
+    for name in GENERATOR_METHODS:
+        replace_method(torch.Generator, name, _hooked_generator(getattr(torch.Generator, name)))
     seed_hooks.SEED_CALLS.subscribe(report_call)
 
 
-def _hook_loaders() -> None:
-    """Report the seed of a generator that a DataLoader is given, when it begins to yield.
+def _hooked_generator(plain: Callable[..., Any]) -> Any:
+    """`seed` or `manual_seed` of `torch.Generator`, which also reports the call."""
+    seeds_itself = plain.__name__ == "seed"
 
-    `torch.Generator` itself is a class of C that lets nothing be replaced.
-    """
-    kind: Any = _BaseDataLoaderIter
-    plain = kind.__init__
+    def seeding(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = plain(self, *args, **kwargs)
+        frame = calling_frame(1)
+        # what torch does for a function of its own is reported there
+        if not called_by_torch(frame):
+            private = self is not torch.default_generator
+            call = seed_hooks.SeedCall(
+                *(f"torch.Generator.{plain.__name__}", self.initial_seed(), frame),
+                entropy=seeds_itself,
+                private=private,
+            )
+            seed_hooks.SEED_CALLS.report(call)
+        return result
 
-    @functools.wraps(plain)
-    def init(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-        plain(self, loader, *args, **kwargs)
-        owners = (loader, getattr(loader, "sampler", None))
-        generators = [getattr(owner, "generator", None) for owner in owners]
-        # a loader and its sampler often share one, which is told once
-        for generator in {id(generator): generator for generator in generators}.values():
-            if isinstance(generator, torch.Generator) and generator is not torch.default_generator:
-                # torch makes the loader's own iterator, but the generator came from the script
-                call = seed_hooks.SeedCall(
-                    *("torch.Generator", generator.initial_seed(), calling_frame(1)),
-                    entropy=False,
-                    private=True,
-                )
-                seed_hooks.SEED_CALLS.report(call)
-
-    kind.__init__ = unseen_by_warnings(init)
+    seeding.__name__ = seeding.__qualname__ = plain.__name__
+    seeding.__doc__ = plain.__doc__
+    return unseen_by_warnings(seeding)
 
 
 def _hooked_setter(plain: Callable[..., Any], name: str, guard: Callable[[], Guard | None]) -> Any:

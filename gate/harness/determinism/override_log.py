@@ -20,7 +20,8 @@ class OverrideEvent(NamedTuple):
     """One override. `closed`: the script reverted it within the step; `restored`: the harness did.
 
     `importing`: a library did it while the line imported it. `scope` is `global` or `private` for a
-    seed: whether it went to a common generator or to a generator of the script's own.
+    seed: whether it went to a common generator or to a generator of the script's own. `stack` holds
+    the user's innermost frames as text.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class OverrideEvent(NamedTuple):
     restored: bool = False
     importing: bool = False
     scope: str | None = None
+    stack: tuple[str, ...] = ()
 
     @property
     def private(self) -> bool:
@@ -83,5 +85,6 @@ class OverrideLog:
                 "restored": event.restored,
                 "importing": event.importing,
                 "scope": event.scope,
+                "stack": [frame[-MAX_TEXT:] for frame in event.stack],
             },
         )

@@ -16,6 +16,7 @@ from ..user_code import (
     calling_frame,
     made_by_machinery,
     unseen_by_warnings,
+    user_stack,
 )
 
 TYPE_CHECKING = False
@@ -33,13 +34,13 @@ NOT_GIVEN = "none given"
 
 
 class SeedCall:
-    """One call: `entropy` says that the number came from the machine or its clock.
+    """One call: `entropy` says that the number came from the machine, or by `clock` from that.
 
     `private`: it went to a generator of the script's own; `importing`: a library did it while the
     line imported it.
     """
 
-    __slots__ = ("entropy", "generator", "importing", "place", "private", "value")
+    __slots__ = ("clock", "entropy", "generator", "importing", "place", "private", "stack", "value")
 
     def __init__(
         self, generator: str, value: object, frame: FrameType, *, entropy: bool, private: bool
@@ -47,10 +48,12 @@ class SeedCall:
         caller = caller_of(frame)
         self.generator = generator
         self.value = _shown(value)
-        self.entropy = entropy or from_clock(value)
+        self.clock = not entropy and from_clock(value)
+        self.entropy = entropy or self.clock
         self.private = private
         self.place = caller.place
         self.importing = caller.importing
+        self.stack = tuple(user_stack(frame))
 
 
 def _shown(value: object) -> str:

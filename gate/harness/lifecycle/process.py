@@ -17,9 +17,13 @@ from ..determinism.override_log import OverrideEvent
 from ..operators import policy
 from ..operators.policy import Operators
 from ..output import Problems
-from ..recording import auxiliary_state, cuda_graphs, training_hooks
+from ..recording import auxiliary_state, cuda_graphs, first_inputs, training_hooks
 from ..settings import HarnessSettings
+from ..sources import precision
+from ..sources.found import SOURCES, Source
+from ..sources.reads import hook_dates, hook_reads
 from ..tracing import mode
+from ..user_code import calling_frame
 from .hook_integrity import remember_functions
 from .session import HarnessSession, TrainingStopped
 
@@ -39,10 +43,17 @@ def begin(settings: HarnessSettings) -> None:
     with _session.problems.noting("watching the knobs"):
         override_hooks.install(override_hooks.guarded_settings(settings), _guard)
         override_hooks.hook_seeds(_on_seed, _working_step)
+    with _session.problems.noting("watching for sources of nondeterminism"):
+        precision.install()
+        hook_reads()
+        hook_dates()
+        SOURCES.subscribe(_on_source)
     with _session.problems.noting("watching torch"):
         training_hooks.install(
             (_on_backward, _on_grad), _on_batch, (_before_step, _after_step), policy.inspect_error
         )
+        if settings.observe:
+            first_inputs.install(_on_input)
         auxiliary_state.install(_on_scaler_step, _on_average)
         cuda_graphs.install(_capture, _on_replay)
         # by now every module that has hooks is loaded
@@ -110,6 +121,20 @@ def _on_batch(batch: object, collated: bool) -> None:  # noqa: FBT001 - a hook's
     if session is not None and not cuda.capturing():
         with session.problems.noting("noting a batch"):
             session.recorder.note_batch(batch, collated=collated)
+
+
+def _on_input(arguments: object) -> None:
+    session = current()
+    if session is not None and not cuda.capturing():
+        with session.problems.noting("noting an input of the model"):
+            session.recorder.note_input(arguments)
+            precision.PRECISION_SWITCHES.poll(precision.IN_FORWARD, calling_frame(1))
+
+
+def _on_source(source: Source) -> None:
+    session = current()
+    if session is not None:
+        session.note_source(source)
 
 
 def _before_step(optimizer: Optimizer) -> None:

@@ -6,6 +6,7 @@ import multiprocessing
 import multiprocessing.util
 import os
 import sys
+import threading
 import time
 from typing import Any, TypeVar
 
@@ -26,6 +27,9 @@ from ..recording.recorder import Recorder
 from ..recording.schedule import Schedule
 from ..recording.state import capture, parameter_names, write_gradients
 from ..settings import HarnessSettings
+from ..sources import precision
+from ..sources.addresses import tell_addresses
+from ..sources.found import ADDRESS, Source
 from ..tensors.safetensors_file import write_safetensors
 from ..this_process import current_rank, started_at
 from . import attestation, environment, facts
@@ -40,6 +44,7 @@ BACKWARDS_OF_A_STEP = 100
 # an inner loop of a script's own, before its optimizer steps, is shorter than this
 UPDATES_BY_HAND = 20
 UPDATES_OF_A_STEP = 3
+MAX_TEXT = 200
 
 
 class TrainingStopped(SystemExit):
@@ -100,6 +105,24 @@ class HarnessSession:
         """Put what the training did to a knob on record."""
         with self.problems.noting("writing the override log"):
             self.override_log.add(event)
+
+    def note_source(self, source: Source) -> None:
+        """Put what may make two runs differ on record."""
+        with self.problems.noting("writing what may make two runs differ"):
+            record = {
+                # code is looked through at the end, and may have run from the first step on
+                "step": 1 if source.kind == ADDRESS else self.working_step(),
+                "kind": source.kind,
+                "call": source.call[:MAX_TEXT],
+                "before": source.before[:MAX_TEXT],
+                "after": source.after[:MAX_TEXT],
+                "file": source.place.file[-MAX_TEXT:],
+                "line": source.place.line,
+                "stack": [line[-MAX_TEXT:] for line in source.stack],
+                "worker": multiprocessing.parent_process() is not None,
+                "thread": threading.current_thread() is not threading.main_thread(),
+            }
+            self.output.append_line("sources", record)
 
     def attest(self, *, just_set: bool = False) -> None:
         """Write which settings torch really has in this process.
@@ -178,6 +201,7 @@ class HarnessSession:
                 self._at_first_step(optimizer)
             with self.problems.noting("watching the knobs"):
                 self.guard.poll()
+                precision.PRECISION_SWITCHES.poll(precision.READERS)
             self.recorder.observe(optimizer, skipped=skipped)
             self.operators.after_step()
             if self._all_steps_taken() and not self.recorder.lagging():
@@ -234,6 +258,8 @@ class HarnessSession:
         self.operators.write()
         with self.problems.noting("watching the knobs"):
             self.guard.poll()
+        with self.problems.noting("looking for addresses in the code"):
+            tell_addresses()
         with self.problems.noting("writing the state"):
             self._write_state()
         with self.problems.noting("writing the summary"):

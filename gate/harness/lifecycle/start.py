@@ -38,9 +38,12 @@ def start(environ: Mapping[str, str]) -> None:
     ImportHook(
         {
             "subprocess": lambda: _hook_starters(children.hook_subprocess),
+            "threading": _hook_threads,
+            "uuid": _hook_reads,
+            "secrets": _hook_reads,
             "multiprocessing.util": lambda: _hook_starters(children.hook_multiprocessing),
             "random": lambda: _seed("random", "seed_python", settings),
-            "numpy.random": lambda: _seed("numpy.random", "seed_numpy", settings),
+            "numpy.random": lambda: _begin_numpy(settings),
             "torch": lambda: _begin(settings),
             "tensorboard.summary.writer.event_file_writer": _hook_event_files,
         }
@@ -76,6 +79,31 @@ def _hook_starters(hook: Callable[[], None]) -> None:
         hook()
     except Exception as error:
         _complain(f"processes that the script starts are not recorded: {error}")
+
+
+def _begin_numpy(settings: HarnessSettings) -> None:
+    _hook_reads()
+    _seed("numpy.random", "seed_numpy", settings)
+
+
+def _hook_reads() -> None:
+    """A module has been imported that programs of this kind draw by; others pay nothing."""
+    try:
+        from ..sources.reads import hook_reads
+
+        hook_reads()
+    except Exception as error:
+        _complain(f"entropy that the script reads is not recorded: {error}")
+
+
+def _hook_threads() -> None:
+    """`threading` has been imported."""
+    try:
+        from ..sources.threads import hook_threads
+
+        hook_threads(sys.modules["threading"])
+    except Exception as error:
+        _complain(f"threads that the script starts are not recorded: {error}")
 
 
 def _hook_event_files() -> None:

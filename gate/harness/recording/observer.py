@@ -1,8 +1,9 @@
 """Digests of what flows through a step, by fingerprint; `schedule.py` says when.
 
 Fingerprints in the order in which one causes the next: `structure`, `initial`, `random.*`, `batch`,
-(the loss, which the recorder writes), `gradients`, `parameters`, `optimizer`. Each digest is
-sensitive to every position: a shuffled batch or two swapped weights are another digest.
+`input`, (the loss, which the recorder writes), `backward`, `gradients`, `parameters`, `optimizer`.
+Each digest is sensitive to every position: a shuffled batch or two swapped weights are another
+digest.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..tensors.digests import HostCopies, StartedDigest, finish_all, start_param
 from ..tensors.plain_parts import gradient, structure
 from ..tensors.values import start_value
 from .clock import StepClock
+from .gradients import Returned, gradient_versions
 from .order import Order
 from .random_states import random_states
 from .schedule import BATCH, RANDOM, TENSORS, Schedule
@@ -29,11 +31,14 @@ from .state import named_tensors, optimized_parameters
 class StepObservation(NamedTuple):
     """What was seen of a step: known fingerprints, and digests whose values may be on the way.
 
-    `batches` and `started` take the values off `copies` in that order.
+    `batches`, `inputs` and `started` take the values off `copies` in that order.
+    `gradients_kept`: nobody has changed the gradients that backward returned.
     """
 
     fingerprints: dict[str, str]
+    gradients_kept: bool
     batches: tuple[StartedDigest, ...]
+    inputs: tuple[StartedDigest, ...]
     started: dict[str, StartedDigest]
     copies: HostCopies
 
@@ -42,12 +47,16 @@ class StepObservation(NamedTuple):
 
         To be asked once, when the device has come so far.
         """
-        digests = finish_all((*self.batches, *self.started.values()), self.copies)
-        batches, tensors = digests[: len(self.batches)], digests[len(self.batches) :]
-        fingerprints = self.fingerprints | dict(zip(self.started, tensors, strict=True))
-        if batches:
-            joined = hashlib.sha256("\n".join(batches).encode("ascii")).hexdigest()
-            fingerprints["batch"] = f"sha256:{joined}"
+        values = iter(
+            finish_all((*self.batches, *self.inputs, *self.started.values()), self.copies)
+        )
+        fingerprints = dict(self.fingerprints)
+        for name, several in (("batch", self.batches), ("input", self.inputs)):
+            if several:
+                fingerprints[name] = _joined([next(values) for _ in several])
+        fingerprints |= dict(zip(self.started, values, strict=True))
+        if self.gradients_kept and "backward" in fingerprints:
+            fingerprints["gradients"] = fingerprints["backward"]
         return fingerprints.pop("parameters", None), fingerprints
 
 
@@ -63,6 +72,9 @@ class Observer:
         self._problems = problems
         self._clock = clock
         self._batches: list[StartedDigest] = []
+        self._inputs: list[StartedDigest] = []
+        self._returned: dict[int, Returned] = {}
+        self._gradients_kept = False
         self._left_a_batch_out = False
         self._structures: dict[int, tuple[int, ...]] = {}
         self._started: dict[str, StartedDigest] = {}
@@ -75,6 +87,29 @@ class Observer:
         else:
             with self._spending(BATCH), self._problems.noting("observing a batch"):
                 self._batches.append(start_value(value, self._problems.leave_out))
+
+    def note_input(self, arguments: object, step: int) -> None:
+        """Digest what the model is called with on the way to this step."""
+        if not self.schedule.due(BATCH, step):
+            self._left_a_batch_out = True
+        else:
+            with self._spending(BATCH), self._problems.noting("observing an input"):
+                self._inputs.append(start_value(arguments, self._problems.leave_out))
+
+    def after_backward(self, optimizer: Optimizer, step: int, order: Order) -> None:
+        """Digest the gradients that backward has just returned, where they are others than before.
+
+        Looked at again before the update: what is another then, the script itself has changed.
+        """
+        if not self.schedule.due(TENSORS, step):
+            return
+        with self._spending(TENSORS), self._problems.noting("observing the backward pass"):
+            parameters = order.parameters(optimizer)
+            versions = gradient_versions(parameters)
+            known = self._returned.get(id(optimizer))
+            if known is None or versions is None or known.versions != versions:
+                started = self._digest("backward", _numbered(map(gradient, parameters)))
+                self._returned[id(optimizer)] = Returned(started, versions)
 
     def before(self, number: int, optimizer: Optimizer, step: int, order: Order) -> None:
         """Look at what the update will work on: structure, first parameters, gradients."""
@@ -89,7 +124,19 @@ class Observer:
                     self._start("initial", _numbered(parameters))
         if self.schedule.due(TENSORS, step):
             with self._spending(TENSORS), self._problems.noting("observing the gradients"):
-                self._start("gradients", _numbered(map(gradient, parameters)))
+                self._start_gradients(optimizer, parameters, step)
+
+    def _start_gradients(
+        self, optimizer: Optimizer, parameters: list[torch.Tensor], step: int
+    ) -> None:
+        returned = self._returned.pop(id(optimizer), None)
+        if returned is not None and not returned.digest.saw_nothing:
+            self._started["backward"] = returned.digest
+            # at the first step the order of parameters is learned between the two looks
+            known = step > 1 and returned.versions is not None
+            self._gradients_kept = known and returned.versions == gradient_versions(parameters)
+        if not self._gradients_kept:
+            self._start("gradients", _numbered(map(gradient, parameters)))
 
     def unobserved(self, step: int) -> list[str]:
         """The groups of fingerprints that are left out at this step; ask before `after`."""
@@ -98,7 +145,8 @@ class Observer:
 
     def after(self, optimizer: Optimizer, step: int, order: Order) -> StepObservation:
         """Look at what the update left, and send everything that was seen to the host."""
-        fingerprints, batches, started = self._fingerprints, tuple(self._batches), self._started
+        fingerprints, started = self._fingerprints, self._started
+        batches, inputs, kept = tuple(self._batches), tuple(self._inputs), self._gradients_kept
         try:
             if self.schedule.due(RANDOM, step):
                 with self._spending(RANDOM):
@@ -106,26 +154,38 @@ class Observer:
             with self._spending(TENSORS if self.schedule.due(TENSORS, step) else ""):
                 if self.schedule.due(TENSORS, step):
                     self._start_results(optimizer, order.parameters(optimizer))
-                copies = HostCopies((*batches, *started.values()), self._clock.devices)
-            return StepObservation(fingerprints, batches, started, copies)
+                flowing = (*batches, *inputs, *started.values())
+                copies = HostCopies(flowing, self._clock.devices)
+            return StepObservation(fingerprints, kept, batches, inputs, started, copies)
         finally:
             # also after a fault: nothing of this step is taken for the next one's
-            self._batches, self._started, self._fingerprints = [], {}, {}
-            self._left_a_batch_out = False
+            self._batches, self._inputs, self._started, self._fingerprints = [], [], {}, {}
+            self._left_a_batch_out = self._gradients_kept = False
 
     def _start_results(self, optimizer: Optimizer, parameters: list[torch.Tensor]) -> None:
         self._started["parameters"] = start_parameters(parameters, self._problems.leave_out)
         self._start("optimizer", _state(optimizer, parameters, self._problems))
 
     def _start(self, fingerprint: str, tensors: Iterable[tuple[str, torch.Tensor | None]]) -> None:
-        started = StartedDigest(tensors, fingerprint, self._problems.leave_out, fast=True)
+        started = self._digest(fingerprint, tensors)
         if not started.saw_nothing:
             self._started[fingerprint] = started
+
+    def _digest(
+        self, fingerprint: str, tensors: Iterable[tuple[str, torch.Tensor | None]]
+    ) -> StartedDigest:
+        return StartedDigest(tensors, fingerprint, self._problems.leave_out, fast=True)
 
     @contextmanager
     def _spending(self, group: str) -> Iterator[None]:
         with self._clock.span(group), torch.no_grad():
             yield
+
+
+def _joined(digests: list[str]) -> str:
+    """One digest of several in their order."""
+    joined = hashlib.sha256("\n".join(digests).encode("ascii")).hexdigest()
+    return f"sha256:{joined}"
 
 
 def structure_digest(optimizer: Optimizer, order: Order) -> str:

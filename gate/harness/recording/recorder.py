@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from typing import Any, NamedTuple
@@ -14,10 +15,12 @@ from .. import cuda
 from ..output import FLOAT_TYPES, Output, Problems, exact
 from ..tensors.plain_bytes import UnsupportedTensorError
 from ..tensors.plain_parts import own_number
-from . import memory
+from ..user_code import inside_backward
+from . import first_inputs, memory
 from .auxiliary_state import Skipped, unscaled
 from .batch_size import MAX_SAMPLES, samples_in
 from .clock import HarnessSpan, StepClock, StepTimes, reached, wait_for
+from .gradients import ReturnedGradients
 from .module_search import outermost_owners
 from .observer import Observer, StepObservation
 from .order import Order, SortKey, module_key, ranking
@@ -66,6 +69,7 @@ class Recorder:
         self._schedule = schedule
         self._clock = StepClock()
         self._observer = Observer(schedule, problems, self._clock) if observe else None
+        self._gradients = ReturnedGradients(problems)
         self.order = Order()
         self._burst = 0
         self._module_keys: list[SortKey] = []
@@ -92,6 +96,9 @@ class Recorder:
         """
         self._backwards += 1
         self._remember(self._losses, unscaled(loss))
+        if self._observer is not None and not inside_backward():
+            first_inputs.wait()
+            self._gradients.look(self._observer, self._backwards, self)
 
     def note_grad(self, loss: torch.Tensor) -> None:
         """Remember what a script derived without `backward`: the loss of a step that has no other.
@@ -122,6 +129,12 @@ class Recorder:
         if self._observer is not None:
             with cuda.free_to_wait():
                 self._observer.note_batch(batch, self.steps + 1)
+
+    def note_input(self, arguments: object) -> None:
+        """Observe what the model is called with, the first time since a pass or a step."""
+        if self._observer is not None:
+            with cuda.free_to_wait():
+                self._observer.note_input(arguments, self.steps + 1)
 
     def _count(self, samples: int | None) -> None:
         """Add the samples of one batch; once one is not known, the step's sum is not either."""
@@ -158,7 +171,9 @@ class Recorder:
             with self._problems.noting("recording a step"), torch.no_grad():
                 times = StepTimes(self._about_the_last, inside, done, (), done)
                 self._open_step(number, skipped, times)
+            self._gradients.close_step(optimizer, self._backwards)
             self._losses, self._derived, self._backwards, self._samples = [], [], 0, 0
+            first_inputs.wait()
             self._write_known(number)
             self._about_the_last = HarnessSpan("", done, self._clock.mark())
 
@@ -243,6 +258,7 @@ class Recorder:
             "backwards": self._backwards,
             "samples": self._samples,
             "unobserved": [],
+            "threads": threading.active_count(),
             "memory_bytes": memory.resident_bytes(),
             "device_bytes": cuda.allocated_bytes(devices),
         }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final
 
-from ..user_code import in_library, in_machinery, shown
+from ..user_code import in_library, in_machinery, shown_file
 
 MAX_LINES: Final = 20_000
 A_DOCUMENT: Final = 300
@@ -48,7 +48,7 @@ def watch(on_line: OnLine) -> None:
         file = frame.f_code.co_filename
         known = names.get(file)
         if known is None:
-            known = "" if in_machinery(file) or in_library(file) else shown(file)
+            known = "" if in_machinery(file) or in_library(file) else shown_file(file)
             names[file] = known
         return local if known else None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
-from ..user_code import in_library, in_machinery, shown
+from ..user_code import in_library, in_machinery, shown_file
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -70,7 +70,7 @@ def place_of(frame: FrameType | None) -> Place | None:
     if outside is None:
         return Place("", 0, phase, compiled, own_backward=False)
     file, line = outside.f_code.co_filename, outside.f_lineno or 0
-    return Place(shown(file), line, phase, compiled, own_backward)
+    return Place(shown_file(file), line, phase, compiled, own_backward)
 
 
 def _phase(file: str) -> str:

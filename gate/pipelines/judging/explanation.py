@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from gate.comparison.same_work import missed_share, on_one_cpu_thread
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
+from gate.diagnosis.suspects import Known
 from gate.records.observed.evidence import EvidenceSet
-from gate.records.runs import RunMode
+from gate.records.runs import Commit, RunMode
 from gate.records.verdict import Diagnosis, Outcome
 from gate.verdict.blind_spots import rare_faults
 from gate.verdict.decision import Decision, Facts
 from gate.verdict.overrides import suspected_seeds, suspected_settings
+from gate.verdict.sources import changed_precision, suspected_sources
 
 RARE = 0.1
 
@@ -28,12 +30,16 @@ def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
     """Why the comparison that decided came out as it did, where that is not a pass."""
     if decision.decided is None or decision.passes:
         return None
-    if decision.outcome is not Outcome.NONDETERMINISTIC:
-        return diagnose_drift(decision.decided)
     strict = evidence.runs_of(RunMode.STRICT)
+    if decision.outcome is not Outcome.NONDETERMINISTIC:
+        base = next(iter(evidence.runs_of(RunMode.STRICT, Commit.BASE)), None)
+        return diagnose_drift(decision.decided, Known(sources=changed_precision(strict[0], base)))
     alone = all(map(on_one_cpu_thread, strict))
     # one thread leaves no order open, whatever is overridden
     settings = () if alone else suspected_settings(strict)
-    return diagnose_repeat(
-        decision.decided, (*settings, *suspected_seeds(strict)), one_cpu_thread=alone
+    known = Known(
+        overrides=(*settings, *suspected_seeds(strict)),
+        sources=suspected_sources(strict),
+        children=(*strict[0].children, *strict[0].weaker_children),
     )
+    return diagnose_repeat(decision.decided, known, one_cpu_thread=alone)

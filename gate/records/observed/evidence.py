@@ -24,6 +24,7 @@ from gate.records.observed.operator_audit import OperatorAudit
 from gate.records.observed.overrides import Override
 from gate.records.observed.point import MAX_STEP, Point
 from gate.records.observed.seeds import MAX_SEED_RESULTS, SeedResult
+from gate.records.observed.sources import LiveThreads, Source
 from gate.records.observed.state_distance import StateDistance
 from gate.records.observed.traced import TraceFinding
 from gate.records.runs import BASE_HERE, Commit, RunMode, RunRecord
@@ -34,6 +35,7 @@ MAX_BYTES = 2**63
 # One is enough to refuse a run; a diverged model has them in every tensor.
 MAX_NOT_FINITE = 1000
 MAX_OPTIMIZER_SETTINGS = 1000
+MAX_SOURCES = 1000
 # of one rank, and of all: a reader wants those of the first ranks
 MAX_PARAMETER_NAMES = 1000
 MAX_ALL_PARAMETER_NAMES = 8000
@@ -83,7 +85,7 @@ class StepDigest(Document):
     """Position-sensitive digests of a step, as `algorithm:hex`.
 
     `parameters` covers every parameter after it, and is empty at a step that was not observed.
-    `fingerprints` holds what only a diagnosis needs, by fingerprint; a baseline keeps none of it.
+    `fingerprints` holds what only a diagnosis needs, by fingerprint; a baseline keeps some steps.
     """
 
     step: int = Field(ge=1, le=MAX_STEP)
@@ -256,6 +258,9 @@ class RunEvidence(Document):
 
     `rank_facts` are told and decide nothing.
 
+    `sources` is what it took from its surroundings, `live_threads` where the number of Python's
+    threads changed on rank 0: for a diagnosis only.
+
     `first_step_seconds` is the cold start: from the start of the process to the end of step 1.
     """
 
@@ -279,6 +284,8 @@ class RunEvidence(Document):
     operator_audit: OperatorAudit = OperatorAudit()
     overrides: tuple[Override, ...] = ()
     overridden: int = Field(default=0, ge=0)
+    sources: Annotated[tuple[Source, ...], Field(max_length=MAX_SOURCES)] = ()
+    live_threads: Annotated[tuple[LiveThreads, ...], Field(max_length=MAX_STEP)] = ()
     children: tuple[UnattestedChild, ...] = ()
     unused_settings: Annotated[tuple[UnusedSetting, ...], Field(max_length=100)] = ()
     weaker_children: tuple[WeakerChild, ...] = ()

@@ -1,7 +1,7 @@
 """The fingerprints of an optimizer step, in the order in which one causes the next.
 
 This is the one place that has their names; the harness, which imports nothing of the gate, is held
-to it by tests. The loss stands between `batch` and `gradients`, see `EventKind`.
+to it by tests. The loss stands between `input` and `backward`, see `EventKind`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ SAMPLING: Final[dict[str, SamplingGroup | None]] = {
     "initial": None,
     RANDOM: "random",
     "batch": "batch",
+    "input": "batch",
+    "backward": "tensors",
     "gradients": "tensors",
     PARAMETERS: "tensors",
     "optimizer": "tensors",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
 from gate.records.document import Document
 
 MAY_BE_OPENED = "deterministic_algorithms"
+CallStack = Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=3)]
 
 
 class OverrideKind(StrEnum):
@@ -34,8 +36,9 @@ class OverrideLine(Document):
 
     `closed`: the script reverted it itself before the step ended; `restored`: the harness did.
     `importing`: a library did it while that line imported it. `scope` is there for seeds alone,
-    whose value is `after`: of a private generator that was given none, the one that it drew, where
-    that can be read.
+    whose value is `after` (`before` says where it is the time): of a private generator that was
+    given none, the one that it drew, where that can be read. `stack` holds the user's innermost
+    frames, `file:line function`.
     """
 
     step: int = Field(ge=1)
@@ -49,6 +52,7 @@ class OverrideLine(Document):
     restored: bool
     importing: bool = False
     scope: SeedScope | None = None
+    stack: CallStack = ()
 
 
 class Override(OverrideLine):

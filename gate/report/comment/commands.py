@@ -91,8 +91,8 @@ def _finding_annotation(verdict: Verdict, finding: Finding) -> Annotation:
 
 def _cause_place(verdict: Verdict) -> CodePlace | None:
     """The line that the verdict blames, or that raised."""
-    if verdict.diagnosis is not None and verdict.diagnosis.suspects:
-        return verdict.diagnosis.suspects[0].code_place
+    if verdict.diagnosis is not None and verdict.diagnosis.likely:
+        return verdict.diagnosis.likely[0].code_place
     trace = verdict.diagnosis.trace if verdict.diagnosis is not None else None
     if trace is not None and trace.found and trace.file:
         return CodePlace.known(trace.file, trace.line)

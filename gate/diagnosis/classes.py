@@ -1,0 +1,82 @@
+"""The class of a cause, as far as recorded fingerprints and known lines prove it.
+
+A class that only a run made for it can prove (uninitialised memory, one operator, a race of
+threads, a kernel, a collective) is never named here: there the answer is None.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gate.records.comparison import Comparison, Event, EventKind
+from gate.records.determinism.causes import CauseClass
+from gate.records.verdict import Suspect, SuspectKind
+
+DATA: Final = (EventKind.BATCH, EventKind.INPUT)
+PRECISION_KNOBS: Final = ("fp32_", "reduced_")
+# an identifier is drawn to sort or to name by, never to compute with
+IDENTIFIERS: Final = "uuid."
+BY_EVENT: Final = {
+    EventKind.STEPS: CauseClass.OPTIMIZER,
+    EventKind.STRUCTURE: CauseClass.STRUCTURE,
+    EventKind.INITIAL: CauseClass.SEED,
+    EventKind.RANDOM: CauseClass.RANDOM_STATE,
+    EventKind.BATCH: CauseClass.DATA,
+    EventKind.INPUT: CauseClass.DATA,
+    EventKind.PARAMETERS: CauseClass.OPTIMIZER,
+    EventKind.OPTIMIZER: CauseClass.OPTIMIZER,
+    EventKind.STATE: CauseClass.CHECKPOINT,
+}
+# what a commit changes in the computation itself is its code
+BY_DRIFT: Final = BY_EVENT | {
+    EventKind.LOSS: CauseClass.CODE,
+    EventKind.BACKWARD: CauseClass.CODE,
+    EventKind.METRIC: CauseClass.CODE,
+    EventKind.METRIC_MISSING: CauseClass.CODE,
+}
+
+BY_SUSPECT: Final = {
+    SuspectKind.UNSEEDED: CauseClass.SEED,
+    SuspectKind.SEED: CauseClass.SEED,
+    SuspectKind.PRECISION: CauseClass.PRECISION,
+}
+
+
+def class_of(
+    first: Event, comparison: Comparison, suspects: tuple[Suspect, ...], *, drift: bool
+) -> CauseClass | None:
+    """The class, or None where several are open."""
+    likely = [suspect for suspect in suspects if not suspect.possible]
+    if likely:
+        return _of_suspect(likely[0], first)
+    if first.kind is EventKind.GRADIENTS:
+        # backward returned equal ones: what follows it is the script's own, such as clipping
+        by_hand = "backward" in comparison.compared_fingerprints
+        if not by_hand:
+            return CauseClass.CODE if drift else None
+        return CauseClass.OPTIMIZER if drift else CauseClass.RANDOM_STATE
+    unseen = not {"gradients", "backward"} & set(comparison.compared_fingerprints)
+    if first.kind is EventKind.PARAMETERS and unseen:
+        return None
+    if first.kind is EventKind.STATE and drift and comparison.optimizer_settings:
+        return CauseClass.OPTIMIZER
+    return (BY_DRIFT if drift else BY_EVENT).get(first.kind)
+
+
+def of_environment(comparison: Comparison) -> CauseClass:
+    """Of parts that moved: what can be installed, or the machine."""
+    installed = comparison.software_moved
+    return CauseClass.DEPENDENCY if installed else CauseClass.ENVIRONMENT
+
+
+def _of_suspect(suspect: Suspect, first: Event) -> CauseClass | None:
+    if first.kind in {EventKind.STEPS, EventKind.STRUCTURE}:
+        return BY_EVENT[first.kind]
+    if suspect.kind is SuspectKind.SETTING:
+        known = suspect.call.startswith(PRECISION_KNOBS)
+        return CauseClass.PRECISION if known else None
+    ordering = suspect.kind is SuspectKind.ORDER or suspect.call.startswith(IDENTIFIERS)
+    if ordering and first.kind in DATA:
+        return CauseClass.DATA_ORDER
+    drawn = CauseClass.SEED if first.kind is EventKind.INITIAL else CauseClass.RANDOM_STATE
+    return BY_SUSPECT.get(suspect.kind, drawn)

@@ -1,0 +1,209 @@
+"""Which lines of the training would explain the first divergence, likeliest first.
+
+Three things decide: a line that ran after the first difference cannot have caused it; a switch of
+arithmetic cannot change a batch; and what gives another answer in each run goes before what may
+give the same one twice. Where two fit, both are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from gate.records.comparison import Event, EventKind
+from gate.records.observed.children import UnattestedChild, WeakerChild
+from gate.records.observed.overrides import Override, OverrideKind
+from gate.records.observed.sources import Source, SourceKind
+from gate.records.verdict import CodePlace, Suspect, SuspectKind
+
+SHOWN_SUSPECTS: Final = 3
+# the harness's word for a seed that is the time
+CLOCK: Final = "clock"
+# what a setting of strict mode changes; what comes before it has other causes
+ARITHMETIC: Final = (
+    EventKind.LOSS,
+    EventKind.BACKWARD,
+    EventKind.GRADIENTS,
+    EventKind.PARAMETERS,
+    EventKind.OPTIMIZER,
+    EventKind.METRIC,
+    EventKind.STATE,
+)
+# what an address, a directory or another program can change without a random number
+ORDERED: Final = (
+    EventKind.STRUCTURE,
+    EventKind.INITIAL,
+    EventKind.RANDOM,
+    EventKind.BATCH,
+    EventKind.INPUT,
+    EventKind.LOSS,
+    EventKind.METRIC,
+    EventKind.STATE,
+)
+GENERATORS: Final = {"random.python": "random.", "random.numpy": "numpy.random."}
+SEEDS: Final = frozenset((SuspectKind.UNSEEDED, SuspectKind.SEED))
+# what a seed may be made of
+ORIGINS: Final = frozenset(
+    (SuspectKind.ENTROPY, SuspectKind.PROCESS, SuspectKind.ADDRESS, SuspectKind.CLOCK)
+)
+# these may give the same answer twice
+POSSIBLE: Final = frozenset(
+    (SuspectKind.ADDRESS, SuspectKind.THREAD, SuspectKind.CHILD, SuspectKind.CLOCK)
+)
+ORDER: Final = tuple(SuspectKind)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """What is known of lines: overrides and seeds that may differ, sources, started processes."""
+
+    overrides: tuple[Override, ...] = ()
+    sources: tuple[Source, ...] = ()
+    children: tuple[UnattestedChild | WeakerChild, ...] = ()
+
+
+NOTHING_KNOWN: Final = Known()
+
+
+def suspects_of(first: Event, known: Known) -> tuple[Suspect, ...]:
+    """The lines that would explain this event, at most `SHOWN_SUSPECTS`.
+
+    Those that are only possible are given where nothing better is known.
+    """
+    every = (
+        *_of_overrides(first, known.overrides),
+        *_of_sources(first, known.sources),
+        *_of_children(first, known.children),
+    )
+    fitting = [one for one in every if _fits(one, first)]
+    fitting = [one for one in fitting if not _is_part_of_another(one, fitting)]
+    ranked = sorted(dict.fromkeys(fitting), key=lambda one: _rank(one, first))
+    likely = [one for one in ranked if not one.possible]
+    if any(one.kind is SuspectKind.SEED for one in likely):
+        # a seed that differs came from somewhere, and these say from where
+        likely += [one for one in ranked if one.possible and one.kind in ORIGINS]
+    return tuple((likely or ranked)[:SHOWN_SUSPECTS])
+
+
+def used_in(event: Event) -> str:
+    """Where something shows first, such as `step 1's batch`."""
+    what = USES[event.kind]
+    if event.kind in {EventKind.STRUCTURE, EventKind.INITIAL, EventKind.STEPS}:
+        return what
+    return what if event.step is None else f"step {event.step}'s {what}"
+
+
+USES: Final = {
+    EventKind.ENVIRONMENT: "the environment",
+    EventKind.STEPS: "the number of steps",
+    EventKind.STRUCTURE: "the optimizer's parameters",
+    EventKind.INITIAL: "the initial weights",
+    EventKind.RANDOM: "random state",
+    EventKind.BATCH: "batch",
+    EventKind.INPUT: "input of the model",
+    EventKind.LOSS: "forward pass",
+    EventKind.BACKWARD: "backward pass",
+    EventKind.GRADIENTS: "gradients",
+    EventKind.PARAMETERS: "update",
+    EventKind.OPTIMIZER: "optimizer state",
+    EventKind.METRIC: "metric",
+    EventKind.METRIC_MISSING: "metric",
+    EventKind.STATE: "the final state",
+}
+
+
+def _of_overrides(first: Event, overrides: Iterable[Override]) -> Iterator[Suspect]:
+    for override in overrides:
+        kind = SuspectKind.SETTING
+        if override.seeds:
+            unseeded = override.kind is OverrideKind.ENTROPY
+            kind = SuspectKind.UNSEEDED if unseeded else SuspectKind.SEED
+        changed = kind is SuspectKind.SETTING
+        yield Suspect(
+            place=override.place,
+            kind=kind,
+            call=override.name,
+            step=override.step,
+            before=override.before or ("unset" if changed else ""),
+            after=(override.after or "unset") if changed else "",
+            used=used_in(first),
+            stack=override.stack,
+            code_place=CodePlace.known(override.file, override.line),
+        )
+
+
+def _of_sources(first: Event, sources: Iterable[Source]) -> Iterator[Suspect]:
+    for source in sources:
+        kind = SuspectKind(source.kind.value)
+        # a stopping rule asks the clock; elsewhere it is asked for how long something took
+        clock = kind is SuspectKind.CLOCK and first.kind is EventKind.STEPS
+        turned = source.kind is SourceKind.PRECISION
+        yield Suspect(
+            place=source.place,
+            kind=kind,
+            call=source.call,
+            step=source.step,
+            before=source.before if turned else "",
+            after=source.after if turned else "",
+            used=used_in(first),
+            possible=kind in POSSIBLE and not clock,
+            stack=source.stack,
+            code_place=CodePlace.known(source.file, source.line),
+        )
+
+
+def _of_children(
+    first: Event, children: Iterable[UnattestedChild | WeakerChild]
+) -> Iterator[Suspect]:
+    for child in children:
+        yield Suspect(
+            place=child.place,
+            kind=SuspectKind.CHILD,
+            call=child.command,
+            step=1,
+            used=used_in(first),
+            possible=True,
+            code_place=CodePlace.known(child.file, child.line),
+        )
+
+
+def _fits(suspect: Suspect, first: Event) -> bool:
+    """Whether the line ran early enough, and can change this at all."""
+    if first.step is not None and suspect.step > first.step:
+        return False
+    kind = suspect.kind
+    if kind in {SuspectKind.SETTING, SuspectKind.PRECISION}:
+        return first.kind in ARITHMETIC
+    if kind in {SuspectKind.ADDRESS, SuspectKind.ORDER}:
+        return first.kind in ORDERED
+    if kind is SuspectKind.CHILD or kind is SuspectKind.THREAD:
+        return first.kind is not EventKind.STEPS
+    if kind is SuspectKind.DRAW and first.kind is EventKind.RANDOM:
+        # a draw changes the state of its own generator, and of no other
+        return suspect.call.startswith(GENERATORS.get(first.name, "-"))
+    return True
+
+
+def _is_part_of_another(suspect: Suspect, fitting: list[Suspect]) -> bool:
+    """Whether another suspect says the same and more.
+
+    A seed and where it came from stand in one line often; a thread that draws was started before.
+    """
+    if suspect.kind in ORIGINS:
+        return any(one.kind in SEEDS and one.place == suspect.place for one in fitting)
+    drawing = any(one.kind is SuspectKind.DRAW for one in fitting)
+    return suspect.kind is SuspectKind.THREAD and drawing
+
+
+def _rank(suspect: Suspect, first: Event) -> tuple[object, ...]:
+    kinds = list(ORDER)
+    if first.kind is EventKind.STEPS:
+        kinds = [SuspectKind.CLOCK, *kinds]
+    elif first.kind in ARITHMETIC:
+        # what changes arithmetic goes before a number that is drawn
+        kinds = [SuspectKind.SETTING, SuspectKind.PRECISION, *kinds]
+    elif first.kind is EventKind.RANDOM:
+        kinds = [SuspectKind.DRAW, *kinds]
+    # of one kind what ran last before the difference is the nearest to it
+    return suspect.possible, kinds.index(suspect.kind), -suspect.step

@@ -1,0 +1,1 @@
+"""What a training takes from its surroundings: entropy, clocks, directories, threads, precision."""

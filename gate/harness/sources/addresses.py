@@ -1,0 +1,57 @@
+"""Lines of the user's code that ask for `id()` or `hash()`: addresses differ from run to run.
+
+Both are called far too often, by torch too, to be hooked. So the files of the user's own modules
+are looked through once, at the end, for code that loads these names; whether a line ran is not
+known.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType
+
+from ..user_code import CodeLine, is_users_file, shown_file
+from .found import ADDRESS, SOURCES, Source
+
+NAMES = frozenset(("id", "hash"))
+MAX_FILES = 100
+MAX_BYTES = 1_000_000
+
+
+def tell_addresses() -> None:
+    """Report every such line."""
+    files = dict.fromkeys(
+        str(file)
+        for module in list(sys.modules.values())
+        if (file := getattr(module, "__file__", None)) and is_users_file(str(file))
+    )
+    for file in list(files)[:MAX_FILES]:
+        if os.path.isfile(file) and os.path.getsize(file) <= MAX_BYTES:  # noqa: PTH113, PTH202 - names of modules are text
+            for name, line, function in _uses(Path(file).read_bytes(), file):
+                place = CodeLine(shown_file(file), line)
+                SOURCES.report(Source(ADDRESS, name, place, [f"{place} {function}"]))
+
+
+def _uses(source: bytes, file: str) -> Iterator[tuple[str, int, str]]:
+    try:
+        with warnings.catch_warnings():
+            # the script has been told of them already
+            warnings.simplefilter("ignore")
+            code = compile(source, file, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return
+    waiting: list[CodeType] = [code]
+    # a file that has a name of its own for something else means that
+    own = {str(step.argval) for step in dis.get_instructions(code) if step.opname == "STORE_NAME"}
+    while waiting:
+        this = waiting.pop()
+        waiting += [part for part in this.co_consts if isinstance(part, CodeType)]
+        for step in dis.get_instructions(this):
+            loads = step.opname in {"LOAD_GLOBAL", "LOAD_NAME"}
+            if loads and step.argval in NAMES - own and step.positions is not None:
+                yield str(step.argval), step.positions.lineno or 0, this.co_name

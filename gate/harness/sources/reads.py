@@ -1,0 +1,195 @@
+"""Hooks into what gives another answer in each run: entropy, clocks, process ids, directories.
+
+A function is replaced by an object that passes for it: it has its name, signature and pickle, and
+unlike a function of Python's it stays unbound as the attribute of a class, as the built-in ones do
+(`timer = time.perf_counter` in a class is common). Each line costs a look once; after that a call
+costs two look-ups, and after `MAX_LOOKS` looks of a function it looks no more.
+
+Imported by processes without torch too, so nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from ..user_code import called_in, users_frame
+from .found import CLOCK, ENTROPY, ORDER, PROCESS, SOURCES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, FrameType
+    from typing import Any
+
+MAX_LOOKS = 5_000
+# of a directory: more are told by their first
+MAX_NAMES = 10_000
+CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+# What calls these for the user: the line that is looked for lies above them.
+OF_ENTROPY = frozenset(("uuid", "secrets", "random"))
+OF_DIRECTORIES = frozenset(("os", "glob", "pathlib"))
+NOBODY: frozenset[str] = frozenset()
+# functions of `secrets` that are methods of a hidden object, by the names that they have there
+OF_SECRETS = {"getrandbits": "randbits", "choice": "choice"}
+_get_frame = sys._getframe  # noqa: SLF001 - inspect offers only slower copies
+_plain_scandir = os.scandir
+
+
+class Reading:
+    """A function of the standard library that first looks at who calls it."""
+
+    __name__: str
+    __qualname__: str
+
+    def __init__(self, plain: Any, kind: str, through: frozenset[str]) -> None:
+        self._plain = plain
+        self._kind = kind
+        self._through = through
+        self._looks = 0
+        # by number, beside the code itself, which a number alone would not keep; hashing code is
+        # slow
+        self._lines: dict[int, tuple[CodeType, set[int]]] = {}
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+            setattr(self, name, getattr(plain, name, None))
+        self.__wrapped__ = plain
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """As the plain one."""
+        frame = _get_frame(1)
+        known = self._lines.get(id(frame.f_code))
+        if known is None or (known[1] and frame.f_lasti not in known[1]):
+            self._look(frame, args, named)
+        return self._plain(*args, **named)
+
+    def __reduce__(self) -> str:
+        """By its name, as every function."""
+        return str(self.__qualname__)
+
+    def __repr__(self) -> str:
+        """As the plain one's."""
+        return repr(self._plain)
+
+    def _look(self, frame: FrameType, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self._looks += 1
+        if self._looks > MAX_LOOKS:
+            return
+        try:
+            user = users_frame(frame, self._through)
+            if user is frame:
+                code = frame.f_code
+                self._lines.setdefault(id(code), (code, set()))[1].add(frame.f_lasti)
+            elif not self._through:
+                # no line of the user's is in this code: an empty set stands for all of its lines
+                self._lines[id(frame.f_code)] = (frame.f_code, set())
+            if user is not None and not SOURCES.full(self._kind):
+                self._tell(user, frame, args, named)
+        except Exception:
+            # what the harness cannot find out must not be the script's worry
+            return
+
+    def _tell(
+        self, user: FrameType, frame: FrameType, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
+        call = f"{self.__module__}.{self.__name__}" if user is frame else called_in(frame, user)
+        if self._kind != ORDER:
+            SOURCES.found_at(self._kind, _shown(call, user), user)
+            return
+        path = args[0] if args else named.get("path", ".")
+        if not _sorts(user) and not isinstance(path, int):
+            before, after = _order_of(path)
+            SOURCES.found_at(ORDER, _shown(call, user), user, before=before, after=after)
+
+
+def _shown(call: str, user: FrameType) -> str:
+    """The name by which the user knows it: `secrets.randbits` is a method of a hidden object."""
+    module, _, name = call.rpartition(".")
+    module = {"posix": "os", "nt": "os"}.get(module, module)
+    if module != "random":
+        return f"{module}.{name}"
+    names = {*user.f_code.co_names, *user.f_code.co_freevars}
+    if OF_SECRETS.get(name) in names:
+        return f"secrets.{OF_SECRETS[name]}"
+    return f"random.SystemRandom.{name}" if "SystemRandom" in names else "os.urandom"
+
+
+def _sorts(user: FrameType) -> bool:
+    """Whether the line sorts what it lists."""
+    import linecache
+
+    return "sorted(" in linecache.getline(user.f_code.co_filename, user.f_lineno)
+
+
+def _order_of(path: Any) -> tuple[str, str]:
+    """A digest of a directory's names sorted, and one of them as they come."""
+    import hashlib
+
+    names = []
+    with _plain_scandir(path) as entries:
+        for entry in entries:
+            names.append(os.fsencode(entry.name))
+            if len(names) >= MAX_NAMES:
+                break
+    both = (b"\0".join(sorted(names)), b"\0".join(names))
+    first, second = (hashlib.sha256(joined).hexdigest()[:32] for joined in both)
+    return first, second
+
+
+def hook_reads() -> None:
+    """Hook what `os` and `time` offer, and `uuid1` of `uuid`; each once, however often called."""
+    for name in ("urandom", "getrandom"):
+        _replace(os, name, ENTROPY, OF_ENTROPY)
+    _replace(os, "getpid", PROCESS, NOBODY)
+    for name in ("listdir", "scandir"):
+        _replace(os, name, ORDER, OF_DIRECTORIES)
+    for name in CLOCKS:
+        _replace(time, name, CLOCK, NOBODY)
+    random, uuid = (sys.modules.get(name) for name in ("random", "uuid"))
+    if random is not None and not isinstance(vars(random)["_urandom"], Reading):
+        # what SystemRandom reads
+        vars(random)["_urandom"] = os.urandom
+    if uuid is not None:
+        # made of the clock and the machine, without asking for entropy
+        _replace(uuid, "uuid1", ENTROPY, NOBODY)
+
+
+def hook_dates() -> None:
+    """Hook the present moment of `datetime`; torch has imported what this needs."""
+    from datetime import datetime
+
+    from ..c_classes import replace_method
+
+    for name in ("now", "utcnow"):
+        replace_method(datetime, name, classmethod(_moment(vars(datetime)[name], name)))
+
+
+def _moment(plain: Any, name: str) -> Any:
+    def moment(kind: Any, *args: Any, **named: Any) -> Any:
+        try:
+            user = users_frame(_get_frame(1), NOBODY)
+            if user is not None and not SOURCES.full(CLOCK):
+                SOURCES.found_at(CLOCK, f"datetime.{name}", user)
+        except Exception:
+            pass
+        return plain.__get__(None, kind)(*args, **named)
+
+    moment.__name__ = moment.__qualname__ = name
+    moment.__doc__ = plain.__doc__
+    return moment
+
+
+def _replace(owner: Any, name: str, kind: str, through: frozenset[str]) -> None:
+    plain: Callable[..., Any] | None = getattr(owner, name, None)
+    if plain is None or isinstance(plain, Reading):
+        return
+    reading = Reading(plain, kind, through)
+    setattr(owner, name, reading)
+    # functions of `os` are those of another module, by whose name they are pickled
+    for known in (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks):
+        # what `shutil` asks before it uses a function in the safe way
+        if plain in known:
+            known.add(reading)
+    home = sys.modules.get(str(getattr(plain, "__module__", "")))
+    if home is not None and getattr(home, name, None) is plain:
+        setattr(home, name, reading)

@@ -1,0 +1,66 @@
+"""What a training took from its surroundings that may make two runs differ."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from gate.records.document import Document
+from gate.records.observed.overrides import CallStack
+
+
+class SourceKind(StrEnum):
+    """What it is.
+
+    `order` is a directory as the file system lists it, `address` a line of code that asks for
+    `id()` or `hash()`, `draw` a thread's draw from a common generator, `precision` a switch of
+    precision that was turned on the way.
+    """
+
+    ENTROPY = "entropy"
+    CLOCK = "clock"
+    PROCESS = "process"
+    ORDER = "order"
+    ADDRESS = "address"
+    THREAD = "thread"
+    DRAW = "draw"
+    PRECISION = "precision"
+
+
+class SourceLine(Document):
+    """One line of the training's (0: unseen), at the optimizer step at which it was first seen.
+
+    `before` and `after` are words: of a switch what it was and is, of an order a digest of the
+    names sorted and one of the names as they came. `worker` says that a worker process did it,
+    `thread` that a thread beside the main one did.
+    """
+
+    step: int = Field(ge=1)
+    kind: SourceKind
+    call: str = Field(max_length=200)
+    before: str = Field(max_length=200)
+    after: str = Field(max_length=200)
+    file: str = Field(max_length=200)
+    line: int = Field(ge=0)
+    stack: CallStack
+    worker: bool
+    thread: bool
+
+
+class Source(SourceLine):
+    """One, and the rank of the process that it was seen in."""
+
+    rank: int = Field(ge=0)
+
+    @property
+    def place(self) -> str:
+        """File and line for a person."""
+        return f"{self.file}:{self.line}" if self.file else "an unknown line"
+
+
+class LiveThreads(Document):
+    """How many threads of Python's were alive from this step on."""
+
+    step: int = Field(ge=1)
+    count: int = Field(ge=0)

@@ -1,0 +1,58 @@
+"""Which of the recorded sources may make results differ: those that are not the same in both."""
+
+from __future__ import annotations
+
+from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.sources import Source, SourceKind
+
+COMPARED = frozenset((SourceKind.ORDER, SourceKind.PRECISION))
+
+
+def suspected_sources(strict: tuple[RunEvidence, ...]) -> tuple[Source, ...]:
+    """What may make two runs of one commit differ.
+
+    The order of a directory, and a switch of precision, only where the runs differ in it.
+    """
+    if len(strict) < 2:  # noqa: PLR2004 - a difference takes two
+        return ()
+    first, second = strict[:2]
+    differing = (source for source in first.sources if source.kind not in COMPARED and source.file)
+    return (*_other_orders(first, second), *_other_precision(first, second), *differing)
+
+
+def changed_precision(run: RunEvidence, base: RunEvidence | None) -> tuple[Source, ...]:
+    """Switches of precision that a commit turns on its way, and the base does not.
+
+    Without a run of the base only those that are turned after the first step: what a script sets at
+    its start it most often did before, too.
+    """
+    turned = [source for source in run.sources if source.kind is SourceKind.PRECISION]
+    if base is not None:
+        known = set(map(_turn, base.sources))
+        return tuple(source for source in turned if _turn(source) not in known)
+    return tuple(source for source in turned if source.step > 1)
+
+
+def _turn(source: Source) -> tuple[object, ...]:
+    """Without its line: a commit moves lines."""
+    return source.kind, source.rank, source.step, source.call, source.before, source.after
+
+
+def _other_precision(first: RunEvidence, second: RunEvidence) -> tuple[Source, ...]:
+    both = ((first, second), (second, first))
+    return tuple(source for run, other in both for source in changed_precision(run, other))
+
+
+def _other_orders(first: RunEvidence, second: RunEvidence) -> tuple[Source, ...]:
+    """Directories of the same names, in another order."""
+    orders = {_directory(source): source.after for source in second.sources}
+    return tuple(
+        source
+        for source in first.sources
+        if source.kind is SourceKind.ORDER
+        and orders.get(_directory(source), source.after) != source.after
+    )
+
+
+def _directory(source: Source) -> tuple[object, ...]:
+    return source.kind, source.rank, source.place, source.call, source.before

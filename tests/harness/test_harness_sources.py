@@ -1,0 +1,118 @@
+"""What a script takes from its surroundings is told by its line, and nothing else changes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.harness.conftest import Harness, Outcome
+
+pytestmark = pytest.mark.torch
+
+# the comment names the kind and the call
+SOURCES = """
+import datetime, glob, os, pathlib, random, secrets, threading, time, uuid, torch
+uuid.uuid1()  # entropy uuid.uuid1
+uuid.uuid4()  # entropy uuid.uuid4
+os.urandom(2)  # entropy os.urandom
+secrets.randbits(3)  # entropy secrets.randbits
+secrets.token_hex()  # entropy secrets.token_hex
+random.SystemRandom().random()  # entropy random.SystemRandom.random
+time.time_ns()  # clock time.time_ns
+datetime.datetime.now()  # clock datetime.now
+os.getpid()  # process os.getpid
+os.listdir()  # order os.listdir
+sorted(os.listdir())
+list(os.walk("."))  # order os.walk
+glob.glob("*")  # order glob.glob
+list(pathlib.Path().iterdir())  # order pathlib.iterdir
+def draw():
+    random.random()  # draw random.random
+thread = threading.Thread(target=draw)
+thread.start()  # thread threading.Thread
+thread.join()
+random.random()
+torch.set_default_dtype(torch.float64)  # precision default_dtype
+torch.set_float32_matmul_precision("high")  # precision float32_matmul_precision
+torch.backends.mkldnn.enabled = False  # precision torch.backends.mkldnn.enabled
+torch.set_flush_denormal(True)  # precision torch.set_flush_denormal
+id(thread)  # address id
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(3):
+    weight.square().sum().backward()
+    optimizer.step()
+"""
+# Whatever a program does with these functions works as it did.
+UNCHANGED = """
+import copy, datetime, inspect, os, pickle, random, shutil, threading, time, uuid, warnings
+warnings.simplefilter("error")
+import numpy, torch
+thread = threading.Thread(target=random.random); thread.start(); thread.join()
+for function in (os.urandom, os.getpid, os.listdir, os.scandir, time.time, time.perf_counter):
+    assert pickle.loads(pickle.dumps(function)) is function
+    assert copy.deepcopy(function) is function
+    assert "built-in function" in repr(function) and function.__doc__
+assert str(inspect.signature(os.urandom)) == "(size, /)"
+assert shutil._use_fd_functions and os.listdir in os.supports_fd
+class Timed:
+    timer = time.perf_counter
+assert Timed().timer() > 0
+assert type(datetime.datetime.now()) is datetime.datetime
+class Day(datetime.datetime): pass
+assert type(Day.now()) is Day and pickle.loads(pickle.dumps(Day.now))
+assert pickle.loads(pickle.dumps(random.random))() < 1
+assert isinstance(torch.default_generator, torch.Generator)
+assert torch.Generator().manual_seed(3).initial_seed() == 3
+assert copy.deepcopy(torch.nn.Linear(2, 2))(torch.ones(2)).shape == (2,)
+try:
+    os.urandom()
+except TypeError as error:
+    assert "urandom" in str(error)
+model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Linear(2, 1))
+compiled = torch.compile(model, fullgraph=True, backend="eager")
+@torch.compile(fullgraph=True, backend="eager")
+def twice(value): return model(value) + model(value)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    (compiled(torch.ones(4, 2)).sum() + twice(torch.ones(4, 2)).sum()).backward()
+    optimizer.step()
+assert len(pickle.dumps(model)) and not model._forward_pre_hooks
+"""
+
+
+def _told(outcome: Outcome) -> list[dict[str, object]]:
+    files = sorted(outcome.out.glob("sources-*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def test_each_source_is_told_by_kind_call_and_line(harness: Harness) -> None:
+    expected = {
+        (*line.partition("# ")[2].split(" ", 1), number)
+        for number, line in enumerate(SOURCES.splitlines(), start=1)
+        if "# " in line
+    }
+    told = _told(harness.run(SOURCES))
+    assert {(one["kind"], one["call"], one["line"]) for one in told} == expected
+
+
+def test_a_programs_own_use_of_these_functions_works_as_it_did(harness: Harness) -> None:
+    outcome = harness.run(UNCHANGED)
+    assert outcome.code == 0, outcome.stderr
+
+
+def test_a_line_that_reads_a_million_times_is_one_line(harness: Harness) -> None:
+    loop = "import time\nfor _ in range(100_000): time.time()\n"
+    told = _told(harness.run(loop + SOURCES))
+    assert sum(one["call"] == "time.time" for one in told) == 1
+    assert len(told) < 150
+
+
+def test_the_stack_has_three_of_the_users_frames(harness: Harness) -> None:
+    source = "import uuid\ndef a(): uuid.uuid4()\ndef b(): a()\ndef c(): b()\nc()\n"
+    (told,) = (one for one in _told(harness.run(source + SOURCES)) if one["line"] == 2)
+    names = [str(frame).partition(" ")[2] for frame in told["stack"]]  # type: ignore[attr-defined] # a list
+    assert names == ["a", "b", "c"]
