@@ -35,6 +35,11 @@ class Planted:
     ranks: int
     metrics: str
 
+    @property
+    def place(self) -> str:
+        """The line at fault as a report names it."""
+        return f"{SCRIPT}:{self.line}"
+
 
 def planted_faults() -> tuple[Planted, ...]:
     """All of them, by name."""

@@ -1,7 +1,7 @@
 """Gradients of four batches are gathered before a step, and not of two.
 
 kind: drift
-class: gradients
+class: code-change
 step: 1
 outcome: not-comparable
 instead_of: gathered = 2

@@ -1,7 +1,7 @@
 """The second moment of Adam forgets faster.
 
 kind: drift
-class: optimizer
+class: optimizer-or-schedule
 step: 1
 instead_of: settings["betas"] = (0.9, 0.999)
 """

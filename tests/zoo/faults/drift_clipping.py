@@ -1,7 +1,7 @@
 """Gradients are cut shorter.
 
 kind: drift
-class: gradients
+class: code-change
 step: 1
 instead_of: nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 """

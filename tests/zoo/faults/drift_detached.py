@@ -1,7 +1,7 @@
 """A branch of the model no longer learns; the loss of the first step cannot show it.
 
 kind: drift
-class: gradients
+class: code-change
 step: 1
 instead_of: right = torch.tanh(self.right(x))
 """

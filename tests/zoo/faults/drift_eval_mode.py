@@ -1,7 +1,7 @@
 """An evaluation after three steps leaves the model in its mode.
 
 kind: drift
-class: random-state
+class: random-state-use
 step: 4
 instead_of: model.train(True)
 """

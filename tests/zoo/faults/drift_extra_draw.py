@@ -1,7 +1,7 @@
 """An example is drawn for a log at the fourth step, from the generator that dropout uses too.
 
 kind: drift
-class: random-state
+class: random-state-use
 step: 4
 instead_of: shown = torch.randint(16, (1,)) if step == 0 else torch.zeros(1)
 """

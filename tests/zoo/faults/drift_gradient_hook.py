@@ -1,7 +1,7 @@
 """A hook scales the gradient of the last layer.
 
 kind: drift
-class: gradients
+class: code-change
 step: 1
 instead_of: scale = 1.0
 """

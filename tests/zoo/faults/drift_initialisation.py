@@ -1,7 +1,7 @@
 """Weights start from another distribution.
 
 kind: drift
-class: initialisation
+class: initialisation-or-seed
 step: 1
 instead_of: nn.init.xavier_uniform_(module.weight)
 """

@@ -1,7 +1,7 @@
 """A running mean follows more slowly; no step sees it.
 
 kind: drift
-class: checkpoint
+class: checkpoint-only
 step: null
 instead_of: nn.BatchNorm1d(8, momentum=0.1),
 """

@@ -1,7 +1,7 @@
 """Nesterov's momentum.
 
 kind: drift
-class: optimizer
+class: optimizer-or-schedule
 step: 1
 instead_of: optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=False)
 """

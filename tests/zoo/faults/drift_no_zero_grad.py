@@ -1,7 +1,7 @@
 """A line got lost that sets gradients to zero.
 
 kind: drift
-class: gradients
+class: code-change
 step: 2
 instead_of: optimizer.zero_grad()
 """

@@ -1,7 +1,7 @@
 """A function with a backward pass of its own has another slope.
 
 kind: drift
-class: gradients
+class: code-change
 step: 1
 instead_of: return torch.where(x > 0, gradient, gradient * 0.1)
 """

@@ -1,7 +1,7 @@
 """A learning rate was halved.
 
 kind: drift
-class: optimizer
+class: optimizer-or-schedule
 step: 1
 instead_of: optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """

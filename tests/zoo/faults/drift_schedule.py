@@ -1,7 +1,7 @@
 """The rate falls earlier.
 
 kind: drift
-class: optimizer
+class: optimizer-or-schedule
 step: 4
 instead_of: scheduler = StepLR(optimizer, step_size=5, gamma=0.1)
 """

@@ -1,7 +1,7 @@
 """The script seeds itself, and another number is its favourite now.
 
 kind: drift
-class: initialisation
+class: initialisation-or-seed
 step: 1
 instead_of: torch.manual_seed(42)
 """

@@ -1,7 +1,7 @@
 """Weights decay now.
 
 kind: drift
-class: optimizer
+class: optimizer-or-schedule
 step: 1
 instead_of: optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.01)
 """

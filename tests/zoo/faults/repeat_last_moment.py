@@ -1,7 +1,7 @@
 """After the last step a running mean is mixed with a number of the machine.
 
 kind: repeat
-class: checkpoint
+class: checkpoint-only
 step: null
 """
 

@@ -1,7 +1,7 @@
 """A file of metrics holds the speed beside the loss.
 
 kind: repeat
-class: metric
+class: none
 step: 1
 metrics: metrics.jsonl
 """

@@ -1,7 +1,7 @@
 """A callback scales the momentum by how long the step took.
 
 kind: repeat
-class: optimizer
+class: optimizer-or-schedule
 step: 3
 """
 

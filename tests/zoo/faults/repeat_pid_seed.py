@@ -1,7 +1,7 @@
 """Each process seeds itself with its number.
 
 kind: repeat
-class: initialisation
+class: initialisation-or-seed
 step: 1
 """
 

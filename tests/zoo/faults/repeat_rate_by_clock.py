@@ -1,7 +1,7 @@
 """A learning rate that is warmed up by time and not by steps.
 
 kind: repeat
-class: optimizer
+class: optimizer-or-schedule
 step: 3
 """
 

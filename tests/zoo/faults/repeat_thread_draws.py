@@ -1,7 +1,7 @@
 """A thread beside the training draws from the common generator, now more and now less often.
 
 kind: repeat
-class: random-state
+class: random-state-use
 step: 4
 """
 

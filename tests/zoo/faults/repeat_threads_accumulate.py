@@ -1,7 +1,7 @@
 """Strict mode is turned off, and two threads add into four places in an order that nobody fixes.
 
 kind: repeat
-class: operator
+class: operator-nondeterminism
 step: 1
 operator: index_put
 threads: 2

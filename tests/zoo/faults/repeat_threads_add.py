@@ -1,7 +1,7 @@
 """Pieces of a loss are added as the threads finish that computed them.
 
 kind: repeat
-class: thread-race
+class: thread-race-or-reduction-order
 step: 1
 """
 

@@ -1,7 +1,7 @@
 """The seed of torch comes from the operating system.
 
 kind: repeat
-class: initialisation
+class: initialisation-or-seed
 step: 1
 """
 

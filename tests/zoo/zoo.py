@@ -1,0 +1,224 @@
+"""Let the gate diagnose every planted fault, and write what it said beside the truth.
+
+    python tests/zoo/zoo.py [--write docs/results/diagnosis-zoo.md] [--jobs 2] [NAME ...]
+
+Ends with 1 where a diagnosis names something that is false, a fault is missed, or fewer than nine
+of ten are right in every column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import yaml
+from gate_bench import Bench
+from git_workshop import Repository
+from planted import SCRIPT, Planted, planted_faults
+
+from gate.records.verdict import Diagnosis, Verdict
+
+LEAST_SHARE: Final = 0.9
+MAX_STEPS: Final = 12
+# beside each planted change: lines that never run, and one that says the same in other words
+DECOY: Final = "\n\ndef reached_by_nothing():\n    return torch.rand(3)\n"
+
+
+class Score(StrEnum):
+    """What a diagnosis is worth; `partly`: nothing false, and not all that was to be said."""
+
+    RIGHT = "right"
+    PARTLY = "partly"
+    WRONG = "wrong"
+    MISSED = "missed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """What the gate said of a fault; `reason` says why that is not right."""
+
+    planted: Planted
+    outcome: str
+    step: int | None
+    cause_class: str
+    line: str
+    operator: str
+    sentence: str
+    score: Score
+    reason: str = ""
+
+
+def diagnosed(planted: Planted, place: Path) -> Verdict:
+    """Gate a real repository that holds the fault."""
+    project = Repository(place / "project")
+    project.write("repro-gate.yml", _settings(planted))
+    project.write(SCRIPT, planted.script if planted.base is None else planted.base)
+    base = project.commit()
+    bench = Bench(project, place / "out")
+    if planted.base is None:
+        return bench.gate().verdict
+    base = bench.record()
+    project.write(SCRIPT, planted.script.replace("\n#\n", "\n# reworded\n", 1) + DECOY)
+    project.commit()
+    return bench.gate(base=base).verdict
+
+
+def _settings(planted: Planted) -> str:
+    start = (
+        ["torchrun", "--nproc-per-node", str(planted.ranks)] if planted.ranks > 1 else ["python"]
+    )
+    train: dict[str, object] = {"command": [*start, SCRIPT], "max_steps": MAX_STEPS}
+    if planted.metrics:
+        train["metrics"] = {"file": planted.metrics}
+    return yaml.safe_dump(
+        {"version": 1, "train": train, "determinism": {"threads": planted.threads}}
+    )
+
+
+def told(planted: Planted) -> Told:
+    """One fault in a folder of its own, and the score of what was said."""
+    with tempfile.TemporaryDirectory() as folder:
+        verdict = diagnosed(planted, Path(folder))
+    found = verdict.diagnosis
+    trace = found.trace if found is not None else None
+    line = _line(found)
+    score, reason = _scored(planted, verdict, line)
+    return Told(
+        planted=planted,
+        outcome=verdict.outcome.value,
+        step=found.first_step if found is not None else None,
+        cause_class=found.cause_class.value if found is not None and found.cause_class else "",
+        line=line,
+        operator=trace.operator if trace is not None else "",
+        sentence=_sentence(found),
+        score=score,
+        reason=reason,
+    )
+
+
+def _line(found: Diagnosis | None) -> str:
+    """The line that a reader is sent to first."""
+    if found is None:
+        return ""
+    if found.likely:
+        return found.likely[0].place
+    if found.trace is not None and found.trace.changed:
+        return found.trace.changed[0].place
+    if found.trace is not None and found.trace.found and found.trace.place:
+        return found.trace.place
+    return found.suspects[0].place if found.suspects else ""
+
+
+def _sentence(found: Diagnosis | None) -> str:
+    if found is None:
+        return ""
+    return found.cause if found.trace is None else f"{found.cause}; {found.trace.sentence}"
+
+
+def _scored(planted: Planted, verdict: Verdict, line: str) -> tuple[Score, str]:
+    found = verdict.diagnosis
+    if verdict.outcome.value != planted.outcome:
+        return Score.MISSED, f"the outcome is {verdict.outcome.value}"
+    if planted.outcome == "reproduced":
+        return (Score.RIGHT, "") if found is None else (Score.WRONG, "a cause where there is none")
+    if found is None:
+        return Score.MISSED, "no diagnosis"
+    false = list(_false(planted, found, line))
+    if false:
+        return Score.WRONG, "; ".join(false)
+    missing = list(_missing(planted, found, line))
+    return (Score.PARTLY, "; ".join(missing)) if missing else (Score.RIGHT, "")
+
+
+def _false(planted: Planted, found: Diagnosis, line: str) -> Iterator[str]:
+    """What was named and is not so."""
+    if planted.step is not None and found.first_step != planted.step:
+        yield f"step {found.first_step} instead of {planted.step}"
+    if found.cause_class is not None and found.cause_class.value not in planted.classes:
+        yield f"class {found.cause_class.value}"
+    # a line at which a value from outside came in is where it was seen, and blames nothing
+    blamed = bool(found.likely) or bool(found.trace is not None and found.trace.changed)
+    if blamed and line != planted.place:
+        yield f"line {line}"
+    operator = found.trace.operator if found.trace is not None else ""
+    if planted.operator and operator and planted.operator not in operator:
+        yield f"operator {operator}"
+
+
+def _missing(planted: Planted, found: Diagnosis, line: str) -> Iterator[str]:
+    if line != planted.place:
+        yield "the line is not named" if not line else f"the line is not named, but {line}"
+    if found.cause_class is None and planted.classes != ("none",):
+        yield "no class"
+    if planted.operator and (found.trace is None or not found.trace.operator):
+        yield "no operator"
+
+
+def table(rows: list[Told]) -> Iterator[str]:
+    """The page in Markdown."""
+    counts = {score: sum(row.score is score for row in rows) for score in Score}
+    yield "# Diagnosis of planted faults\n"
+    yield (
+        "`make test-zoo`: each script of `tests/zoo/faults` has one line at fault. The gate sees "
+        "the script alone; what is true stands in a header that is taken out before. *Right* is all of "
+        "step, class, line and operator; *partly* is nothing false, and something not said.\n"
+    )
+    yield (
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}, {datetime.now(UTC):%Y-%m-%d}: of {len(rows)} faults "
+        + ", ".join(f"{count} {score}" for score, count in counts.items())
+        + ".\n"
+    )
+    yield "| fault | what it is | outcome | step | class | line | operator | |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for row in rows:
+        operator = f"`{row.operator}`" if row.operator else ""
+        said = f"{row.score}: {row.reason}" if row.reason else row.score.value
+        cells = (
+            f"[`{row.planted.name}`](../../tests/zoo/faults/{row.planted.name}.py)",
+            row.planted.summary.rstrip("."),
+            row.outcome,
+            "" if row.step is None else str(row.step),
+            row.cause_class,
+            row.line,
+            operator,
+            said,
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
+def main() -> int:
+    """Run the zoo; see the module's text."""
+    parser = argparse.ArgumentParser(description="Diagnose planted faults.")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--write", type=Path)
+    parser.add_argument("--jobs", type=int, default=2)
+    chosen = parser.parse_args()
+    faults = [one for one in planted_faults() if not chosen.names or one.name in chosen.names]
+    rows = []
+    with ProcessPoolExecutor(chosen.jobs) as pool:
+        for row in pool.map(told, faults):
+            rows.append(row)
+            print(f"{row.score:7} {row.planted.name}: {row.reason}", flush=True)
+            if row.score is not Score.RIGHT:
+                print(f"        said: {row.line} {row.cause_class} {row.operator}: {row.sentence}")
+    right = sum(row.score is Score.RIGHT for row in rows)
+    broken = [row for row in rows if row.score in {Score.WRONG, Score.MISSED}]
+    print(f"{right} of {len(rows)} right, {len(broken)} wrong or missed")
+    if chosen.write:
+        chosen.write.write_text("\n".join(table(rows)) + "\n", "utf-8")
+    return 1 if broken or right < LEAST_SHARE * len(rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
