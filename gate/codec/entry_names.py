@@ -11,7 +11,7 @@ from gate.records.baseline import BaselineEntry
 from gate.records.observed.environment import CPU, DEVICE
 
 SUFFIX: Final = ".json"
-DIGITS: Final = 12
+DIGITS: Final = 6
 MAX_DEVICE: Final = 40
 MAX_VERSION: Final = 20
 # small letters alone: two names that differ in their case are one file on some disks
@@ -20,7 +20,7 @@ _OTHER: Final = re.compile(r"[^a-z0-9.]+")
 
 
 def entry_name(entry: BaselineEntry) -> str:
-    """For example `cpu-1-rank-torch-2.13.0-1f65dc2eb18f.json`.
+    """For example `cpu-1-rank-torch-2.13.0-1f65dc-2eb18f.json`.
 
     The words are for people; the digits at the end, of a SHA-256 over all parts of the environment
     and the training, make it the name of no other entry. So entries of different environments are
@@ -38,7 +38,9 @@ def entry_name(entry: BaselineEntry) -> str:
         "rank" if ranks == "1" else "ranks",
         "torch",
         _plain(torch, MAX_VERSION) or "unknown",
+        # apart, since seven and more are taken for a commit wherever a comment names the file
         digest[:DIGITS],
+        digest[DIGITS : 2 * DIGITS],
     )
     return "-".join(words) + SUFFIX
 

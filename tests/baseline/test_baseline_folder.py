@@ -62,7 +62,7 @@ def entry(reason: str = NAMED, at: datetime = NOW, **parts: str) -> BaselineEntr
 )
 def test_a_file_is_named_after_the_environment(parts: dict[str, str], words: str) -> None:
     name = entry_name(entry(NAMED, NOW, **parts))
-    assert name.rpartition("-")[0] == words
+    assert name.rsplit("-", 2)[0] == words
     assert may_be_entry(name)
 
 
