@@ -24,6 +24,7 @@ from gate.codec.entry_names import entry_name, may_be_entry
 from gate.errors import DocumentError, StorageError
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.observed.environment import Environment
+from gate.report.escape import prose
 
 FILES = LocalFiles()
 NOW = datetime(2026, 7, 28, 12, 0, tzinfo=UTC)
@@ -64,6 +65,8 @@ def test_a_file_is_named_after_the_environment(parts: dict[str, str], words: str
     name = entry_name(entry(NAMED, NOW, **parts))
     assert name.rsplit("-", 2)[0] == words
     assert may_be_entry(name)
+    # copied from a comment it is still the same name
+    assert prose(name) == name
 
 
 def test_the_name_is_of_environment_and_training_alone() -> None:
