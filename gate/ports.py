@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from gate.records.published.entry_history import FolderCommit
+from gate.records.published.folder_commit import FolderCommit
 from gate.records.report import Comment
 from gate.records.runs import ProcessRequest, ProcessResult
 from gate.records.sealed.identity import (

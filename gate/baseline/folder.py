@@ -135,8 +135,8 @@ def _fit_names(names: tuple[str, ...], shown: str) -> tuple[str, ...]:
     if odd:
         raise DocumentError(
             f"{shown} holds {odd[0]}, which is not the name of an entry",
-            hint="Move it elsewhere: only entries lie there, each under the name that repro-gate "
-            "gave it.",
+            hint="Move it elsewhere: only entries lie there, each under the name it was written "
+            "with.",
             details=tuple(odd[1:NAMED]),
         )
     return kept

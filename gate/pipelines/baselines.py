@@ -19,10 +19,10 @@ from gate.records.baseline import MAX_BASELINE_BYTES, MAX_ENTRIES, Baseline
 from gate.records.published.entry_history import (
     MAX_COMMITS,
     EntryCommit,
-    FolderCommit,
     ShownBaseline,
     ShownEntry,
 )
+from gate.records.published.folder_commit import FolderCommit
 from gate.records.request import GateRequest
 
 # each is looked up in the clone, before anything is trained

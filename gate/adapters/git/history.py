@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from gate.adapters.git.command import GitCommand
-from gate.records.published.entry_history import FolderCommit
+from gate.records.published.folder_commit import FolderCommit
 
 MAX_BYTES = 4 * 1024 * 1024
 # no author's name and no date holds a zero byte, so none can pose as another commit

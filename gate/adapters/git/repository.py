@@ -14,7 +14,7 @@ from gate.adapters.git.history import folder_history
 from gate.adapters.git.objects import LINK, parse_entries, read_entries
 from gate.codec.untrusted_text import safe_line
 from gate.errors import CommitError, RepositoryError
-from gate.records.published.entry_history import FolderCommit
+from gate.records.published.folder_commit import FolderCommit
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 CREDENTIAL_KEYS = r"^(http\..*\.extraheader|includeif\..*\.path)$"

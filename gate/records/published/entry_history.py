@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -12,16 +11,6 @@ from gate.records.document import Document
 
 SHOWN_SCHEMA: Final = "repro-gate.baseline-shown/1"
 MAX_COMMITS: Final = 5
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FolderCommit:
-    """A commit that changed files of a folder: their names below it, author and ISO 8601 date."""
-
-    commit: str
-    committed_at: str
-    author: str
-    names: tuple[str, ...]
 
 
 class EntryCommit(Document):
