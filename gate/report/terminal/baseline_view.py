@@ -17,6 +17,7 @@ from gate.report.wording import short
 COLUMNS = ("Environment", "Recorded", "Last values", "Reason")
 COMMIT_COLUMNS = ("Changed", "Commit", "Author", "Reason")
 MAX_METRICS = 4
+VALUES_WIDTH = 20
 MAX_PARTS = 12
 NAMED_PARTS = ("device", "cpu", "torch")
 NONE = "none"
@@ -24,8 +25,11 @@ NONE = "none"
 
 def baseline_view(baseline: ShownBaseline) -> RenderableType:
     """One row for each entry, then the commits of their files; no text is taken as markup."""
+    entries = _table(COLUMNS, (_row(shown) for shown in baseline.entries))
+    # a metric's name in one line, as far as 80 columns allow
+    entries.columns[2].min_width = VALUES_WIDTH
     return Group(
-        _table(COLUMNS, (_row(shown) for shown in baseline.entries)),
+        entries,
         *(_table(COMMIT_COLUMNS, _commits(shown), shown.file) for shown in baseline.entries),
     )
 
@@ -44,7 +48,8 @@ def _table(
 def _row(shown: ShownEntry) -> tuple[str, ...]:
     entry = shown.entry
     last = [
-        f"{clean_name(series.name)} {series.points[-1].decimal}"
+        # six digits: a table of 80 columns has no room for all, and decides nothing
+        f"{clean_name(series.name)} {series.points[-1].value:.6g}"
         for series in entry.metrics[:MAX_METRICS]
         if series.points
     ]
