@@ -30,7 +30,7 @@ def test_a_project_without_a_baseline_is_told_so(project: Project, run: Run) -> 
     assert ended.code == 3
     assert "repro-gate.yml is valid" in ended.out
     assert "torch" in ended.out
-    assert ".repro-gate/baseline.json: no baseline is committed" in ended.out
+    assert ".repro-gate/baseline: no baseline is committed" in ended.out
     assert "→ Run `repro-gate baseline record`" in ended.out
     assert not (project.path / "repro-gate-out").exists()
 

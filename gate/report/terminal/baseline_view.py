@@ -17,7 +17,7 @@ from gate.report.wording import short
 COLUMNS = ("Environment", "Recorded", "Last values", "Reason")
 COMMIT_COLUMNS = ("Changed", "Commit", "Author", "Reason")
 MAX_METRICS = 4
-VALUES_WIDTH = 20
+VALUES_WIDTH = 18
 MAX_PARTS = 12
 NAMED_PARTS = ("device", "cpu", "torch")
 NONE = "none"
@@ -30,14 +30,12 @@ def baseline_view(baseline: ShownBaseline) -> RenderableType:
     entries.columns[2].min_width = VALUES_WIDTH
     return Group(
         entries,
-        *(_table(COMMIT_COLUMNS, _commits(shown), shown.file) for shown in baseline.entries),
+        *(part for shown in baseline.entries for part in _history(shown)),
     )
 
 
-def _table(
-    columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], title: str | None = None
-) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
+def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title_justify="left")
     for heading in columns:
         table.add_column(heading, overflow="fold")
     for row in rows:
@@ -57,7 +55,7 @@ def _row(shown: ShownEntry) -> tuple[str, ...]:
     when = [clean(entry.recorded_at[:10]), f"{age}, stale" if shown.stale else age]
     return (
         clean(_words(entry)),
-        "\n".join((*when, f"from {clean(entry.commit[:12])}")),
+        "\n".join((*when, clean(entry.commit[:12]))),
         "\n".join(last),
         clean(entry.reason),
     )
@@ -71,6 +69,11 @@ def _words(entry: BaselineEntry) -> str:
         words.insert(1, where.part("cpu"))
     ranks = where.part("world_size")
     return ", ".join(words if ranks in {"1", NONE} else [*words, f"{ranks} ranks"])
+
+
+def _history(shown: ShownEntry) -> tuple[RenderableType, ...]:
+    # outside the table, which would fold it: a file's name is for copying
+    return Text(clean(shown.file), style="bold"), _table(COMMIT_COLUMNS, _commits(shown))
 
 
 def _commits(shown: ShownEntry) -> Iterator[tuple[str, ...]]:
