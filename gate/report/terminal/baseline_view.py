@@ -12,8 +12,8 @@ from rich.text import Text
 from gate.records.baseline import BaselineEntry
 from gate.records.published.entry_history import ShownBaseline, ShownEntry
 from gate.report.escape import clean, clean_name
-from gate.report.measured.entry_words import far_words, movement_words, repeat_words
-from gate.report.wording import short
+from gate.report.measured.entry_words import far_words, movement_words
+from gate.report.wording import repeat_words, short
 
 COLUMNS = ("Environment", "Recorded", "Last values", "Reason")
 COMMIT_COLUMNS = ("Changed", "Commit", "Author", "Reason")
@@ -58,11 +58,11 @@ def _row(shown: ShownEntry) -> tuple[str, ...]:
         clean(_words(entry)),
         "\n".join((*when, clean(entry.commit[:12]))),
         "\n".join(last),
-        "\n".join((clean(entry.reason), *_history(entry))),
+        "\n".join((clean(entry.reason), *_way(entry))),
     )
 
 
-def _history(entry: BaselineEntry) -> Iterator[str]:
+def _way(entry: BaselineEntry) -> Iterator[str]:
     """What an entry says of its own way into the file, a line each."""
     yield repeat_words(entry.equal_runs, entry.missed_faults, entry.recordings)
     if entry.provisional and entry.far is not None:
