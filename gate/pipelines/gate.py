@@ -216,7 +216,7 @@ def _entry(
     return entry.model_copy(
         update={
             "equal_runs": len(strict),
-            "missed_faults": missed_share(len(strict), RARE),
+            "missed_faults": round(missed_share(len(strict), RARE), 4),
             "run_url": request.run_url[:MAX_RUN_URL],
         }
     )

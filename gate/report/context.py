@@ -8,7 +8,6 @@ from gate.records.comparison import CostState, DeterminismCost
 from gate.records.runs import RunRecord
 from gate.records.verdict import BaselineFacts, Diagnosis, Severity, Verdict
 from gate.report.layout import Cell, Limits, Row, Section, Table, facts_table, table_of
-from gate.report.measured.entry_words import repeat_words
 from gate.report.wording import (
     CAUSE_TITLES,
     SHORT_COMMIT,
@@ -17,6 +16,7 @@ from gate.report.wording import (
     duration,
     interval,
     percent,
+    repeat_words,
     suspect_words,
 )
 

@@ -220,6 +220,15 @@ def threshold_words(result: ThresholdResult) -> str:
     return f"{found} ({wanted})"
 
 
+def repeat_words(equal_runs: int, missed_faults: float, recordings: int) -> str:
+    """What an entry rests on: `3 equal runs, which miss 73 % of faults that strike 1 run in 10`."""
+    calls = f", recorded by {count(recordings, 'call')} with equal bits" if recordings > 1 else ""
+    return (
+        f"{equal_runs} equal runs, which miss {missed_faults * 100:.0f} % of faults that strike "
+        f"1 run in 10{calls}"
+    )
+
+
 def sentences(message: str, remedy: str) -> str:
     """What is the matter and what to do about it, as two sentences."""
     if not remedy:

@@ -51,6 +51,18 @@ def test_record_refuses_a_run_that_does_not_repeat(project: Project, run: Run) -
     assert not (project.path / ".repro-gate").exists()
 
 
+def test_recording_a_result_far_from_other_machines_says_that_it_judges_nothing_yet(
+    project: Project, run: Run
+) -> None:
+    run("baseline", "record", "--reason", "first", "-q")
+    project.play(losses=["9.5", "2.25", "2.125"], environment={"torch": "2.14.0"})
+    ended = run("baseline", "record", "--reason", "torch 2.14", "-q")
+    assert ended.code == 0
+    assert "(loss at step 1 is 9.5; 1 other: 2.5), and judges nothing until another" in ended.err
+    shown = " ".join(run("baseline", "show", "--json").out.split())
+    assert '"recordings": 1' in shown
+
+
 def test_accept_takes_what_the_gate_proposed(project: Project, run: Run) -> None:
     run("gate", "-q")
     assert run("baseline", "accept", "--reason", "new data").code == 0

@@ -6,9 +6,8 @@ import math
 
 from gate.records.measured.acceptance import FarFromPeers, Movement, ProvisionalEntry
 from gate.records.verdict import Verdict
-from gate.report.wording import count, pair, share
+from gate.report.wording import pair, share
 
-RARE_WORDS = "1 run in 10"
 FEW_ULP = 1_000_000
 WHOLE = 10
 SHOWN_PATTERNS = 3
@@ -45,15 +44,6 @@ def _scale(moved: Movement) -> str:
 def magnitude_of(times: float) -> str:
     """A factor in two digits, or whole where it is larger than that."""
     return f"{times:.2g}" if times < WHOLE else f"{times:,.0f}"
-
-
-def repeat_words(equal_runs: int, missed_faults: float, recordings: int) -> str:
-    """What an entry rests on: `3 equal runs, which miss 73 % of faults that strike 1 run in 10`."""
-    calls = f", recorded by {count(recordings, 'call')} with equal bits" if recordings > 1 else ""
-    return (
-        f"{equal_runs} equal runs, which miss {missed_faults * 100:.0f} % of faults that strike "
-        f"{RARE_WORDS}{calls}"
-    )
 
 
 def far_words(far: FarFromPeers) -> str:

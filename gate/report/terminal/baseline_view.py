@@ -12,8 +12,8 @@ from rich.text import Text
 from gate.records.baseline import BaselineEntry
 from gate.records.published.entry_history import ShownBaseline, ShownEntry
 from gate.report.escape import clean, clean_name
-from gate.report.measured.entry_words import far_words, movement_words, repeat_words
-from gate.report.wording import short
+from gate.report.measured.entry_words import far_words, movement_words
+from gate.report.wording import repeat_words, short
 
 COLUMNS = ("Environment", "Recorded", "Last values", "Reason")
 COMMIT_COLUMNS = ("Changed", "Commit", "Author", "Reason")
