@@ -217,9 +217,12 @@ def _type(value: Schema, definitions: Schema) -> str:
 
 def _plain_type(value: Schema, definitions: Schema) -> str:
     if value["type"] == "array":
-        return f"list of {_type(value['items'], definitions)}s"
+        kind, _, bounds = _type(value["items"], definitions).partition(", ")
+        return f"list of {kind}s" + (f", each {bounds}" if bounds else "")
     if value["type"] == "object":
-        return f"mapping of names to {_type(value['additionalProperties'], definitions)}"
+        # names that must have a form stand under that form
+        values = value.get("patternProperties", {"": value.get("additionalProperties")})
+        return f"mapping of names to {_type(next(iter(values.values())), definitions)}"
     return ", ".join((PLAIN_TYPES[value["type"]], *_bounds(value)))
 
 

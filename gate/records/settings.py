@@ -12,7 +12,7 @@ from gate.records.sections.determinism import DeterminismSettings
 from gate.records.sections.diagnosis import DiagnosisSettings
 from gate.records.sections.environment import EnvironmentSettings
 from gate.records.sections.isolation import IsolationSettings
-from gate.records.sections.levels import Level, LevelPolicy, SeededSettings
+from gate.records.sections.levels import Level, LevelPolicy, Seeds, Variants, why_not_judged
 from gate.records.sections.measuring import CostSettings, NoiseSettings
 from gate.records.sections.metrics import MetricsSettings
 from gate.records.sections.quarantine import Quarantines
@@ -306,7 +306,7 @@ class ReportSettings(Document):
     )
 
 
-class GateSettings(SeededSettings):
+class GateSettings(Document):
     """The whole of `repro-gate.yml`."""
 
     version: Literal[1] = Field(description="Version of this file's schema.")
@@ -337,6 +337,8 @@ class GateSettings(SeededSettings):
         description="Number of strict runs, which must all be equal. Two of them miss most faults "
         "that strike seldom; the report says how many.",
     )
+    seeds: Seeds = ()
+    variants: Variants = Field(default_factory=dict)
     record: RecordSettings = Field(
         default_factory=RecordSettings, description="How much time recording may take."
     )
@@ -369,7 +371,8 @@ class GateSettings(SeededSettings):
 
     @model_validator(mode="after")
     def _seeds_fit_the_level(self) -> Self:
-        message = self.why_not_judged(self.policy.level, self.train.seed)
+        level, seed = self.policy.level, self.train.seed
+        message = why_not_judged(level, seed, self.seeds, self.variants)
         if message:
             raise ValueError(message)
         return self

@@ -18,6 +18,7 @@ from gate.codec.documents import write_document
 from gate.errors import BaselineError, EvidenceError, RunError
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated, gate
+from gate.pipelines.judging.seed_runs import announced
 from gate.records.baseline import BaselineEntry
 from gate.records.published.links import ReportLinks
 from gate.records.sections.levels import ReachedLevel
@@ -273,3 +274,15 @@ def test_results_of_seeds_are_taken_over_from_another_job(
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(EvidenceError, match="run seed-1: is of another seed or variant than it"):
         judging(folder)(request, bench.adapters())
+
+
+def test_the_cost_is_said_before_the_first_of_these_runs(seeded: Project, bench: Bench) -> None:
+    assert announced(bench.request().settings, 30.0) == (
+        "policy.level statistical: 2 more runs, one for each further seed, about 60 s if each "
+        "takes as long as the first run"
+    )
+    seeded.settings(SCIENTIFIC)
+    assert announced(bench.request().settings, 60.0) == (
+        "policy.level scientific: 6 more runs, one for each seed of each of 2 variants, about "
+        "6 min if each takes as long as the first run"
+    )

@@ -10,12 +10,14 @@ from evidence_cases import PARTS, evidence_of
 from gate.comparison.compare import compare_results
 from gate.comparison.thresholds import threshold_results
 from gate.errors import SettingsError
+from gate.records.measured.levels import Agreement, Equivalence, LevelResult
 from gate.records.observed.evidence import RunEvidence
-from gate.records.sections.levels import ReachedLevel
+from gate.records.sections.levels import Level, ReachedLevel
 from gate.records.settings import GateSettings
 from gate.records.verdict import Outcome, SelfTestProbe
 from gate.settings.load import parse_settings
 from gate.verdict.decision import Decision, Facts, decide
+from gate.verdict.levels import SeedsOfBrought, brought_seeds
 
 RUN = evidence_of()
 NEAR = evidence_of(values=(2.5, 2.25, 2.25), weights=b"WEIGHTS")
@@ -114,3 +116,79 @@ def test_a_level_that_cannot_be_judged_is_refused(policy: str, why: str) -> None
     with pytest.raises(SettingsError) as refused:
         _parsed(policy)
     assert why in " ".join(refused.value.details)
+
+
+HELD = LevelResult(
+    asked=Level.STATISTICAL,
+    problem="",
+    equivalences=(Equivalence(metric="loss", agreement=Agreement.EQUIVALENT),),
+)
+UNREACHED = HELD.model_copy(update={"problem": "loss is undecided"})
+COMPARED_NOTHING = LevelResult(asked=Level.STATISTICAL, problem="")
+SEEDED = "seeds: [42, 1, 2]\npolicy: {level: statistical, equivalence: {loss: {absolute: 1}}"
+
+
+def _over_seeds(
+    judged: LevelResult | None, *, baseline: RunEvidence | None = FAR, thresholds: str = "{}"
+) -> Decision:
+    text = (
+        "version: 1\ntrain: {command: python a.py, max_steps: 3}\n"
+        f"{SEEDED}, thresholds: {thresholds}}}\n"
+    )
+    settings = parse_settings(text.encode(), "repro-gate.yml")
+    names = ("expected", "observed")
+    return decide(
+        Facts(
+            settings=settings,
+            repeat=compare_results(RUN, RUN, settings.compare, names),
+            self_test=(SelfTestProbe(name="one flipped bit", caught=True),),
+            baseline=compare_results(baseline, RUN, settings.compare, names) if baseline else None,
+            thresholds=threshold_results(RUN, settings.policy.thresholds),
+            judged=judged,
+        )
+    )
+
+
+def test_a_level_over_seeds_excuses_a_drift_and_nothing_else() -> None:
+    held = _over_seeds(HELD)
+    assert (held.outcome, held.passes, held.level) == (
+        Outcome.CODE_DRIFT,
+        True,
+        ReachedLevel.STATISTICAL,
+    )
+    assert held.cause.endswith("over the seeds, and policy.level asks for no more")
+    assert not _over_seeds(HELD, baseline=None).passes
+
+
+@pytest.mark.parametrize("judged", [None, UNREACHED, COMPARED_NOTHING])
+def test_what_was_not_shown_over_seeds_never_passes(judged: LevelResult | None) -> None:
+    decision = _over_seeds(judged)
+    assert (decision.passes, decision.level) == (False, None)
+    # good enough by thresholds is another level than the one that was asked for
+    functional = _over_seeds(judged, thresholds=MET)
+    assert (functional.passes, functional.level) == (False, ReachedLevel.FUNCTIONAL)
+
+
+def test_a_level_that_was_not_reached_says_why_in_the_cause() -> None:
+    why = "; the level statistical was not reached: loss is undecided"
+    assert _over_seeds(UNREACHED).cause.endswith(why)
+
+
+def test_a_missed_threshold_stops_a_level_over_seeds() -> None:
+    decision = _over_seeds(HELD, thresholds=MISSED)
+    assert (decision.passes, decision.missed_threshold) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (SeedsOfBrought.OTHER, "so it does not count as reproduced"),
+        (SeedsOfBrought.UNCHECKED, "the settings that decide here name no seeds"),
+    ],
+)
+def test_a_brought_entry_whose_seeds_nobody_saw_is_a_finding(
+    found: SeedsOfBrought, words: str
+) -> None:
+    (finding,) = brought_seeds(found)
+    assert words in finding.message
+    assert brought_seeds(SeedsOfBrought.AS_SEEN) == ()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Final, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from gate.records.document import Document
 from gate.records.sections.tolerances import Direction
@@ -19,7 +20,6 @@ MOST_VARIANTS: Final = 10
 VariantName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,19}$")]
 # numpy.random.seed takes 32 bits
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
-Seeds = Annotated[tuple[Seed, ...], Field(min_length=LEAST_SEEDS, max_length=MOST_SEEDS)]
 
 
 class Level(StrEnum):
@@ -177,53 +177,58 @@ class LevelPolicy(Document):
         return self
 
 
-class SeededSettings(Document):
-    """Over which seeds, and of which variants, the levels that need them are judged."""
+def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    twice = next((seed for place, seed in enumerate(seeds) if seed in seeds[:place]), None)
+    if twice is not None:
+        message = f"names seed {twice} twice: it would count as two results, and is one"
+        raise ValueError(message)
+    return seeds
 
-    seeds: Seeds = Field(
-        default=(),
+
+Seeds = Annotated[
+    tuple[Seed, ...],
+    Field(
+        min_length=LEAST_SEEDS,
+        max_length=MOST_SEEDS,
         description="At the levels `statistical` and `scientific`: 3 to 20 distinct seeds, "
         "train.seed among them. Each is trained once where a baseline entry is recorded or "
         "proposed, and where the result differs from the baseline. The seed reaches the training "
         "as train.seed does; a script that seeds itself takes it from `{seed}` in its command or "
         "from the variable REPRO_GATE_SEED.",
-    )
-    variants: Annotated[
-        dict[VariantName, Variant],
-        Field(min_length=LEAST_VARIANTS, max_length=MOST_VARIANTS),
-    ] = Field(
-        default_factory=dict,
+    ),
+    AfterValidator(_distinct),
+]
+Variants = Annotated[
+    dict[VariantName, Variant],
+    Field(
+        min_length=LEAST_VARIANTS,
+        max_length=MOST_VARIANTS,
         description="At the level `scientific`: 2 to 10 trainings to rank, by name, for example "
-        "`{adam: {arguments: --optimizer adam}, sgd: {arguments: --optimizer sgd}}`. Each is "
-        "trained once for each seed.",
-    )
+        "`{adam: {arguments: optimizer=adam}, sgd: {arguments: optimizer=sgd}}`. Each is trained "
+        "once for each seed.",
+    ),
+]
 
-    @field_validator("seeds")
-    @classmethod
-    def _distinct(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        twice = next((seed for place, seed in enumerate(value) if seed in value[:place]), None)
-        if twice is not None:
-            message = f"names seed {twice} twice: it would count as two results, and is one"
-            raise ValueError(message)
-        return value
 
-    def why_not_judged(self, level: Level, seed: int) -> str:
-        """What of these does not fit the policy's level or train.seed, or the empty text."""
-        if not level.needs_seeds and (self.seeds or self.variants):
-            name = "seeds" if self.seeds else "variants"
-            return f"{name}: needs policy.level: statistical or scientific, and it is {level}"
-        if level.needs_seeds and not self.seeds:
-            return f"policy.level: {level} needs seeds, for example seeds: [{seed}, 1, 2, 3, 4]"
-        if self.seeds and seed not in self.seeds:
-            return (
-                f"seeds: must hold train.seed ({seed}), whose strict runs count as one of them; "
-                "add it, or set train.seed to one of them"
-            )
-        if level is Level.SCIENTIFIC and not self.variants:
-            return (
-                "policy.level: scientific needs variants, for example variants: {adam: "
-                "{arguments: --optimizer adam}, sgd: {arguments: --optimizer sgd}}"
-            )
-        if self.variants and level is not Level.SCIENTIFIC:
-            return f"variants: needs policy.level: scientific, and it is {level}"
-        return ""
+def why_not_judged(
+    level: Level, seed: int, seeds: tuple[int, ...], variants: Mapping[str, Variant]
+) -> str:
+    """Which of the seeds and variants do not fit the policy's level or train.seed, or nothing."""
+    if not level.needs_seeds and (seeds or variants):
+        name = "seeds" if seeds else "variants"
+        return f"{name}: needs policy.level: statistical or scientific, and it is {level}"
+    if level.needs_seeds and not seeds:
+        return f"policy.level: {level} needs seeds, for example seeds: [{seed}, 1, 2, 3, 4]"
+    if seeds and seed not in seeds:
+        return (
+            f"seeds: must hold train.seed ({seed}), whose strict runs count as one of them; add "
+            "it, or set train.seed to one of them"
+        )
+    if level is Level.SCIENTIFIC and not variants:
+        return (
+            "policy.level: scientific needs variants, for example variants: {adam: {arguments: "
+            "optimizer=adam}, sgd: {arguments: optimizer=sgd}}"
+        )
+    if variants and level is not Level.SCIENTIFIC:
+        return f"variants: needs policy.level: scientific, and it is {level}"
+    return ""

@@ -29,9 +29,17 @@ PAIRS: Mapping[PairState, str] = MappingProxyType(
         PairState.OPEN: f"{WATCH} not separated by the baseline: either may lead",
     }
 )
-EQUIVALENCE = ("Metric", "Baseline", "This commit", "Difference, 90 % interval", "Margin", "p", "")
+EQUIVALENCE = (
+    "Metric",
+    "Baseline",
+    "This commit",
+    "Difference, 90 % interval",
+    "Margin",
+    "p",
+    "Answer",
+)
 RANKING = ("Rank", "Variant", "Baseline", "This commit")
-RANKED_PAIRS = ("Better", "Worse", "p, baseline", "p, this commit", "")
+RANKED_PAIRS = ("Better", "Worse", "p, baseline", "p, this commit", "Answer")
 
 
 def level_sentence(verdict: Verdict) -> str:
