@@ -47,6 +47,7 @@ def test_finds_processes_by_rank_and_passes_over_foreign_names(
         HarnessFile.OPERATOR_AUDIT,
         HarnessFile.OVERRIDES,
         HarnessFile.CHILDREN,
+        HarnessFile.TRACE,
     }
     assert set(found[0].kinds) == set(HarnessFile) - absent
 
