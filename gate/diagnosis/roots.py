@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from gate.diagnosis.alignment import Alignment, Calls, values_differ
-from gate.records.observed.trace import Phase, TracedCall, TracedValue
+from gate.records.observed.trace import NOBODY, Phase, TracedCall, TracedValue
 
+Pairs = tuple[tuple[TracedValue, TracedValue], ...]
 READS_A_NUMBER: Final = "aten::_local_scalar_dense"
 OTHER_RANKS: Final = ("c10d", "_c10d_functional", "c10d_functional", "symm_mem")
 # what they write into is not read by them, as it is not by those that draw
@@ -26,45 +27,70 @@ class Root:
 
     expected: int
     observed: int
-    inputs: tuple[tuple[TracedValue, TracedValue], ...]
+    inputs: Pairs
 
 
 def find_root(expected: Calls, observed: Calls, alignment: Alignment) -> Root | None:
     """The first entry of a difference that reaches an update; else the first of all."""
-    origin: dict[int, Root] = {}
-    read: Root | None = None
-    reached: dict[Phase, Root] = {}
-    first: Root | None = None
-    forward = dict[tuple[str, int], Root]()
+    search = _Search()
     for one, other in alignment.pairs:
-        left, right = expected[one], observed[other]
+        search.look(one, other, expected[one], observed[other])
+    return search.found
+
+
+class _Search:
+    """Follows differences from call to call; `found` is the entry that counts."""
+
+    def __init__(self) -> None:
+        self._origin: dict[int, Root] = {}
+        self._read: Root | None = None
+        self._compiled: Root | None = None
+        self._reached: dict[Phase, Root] = {}
+        self._first: Root | None = None
+        self._forward: dict[tuple[str, int], Root] = {}
+
+    @property
+    def found(self) -> Root | None:
+        """The first entry that reaches an update, a gradient, or anything at all."""
+        reached = self._reached
+        return reached.get(Phase.OPTIMIZER) or reached.get(Phase.BACKWARD) or self._first
+
+    def look(self, one: int, other: int, left: TracedCall, right: TracedCall) -> None:
+        """The next pair of calls, at their places in the two sequences."""
         inputs = tuple(_differing(_read(left), _read(right)))
-        root = _earliest(origin, inputs)
-        if left.operator == READS_A_NUMBER and inputs:
-            read = read or root
-            continue
-        if namespace(left) in OTHER_RANKS and inputs:
-            # what it brings is not read here: it is as far off as what this rank gave
-            origin[left.number] = root or Root(one, other, inputs)
-            first = first or origin[left.number]
-            continue
-        if not tuple(_differing(left.outputs, right.outputs)):
-            continue
-        if root is None and left.arguments != right.arguments and read is not None:
-            # the number came from a tensor that differed already
-            root = read
-        if root is None:
-            root = Root(one, other, inputs)
-            # a backward call repeats what its forward call did: with another number, for example
-            behind = (left.forward_file, left.forward_line)
-            root = forward.get(behind, root) if not left.file else root
-            forward.setdefault((left.file, left.line), root)
-        first = first or root
-        origin[left.number] = root
-        known = reached.get(left.phase)
+        root = _earliest(self._origin, inputs)
+        if left.operator == READS_A_NUMBER:
+            self._read = self._read or root
+            return
+        # what a collective brings is not read here: it is as far off as what this rank gave
+        passed_on = namespace(left) in OTHER_RANKS and bool(inputs)
+        if not passed_on and not tuple(_differing(left.outputs, right.outputs)):
+            return
+        root = root or self._hidden(left, right, inputs) or self._new(one, other, left, inputs)
+        self._first = self._first or root
+        self._origin[left.number] = root
+        if left.compiled:
+            self._compiled = self._compiled or root
+        known = self._reached.get(left.phase)
         if known is None or root.expected < known.expected:
-            reached[left.phase] = root
-    return reached.get(Phase.OPTIMIZER) or reached.get(Phase.BACKWARD) or first
+            self._reached[left.phase] = root
+
+    def _hidden(self, left: TracedCall, right: TracedCall, inputs: Pairs) -> Root | None:
+        """An entry known already, from which the difference came by a way that is not traced."""
+        if left.arguments != right.arguments and self._read is not None:
+            # a number that was read from a tensor
+            return self._read
+        unmade = inputs and all(set(value.made_by) <= {NOBODY} for value, _ in inputs)
+        # a kernel inside compiled code
+        return self._compiled if unmade else None
+
+    def _new(self, one: int, other: int, left: TracedCall, inputs: Pairs) -> Root:
+        root = Root(one, other, inputs)
+        # a backward call repeats what its forward call did: with another number, for example
+        behind = (left.forward_file, left.forward_line)
+        root = self._forward.get(behind, root) if not left.file else root
+        self._forward.setdefault((left.file, left.line), root)
+        return root
 
 
 def _read(call: TracedCall) -> tuple[TracedValue, ...]:
@@ -83,9 +109,7 @@ def _differing(
             yield pair
 
 
-def _earliest(
-    origin: dict[int, Root], inputs: tuple[tuple[TracedValue, TracedValue], ...]
-) -> Root | None:
+def _earliest(origin: dict[int, Root], inputs: Pairs) -> Root | None:
     found = [origin[by] for left, _ in inputs for by in left.made_by if by in origin]
     return min(found, key=lambda root: root.expected, default=None)
 

@@ -244,8 +244,8 @@ def _below(point: Point) -> tuple[str, str]:
         )
     return (
         (
-            f"compiled code{place_words(use)} gives another result for equal inputs "
-            f"({use.operator}); what happens inside it lies below the dispatcher"
+            f"compiled code{place_words(use)} gives another result ({use.operator}); what happens "
+            "inside it lies below the dispatcher"
         ),
         "Run once without torch.compile: if the difference is gone, it is the compiled kernel.",
     )

@@ -130,7 +130,7 @@ def _claim(
     if left.arguments != right.arguments:
         return (Claim.CODE_PATH if pair.drift else Claim.OUTSIDE_VALUE), None
     if root.inputs:
-        return _of_inputs(pair.observed.calls, root)
+        return _of_inputs(pair.observed.calls, root, right)
     if left.random:
         return Claim.RANDOM_STATE, None
     if left.compiled or namespace(left) == HIGHER:
@@ -138,7 +138,7 @@ def _claim(
     return Claim.NONDETERMINISTIC_OPERATOR, None
 
 
-def _of_inputs(calls: Calls, root: Root) -> tuple[Claim, TracedCall | None]:
+def _of_inputs(calls: Calls, root: Root, use: TracedCall) -> tuple[Claim, TracedCall | None]:
     """A value differs that no differing call made: where could it come from?"""
     for _, value in root.inputs:
         if value.unset_by and (bare := _call(calls, value.unset_by[0])) is not None:
@@ -159,6 +159,8 @@ def _of_inputs(calls: Calls, root: Root) -> tuple[Claim, TracedCall | None]:
             return Claim.OUTSIDE_VALUE, made
     if makers:
         return Claim.BELOW_DISPATCHER, makers[0]
+    if use.compiled:
+        return Claim.BELOW_DISPATCHER, None
     return Claim.OUTSIDE_VALUE, None
 
 

@@ -69,6 +69,19 @@ def test_compiled_code_is_below_the_dispatcher() -> None:
     assert "what happens inside it lies below the dispatcher" in found.sentence
 
 
+def test_a_difference_goes_through_compiled_code_unseen() -> None:
+    one, other = (
+        trace(
+            call(0, "aten::mul", (value("a"),), (value(made),)),
+            call(1, "aten::addmm", (value(made, 0),), (value(made + "1"),), compiled=True),
+            call(2, "aten::addmm", (value(made + "2", -1),), (value(made + "3"),), compiled=True),
+            call(3, "aten::add_", (value(made + "4", -1),), (value(made + "5"),)),
+        )
+        for made in "bc"
+    )
+    assert compared(one, other).operator == "aten::mul"
+
+
 def test_what_another_rank_sent_is_said_so() -> None:
     sent = call(0, "c10d::allreduce_", (value("a"),), (value(""),))
     one, other = (

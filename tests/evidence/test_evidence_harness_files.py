@@ -48,6 +48,7 @@ def test_finds_processes_by_rank_and_passes_over_foreign_names(
         HarnessFile.OVERRIDES,
         HarnessFile.CHILDREN,
         HarnessFile.SOURCES,
+        HarnessFile.TRACE,
     }
     assert set(found[0].kinds) == set(HarnessFile) - absent
 

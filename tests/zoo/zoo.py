@@ -170,7 +170,7 @@ def table(rows: list[Told]) -> Iterator[str]:
     yield "# Diagnosis of planted faults\n"
     yield (
         "`make test-zoo`: each script of `tests/zoo/faults` has one line at fault. The gate sees "
-        "the script alone; what is true stands in a header that is taken out before. *Right* is all of "
+        "the script alone; what is true stands in a header that is taken out. *Right* is all of "
         "step, class, line and operator; *partly* is nothing false, and something not said.\n"
     )
     yield (
