@@ -105,8 +105,8 @@ def test_a_programs_own_use_of_these_functions_works_as_it_did(harness: Harness)
 
 
 def test_a_line_that_reads_a_million_times_is_one_line(harness: Harness) -> None:
-    loop = "import time\nfor _ in range(100_000): time.time()\n"
-    told = _told(harness.run(loop + SOURCES))
+    loop = "for _ in range(100_000): time.time()\n"
+    told = _told(harness.run(SOURCES.replace("weight =", f"{loop}weight =", 1)))
     assert sum(one["call"] == "time.time" for one in told) == 1
     assert len(told) < 150
 
