@@ -1,7 +1,8 @@
 """The class of a cause, as far as recorded fingerprints and known lines prove it.
 
 A class that only a run made for it can prove (uninitialised memory, one operator, a race of
-threads, a kernel, a collective) is never named here: there the answer is None.
+threads, a kernel, a collective) is never taken from fingerprints: there the answer is None, and an
+operator trace may give it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Final
 
 from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.determinism.causes import CauseClass
+from gate.records.observed.traced import Claim, TraceFinding
 from gate.records.verdict import Suspect, SuspectKind
 
 DATA: Final = (EventKind.BATCH, EventKind.INPUT)
@@ -21,16 +23,16 @@ BY_EVENT: Final = {
     EventKind.STRUCTURE: CauseClass.STRUCTURE,
     EventKind.INITIAL: CauseClass.SEED,
     EventKind.RANDOM: CauseClass.RANDOM_STATE,
-    EventKind.BATCH: CauseClass.DATA,
-    EventKind.INPUT: CauseClass.DATA,
     EventKind.PARAMETERS: CauseClass.OPTIMIZER,
     EventKind.OPTIMIZER: CauseClass.OPTIMIZER,
     EventKind.STATE: CauseClass.CHECKPOINT,
 }
-# what a commit changes in the computation itself is its code
+# what a commit changes in the computation itself is its code; whether a batch holds other data or
+# the same in another order, its digest does not tell
 BY_DRIFT: Final = BY_EVENT | {
     EventKind.LOSS: CauseClass.CODE,
     EventKind.BACKWARD: CauseClass.CODE,
+    EventKind.GRADIENTS: CauseClass.CODE,
     EventKind.METRIC: CauseClass.CODE,
     EventKind.METRIC_MISSING: CauseClass.CODE,
 }
@@ -41,6 +43,11 @@ BY_SUSPECT: Final = {
     SuspectKind.PRECISION: CauseClass.PRECISION,
 }
 
+BY_CLAIM: Final = {
+    Claim.UNINITIALISED: CauseClass.UNINITIALISED_MEMORY,
+    Claim.RANDOM_STATE: CauseClass.RANDOM_STATE,
+}
+
 
 def class_of(
     first: Event, comparison: Comparison, suspects: tuple[Suspect, ...], *, drift: bool
@@ -49,12 +56,6 @@ def class_of(
     likely = [suspect for suspect in suspects if not suspect.possible]
     if likely:
         return _of_suspect(likely[0], first)
-    if first.kind is EventKind.GRADIENTS:
-        # backward returned equal ones: what follows it is the script's own, such as clipping
-        by_hand = "backward" in comparison.compared_fingerprints
-        if not by_hand:
-            return CauseClass.CODE if drift else None
-        return CauseClass.OPTIMIZER if drift else CauseClass.RANDOM_STATE
     unseen = not {"gradients", "backward"} & set(comparison.compared_fingerprints)
     if first.kind is EventKind.PARAMETERS and unseen:
         return None
@@ -80,3 +81,13 @@ def _of_suspect(suspect: Suspect, first: Event) -> CauseClass | None:
         return CauseClass.DATA_ORDER
     drawn = CauseClass.SEED if first.kind is EventKind.INITIAL else CauseClass.RANDOM_STATE
     return BY_SUSPECT.get(suspect.kind, drawn)
+
+
+def proved_class(found: TraceFinding | None) -> CauseClass | None:
+    """The class that two traced runs of one commit prove, where fingerprints left it open."""
+    if found is None:
+        return None
+    if found.claim is Claim.NONDETERMINISTIC_OPERATOR:
+        torchs = found.operator.startswith("aten::")
+        return CauseClass.OPERATOR if torchs else CauseClass.KERNEL
+    return BY_CLAIM.get(found.claim)

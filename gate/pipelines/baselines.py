@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -15,7 +14,7 @@ from gate.errors import DocumentError, GateError, RepositoryError
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.runs import Adapters
 from gate.ports import Git
-from gate.records.baseline import MAX_BASELINE_BYTES, MAX_ENTRIES, Baseline
+from gate.records.baseline import MAX_BASELINE_BYTES, MAX_ENTRIES, Baseline, Baselines
 from gate.records.published.entry_history import (
     MAX_COMMITS,
     EntryCommit,
@@ -31,19 +30,6 @@ MAX_ENTRIES_LOOKED_UP = 20
 MAX_COMMITS_WALKED = 200
 # what all entries stood in before they had files of their own
 OLD_FILE: Final = "baseline.json"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Baselines:
-    """The baseline that decides, and the one that the pull request itself brings, if it does.
-
-    `same_code` are the commits of its entries that hold the very files of the commit under test,
-    the baseline itself left aside.
-    """
-
-    trusted: Baseline | None
-    brought: Baseline | None
-    same_code: frozenset[str] = frozenset()
 
 
 def read_baselines(request: GateRequest, adapters: Adapters) -> Baselines:

@@ -10,7 +10,6 @@ from gate.comparison.finiteness import first_not_finite
 from gate.comparison.measuring.performance import performance_of
 from gate.comparison.same_work import missed_share
 from gate.comparison.tolerances import tolerance_uses
-from gate.diagnosis.trace_window import with_trace
 from gate.errors import EvidenceError, RunError
 from gate.execution.plan import (
     plan_base,
@@ -19,9 +18,7 @@ from gate.execution.plan import (
     plan_operator_audit,
     plan_record,
 )
-from gate.pipelines.baselines import Baselines, read_baselines, work_tree_baseline
-from gate.pipelines.entries import movement, rules_in_force, selected, settled, with_settled
-from gate.pipelines.escalation import escalate, lines_of_the_change
+from gate.pipelines.baselines import read_baselines, work_tree_baseline
 from gate.pipelines.judging.comparisons import (
     against_entry,
     against_run,
@@ -30,6 +27,8 @@ from gate.pipelines.judging.comparisons import (
     repeats_of,
 )
 from gate.pipelines.judging.decided import Decided, brought_entry, decided
+from gate.pipelines.judging.entries import movement, rules_in_force, selected, settled, with_settled
+from gate.pipelines.judging.escalation import escalate, lines_of_the_change
 from gate.pipelines.judging.explanation import RARE, diagnosis_of, rare_faults_of
 from gate.pipelines.judging.seed_results import (
     entry_results,
@@ -39,7 +38,7 @@ from gate.pipelines.judging.seed_results import (
 )
 from gate.pipelines.judging.seed_runs import run_seeds
 from gate.pipelines.runs import Adapters, Session
-from gate.records.baseline import MAX_RUN_URL, Baseline, BaselineEntry
+from gate.records.baseline import MAX_RUN_URL, Baseline, BaselineEntry, Baselines
 from gate.records.comparison import Comparison
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
@@ -165,7 +164,7 @@ def judge(
         facts=found.facts,
         decision=decision,
         entry=entry,
-        diagnosis=with_trace(diagnosis_of(decision, evidence), evidence.trace),
+        diagnosis=diagnosis_of(decision, evidence),
         default_repeat=first_two(evidence.runs_of(RunMode.DEFAULT), request),
         isolation=isolation,
         settings_digest=settings_digest(request.settings),

@@ -18,6 +18,7 @@ from gate.evidence.environment import leave_out_packages
 from gate.evidence.folder import MANIFEST_NAME, evidence_documents, read_evidence_set
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.state_manifest import MAX_STATE_BYTES, roots_fit
+from gate.evidence.usable import refuse_unusable
 from gate.execution.plan import (
     plan_base,
     plan_base_here,
@@ -29,7 +30,7 @@ from gate.execution.plan import (
 from gate.pipelines.preparation.locks import locks_of_commits
 from gate.pipelines.preparation.output_folder import prepare_out
 from gate.pipelines.preparation.snapshots import export_snapshot
-from gate.pipelines.runs import Adapters, refuse_unusable
+from gate.pipelines.runs import Adapters
 from gate.ports import Files
 from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
 from gate.records.observed.locks import LockFile

@@ -12,8 +12,8 @@ from gate.baseline.folder import read_entry, refuse_future
 from gate.baseline.select import select_entry
 from gate.errors import BaselineError, RepositoryError
 from gate.pipelines.baselines import work_tree_baseline
-from gate.pipelines.entries import settled, with_settled
 from gate.pipelines.head_files import HeadFiles
+from gate.pipelines.judging.entries import settled, with_settled
 from gate.pipelines.runs import Adapters
 from gate.pipelines.sealing import PACKAGE
 from gate.records.baseline import (

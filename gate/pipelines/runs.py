@@ -17,7 +17,7 @@ from gate.evidence.environment import leave_out_packages
 from gate.evidence.folder import evidence_documents
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.processes.operator_audit import explained
-from gate.evidence.processes.overrides import refuse_overrides
+from gate.evidence.usable import refuse_unusable
 from gate.execution.launch import Launcher, run_folders
 from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
@@ -386,25 +386,3 @@ class Session:
         for name, data in evidence_documents(evidence):
             self.adapters.files.write_bytes(self.request.out / "evidence" / name, data)
         return evidence
-
-
-def refuse_unusable(
-    run: RunEvidence, settings: GateSettings, missed: GpuMissed | None = None
-) -> None:
-    """Refuse a run that overrode settings where they say `fail`, or used the wrong device.
-
-    A GPU that was asked for and not used would make every later comparison meaningless. `missed`
-    says why it was not, where that is known.
-    """
-    refuse_overrides(run, settings.determinism.on_override)
-    wanted = settings.train.device
-    if wanted is Device.CUDA and run.environment.ranks_on_cpu:
-        who = "a rank of the training" if run.environment.on_gpu else "the training"
-        raise RunError(
-            f"run {run.run.label}: train.device is cuda, but {who} ran on the CPU"
-            f"{f': {missed.found}' if missed else ''}",
-            hint=missed.fix
-            if missed
-            else "Check whether torch sees a GPU there (python -c 'import torch; "
-            "print(torch.cuda.is_available())') and whether the script uses it.",
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from pydantic import Field
@@ -76,3 +77,16 @@ class Baseline(Document):
 
     schema_version: Literal["repro-gate.baseline/1"] = BASELINE_SCHEMA
     entries: tuple[BaselineEntry, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Baselines:
+    """The baseline that decides, and the one that the pull request itself brings, if it does.
+
+    `same_code` are the commits of its entries that hold the very files of the commit under test,
+    the baseline itself left aside.
+    """
+
+    trusted: Baseline | None
+    brought: Baseline | None
+    same_code: frozenset[str] = frozenset()

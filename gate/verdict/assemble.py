@@ -236,13 +236,20 @@ def _findings(
         *findings.ended_early(run, facts.settings.train.max_steps),
         *levels.unfit_seeds(assessment.seeds_problem),
         *levels.brought_seeds(assessment.seeds_of_brought),
-        *findings.isolation(assessment.isolation),
-        *findings.device_groups(assessment.isolation),
-        *findings.writable_paths(assessment.isolation),
-        *findings.credentials_left(request.credentials_left),
-        *findings.reading(assessment.isolation),
+        *_isolation(assessment.isolation, request),
         *override_findings(strict, repeats=facts.repeat.numerically_equal),
         *findings.history(request.history.problem),
+    )
+
+
+def _isolation(isolation: Isolation, request: GateRequest) -> tuple[Finding, ...]:
+    """What keeps the training apart, and what does not."""
+    return (
+        *findings.isolation(isolation),
+        *findings.device_groups(isolation),
+        *findings.writable_paths(isolation),
+        *findings.credentials_left(request.credentials_left),
+        *findings.reading(isolation),
     )
 
 

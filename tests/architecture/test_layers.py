@@ -70,9 +70,8 @@ INSIDE = {
     "pipelines": (
         ("preparation",),
         ("runs", "saved_states", "head_files", "sealing"),
-        ("entry", "baselines", "measurement", "imported_evidence", "compare_commits", "entries"),
+        ("entry", "baselines", "measurement", "imported_evidence", "compare_commits"),
         ("judging",),
-        ("escalation",),
         ("gate",),
         ("delivery", "proposals", "calibration"),
         ("doctor", "init"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gate.errors import RunError
 from gate.evidence.environment import environment_of, leave_out_packages
 from gate.evidence.processes.harness_documents import Summary
-from gate.pipelines.runs import refuse_unusable
+from gate.evidence.usable import refuse_unusable
 from gate.records.observed.environment import Environment, moved_packages
 from gate.records.settings import Device
 

@@ -188,7 +188,8 @@ def test_an_address_is_a_possibility_and_no_claim(runs: HarnessRuns) -> None:
     by_address = "order.sort(key=lambda row: hash(str(id(held) * (row + 1))[-6:]) % 999)"
     found = diagnosed(runs, script(prepare=drawn, order=by_address))
     assert (found.kind, found.first_step) == ("input", 1)
-    assert found.cause_class is CauseClass.DATA
+    # unwritten memory or a race would look the same
+    assert found.cause_class is None
     assert found.likely == ()
     assert " Possibly: script.py:9 uses " in cause_words(found)
     assert cause_words(found).endswith(
@@ -223,7 +224,7 @@ def test_another_clip_value_is_told_from_the_backward_pass(
     after = runs.run(script(gradients="nn.utils.clip_grad_norm_(model.parameters(), 0.5)"))
     found = drifted(clipped, after)
     assert (found.kind, found.first_step) == ("gradients", 1)
-    assert found.cause_class is CauseClass.OPTIMIZER
+    assert found.cause_class is CauseClass.CODE
     assert cause_words(found) == (
         "backward returns the baseline's gradients, but they are different before the update"
     )

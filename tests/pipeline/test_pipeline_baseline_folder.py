@@ -14,8 +14,8 @@ from gate_bench import Bench
 from played_training import Project
 
 from gate.errors import CommitError, DocumentError, GateError, StorageError
-from gate.pipelines.baselines import Baselines, read_baselines
-from gate.records.baseline import BaselineEntry
+from gate.pipelines.baselines import read_baselines
+from gate.records.baseline import BaselineEntry, Baselines
 from gate.records.observed.environment import Environment
 
 

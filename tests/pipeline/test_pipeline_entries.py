@@ -19,10 +19,9 @@ from report_outcomes import (
 )
 
 from gate.baseline.record import with_entry
-from gate.pipelines.baselines import Baselines
-from gate.pipelines.entries import settled
 from gate.pipelines.gate import Gated, judge
-from gate.records.baseline import Baseline, BaselineEntry
+from gate.pipelines.judging.entries import settled
+from gate.records.baseline import Baseline, BaselineEntry, Baselines
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.settings import GateSettings
 from gate.records.verdict import Outcome

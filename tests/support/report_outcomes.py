@@ -16,9 +16,8 @@ from report_cases import BASE, COMMIT, CPU_PARTS, SERIES, TENSOR_NAMES, digest, 
 
 from gate.baseline.record import with_entry
 from gate.errors import RunError
-from gate.pipelines.baselines import Baselines
 from gate.pipelines.gate import judge
-from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.baseline import Baseline, BaselineEntry, Baselines
 from gate.records.measured.acceptance import FarFromPeers
 from gate.records.observed.brought import BroughtEnvironment
 from gate.records.observed.environment import Environment

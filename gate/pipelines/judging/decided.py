@@ -10,8 +10,6 @@ from gate.comparison.measuring.cost import determinism_cost
 from gate.comparison.same_work import runs_of_the_same_work
 from gate.comparison.self_test import run_self_test
 from gate.comparison.thresholds import threshold_results
-from gate.pipelines.baselines import Baselines
-from gate.pipelines.entries import provisional_entry, rules_in_force, selected
 from gate.pipelines.judging.comparisons import (
     against_entry,
     against_run,
@@ -20,8 +18,9 @@ from gate.pipelines.judging.comparisons import (
     repeats_of,
     separated,
 )
+from gate.pipelines.judging.entries import provisional_entry, rules_in_force, selected
 from gate.pipelines.judging.seed_results import judged, seeds_of_brought
-from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.baseline import Baseline, BaselineEntry, Baselines
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, RunMode

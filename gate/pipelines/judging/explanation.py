@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from gate.comparison.same_work import missed_share, on_one_cpu_thread
+from gate.diagnosis.classes import proved_class
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.suspects import Known
+from gate.diagnosis.trace_window import with_trace
+from gate.records.determinism.causes import CauseClass
 from gate.records.observed.evidence import EvidenceSet
 from gate.records.runs import Commit, RunMode
 from gate.records.verdict import Diagnosis, Outcome
@@ -29,6 +32,22 @@ def rare_faults_of(facts: Facts) -> tuple[str, ...]:
 def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
     """Why the comparison that decided came out as it did, where that is not a pass."""
     if decision.decided is None or decision.passes:
+        return None
+    found = with_trace(_recorded(decision, evidence), evidence.trace)
+    if found is None:
+        return None
+    cause_class = found.cause_class
+    if decision.outcome is Outcome.NONDETERMINISTIC:
+        cause_class = cause_class or proved_class(evidence.trace)
+    elif decision.outcome is not Outcome.CODE_DRIFT and cause_class is CauseClass.CODE:
+        # something else moved as well, or nothing of the code did
+        cause_class = None
+    return found.model_copy(update={"cause_class": cause_class})
+
+
+def _recorded(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
+    """What fingerprints and lines say that every run records."""
+    if decision.decided is None:
         return None
     strict = evidence.runs_of(RunMode.STRICT)
     if decision.outcome is not Outcome.NONDETERMINISTIC:
