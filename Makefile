@@ -50,6 +50,11 @@ test: $(READY) ## Run the tests with coverage of gate/ (at least 90 %)
 test-slow: $(READY) ## Run the rest: ranks, ways to start, compilers, whole measurements
 	$(PYTEST) $(PARALLEL) -m "slow and not gpu and not docker and not browser"
 
+.PHONY: test-zoo
+test-zoo: $(READY) ## Let the gate diagnose every planted fault and write docs/results/diagnosis-zoo.md (half an hour)
+	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=.:tests/support:tests/zoo $(BIN)/python tests/zoo/zoo.py \
+	  --write docs/results/diagnosis-zoo.md $(FAULTS)
+
 .PHONY: test-frameworks
 test-frameworks: $(READY) ## Install Lightning, transformers, accelerate and TensorBoard; run their tests
 	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[frameworks]'

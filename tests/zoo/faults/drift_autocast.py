@@ -1,7 +1,7 @@
 """The forward pass runs in bfloat16.
 
 kind: drift
-class: precision
+class: [precision, code-change]
 step: 1
 instead_of: 'with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):'
 """

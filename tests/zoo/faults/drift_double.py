@@ -1,7 +1,7 @@
 """A sum is taken in double precision.
 
 kind: drift
-class: precision
+class: [precision, code-change]
 step: 1
 instead_of: loss = error.mean()
 """

@@ -1,7 +1,7 @@
 """Noise for the input comes from a common generator that was seeded with the clock.
 
 kind: repeat
-class: random-state-use
+class: [initialisation-or-seed, random-state-use]
 step: 1
 """
 

@@ -1,7 +1,7 @@
 """Differential privacy as many write it: noise on gradients, from a seed that nobody knows.
 
 kind: repeat
-class: random-state-use
+class: [initialisation-or-seed, random-state-use]
 step: 1
 """
 

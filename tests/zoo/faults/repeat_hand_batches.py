@@ -1,7 +1,7 @@
 """Batches are cut by hand, from an order that an unseeded generator of numpy gives.
 
 kind: repeat
-class: data-order
+class: [initialisation-or-seed, data-order]
 step: 1
 """
 

@@ -1,7 +1,7 @@
 """A loader is given a generator of its own, seeded with an address.
 
 kind: repeat
-class: data-order
+class: [initialisation-or-seed, data-order]
 step: 1
 """
 

@@ -1,7 +1,7 @@
 """A function with a backward pass of its own that rounds by chance.
 
 kind: repeat
-class: compiled-or-custom-kernel
+class: [compiled-or-custom-kernel, random-state-use]
 step: 1
 """
 

@@ -1,7 +1,7 @@
 """A dropout of the script's own draws from a generator that seeds itself.
 
 kind: repeat
-class: random-state-use
+class: [initialisation-or-seed, random-state-use]
 step: 1
 """
 

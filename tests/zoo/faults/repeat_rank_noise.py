@@ -1,7 +1,7 @@
 """One of two ranks adds noise to its share of the data.
 
 kind: repeat
-class: data-order
+class: [initialisation-or-seed, data]
 step: 1
 ranks: 2
 """

@@ -1,7 +1,7 @@
 """Training ends when its time is over, and the clock decides when that is.
 
 kind: repeat
-class: none
+class: optimizer-or-schedule
 step: null
 """
 

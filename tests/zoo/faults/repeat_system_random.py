@@ -1,7 +1,7 @@
 """A list is shuffled by the operating system's generator.
 
 kind: repeat
-class: data-order
+class: [data-order, random-state-use]
 step: 1
 """
 

@@ -1,7 +1,7 @@
 """Each data worker makes a generator without a seed for its augmentation.
 
 kind: repeat
-class: data
+class: [initialisation-or-seed, data]
 step: 1
 """
 
