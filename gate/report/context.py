@@ -65,8 +65,7 @@ def diagnosis_section(verdict: Verdict, limits: Limits) -> Section | None:
     if diagnosis is None:
         return None
     facts = (
-        ("First step", Cell("" if diagnosis.first_step is None else str(diagnosis.first_step))),
-        ("What differs first", Cell(CAUSE_TITLES[diagnosis.kind])),
+        ("What differs first", Cell(_first(diagnosis))),
         ("Name", Cell(diagnosis.subject, code=True)),
         ("Cause", Cell(diagnosis.cause)),
         ("Class", Cell(class_words(diagnosis.cause_class) if diagnosis.cause_class else "")),
@@ -79,6 +78,11 @@ def diagnosis_section(verdict: Verdict, limits: Limits) -> Section | None:
     table = facts_table(facts, limits.rows)
     title = "Diagnosis: the first divergence"
     return Section(title=title, table=table, leading=True, anchor="diagnosis")
+
+
+def _first(diagnosis: Diagnosis) -> str:
+    what = CAUSE_TITLES[diagnosis.kind]
+    return what if diagnosis.first_step is None else f"{what}, at step {diagnosis.first_step}"
 
 
 def _stack(diagnosis: Diagnosis) -> str:
