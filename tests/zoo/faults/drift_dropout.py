@@ -3,7 +3,7 @@
 kind: drift
 class: code-change
 step: 1
-operator: native_dropout
+operator: bernoulli
 instead_of: hidden = nn.functional.dropout(hidden, 0.1)
 """
 

@@ -10,9 +10,8 @@ import uuid
 import torch
 
 samples = [torch.full((6,), index / 10) for index in range(40)]
-keyed = sorted(
-    ((uuid.uuid4().hex, sample) for sample in samples), key=lambda pair: pair[0]
-)  # planted
+keyed = [(uuid.uuid4().hex, sample) for sample in samples]  # planted
+keyed.sort(key=lambda pair: pair[0])
 model = torch.nn.Linear(6, 1)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 for start in range(0, 40, 5):
