@@ -85,7 +85,9 @@ def record_command(
     attribute: Annotated[bool, typer.Option("--attribute", help=ATTRIBUTE_HELP)] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train under strict settings and write the entry; every run has to give one result.
+    """Train in strict mode and write the entry.
+
+    Every run has to give one result.
 
     Example: repro-gate baseline record --reason "first baseline"
     """
@@ -258,7 +260,7 @@ def _write_block(request: GateRequest, block: str) -> None:
 
 @baseline_app.command("show")
 def show_command(config: Config = "", *, as_json: AsJson = False) -> None:
-    """Show the entries of the baseline, and the newest commits of each entry's file.
+    """Show the entries and their files' commits.
 
     Example: repro-gate baseline show
     """

@@ -113,7 +113,7 @@ def test_settings_of_the_pull_request_choose_nobody(scene: Scene, sigstore: Fake
     scene.base = scene.project.commit()
     scene.project.write("repro-gate.yml", f"{text}\n")
     scene.project.commit()
-    assert run(scene, sigstore) == ExitCode.PASS
+    assert run(scene, sigstore) == ExitCode.PASS, scene.said
     told = "not sealed: the settings, which say where to, come with the pull request"
     assert told in scene.said
     assert sigstore.seen == []

@@ -7,6 +7,8 @@ import yaml
 from known_names import section_keys, setting_keys
 from settings_reference import EXAMPLES, PAGE, page_text
 
+from gate.codec.documents import read_document, write_document
+from gate.records.reading import ReadingAnswer
 from gate.records.settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings
 
@@ -48,3 +50,11 @@ def test_each_sentence_of_the_schema_is_one() -> None:
         sentence = model.model_fields[key.rpartition(".")[2]].description or ""
         assert sentence.endswith("."), key
         assert sentence[0].isupper() or sentence[0] == "`", key
+
+
+@pytest.mark.parametrize("section", ["", *EXAMPLES])
+def test_settings_survive_the_way_from_the_process_that_reads_them(section: str) -> None:
+    whole = {**yaml.safe_load(MINIMAL_FILE), **yaml.safe_load(EXAMPLES.get(section, "{}"))}
+    settings = parse_settings(yaml.safe_dump(whole).encode(), "repro-gate.yml")
+    answer = write_document(ReadingAnswer(settings=settings))
+    assert read_document(ReadingAnswer, answer, "answer", max_bytes=2**20).settings == settings

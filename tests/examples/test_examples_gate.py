@@ -52,7 +52,7 @@ def test_a_shuffle_without_a_seed_is_nondeterministic(
     verdict: Verdict = _bench(repository, tmp_path, "diverges").gate().verdict
     assert verdict.outcome is Outcome.NONDETERMINISTIC
     assert verdict.diagnosis is not None
-    assert (verdict.diagnosis.first_step, verdict.diagnosis.kind) == (1, "loss")
+    assert (verdict.diagnosis.first_step, verdict.diagnosis.kind) == (1, "input")
 
 
 def test_another_learning_rate_is_code_drift(repository: Repository, tmp_path: Path) -> None:

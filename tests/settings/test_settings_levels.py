@@ -28,8 +28,8 @@ def test_whole_settings_of_both_levels_are_taken() -> None:
     ("text", "why"),
     [
         (SEEDS, "seeds: needs policy.level: statistical or scientific, and it is numerical"),
-        (f"seeds: [42, 1]\n{MARGIN}", "seeds: Tuple should have at least 3 items"),
-        (f"seeds: [42]\n{MARGIN}", "seeds: Tuple should have at least 3 items"),
+        (f"seeds: [42, 1]\n{MARGIN}", "seeds: needs at least 3 seeds, not 2"),
+        (f"seeds: [42]\n{MARGIN}", "seeds: needs at least 3 seeds, not 1"),
         (f"seeds: {list(range(1000))}\n{MARGIN}", "seeds: Tuple should have at most 20 items"),
         (f"seeds: [42, 1, 1]\n{MARGIN}", "seeds: names seed 1 twice: it would count as two"),
         (f"seeds: [42, 1, -1]\n{MARGIN}", "seeds[2]: must be greater than or equal to 0"),
@@ -40,7 +40,7 @@ def test_whole_settings_of_both_levels_are_taken() -> None:
         (SEEDS + VARIANTS + MARGIN, "variants: needs policy.level: scientific, and it is statis"),
         (
             f"{SEEDS}variants: {{a: {{arguments: --x}}}}\n{RANKING}",
-            "variants: Dictionary should have at least 2 items",
+            "variants: needs at least 2 variants: one alone has no rank",
         ),
         (
             f"{SEEDS}variants: {{a: {{arguments: --x}}, b: {{}}}}\n{RANKING}",

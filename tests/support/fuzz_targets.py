@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gate.adapters.files.files import LocalFiles
-from gate.baseline.folder import read_entries
+from gate.baseline.folder import read_entries, read_entry
 from gate.checkpoint.digest import digest_state
 from gate.checkpoint.formats.formats import open_state
 from gate.checkpoint.formats.safetensors_reader import read_safetensors
@@ -19,6 +19,7 @@ from gate.checkpoint.pickle.reader import read_pickle
 from gate.checkpoint.plain_values import value_leaf
 from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.checkpoint.state_tree import leaves
+from gate.codec.entry_names import entry_name
 from gate.codec.strict_json import parse_json
 from gate.evidence.locks import read_lock
 from gate.settings.changes import baseline_changes, key_changes, root_changes, settings_changes
@@ -81,7 +82,8 @@ def read_any_settings(data: bytes) -> None:
 
 def read_any_baseline(data: bytes) -> None:
     """An entry in the baseline of a pull request, and what it changes in it."""
-    baseline_changes("fuzz", {}, {"cpu.json": data})
+    # under its own name, as another is refused before anything is compared
+    baseline_changes("fuzz", {}, {entry_name(read_entry(data, "fuzz")): data})
     read_entries({"cpu.json": data}, "fuzz")
 
 
@@ -122,7 +124,8 @@ LOCKS = (
 )
 DOCUMENTS = {
     "settings": ("**/repro-gate.yml", MINIMAL_FILE.encode()),
-    "baseline": ("**/baseline/*.json", b'{"schema_version": "repro-gate.baseline-entry/1"}'),
+    # no entry is small: the examples' own are the seeds
+    "baseline": ("**/baseline/*.json", b""),
     "keys": (
         "**/trusted-keys.json",
         b'{"keys": [], "schema_version": "repro-gate.trusted-keys/1"}',
@@ -154,7 +157,8 @@ def seeds(target: str) -> Iterator[bytes]:
         return
     if target in DOCUMENTS:
         pattern, smallest = DOCUMENTS[target]
-        yield smallest
+        if smallest:
+            yield smallest
         yield from (path.read_bytes() for path in sorted(EXAMPLES.glob(pattern)))
         return
     for path in sorted(VECTORS.iterdir()):

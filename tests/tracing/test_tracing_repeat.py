@@ -32,11 +32,12 @@ NUMPY_NOISE = changed(
     "    optimizer.zero_grad()",
 )
 NUMBER = changed("square().mean()", "square().mean() * (1 + time.time_ns() % 1000 / 1e6)")
+# what an allocator leaves in memory is chance: here it is another number in each run for certain
 UNWRITTEN = changed(
     "    optimizer.zero_grad()",
-    "    filler = torch.full((1000,), float(time.time_ns() % 100003))\n"
-    "    del filler\n"
     "    scratch = torch.empty(1000)\n"
+    "    left = (__import__('ctypes').c_float * 1000).from_address(scratch.data_ptr())\n"
+    "    left[:] = [float(time.time_ns() % 100003)] * 1000\n"
     "    scratch[:8] = 0\n"
     "    x = x + scratch[500:508]\n"
     "    optimizer.zero_grad()",

@@ -22,7 +22,10 @@ MAX_FRAMES: Final = 400
 OURS: Final = str(Path(__file__).resolve().parents[1]) + os.sep
 TORCH: Final = str(Path(torch.__file__).parent) + os.sep
 # what the script's own calls of torch go through
-WRAPPERS: Final = ("training_hooks", "auxiliary_state", "cuda_graphs", "override_hooks", "mode")
+WRAPPERS: Final = (
+    *("training_hooks", "auxiliary_state", "cuda_graphs", "override_hooks", "mode"),
+    *("first_inputs", "c_classes"),
+)
 WRAPPER_FILES: Final = tuple(f"{os.sep}{name}.py" for name in WRAPPERS)
 ENGINE: Final = f"{TORCH}autograd{os.sep}graph.py"
 OPTIMIZERS: Final = f"{TORCH}optim{os.sep}"

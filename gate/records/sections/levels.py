@@ -178,6 +178,10 @@ class LevelPolicy(Document):
 
 
 def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    # none at all is what settings without seeds hold
+    if 0 < len(seeds) < LEAST_SEEDS:
+        message = f"needs at least {LEAST_SEEDS} seeds, not {len(seeds)}"
+        raise ValueError(message)
     twice = next((seed for place, seed in enumerate(seeds) if seed in seeds[:place]), None)
     if twice is not None:
         message = f"names seed {twice} twice: it would count as two results, and is one"
@@ -185,10 +189,16 @@ def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
     return seeds
 
 
+def _several(variants: dict[str, Variant]) -> dict[str, Variant]:
+    if 0 < len(variants) < LEAST_VARIANTS:
+        message = f"needs at least {LEAST_VARIANTS} variants: one alone has no rank"
+        raise ValueError(message)
+    return variants
+
+
 Seeds = Annotated[
     tuple[Seed, ...],
     Field(
-        min_length=LEAST_SEEDS,
         max_length=MOST_SEEDS,
         description="At the levels `statistical` and `scientific`: 3 to 20 distinct seeds, "
         "train.seed among them. Each is trained once where a baseline entry is recorded or "
@@ -201,12 +211,12 @@ Seeds = Annotated[
 Variants = Annotated[
     dict[VariantName, Variant],
     Field(
-        min_length=LEAST_VARIANTS,
         max_length=MOST_VARIANTS,
         description="At the level `scientific`: 2 to 10 trainings to rank, by name, for example "
         "`{adam: {arguments: optimizer=adam}, sgd: {arguments: optimizer=sgd}}`. Each is trained "
         "once for each seed.",
     ),
+    AfterValidator(_several),
 ]
 
 
