@@ -83,8 +83,9 @@ def read_any_settings(data: bytes) -> None:
 def read_any_baseline(data: bytes) -> None:
     """An entry in the baseline of a pull request, and what it changes in it."""
     # under its own name, as another is refused before anything is compared
-    baseline_changes("fuzz", {}, {entry_name(read_entry(data, "fuzz")): data})
-    read_entries({"cpu.json": data}, "fuzz")
+    folder = {entry_name(read_entry(data, "fuzz")): data}
+    baseline_changes("fuzz", {}, folder)
+    read_entries(folder, "fuzz")
 
 
 def read_any_keys(data: bytes) -> None:
