@@ -17,8 +17,11 @@ from gate.adapters.account.account_lock import acquire_uid, release_uid
 from gate.adapters.account.isolation import ACCOUNTS
 from gate.errors import ExitCode
 from gate.records.sections.isolation import IsolationMode
+from gate.records.verdict import Outcome
 
 RUNS = 4
+# more of them, where two runs differ
+TRACED_RUNS = 2
 SHARED = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - looked into
 MAX_LOG_BYTES = 8 * 1024 * 1024
 WRITTEN_BY_THE_GATE = {"file_commands/output", "file_commands/state", "file_commands/summary"}
@@ -39,6 +42,7 @@ def told_lines(log: str, word: str) -> list[str]:
 def _told(arena: Arena, attempt: Attempt, tells: int) -> Iterator[str]:
     yield from told_lines(arena.log, GOT)
     runs = RUNS if attempt.exit_code is not ExitCode.ERROR else 1
+    runs += TRACED_RUNS if attempt.outcome is Outcome.NONDETERMINISTIC else 0
     refused = len(told_lines(arena.log, REFUSED))
     if refused != tells * runs:
         yield f"{refused} refusals were told, not {tells * runs}"
