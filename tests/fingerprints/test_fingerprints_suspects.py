@@ -138,7 +138,7 @@ CASES = {
         ),
     ),
     "process-id": (
-        script(forward="x = x + (step > 1) * os.getpid() * 1e-3"),
+        script(forward="x = x + (step > 1) * (os.getpid() % 1000) * 1e-3"),
         CauseClass.RANDOM_STATE,
         (
             "script.py:13 uses os.getpid(), another number in each run, "

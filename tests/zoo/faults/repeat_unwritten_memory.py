@@ -16,7 +16,7 @@ for _ in range(6):
     del scratch
     mask = np.empty(16, dtype=np.int64)  # planted
     mask[:8] = 1
-    weights = torch.from_numpy(mask % 7).float()
+    weights = torch.from_numpy(mask % 1009).float() / 1009
     loss = (model(x * weights) - 1).square().mean()
     optimizer.zero_grad()
     loss.backward()
