@@ -7,17 +7,16 @@ n seeds of a baseline and n of a head are judged by the rules of
 
 from __future__ import annotations
 
-import argparse
 import math
 import platform
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from measured_processes import processor
 from numpy.typing import NDArray
+from simulation import print_page
 
 from gate.comparison.levels.student import quantile
 from gate.records.measured.levels import ALPHA
@@ -114,19 +113,5 @@ def page(histories: int) -> Iterator[str]:
     yield f"Simulated in {time.perf_counter() - begun:.0f} s."
 
 
-def main() -> None:
-    """Simulate, print, and write the page where that was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--histories", type=int, default=HISTORIES)
-    options = parser.parse_args()
-    lines = []
-    for line in page(options.histories):
-        print(line, flush=True)
-        lines.append(line)
-    if options.out is not None:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    print_page(__doc__, HISTORIES, page)

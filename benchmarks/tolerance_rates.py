@@ -7,15 +7,14 @@ noise of the same kind, are judged by it. Deterministic by its seed; it needs no
 
 from __future__ import annotations
 
-import argparse
 import platform
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 from measured_processes import processor
 from numpy.typing import NDArray
+from simulation import print_page
 
 from gate.comparison.measuring.noise import deviations
 from gate.comparison.tolerance_factor import (
@@ -171,19 +170,5 @@ def page(histories: int) -> Iterator[str]:
     yield f"Simulated in {time.perf_counter() - begun:.0f} s."
 
 
-def main() -> None:
-    """Simulate, print, and write the page where that was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--histories", type=int, default=HISTORIES)
-    options = parser.parse_args()
-    lines = []
-    for line in page(options.histories):
-        print(line, flush=True)
-        lines.append(line)
-    if options.out is not None:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    print_page(__doc__, HISTORIES, page)

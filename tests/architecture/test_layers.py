@@ -77,7 +77,7 @@ INSIDE = {
         ("doctor", "init"),
     ),
     "harness": (
-        ("settings", "this_process", "user_code", "output", "c_classes"),
+        ("settings", "this_process", "user_code", "output", "c_classes", "dispatch_mode"),
         ("cuda",),
         ("tensors",),
         ("determinism", "recording", "operators", "sources"),

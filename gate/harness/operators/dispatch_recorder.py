@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..dispatch_mode import DispatchMode
 
 # Namespaces that torch itself registers only when it needs them.
 LATE_NAMESPACES: Final = frozenset(
@@ -21,21 +22,14 @@ LATE_NAMESPACES: Final = frozenset(
 OnCall = Callable[[str, str], None]
 
 
-class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's own lacks types
+class DispatchRecorder(DispatchMode):  # type: ignore[no-untyped-call] # torch's own lacks types
     """Hands on the name and device of audited operators and of those that are not torch's."""
 
-    supports_higher_order_operators = True
-
     def __init__(self, audited: frozenset[str], on_call: OnCall) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # as above
+        super().__init__()
         self._audited = audited
         self._torchs_own = namespaces() | LATE_NAMESPACES
         self._on_call = on_call
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Let the compiler work as ever: some operators exist in compiled form only."""
-        return True
 
     def __torch_dispatch__(
         self,

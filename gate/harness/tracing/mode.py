@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
+from ..dispatch_mode import DispatchMode
 from ..output import Output
 from .lines import ExecutedLines, watch
 from .modules import RunningModules
@@ -21,20 +20,13 @@ _tracer: Tracer | None = None
 _threads = itertools.count(1)
 
 
-class TracingMode(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's own lacks types
+class TracingMode(DispatchMode):  # type: ignore[no-untyped-call] # torch's own lacks types
     """Hands each call to the tracer; `thread` is 0 for the main thread and those of the engine."""
 
-    supports_higher_order_operators = True
-
     def __init__(self, tracer: Tracer, thread: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # as above
+        super().__init__()
         self._tracer = tracer
         self._thread = thread
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Let the compiler work as ever: some operators exist in compiled form only."""
-        return True
 
     def __torch_dispatch__(
         self,
