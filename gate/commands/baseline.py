@@ -46,7 +46,6 @@ from gate.pipelines.proposals import accepted, archived_proposal, last_proposal,
 from gate.records.baseline import MAX_WHO, Baseline
 from gate.records.request import GateRequest
 from gate.records.sections.tolerances import EVERY
-from gate.report.measured.entry_words import far_words
 from gate.report.terminal.baseline_view import baseline_view, proposal_view
 from gate.report.terminal.measurement_view import calibration_markdown, calibration_view
 from gate.settings.event import run_url_of
@@ -191,7 +190,7 @@ def _write_baseline(request: GateRequest, before: Baseline | None, after: Baseli
         if entry_name(entry) in written and entry.provisional and entry.far is not None:
             sys.stderr.write(
                 "note: it is far from the entries of other environments "
-                f"({safe_line(far_words(entry.far))}), and judges nothing until another call "
+                f"({safe_line(entry.far.described)}), and judges nothing until another call "
                 "has given the same bits: record it again\n"
             )
     sys.stdout.write("Commit the folder: the gate judges by what is committed.\n")

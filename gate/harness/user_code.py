@@ -93,7 +93,7 @@ def caller_of(frame: FrameType | None) -> Caller:
         importing = importing or root == IMPORTING
         if root not in GO_BETWEENS and root != IMPORTING:
             outside = outside or frame
-            if not _in_library(frame.f_code.co_filename):
+            if not in_library(frame.f_code.co_filename):
                 break
         frame = frame.f_back
     line = frame or outside
@@ -131,7 +131,7 @@ def called_in(frame: FrameType, user: FrameType) -> str:
 
 def _is_users(frame: FrameType) -> bool:
     ours = _root(frame) in {*GO_BETWEENS, IMPORTING}
-    return not ours and not _in_library(frame.f_code.co_filename)
+    return not ours and not in_library(frame.f_code.co_filename)
 
 
 def made_by_machinery(frame: FrameType | None) -> bool:
@@ -150,7 +150,7 @@ def made_by_machinery(frame: FrameType | None) -> bool:
 
 def _imported_by_torch(frame: FrameType | None) -> bool:
     importing = False
-    while frame is not None and _in_library(frame.f_code.co_filename):
+    while frame is not None and in_library(frame.f_code.co_filename):
         importing = importing or _root(frame) == IMPORTING
         if importing and _root(frame) == "torch":
             return True
@@ -160,10 +160,11 @@ def _imported_by_torch(frame: FrameType | None) -> bool:
 
 def is_users_file(file: str) -> bool:
     """Whether a file is the user's own, and of no library."""
-    return not _in_library(file) and not file.startswith(_files_of_machinery())
+    return not in_library(file) and not in_machinery(file)
 
 
-def _in_library(file: str) -> bool:
+def in_library(file: str) -> bool:
+    """Whether a file belongs to the standard library or an installed package, or is none."""
     return file.startswith("<") or any(part in file for part in LIBRARIES)
 
 
@@ -174,7 +175,7 @@ def running_line() -> CodeLine:
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect offers only slower copies
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_files_of_machinery()):
+        if not in_machinery(name):
             return CodeLine(shown_file(name), frame.f_lineno, backward=backward)
         # Torch's notices of a backward pass reach Python when the pass is over, in this file.
         backward = backward or name == engine
@@ -187,7 +188,7 @@ def failing_line(traceback: TracebackType | None) -> CodeLine:
     innermost = CodeLine(UNKNOWN)
     while traceback is not None:
         name = traceback.tb_frame.f_code.co_filename
-        if not name.startswith(_files_of_machinery()):
+        if not in_machinery(name):
             innermost = CodeLine(shown_file(name), traceback.tb_lineno)
         traceback = traceback.tb_next
     return innermost
@@ -227,11 +228,6 @@ def shown_file(file: str) -> str:
 def in_machinery(file: str) -> bool:
     """Whether a file is torch's, the harness's, or one that only passes calls on."""
     return file.startswith(_files_of_machinery())
-
-
-def in_library(file: str) -> bool:
-    """Whether a file belongs to the standard library or an installed package."""
-    return _in_library(file)
 
 
 def calling_frame(depth: int) -> FrameType:

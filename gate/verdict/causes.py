@@ -10,7 +10,7 @@ from gate.records.comparison import (
     MetricDelta,
     TensorChange,
 )
-from gate.records.measured.acceptance import FarFromPeers, ProvisionalEntry
+from gate.records.measured.acceptance import ProvisionalEntry
 from gate.records.sections.quarantine import Quarantine
 from gate.records.verdict import NotFinite, ThresholdResult
 
@@ -44,19 +44,6 @@ def no_baseline(
     )
 
 
-def far_words(far: FarFromPeers) -> str:
-    """Where an entry is far from its peers: `loss at step 3 is 9.1, and 2 others have 2.1`."""
-    who = f"{far.peers} other{'s' if far.peers > 1 else ''}"
-    have = "have" if far.peers > 1 else "has"
-    where = far.metric if far.step is None else f"{far.metric} at step {far.step}"
-    if not far.value or far.least is None or far.most is None:
-        return f"it has no {where}, which the {who} {have}"
-    between = f"{far.least:.6g}"
-    if far.least != far.most:
-        between = f"{far.least:.6g} to {far.most:.6g}"
-    return f"{where} is {far.value}, and the {who} {have} {between}"
-
-
 def provisional(entry: ProvisionalEntry) -> str:
     """Why an entry that is there does not judge yet."""
     whose = "the pull request's entry" if entry.brought else "the entry"
@@ -67,7 +54,7 @@ def provisional(entry: ProvisionalEntry) -> str:
     )
     return (
         f"{whose} of this environment is far from its peers, those of other environments "
-        f"({far_words(entry.far)}): record it again to confirm; {again}"
+        f"({entry.far.described}): record it again to confirm; {again}"
     )
 
 

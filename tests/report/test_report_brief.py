@@ -53,8 +53,9 @@ SAID = {
         "failed: the baseline's entry is far from its peers",
         (
             "Two runs of this commit are identical. But the baseline's entry is far from its "
-            "peers, the entries of other environments: loss at step 24 is 0.489; 2 others: 0.31 "
-            "to 0.312. It judges nothing until it is recorded again. This run gives its bits again."
+            "peers, the entries of other environments: loss at step 24 is 0.489, and the 2 others "
+            "have 0.31 to 0.312. It judges nothing until it is recorded again. This run gives its "
+            "bits again."
         ),
         "Not known. Nothing judged it.",
     ),

@@ -11,10 +11,13 @@ from typing import TypeVar
 
 from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.codec.documents import read_document
+from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.processes.harness_documents import OwnedDocument
 from gate.ports import Files
 from gate.records.document import Document
+from gate.records.observed.overrides import OverrideLine
+from gate.records.observed.sources import SourceLine
 
 MAX_NAMES = 20_000
 MAX_HARNESS_FILES = 10_000
@@ -24,6 +27,8 @@ MAX_LINE_BYTES = 64 * 1024
 MAX_LINES = 1_000_000
 # of overrides, started processes and sources: the harness writes no more of any
 MAX_NOTED_LINES = 200
+# as long as the records allow, however much longer escapes made it
+MAX_TEXT = 200
 # No leading zeros: so each process has one name, and two files cannot claim to be the same one's.
 NAME = re.compile(
     r"(process|summary|steps|metrics|state|operators|overrides|children|trace|sources)"
@@ -158,6 +163,16 @@ def told_lines(
                 hint="Only the harness may write into its output folder.",
             )
         yield from ((line, process) for line in lines)
+
+
+def plain_fields(line: OverrideLine | SourceLine, texts: tuple[str, ...]) -> dict[str, object]:
+    """The fields of a line; `texts` and the stack are the script's own text and go into reports."""
+    shown = {name: _plain(getattr(line, name)) for name in texts}
+    return {**line.model_dump(), **shown, "stack": tuple(map(_plain, line.stack))}
+
+
+def _plain(text: str) -> str:
+    return plain_text(text)[:MAX_TEXT]
 
 
 def numbered_lines(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError
-from gate.evidence.processes.harness_files import HarnessFile, ProcessFiles, told_lines
+from gate.evidence.processes.harness_files import (
+    HarnessFile,
+    ProcessFiles,
+    plain_fields,
+    told_lines,
+)
 from gate.ports import Files
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.overrides import Override, OverrideLine
 from gate.records.runs import RunMode
 from gate.records.sections.determinism import OnOverride
 
-MAX_TEXT = 200
 SHOWN = 20
 
 
@@ -29,11 +32,8 @@ def read_overrides(
 
 
 def _of_process(line: OverrideLine, process: ProcessFiles) -> Override:
-    # names and values are the script's own text, and go into reports
-    texts = {key: plain_text(getattr(line, key))[:MAX_TEXT] for key in _TEXTS}
-    stack = tuple(plain_text(frame)[:MAX_TEXT] for frame in line.stack)
-    shown = {**line.model_dump(), **texts, "stack": stack}
-    return Override.model_validate({**shown, "rank": process.rank, "pid": process.pid})
+    fields = plain_fields(line, _TEXTS)
+    return Override.model_validate({**fields, "rank": process.rank, "pid": process.pid})
 
 
 _TEXTS = ("name", "before", "after", "file")

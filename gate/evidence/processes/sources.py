@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gate.codec.untrusted_text import plain_text
-from gate.evidence.processes.harness_files import HarnessFile, ProcessFiles, told_lines
+from gate.evidence.processes.harness_files import (
+    HarnessFile,
+    ProcessFiles,
+    plain_fields,
+    told_lines,
+)
 from gate.evidence.processes.ranks import TrainedRank
 from gate.ports import Files
 from gate.records.observed.evidence import MAX_SOURCES
 from gate.records.observed.sources import LiveThreads, Source, SourceLine
-
-MAX_TEXT = 200
 
 
 def read_sources(
@@ -23,11 +25,9 @@ def read_sources(
     """
     sources: dict[Source, None] = {}
     for line, process in told_lines(files, out, processes, HarnessFile.SOURCES, SourceLine):
-        texts = {key: plain_text(getattr(line, key))[:MAX_TEXT] for key in _TEXTS}
-        stack = tuple(plain_text(frame)[:MAX_TEXT] for frame in line.stack)
-        shown = {**line.model_dump(), **texts, "stack": stack, "rank": process.rank}
         if len(sources) < MAX_SOURCES:
-            sources[Source.model_validate(shown)] = None
+            fields = plain_fields(line, _TEXTS)
+            sources[Source.model_validate({**fields, "rank": process.rank})] = None
     return tuple(sources)
 
 

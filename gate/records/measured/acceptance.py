@@ -12,6 +12,10 @@ from gate.records.document import Document
 TEXT_CHARACTERS: Final = 1000
 
 
+def _where(metric: str, step: int | None) -> str:
+    return metric if step is None else f"{metric} at step {step}"
+
+
 class Movement(Document):
     """How far a result is from the entry that it replaces.
 
@@ -35,6 +39,11 @@ class Movement(Document):
     weights_equal: bool
     structure: bool = False
 
+    @property
+    def where(self) -> str:
+        """For example `loss at step 3`."""
+        return _where(self.metric, self.step)
+
 
 class FarFromPeers(Document):
     """Where an entry is farthest from those of the same training in other environments.
@@ -51,6 +60,18 @@ class FarFromPeers(Document):
     least: float | None = None
     most: float | None = None
     room: float | None = None
+
+    @property
+    def described(self) -> str:
+        """For example `loss at step 3 is 9.1, and the 2 others have 2.1 to 2.2`."""
+        others = f"the {self.peers} others have" if self.peers > 1 else "the other has"
+        where = _where(self.metric, self.step)
+        if not self.value or self.least is None or self.most is None:
+            return f"it has no {where}, which {others}"
+        between = f"{self.least:.6g}"
+        if self.least != self.most:
+            between = f"{between} to {self.most:.6g}"
+        return f"{where} is {self.value}, and {others} {between}"
 
 
 class ProvisionalEntry(Document):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gate.records.measured.acceptance import FarFromPeers, Movement, ProvisionalEntry
+from gate.records.measured.acceptance import Movement, ProvisionalEntry
 from gate.records.verdict import Verdict
 from gate.report.wording import pair, share
 
@@ -21,8 +21,7 @@ def movement_words(moved: Movement) -> str:
     if not moved.metric:
         return f"no number moved; {weights}"
     before, after = pair(moved.before, moved.after)
-    where = moved.metric if moved.step is None else f"{moved.metric} at step {moved.step}"
-    return f"{where}: {before} → {after}, moved by {_how_far(moved)}; {weights}"
+    return f"{moved.where}: {before} → {after}, moved by {_how_far(moved)}; {weights}"
 
 
 def _how_far(moved: Movement) -> str:
@@ -46,25 +45,13 @@ def magnitude_of(times: float) -> str:
     return f"{times:.2g}" if times < WHOLE else f"{times:,.0f}"
 
 
-def far_words(far: FarFromPeers) -> str:
-    """Where an entry is far from its peers: `loss at step 3 is 9.1; 2 others: 2.1 to 2.2`."""
-    others = f"{far.peers} other{'' if far.peers == 1 else 's'}"
-    where = far.metric if far.step is None else f"{far.metric} at step {far.step}"
-    if not far.value or far.least is None or far.most is None:
-        return f"no {where}; {others}: there"
-    between = f"{far.least:.6g}"
-    if far.least != far.most:
-        between = f"{between} to {far.most:.6g}"
-    return f"{where} is {far.value}; {others}: {between}"
-
-
 def provisional_words(entry: ProvisionalEntry) -> str:
     """Why an entry that is there judges nothing yet, and whether this run confirms it."""
     whose = "the entry that this pull request brings" if entry.brought else "the baseline's entry"
     again = "gives its bits again" if entry.repeated else "does not give its bits again"
     return (
         f"But {whose} is far from its peers, the entries of other environments: "
-        f"{far_words(entry.far)}. It judges nothing until it is recorded again. This run {again}."
+        f"{entry.far.described}. It judges nothing until it is recorded again. This run {again}."
     )
 
 

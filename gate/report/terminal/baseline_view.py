@@ -12,7 +12,7 @@ from rich.text import Text
 from gate.records.baseline import BaselineEntry
 from gate.records.published.entry_history import ShownBaseline, ShownEntry
 from gate.report.escape import clean, clean_name
-from gate.report.measured.entry_words import far_words, movement_words
+from gate.report.measured.entry_words import movement_words
 from gate.report.wording import repeat_words, short
 
 COLUMNS = ("Environment", "Recorded", "Last values", "Reason")
@@ -66,7 +66,7 @@ def _origin(entry: BaselineEntry) -> Iterator[str]:
     """What an entry says of its own way into the file, a line each."""
     yield repeat_words(entry.equal_runs, entry.missed_faults, entry.recordings)
     if entry.provisional and entry.far is not None:
-        yield f"judges nothing yet, far from its peers: {clean(far_words(entry.far))}"
+        yield f"judges nothing yet, far from its peers: {clean(entry.far.described)}"
     if entry.moved is not None:
         yield f"moved {clean(movement_words(entry.moved))}{_after(entry.moved.outcome)}"
     came = (("by", entry.accepted_by), ("from", entry.run_url))
@@ -143,7 +143,7 @@ def _changes(
         yield "Moved", "", clean(movement_words(proposed.moved)) + _after(proposed.moved.outcome)
     if proposed.far is not None:
         state = "judges nothing until it is recorded again" if proposed.provisional else "confirmed"
-        yield "Far from peers", "", f"{clean(far_words(proposed.far))}; {state}"
+        yield "Far from peers", "", f"{clean(proposed.far.described)}; {state}"
     if proposed.run_url:
         yield "Run", "", clean(proposed.run_url)
     if known:
