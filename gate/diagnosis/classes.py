@@ -12,7 +12,7 @@ from typing import Final
 from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.determinism.causes import CauseClass
 from gate.records.observed.traced import Claim, TraceFinding
-from gate.records.verdict import Suspect, SuspectKind
+from gate.records.verdict import Diagnosis, Outcome, Suspect, SuspectKind
 
 DATA: Final = (EventKind.BATCH, EventKind.INPUT)
 PRECISION_KNOBS: Final = ("fp32_", "reduced_")
@@ -83,8 +83,21 @@ def _of_suspect(suspect: Suspect, first: Event) -> CauseClass | None:
     return BY_SUSPECT.get(suspect.kind, drawn)
 
 
-def proved_class(found: TraceFinding | None) -> CauseClass | None:
-    """The class that two traced runs of one commit prove, where fingerprints left it open."""
+def concluded_class(diagnosis: Diagnosis, outcome: Outcome) -> CauseClass | None:
+    """The class once it is known what was compared, and what two traced runs showed.
+
+    Traces of one commit prove a class where fingerprints left it open. That the commit's code is
+    the cause is said only where nothing else moved.
+    """
+    recorded = diagnosis.cause_class
+    if outcome is Outcome.NONDETERMINISTIC:
+        return recorded or _proved(diagnosis.trace)
+    if outcome is not Outcome.CODE_DRIFT and recorded is CauseClass.CODE:
+        return None
+    return recorded
+
+
+def _proved(found: TraceFinding | None) -> CauseClass | None:
     if found is None:
         return None
     if found.claim is Claim.NONDETERMINISTIC_OPERATOR:

@@ -38,6 +38,15 @@ def find_root(expected: Calls, observed: Calls, alignment: Alignment) -> Root | 
     return search.found
 
 
+def find_read(expected: Calls, observed: Calls, alignment: Alignment) -> Root | None:
+    """The first value that differs where it is read: a loss's own number reaches no gradient."""
+    for one, other in alignment.pairs:
+        inputs = tuple(_differing(_read(expected[one]), _read(observed[other])))
+        if inputs:
+            return Root(one, other, inputs)
+    return None
+
+
 class _Search:
     """Follows differences from call to call; `found` is the entry that counts."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gate.diagnosis.alignment import Alignment, Block, Calls, align
-from gate.diagnosis.roots import OTHER_RANKS, Root, find_root, namespace, outputs_apart
+from gate.diagnosis.roots import OTHER_RANKS, Root, find_read, find_root, namespace, outputs_apart
 from gate.diagnosis.trace_words import Point, agreement, finding_at, not_found
 from gate.records.observed.trace import NOBODY, RankTrace, TracedCall, Traces
 from gate.records.observed.traced import Claim, TraceFinding
@@ -60,6 +60,11 @@ def _point(pair: Pair) -> Point | None:
     expected, observed = pair.calls
     alignment = align(expected, observed)
     root = find_root(expected, observed, alignment)
+    if root is None and alignment.blocks:
+        # what one side calls alone may make a value that no later call's output depends on
+        read = find_read(expected, observed, alignment)
+        made = read and _block_behind(pair, alignment, read, expected[read.expected])
+        root = read if made else None
     if root is not None:
         return _classified(pair, alignment, root)
     if alignment.parted is None:

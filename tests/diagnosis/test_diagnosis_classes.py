@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gate.diagnosis.classes import proved_class
+from gate.diagnosis.classes import concluded_class
+from gate.records.comparison import EventKind
 from gate.records.determinism.causes import CauseClass
 from gate.records.observed.traced import Claim, TraceFinding
+from gate.records.verdict import Diagnosis, Outcome
 
 PROVED = {
     (Claim.NONDETERMINISTIC_OPERATOR, "aten::index_put_"): CauseClass.OPERATOR,
@@ -16,15 +18,41 @@ PROVED = {
 }
 
 
+def concluded(
+    trace: TraceFinding | None,
+    recorded: CauseClass | None = None,
+    outcome: Outcome = Outcome.NONDETERMINISTIC,
+) -> CauseClass | None:
+    found = Diagnosis(
+        first_step=1,
+        kind=EventKind.LOSS,
+        subject="loss",
+        cause="the loss differs",
+        remedy="look",
+        cause_class=recorded,
+        trace=trace,
+    )
+    return concluded_class(found, outcome)
+
+
 @pytest.mark.parametrize(("claim", "operator"), PROVED, ids=str)
 def test_a_trace_proves_a_class_that_fingerprints_leave_open(claim: Claim, operator: str) -> None:
     found = TraceFinding(claim=claim, sentence="a call", operator=operator)
-    assert proved_class(found) is PROVED[claim, operator]
+    assert concluded(found) is PROVED[claim, operator]
+    assert concluded(found, CauseClass.SEED) is CauseClass.SEED
+    assert concluded(found, outcome=Outcome.CODE_DRIFT) is None
 
 
 @pytest.mark.parametrize(
     "claim", [Claim.CODE_PATH, Claim.OUTSIDE_VALUE, Claim.BELOW_DISPATCHER, Claim.NOT_FOUND]
 )
 def test_where_a_value_came_in_is_no_class(claim: Claim) -> None:
-    assert proved_class(TraceFinding(claim=claim, sentence="a call")) is None
-    assert proved_class(None) is None
+    assert concluded(TraceFinding(claim=claim, sentence="a call")) is None
+    assert concluded(None) is None
+
+
+def test_the_code_is_the_cause_only_where_nothing_else_moved() -> None:
+    for outcome in set(Outcome) - {Outcome.CODE_DRIFT, Outcome.NONDETERMINISTIC}:
+        assert concluded(None, CauseClass.CODE, outcome) is None
+        assert concluded(None, CauseClass.OPTIMIZER, outcome) is CauseClass.OPTIMIZER
+    assert concluded(None, CauseClass.CODE, Outcome.CODE_DRIFT) is CauseClass.CODE

@@ -185,3 +185,27 @@ def test_calls_of_one_side_alone_that_move_nothing_are_passed_over(place: int, m
 def test_alignment_is_a_value() -> None:
     plain = chain("abc").calls
     assert replace(align(plain, plain)) == align(plain, plain)
+
+
+def test_a_loss_computed_another_way_is_named_though_gradients_do_not_see_it() -> None:
+    def run(*loss: str, made: str) -> RankTrace:
+        calls = [call(0, "aten::mul", (value("a"),), (value("errors"),))]
+        for number, operator in enumerate(loss, start=1):
+            out = made if number == len(loss) else operator
+            calls.append(call(number, operator, (value("x", number - 1),), (value(out),)))
+        start = len(calls)
+        calls.append(call(start, "aten::ones_like", (value(made, start - 1),), (value("1"),)))
+        later = range(start + 1, start + 10)
+        after = [call(n, "aten::div", (value("1", n - 1),), (value("1"),)) for n in later]
+        return trace(*calls, *after)
+
+    base = run("aten::mean", made="0.30")
+    head = run("aten::_to_copy", "aten::mean", "aten::_to_copy", made="0.31")
+    found = compared(base, head, drift=True)
+    assert (found.claim, found.operator, found.place) == (
+        Claim.CODE_PATH,
+        "aten::_to_copy",
+        "train.py:2",
+    )
+    same = compared(base, run("aten::_to_copy", "aten::mean", made="0.30"), drift=True)
+    assert same.claim is Claim.NOT_FOUND

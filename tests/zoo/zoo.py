@@ -31,7 +31,9 @@ from gate.records.verdict import Diagnosis, Verdict
 LEAST_SHARE: Final = 0.9
 MAX_STEPS: Final = 12
 # beside each planted change: lines that never run, and one that says the same in other words
-DECOY: Final = "\n\ndef reached_by_nothing():\n    return torch.rand(3)\n"
+# (which git shows as a hunk of their own, since a line that nobody changes stands in between)
+END: Final = "# end\n"
+DECOY: Final = f"{END}\n\ndef reached_by_nothing():\n    return torch.rand(3)\n"
 
 
 class Score(StrEnum):
@@ -62,7 +64,7 @@ def diagnosed(planted: Planted, place: Path) -> Verdict:
     """Gate a real repository that holds the fault."""
     project = Repository(place / "project")
     project.write("repro-gate.yml", _settings(planted))
-    project.write(SCRIPT, planted.script if planted.base is None else planted.base)
+    project.write(SCRIPT, planted.script if planted.base is None else planted.base + END)
     base = project.commit()
     bench = Bench(project, place / "out")
     if planted.base is None:

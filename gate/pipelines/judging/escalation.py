@@ -24,6 +24,8 @@ from gate.records.verdict import DRIFTS, Outcome
 from gate.verdict.decision import Decision
 
 LEAST_SECONDS = 1.0
+# the base commit is run again for these, whatever the baseline was recorded from
+AGAINST_THE_BASE = DRIFTS | {Outcome.NOT_COMPARABLE}
 # where all runs together take less, most of it is the start of Python: a trace may take as long
 SHORT_TRAINING_SECONDS = 30.0
 OTHER_RESULT = (
@@ -61,7 +63,7 @@ def escalate(
 
     Two runs of one commit that differ are repeated; a drift is traced against the base commit.
     """
-    compared, drift = decision.decided, decision.outcome in DRIFTS
+    compared, drift = decision.decided, decision.outcome in AGAINST_THE_BASE
     if not session.request.settings.diagnosis.escalate or compared is None or decision.passes:
         return None
     request = session.request

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from gate.comparison.same_work import missed_share, on_one_cpu_thread
-from gate.diagnosis.classes import proved_class
+from gate.diagnosis.classes import concluded_class
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.suspects import Known
 from gate.diagnosis.trace_window import with_trace
-from gate.records.determinism.causes import CauseClass
 from gate.records.observed.evidence import EvidenceSet
 from gate.records.runs import Commit, RunMode
 from gate.records.verdict import Diagnosis, Outcome
@@ -36,12 +35,7 @@ def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
     found = with_trace(_recorded(decision, evidence), evidence.trace)
     if found is None:
         return None
-    cause_class = found.cause_class
-    if decision.outcome is Outcome.NONDETERMINISTIC:
-        cause_class = cause_class or proved_class(evidence.trace)
-    elif decision.outcome is not Outcome.CODE_DRIFT and cause_class is CauseClass.CODE:
-        # something else moved as well, or nothing of the code did
-        cause_class = None
+    cause_class = concluded_class(found, decision.outcome)
     return found.model_copy(update={"cause_class": cause_class})
 
 

@@ -3,7 +3,7 @@
 kind: drift
 class: code-change
 step: null
-operator: add
+operator: unbind
 instead_of: loss = error.sum() / 1000
 """
 
