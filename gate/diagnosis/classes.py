@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gate.diagnosis.suspects import ORIGINS
 from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.determinism.causes import CauseClass
 from gate.records.observed.traced import Claim, TraceFinding
@@ -55,7 +56,9 @@ def class_of(
     """The class, or None where several are open."""
     likely = [suspect for suspect in suspects if not suspect.possible]
     if likely:
-        return _of_suspect(likely[0], first)
+        # what leads to a seed stands before it
+        made = likely[0].kind in ORIGINS and any(one.kind is SuspectKind.SEED for one in likely)
+        return CauseClass.SEED if made else _of_suspect(likely[0], first)
     unseen = not {"gradients", "backward"} & set(comparison.compared_fingerprints)
     if first.kind is EventKind.PARAMETERS and unseen:
         return None
@@ -76,6 +79,11 @@ def _of_suspect(suspect: Suspect, first: Event) -> CauseClass | None:
     if suspect.kind is SuspectKind.SETTING:
         known = suspect.call.startswith(PRECISION_KNOBS)
         return CauseClass.PRECISION if known else None
+    if suspect.kind is SuspectKind.CLOCK:
+        return BY_EVENT.get(first.kind)
+    if suspect.kind is SuspectKind.COMPLETION:
+        loaded = first.kind is EventKind.BATCH or suspect.call.endswith("imap_unordered")
+        return CauseClass.DATA_ORDER if loaded else CauseClass.THREAD_RACE
     ordering = suspect.kind is SuspectKind.ORDER or suspect.call.startswith(IDENTIFIERS)
     if ordering and first.kind in DATA:
         return CauseClass.DATA_ORDER
@@ -86,12 +94,15 @@ def _of_suspect(suspect: Suspect, first: Event) -> CauseClass | None:
 def concluded_class(diagnosis: Diagnosis, outcome: Outcome) -> CauseClass | None:
     """The class once it is known what was compared, and what two traced runs showed.
 
-    Traces of one commit prove a class where fingerprints left it open. That the commit's code is
-    the cause is said only where nothing else moved.
+    Traces of one commit prove a class where fingerprints left it open. Of two commits they tell
+    other data from another order: that is not made of real numbers. That the commit's code is the
+    cause is said only where nothing else moved.
     """
     recorded = diagnosis.cause_class
     if outcome is Outcome.NONDETERMINISTIC:
         return recorded or _proved(diagnosis.trace)
+    if recorded is None and diagnosis.kind in DATA and diagnosis.trace is not None:
+        return CauseClass.DATA if diagnosis.trace.real_numbers else None
     if outcome is not Outcome.CODE_DRIFT and recorded is CauseClass.CODE:
         return None
     return recorded

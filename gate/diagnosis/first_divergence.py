@@ -71,7 +71,7 @@ def _diagnosis(comparison: Comparison, question: Question, known: Known) -> Diag
     if first is None:
         return None
     cause = cause_of(first, comparison, question)
-    suspects = suspects_of(first, known)
+    suspects = suspects_of(first, known, numbers_differ=bool(comparison.optimizer_settings))
     settings = comparison.optimizer_settings[:SHOWN_SETTINGS] if question.drift else ()
     return Diagnosis(
         first_step=first.step,
@@ -98,7 +98,8 @@ def _remedy(cause: Cause, suspects: tuple[Suspect, ...]) -> str:
 def _decides(suspects: tuple[Suspect, ...]) -> str:
     """What would tell the first two apart; a seed and where it came from are one cause."""
     two = suspects[:2]
-    chain = suspects and suspects[0].kind is SuspectKind.SEED and two[-1].kind in ORIGINS
+    kinds = {one.kind for one in two}
+    chain = SuspectKind.SEED in kinds and bool(kinds & ORIGINS)
     if len(two) != 2 or chain or two[0].possible != two[1].possible:  # noqa: PLR2004 - two are told apart
         return ""
     change = REMEDIES[two[0].kind](two[0])
@@ -112,11 +113,18 @@ def _leave(suspect: Suspect) -> str:
 
 REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {
     SuspectKind.UNSEEDED: lambda one: f"Give {one.place} a constant seed",
-    SuspectKind.SEED: lambda one: f"Give {one.place} a constant seed",
+    SuspectKind.SEED: lambda one: (
+        f"Seed {one.call} with {one.before} again at {one.place}"
+        if one.after
+        else f"Give {one.place} a constant seed"
+    ),
     SuspectKind.ENTROPY: lambda one: (
         f"Draw from a generator with a constant seed instead of {one.call}() at {one.place}"
     ),
     SuspectKind.DRAW: lambda one: f"Give the thread at {one.place} a seeded generator of its own",
+    SuspectKind.COMPLETION: lambda one: (
+        f"Take the results at {one.place} in the order of the work, and not as they are done"
+    ),
     SuspectKind.ORDER: lambda one: f"Sort what {one.call}() lists at {one.place}",
     SuspectKind.PRECISION: lambda one: (
         f"Keep {one.call} {one.before} for the whole training at {one.place}"

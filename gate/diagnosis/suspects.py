@@ -41,7 +41,22 @@ ORDERED: Final = (
     EventKind.METRIC,
     EventKind.STATE,
 )
+EVERY: Final = frozenset(EventKind)
+AT_WORK: Final = EVERY - {EventKind.STEPS}
+CAN_CHANGE: Final = {
+    SuspectKind.SETTING: frozenset(ARITHMETIC),
+    SuspectKind.PRECISION: frozenset(ARITHMETIC),
+    SuspectKind.ADDRESS: frozenset(ORDERED),
+    SuspectKind.ORDER: frozenset(ORDERED),
+    SuspectKind.COMPLETION: AT_WORK - {EventKind.INITIAL, EventKind.STRUCTURE},
+    SuspectKind.CHILD: AT_WORK,
+    SuspectKind.THREAD: AT_WORK,
+}
+# what is drawn first; behind it a seed is one of many that may have changed something
+DRAWN: Final = (EventKind.INITIAL, EventKind.RANDOM, EventKind.BATCH, EventKind.INPUT)
 GENERATORS: Final = {"random.python": "random.", "random.numpy": "numpy.random."}
+TIMED: Final = frozenset((EventKind.STEPS, EventKind.METRIC))
+UPDATES: Final = frozenset((EventKind.PARAMETERS, EventKind.OPTIMIZER))
 SEEDS: Final = frozenset((SuspectKind.UNSEEDED, SuspectKind.SEED))
 # what a seed may be made of
 ORIGINS: Final = frozenset(
@@ -56,9 +71,13 @@ ORDER: Final = tuple(SuspectKind)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """What is known of lines: overrides and seeds that may differ, sources, started processes."""
+    """What is known of lines: overrides and seeds that may differ, sources, started processes.
+
+    `changed_seeds` are those of a commit that its base gives another number, which is `before`.
+    """
 
     overrides: tuple[Override, ...] = ()
+    changed_seeds: tuple[Override, ...] = ()
     sources: tuple[Source, ...] = ()
     children: tuple[UnattestedChild | WeakerChild, ...] = ()
 
@@ -66,24 +85,47 @@ class Known:
 NOTHING_KNOWN: Final = Known()
 
 
-def suspects_of(first: Event, known: Known) -> tuple[Suspect, ...]:
+def suspects_of(first: Event, known: Known, *, numbers_differ: bool) -> tuple[Suspect, ...]:
     """The lines that would explain this event, at most `SHOWN_SUSPECTS`.
 
-    Those that are only possible are given where nothing better is known.
+    Those that are only possible are given where nothing better is known. `numbers_differ` says that
+    settings of the optimizer are not the same, numbers that the script itself computed.
     """
+    # a stopping rule, a speed and a schedule ask the clock; elsewhere it is how long something took
+    timed = first.kind in TIMED or (numbers_differ and first.kind in UPDATES)
     every = (
         *_of_overrides(first, known.overrides),
-        *_of_sources(first, known.sources),
+        *_of_changed_seeds(first, known.changed_seeds),
+        *_of_sources(first, known.sources, timed=timed),
         *_of_children(first, known.children),
     )
     fitting = [one for one in every if _fits(one, first)]
     fitting = [one for one in fitting if not _is_part_of_another(one, fitting)]
     ranked = sorted(dict.fromkeys(fitting), key=lambda one: _rank(one, first))
     likely = [one for one in ranked if not one.possible]
+    likely = [*_leading_to_a_seed(ranked), *likely]
     if any(one.kind is SuspectKind.SEED for one in likely):
         # a seed that differs came from somewhere, and these say from where
         likely += [one for one in ranked if one.possible and one.kind in ORIGINS]
-    return tuple((likely or ranked)[:SHOWN_SUSPECTS])
+    places: dict[tuple[SuspectKind, str], Suspect] = {}
+    for one in likely or ranked:
+        places.setdefault((one.kind, one.place), one)
+    return tuple(places.values())[:SHOWN_SUSPECTS]
+
+
+def _leading_to_a_seed(ranked: list[Suspect]) -> list[Suspect]:
+    """What the line asks for that calls the function in which a seed is given: it is the seed."""
+    callers = {
+        frame.partition(" ")[0]
+        for one in ranked
+        if one.kind is SuspectKind.SEED
+        for frame in one.stack
+    }
+    return [
+        one.model_copy(update={"possible": False})
+        for one in ranked
+        if one.kind in ORIGINS and one.place in callers
+    ]
 
 
 def used_in(event: Event) -> str:
@@ -133,11 +175,30 @@ def _of_overrides(first: Event, overrides: Iterable[Override]) -> Iterator[Suspe
         )
 
 
-def _of_sources(first: Event, sources: Iterable[Source]) -> Iterator[Suspect]:
-    for source in sources:
+def _of_changed_seeds(first: Event, seeds: Iterable[Override]) -> Iterator[Suspect]:
+    if first.kind not in DRAWN:
+        return
+    for seed in seeds:
+        yield Suspect(
+            place=seed.place,
+            kind=SuspectKind.SEED,
+            call=seed.name,
+            step=seed.step,
+            before=seed.before,
+            after=seed.after,
+            used=used_in(first),
+            stack=seed.stack,
+            code_place=CodePlace.known(seed.file, seed.line),
+        )
+
+
+def _of_sources(first: Event, sources: Iterable[Source], *, timed: bool) -> Iterator[Suspect]:
+    clocks = [source for source in sources if source.kind is SourceKind.CLOCK]
+    others = (source for source in sources if source.kind is not SourceKind.CLOCK)
+    # of a duration the line that ends it is the nearer one
+    for source in (*others, *reversed(clocks)):
         kind = SuspectKind(source.kind.value)
-        # a stopping rule asks the clock; elsewhere it is asked for how long something took
-        clock = kind is SuspectKind.CLOCK and first.kind is EventKind.STEPS
+        clock = kind is SuspectKind.CLOCK and timed
         turned = source.kind is SourceKind.PRECISION
         yield Suspect(
             place=source.place,
@@ -170,15 +231,13 @@ def _of_children(
 
 def _fits(suspect: Suspect, first: Event) -> bool:
     """Whether the line ran early enough, and can change this at all."""
-    if first.step is not None and suspect.step > first.step:
+    # what a script writes of a step it may compute behind the step's update
+    late = 1 if first.kind is EventKind.METRIC else 0
+    if first.step is not None and suspect.step > first.step + late:
         return False
     kind = suspect.kind
-    if kind in {SuspectKind.SETTING, SuspectKind.PRECISION}:
-        return first.kind in ARITHMETIC
-    if kind in {SuspectKind.ADDRESS, SuspectKind.ORDER}:
-        return first.kind in ORDERED
-    if kind is SuspectKind.CHILD or kind is SuspectKind.THREAD:
-        return first.kind is not EventKind.STEPS
+    if first.kind not in CAN_CHANGE.get(kind, EVERY):
+        return False
     if kind is SuspectKind.DRAW and first.kind is EventKind.RANDOM:
         # a draw changes the state of its own generator, and of no other
         return suspect.call.startswith(GENERATORS.get(first.name, "-"))
@@ -198,7 +257,7 @@ def _is_part_of_another(suspect: Suspect, fitting: list[Suspect]) -> bool:
 
 def _rank(suspect: Suspect, first: Event) -> tuple[object, ...]:
     kinds = list(ORDER)
-    if first.kind is EventKind.STEPS:
+    if first.kind in TIMED:
         kinds = [SuspectKind.CLOCK, *kinds]
     elif first.kind in ARITHMETIC:
         # what changes arithmetic goes before a number that is drawn

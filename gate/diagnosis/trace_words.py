@@ -17,6 +17,7 @@ SHOWN: Final = 200
 TAKES_FROM_OUTSIDE: Final = "aten::lift_fresh"
 OWN_GENERATOR: Final = "generator=<Generator>"
 NEXT_ARGUMENT: Final = re.compile(r", (?=[A-Za-z_]\w*=)")
+REAL: Final = re.compile(r"\w+=-?(\d+\.\d*(e[-+]?\d+)?|\d+e[-+]?\d+)")
 OWN: Final = ("aten::", "prims::")
 
 
@@ -74,6 +75,7 @@ def finding_at(point: Point) -> TraceFinding:
         shapes=call.shapes[:600],
         device=next((value.device for value in (*call.inputs, *call.outputs)), ""),
         arguments=_changed_arguments(point)[:1000],
+        real_numbers=_real_numbers_apart(point),
         file=call.file,
         line=call.line,
         forward_place=_forward(call),
@@ -269,15 +271,28 @@ _WORDS: Final[dict[Claim, Words]] = {
 
 def _changed_arguments(point: Point) -> str:
     """`p=0.8 instead of p=0.9`, of the same operator's two calls."""
-    one, other = point.expected, point.observed
-    if one is None or other is None or one.operator != other.operator:
-        return ""
-    before, after = (NEXT_ARGUMENT.split(call.arguments) for call in (one, other))
-    gone = [word for word in before if word and word not in after]
-    new = [word for word in after if word and word not in before]
+    new, gone = _arguments_apart(point)
     if not gone and not new:
         return ""
     return f"{', '.join(new) or 'nothing'} instead of {', '.join(gone) or 'nothing'}"
+
+
+def _real_numbers_apart(point: Point) -> bool:
+    """Whether the two calls differ in real numbers alone, which choose and order nothing."""
+    new, gone = _arguments_apart(point)
+    return bool(new or gone) and all(REAL.fullmatch(word) for word in (*new, *gone))
+
+
+def _arguments_apart(point: Point) -> tuple[list[str], list[str]]:
+    """The arguments of the observed call alone, and those of the expected call alone."""
+    one, other = point.expected, point.observed
+    if one is None or other is None or one.operator != other.operator:
+        return [], []
+    before, after = (NEXT_ARGUMENT.split(call.arguments) for call in (one, other))
+    return (
+        [word for word in after if word and word not in before],
+        [word for word in before if word and word not in after],
+    )
 
 
 def _rows(point: Point) -> Iterator[TraceRow]:

@@ -157,6 +157,7 @@ class SuspectKind(StrEnum):
 
     UNSEEDED = "unseeded"
     SEED = "seed"
+    COMPLETION = "completion"
     ENTROPY = "entropy"
     DRAW = "draw"
     ORDER = "order"

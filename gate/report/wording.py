@@ -131,15 +131,17 @@ def suspect_words(suspect: Suspect) -> str:
 
 def _does(suspect: Suspect) -> str:
     call = f"{suspect.call}()"
+    instead = f", {suspect.after} instead of {suspect.before}" if suspect.after else " in each run"
     if suspect.kind is SuspectKind.UNSEEDED and suspect.before:
         return f"seeds {suspect.call} with the time"
     if suspect.kind is SuspectKind.UNSEEDED and suspect.call not in MAKERS:
         return f"takes a seed from the machine by {call}"
     return {
         SuspectKind.UNSEEDED: f"draws from {call} without a seed",
-        SuspectKind.SEED: f"gives {suspect.call} another seed in each run",
+        SuspectKind.SEED: f"gives {suspect.call} another seed{instead}",
         SuspectKind.ENTROPY: f"draws from {call}, which no seed sets",
         SuspectKind.DRAW: f"draws from {call} in a thread",
+        SuspectKind.COMPLETION: f"takes results from {call} as they are done, in another order",
         SuspectKind.ORDER: f"takes names from {call} in the file system's order",
         SuspectKind.PROCESS: f"uses {call}, another number in each run",
         SuspectKind.ADDRESS: f"uses {call}, which may be another number in each run",

@@ -112,6 +112,37 @@ def suspected_seeds(strict: tuple[RunEvidence, ...]) -> tuple[Override, ...]:
     return tuple(override for override in overrides if override.file and not override.importing)
 
 
+def changed_seeds(run: RunEvidence, base: RunEvidence | None) -> tuple[Override, ...]:
+    """Seeds that a commit gives another number than its base does; `before` is the base's.
+
+    Paired by generator and order, since a commit moves lines. Where one gives more of them than the
+    other, which stands for which is not known, and none is told.
+    """
+    if base is None:
+        return ()
+    theirs = _numbers_given(base)
+    return tuple(
+        seed.model_copy(update={"before": former.after})
+        for key, seeds in _numbers_given(run).items()
+        if len(seeds) == len(theirs.get(key, ()))
+        for seed, former in zip(seeds, theirs[key], strict=True)
+        if seed.after != former.after
+    )
+
+
+def _numbers_given(run: RunEvidence) -> dict[tuple[int, str], list[Override]]:
+    """The seeds of the script's own by rank and generator, in order; those of one process alone."""
+    given: dict[tuple[int, str], list[Override]] = {}
+    for override in run.overrides:
+        if override.kind is not OverrideKind.RESEED or not override.file or override.weakens:
+            continue
+        seeds = given.setdefault((override.rank, override.name), [])
+        # workers race, and their seeds are made of the main process's
+        if not seeds or seeds[0].pid == override.pid:
+            seeds.append(override)
+    return given
+
+
 def suspected_settings(strict: tuple[RunEvidence, ...]) -> tuple[Override, ...]:
     """Which strict settings the script overrode in either run, so that an order was undefined.
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.sources import Source, SourceKind
 
-COMPARED = frozenset((SourceKind.ORDER, SourceKind.PRECISION))
+ORDERS = frozenset((SourceKind.ORDER, SourceKind.COMPLETION))
+COMPARED = ORDERS | {SourceKind.PRECISION}
 
 
 def suspected_sources(strict: tuple[RunEvidence, ...]) -> tuple[Source, ...]:
     """What may make two runs of one commit differ.
 
-    The order of a directory, and a switch of precision, only where the runs differ in it.
+    An order, and a switch of precision, only where the runs differ in it.
     """
     if len(strict) < 2:  # noqa: PLR2004 - a difference takes two
         return ()
@@ -44,15 +45,14 @@ def _other_precision(first: RunEvidence, second: RunEvidence) -> tuple[Source, .
 
 
 def _other_orders(first: RunEvidence, second: RunEvidence) -> tuple[Source, ...]:
-    """Directories of the same names, in another order."""
-    orders = {_directory(source): source.after for source in second.sources}
+    """Directories of the same names, and the same pieces of work, in another order."""
+    orders = {_ordered(source): source.after for source in second.sources}
     return tuple(
         source
         for source in first.sources
-        if source.kind is SourceKind.ORDER
-        and orders.get(_directory(source), source.after) != source.after
+        if source.kind in ORDERS and orders.get(_ordered(source), source.after) != source.after
     )
 
 
-def _directory(source: Source) -> tuple[object, ...]:
+def _ordered(source: Source) -> tuple[object, ...]:
     return source.kind, source.rank, source.place, source.call, source.before

@@ -22,10 +22,11 @@ def concluded(
     trace: TraceFinding | None,
     recorded: CauseClass | None = None,
     outcome: Outcome = Outcome.NONDETERMINISTIC,
+    kind: EventKind = EventKind.LOSS,
 ) -> CauseClass | None:
     found = Diagnosis(
         first_step=1,
-        kind=EventKind.LOSS,
+        kind=kind,
         subject="loss",
         cause="the loss differs",
         remedy="look",
@@ -49,6 +50,14 @@ def test_a_trace_proves_a_class_that_fingerprints_leave_open(claim: Claim, opera
 def test_where_a_value_came_in_is_no_class(claim: Claim) -> None:
     assert concluded(TraceFinding(claim=claim, sentence="a call")) is None
     assert concluded(None) is None
+
+
+def test_a_batch_made_with_another_real_number_is_other_data() -> None:
+    found = TraceFinding(claim=Claim.CODE_PATH, sentence="a call", real_numbers=True)
+    drift = Outcome.CODE_DRIFT
+    assert concluded(found, outcome=drift, kind=EventKind.BATCH) is CauseClass.DATA
+    order = found.model_copy(update={"real_numbers": False})
+    assert concluded(order, outcome=drift, kind=EventKind.BATCH) is None
 
 
 def test_the_code_is_the_cause_only_where_nothing_else_moved() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trace_cases import call, chain, trace, value
@@ -209,3 +210,32 @@ def test_a_loss_computed_another_way_is_named_though_gradients_do_not_see_it() -
     )
     same = compared(base, run("aten::_to_copy", "aten::mean", made="0.30"), drift=True)
     assert same.claim is Claim.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("other=14.0", "other=12.0"), ("value=1e-05, p=0.5", "value=2e-05, p=0.25")],
+)
+def test_calls_may_differ_in_real_numbers_alone(before: str, after: str) -> None:
+    assert _of_arguments(before, after).real_numbers
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("n=48", "n=40"),
+        ("other=14.0, dim=0", "other=12.0, dim=1"),
+        ("dtype=torch.float32", "dtype=torch.float64"),
+        ("other=14.0", "other=14.0"),
+    ],
+)
+def test_calls_that_differ_otherwise_may_choose_or_order(before: str, after: str) -> None:
+    assert not _of_arguments(before, after).real_numbers
+
+
+def _of_arguments(before: str, after: str) -> TraceFinding:
+    one, other = (
+        trace(call(0, "aten::div", (value("a"),), (value(made),), arguments=text))
+        for text, made in ((before, "b"), (after, "c"))
+    )
+    return compared(one, other, drift=True)

@@ -13,7 +13,7 @@ from gate.records.determinism.causes import CauseClass
 from gate.records.observed.evidence import RunEvidence
 from gate.records.verdict import Diagnosis
 from gate.report.brief import cause_words
-from gate.verdict.overrides import suspected_seeds
+from gate.verdict.overrides import changed_seeds, suspected_seeds
 from gate.verdict.sources import changed_precision, suspected_sources
 
 pytestmark = pytest.mark.torch
@@ -77,7 +77,10 @@ def diagnosed(runs: HarnessRuns, source: str) -> Diagnosis:
 
 def drifted(before: RunEvidence, after: RunEvidence) -> Diagnosis:
     compared = compare_results(before, after, settings_of().compare, ("baseline", "strict-1"))
-    found = diagnose_drift(compared, Known(sources=changed_precision(after, before)))
+    known = Known(
+        changed_seeds=changed_seeds(after, before), sources=changed_precision(after, before)
+    )
+    found = diagnose_drift(compared, known)
     assert found is not None
     return found
 
@@ -137,6 +140,39 @@ CASES = {
             "first used in step 1's batch"
         ),
     ),
+    "process-id-as-a-seed": (
+        script(
+            prepare="def seeded(number):\n    return random.Random(number)\n"
+            "mine = seeded(os.getpid())",
+            order="mine.shuffle(order)",
+        ),
+        CauseClass.SEED,
+        (
+            "script.py:6 uses os.getpid(), another number in each run, "
+            "first used in step 1's input of the model"
+        ),
+    ),
+    "results-as-they-are-done": (
+        script(
+            prepare="from concurrent.futures import ThreadPoolExecutor, as_completed\n"
+            "def later(row):\n"
+            "    time.sleep(time.perf_counter_ns() % 997 / 10000)\n"
+            "    return row\n"
+            "pool = ThreadPoolExecutor(8)",
+            order="order = [one.result() for one in "
+            "as_completed([pool.submit(later, row) for row in order])]",
+        ),
+        CauseClass.THREAD_RACE,
+        (
+            "script.py:13 takes results from concurrent.futures.as_completed() as they are done, "
+            "in another order, first used in step 1's input of the model"
+        ),
+    ),
+    "rate-by-the-clock": (
+        script(gradients="optimizer.param_groups[0]['lr'] += (step > 2) * time.time() % 1e-3"),
+        CauseClass.OPTIMIZER,
+        "script.py:18 reads the time by time.time()",
+    ),
     "process-id": (
         script(forward="x = x + (step > 1) * (os.getpid() % 1000) * 1e-3"),
         CauseClass.RANDOM_STATE,
@@ -154,7 +190,7 @@ def test_a_planted_cause_is_named_by_class_line_and_call(runs: HarnessRuns, case
     found = diagnosed(runs, source)
     assert cause_words(found) == sentence
     assert found.cause_class is cause_class
-    assert f"step {found.first_step}'s" in sentence
+    assert "the time by" in sentence or f"step {found.first_step}'s" in sentence
     assert found.suspects[0].code_place is not None
 
 
@@ -211,6 +247,20 @@ def test_a_stop_by_time_is_named_with_its_line(runs: HarnessRuns) -> None:
     assert found.remedy.startswith(
         "Count steps instead of asking time.monotonic() at script.py:13."
     )
+
+
+def test_another_seed_of_a_commit_is_named_with_both_numbers(runs: HarnessRuns) -> None:
+    before, after = (
+        runs.run(script(prepare=f"mine = random.Random({seed})", order="mine.shuffle(order)"))
+        for seed in (7, 8)
+    )
+    found = drifted(before, after)
+    assert found.cause_class is CauseClass.SEED
+    assert cause_words(found) == (
+        "script.py:4 gives random.Random another seed, 8 instead of 7, "
+        "first used in step 1's input of the model"
+    )
+    assert found.remedy.startswith("Seed random.Random with 7 again at script.py:4. ")
 
 
 @pytest.fixture(scope="module")

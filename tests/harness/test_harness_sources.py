@@ -116,3 +116,49 @@ def test_the_stack_has_three_of_the_users_frames(harness: Harness) -> None:
     (told,) = (one for one in _told(harness.run(source + SOURCES)) if one["line"] == 2)
     names = [str(frame).partition(" ")[2] for frame in told["stack"]]  # type: ignore[attr-defined] # a list
     assert names == ["a", "b", "c"]
+
+
+COMPLETIONS = """
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from multiprocessing.pool import ThreadPool
+import torch
+def work(seconds):
+    time.sleep(seconds)
+    return seconds
+def shown(iterable):
+    yield from iterable
+with ThreadPoolExecutor(3) as pool:
+    for _ in range(20):
+        taken = as_completed([pool.submit(work, 0) for _ in range(3)])  # line 13
+        assert len([future.result() for future in shown(taken)]) == 3
+    waits = [pool.submit(work, seconds) for seconds in (0.6, 0.0, 0.3)]
+    assert [future.result() for future in as_completed(waits, 10)] == [0.0, 0.3, 0.6]  # line 16
+    assert list(as_completed([])) == []  # line 17
+    try:
+        list(as_completed([pool.submit(work, 1)], timeout=0.01))
+    except TimeoutError:
+        pass
+with ThreadPool(3) as pool:
+    assert list(pool.imap_unordered(work, (0.6, 0.0, 0.3))) == [0.0, 0.3, 0.6]  # line 23
+    assert sorted(pool.imap_unordered(work, range(0), chunksize=2)) == []
+    assert list(pool.imap(work, (0.1, 0.0))) == [0.1, 0.0]
+"""
+
+
+def test_the_order_in_which_work_is_done_is_told_by_line(harness: Harness) -> None:
+    outcome = harness.run(COMPLETIONS)
+    assert outcome.code == 0, outcome.stderr
+    told = [one for one in _told(outcome) if one["kind"] == "completion"]
+    assert {(one["line"], one["call"]) for one in told} == {
+        (13, "concurrent.futures.as_completed"),
+        (16, "concurrent.futures.as_completed"),
+        (17, "concurrent.futures.as_completed"),
+        (23, "multiprocessing.Pool.imap_unordered"),
+        (24, "multiprocessing.Pool.imap_unordered"),
+    }
+    calls = [one["before"] for one in told if one["line"] == 13]
+    assert calls == [f"call {number}" for number in range(1, 9)]
+    # the same order has the same digest, whoever did the work
+    (threads, pool) = (one["after"] for one in told if one["line"] in {16, 23})
+    assert threads == pool

@@ -10,6 +10,7 @@ import yaml
 FAULTS = Path(__file__).parent / "faults"
 MARK = "  # planted"
 SCRIPT = "train.py"
+MAX_STEPS = 12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +35,7 @@ class Planted:
     threads: int
     ranks: int
     metrics: str
+    max_steps: int
 
     @property
     def place(self) -> str:
@@ -72,4 +74,5 @@ def _read(path: Path) -> Planted:
         threads=truth.get("threads", 1),
         ranks=truth.get("ranks", 1),
         metrics=truth.get("metrics", ""),
+        max_steps=truth.get("max_steps", MAX_STEPS),
     )

@@ -29,7 +29,6 @@ from planted import SCRIPT, Planted, planted_faults
 from gate.records.verdict import Diagnosis, Verdict
 
 LEAST_SHARE: Final = 0.9
-MAX_STEPS: Final = 12
 # beside each planted change: lines that never run, and one that says the same in other words
 # (which git shows as a hunk of their own, since a line that nobody changes stands in between)
 END: Final = "# end\n"
@@ -79,7 +78,7 @@ def _settings(planted: Planted) -> str:
     start = (
         ["torchrun", "--nproc-per-node", str(planted.ranks)] if planted.ranks > 1 else ["python"]
     )
-    train: dict[str, object] = {"command": [*start, SCRIPT], "max_steps": MAX_STEPS}
+    train: dict[str, object] = {"command": [*start, SCRIPT], "max_steps": planted.max_steps}
     if planted.metrics:
         train["metrics"] = {"file": planted.metrics}
     return yaml.safe_dump(

@@ -39,6 +39,8 @@ def start(environ: Mapping[str, str]) -> None:
         {
             "subprocess": lambda: _hook_starters(children.hook_subprocess),
             "threading": _hook_threads,
+            "concurrent.futures": lambda: _hook_completions("concurrent.futures"),
+            "multiprocessing.pool": lambda: _hook_completions("multiprocessing.pool"),
             "uuid": _hook_reads,
             "secrets": _hook_reads,
             "multiprocessing.util": lambda: _hook_starters(children.hook_multiprocessing),
@@ -104,6 +106,16 @@ def _hook_threads() -> None:
         hook_threads(sys.modules["threading"])
     except Exception as error:
         _complain(f"threads that the script starts are not recorded: {error}")
+
+
+def _hook_completions(name: str) -> None:
+    """A module has been imported that hands on results in the order in which they are done."""
+    try:
+        from ..sources.completions import hook_completions
+
+        hook_completions(sys.modules[name])
+    except Exception as error:
+        _complain(f"the order in which results are done is not recorded: {error}")
 
 
 def _hook_event_files() -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 ENTROPY, CLOCK, PROCESS, ORDER = "entropy", "clock", "process", "order"
 ADDRESS, THREAD, DRAW, PRECISION = "address", "thread", "draw", "precision"
+COMPLETION = "completion"
 # Of a process: no line of a script is worth more than a hundred others.
 MAX_FOUND = 150
 MAX_OF_A_KIND = 40

@@ -12,7 +12,7 @@ from gate.records.runs import Commit, RunMode
 from gate.records.verdict import Diagnosis, Outcome
 from gate.verdict.blind_spots import rare_faults
 from gate.verdict.decision import Decision, Facts
-from gate.verdict.overrides import suspected_seeds, suspected_settings
+from gate.verdict.overrides import changed_seeds, suspected_seeds, suspected_settings
 from gate.verdict.sources import changed_precision, suspected_sources
 
 RARE = 0.1
@@ -46,7 +46,11 @@ def _recorded(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
     strict = evidence.runs_of(RunMode.STRICT)
     if decision.outcome is not Outcome.NONDETERMINISTIC:
         base = next(iter(evidence.runs_of(RunMode.STRICT, Commit.BASE)), None)
-        return diagnose_drift(decision.decided, Known(sources=changed_precision(strict[0], base)))
+        known = Known(
+            changed_seeds=changed_seeds(strict[0], base),
+            sources=changed_precision(strict[0], base),
+        )
+        return diagnose_drift(decision.decided, known)
     alone = all(map(on_one_cpu_thread, strict))
     # one thread leaves no order open, whatever is overridden
     settings = () if alone else suspected_settings(strict)

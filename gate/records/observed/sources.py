@@ -13,7 +13,8 @@ from gate.records.observed.overrides import CallStack
 class SourceKind(StrEnum):
     """What it is.
 
-    `order` is a directory as the file system lists it, `address` a line of code that asks for
+    `order` is a directory as the file system lists it, `completion` the order in which threads or
+    processes were done with their pieces of work, `address` a line of code that asks for
     `id()` or `hash()`, `draw` a thread's draw from a common generator, `precision` a switch of
     precision that was turned on the way.
     """
@@ -22,6 +23,7 @@ class SourceKind(StrEnum):
     CLOCK = "clock"
     PROCESS = "process"
     ORDER = "order"
+    COMPLETION = "completion"
     ADDRESS = "address"
     THREAD = "thread"
     DRAW = "draw"
@@ -32,7 +34,8 @@ class SourceLine(Document):
     """One line of the training's (0: unseen), at the optimizer step at which it was first seen.
 
     `before` and `after` are words: of a switch what it was and is, of an order a digest of the
-    names sorted and one of the names as they came. `worker` says that a worker process did it,
+    names sorted and one of the names as they came, of a completion the number of the call of its
+    line and a digest of the order. `worker` says that a worker process did it,
     `thread` that a thread beside the main one did.
     """
 

@@ -66,13 +66,14 @@ class TraceRow(Document):
 class TraceFinding(Document):
     """The first call at which two traced runs part.
 
-    `file` and `line` are the user's line; in the backward pass of torch's own operators it is the
-    `forward_place` alone that is known. `sentence` says all of it, without a full stop; `remedy`
-    what to do. `arguments` hold what differs of them, `expected_operator` the other run's operator
-    where that is another. `absolute` and `relative` say how far sampled outputs are apart; None
-    where that is not known. `changed` are hunks of the diff that ran up to this call, nearest
-    first; `changed_later` those that ran after it or not at all. `notes` are whole sentences.
-    `call` is the observed run's call at which they part.
+    `file` and `line` are the user's line; in the backward pass of torch's own operators it is
+    the `forward_place` alone that is known. `sentence` says all of it, without a full stop;
+    `remedy` what to do. `arguments` hold what differs of them (`real_numbers`: nothing else
+    does), `expected_operator` the other run's operator where that is another. `absolute` and
+    `relative` say how far sampled outputs are apart; None where that is not known. `changed`
+    are hunks of the diff that ran up to this call, nearest first; `changed_later` those that
+    ran after it or not at all. `notes` are whole sentences. `call` is the observed run's call
+    at which they part.
     """
 
     claim: Claim
@@ -88,6 +89,7 @@ class TraceFinding(Document):
     shapes: Annotated[str, Field(max_length=600)] = ""
     device: Name = ""
     arguments: Text = ""
+    real_numbers: bool = False
     file: Annotated[str, Field(max_length=300)] = ""
     line: Annotated[int, Field(ge=0, le=2**31)] = 0
     forward_place: Place = ""

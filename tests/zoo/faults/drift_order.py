@@ -1,7 +1,7 @@
 """The loader shuffles with another seed.
 
 kind: drift
-class: data-order
+class: [initialisation-or-seed, data-order]
 step: 1
 instead_of: generator = torch.Generator().manual_seed(7)
 """

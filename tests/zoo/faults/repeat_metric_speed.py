@@ -21,7 +21,6 @@ with open("metrics.jsonl", "w") as log:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        speed = len(x) / (time.perf_counter() - began)
-        log.write(
-            json.dumps({"step": step, "loss": loss.item(), "samples_per_second": speed}) + "\n"
-        )  # planted
+        speed = len(x) / (time.perf_counter() - began)  # planted
+        row = {"step": step, "loss": loss.item(), "samples_per_second": speed}
+        log.write(json.dumps(row) + "\n")

@@ -1,4 +1,4 @@
-"""A thread beside the training draws from the common generator, now more and now less often.
+"""A thread draws from the common generator as often as chance says.
 
 kind: repeat
 class: random-state-use
@@ -16,8 +16,8 @@ x = torch.linspace(0, 1, 60).reshape(10, 6)
 
 
 def watch():
-    for _ in range(1 + int.from_bytes(os.urandom(2), "big")):
-        torch.rand(1)  # planted
+    for _ in range(1 + os.urandom(1)[0]):  # planted
+        torch.rand(1)
 
 
 for step in range(7):

@@ -5,7 +5,6 @@ class: thread-race-or-reduction-order
 step: 1
 """
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
@@ -17,7 +16,7 @@ x = torch.linspace(-3, 3, 512).reshape(64, 8)
 
 
 def piece(index):
-    time.sleep(os.urandom(1)[0] / 5000)
+    time.sleep(time.perf_counter_ns() % 997 / 20000)
     rows = x[index * 4 : index * 4 + 4]
     return (model(rows) - rows.sum(1, keepdim=True)).square().sum() * 10.0 ** (index % 8 - 4)
 
@@ -25,8 +24,9 @@ def piece(index):
 with ThreadPoolExecutor(8) as pool:
     for _ in range(6):
         loss = torch.zeros(())
-        for done in as_completed([pool.submit(piece, index) for index in range(16)]):
-            loss = loss + done.result()  # planted
+        pieces = [pool.submit(piece, index) for index in range(16)]
+        for done in as_completed(pieces):  # planted
+            loss = loss + done.result()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
