@@ -81,7 +81,7 @@ def test_a_drift_is_traced_against_the_base_commit(bench: Bench, project: Projec
     )
     assert [change.place for change in found.changed] == ["train.py:2"]
     told = brief_of(verdict).happened
-    assert told.endswith("Nearest line that this pull request changes: train.py:2.")
+    assert told.endswith("Nearest changed line: train.py:2.")
 
 
 def test_it_can_be_switched_off(bench: Bench, project: Project) -> None:

@@ -62,7 +62,7 @@ def facts(trace: TraceFinding) -> dict[str, str]:
 def test_the_answer_ends_with_the_operator_and_the_nearest_changed_line() -> None:
     assert brief_of(told(FOUND)).happened.endswith(
         "Traced: aten::gelu at model.py:14 is called instead of aten::relu: the code path "
-        "changed. Nearest line that this pull request changes: model.py:14."
+        "changed. Nearest changed line: model.py:14."
     )
 
 

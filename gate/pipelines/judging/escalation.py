@@ -17,11 +17,12 @@ from gate.pipelines.runs import Adapters, Session
 from gate.records.comparison import Comparison
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.trace import Traces
-from gate.records.observed.traced import ChangedLines, TraceFinding
+from gate.records.observed.traced import MAX_SEEDS, ChangedLines, TraceFinding
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, PlannedRun, RunMode, TraceWindow
 from gate.records.verdict import DRIFTS, Outcome
 from gate.verdict.decision import Decision
+from gate.verdict.overrides import changed_seeds
 
 LEAST_SECONDS = 1.0
 # the base commit is run again for these, whatever the baseline was recorded from
@@ -109,6 +110,8 @@ class _Escalation:
             return finding
         trace = next((trace for trace in other.traces if trace.rank == finding.rank), None)
         folder = self._session.request.repository_path(self._session.request.settings.train.workdir)
+        seeds = changed_seeds(other.run, one.run)[:MAX_SEEDS]
+        finding = finding.model_copy(update={"changed_seeds": seeds})
         return with_changed_lines(finding, changes, trace, folder)
 
     def _run(self, label: str, commit: Commit) -> _Traced | None:

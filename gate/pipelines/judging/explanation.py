@@ -46,8 +46,9 @@ def _recorded(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
     strict = evidence.runs_of(RunMode.STRICT)
     if decision.outcome is not Outcome.NONDETERMINISTIC:
         base = next(iter(evidence.runs_of(RunMode.STRICT, Commit.BASE)), None)
+        traced = () if evidence.trace is None else evidence.trace.changed_seeds
         known = Known(
-            changed_seeds=changed_seeds(strict[0], base),
+            changed_seeds=changed_seeds(strict[0], base) or traced,
             sources=changed_precision(strict[0], base),
         )
         return diagnose_drift(decision.decided, known)

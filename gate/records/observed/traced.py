@@ -8,11 +8,13 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from gate.records.document import Document
+from gate.records.observed.overrides import Override
 from gate.records.observed.trace import Phase
 
 MAX_ROWS: Final = 16
 MAX_HUNKS: Final = 200
 MAX_NOTES: Final = 16
+MAX_SEEDS: Final = 16
 Text = Annotated[str, Field(max_length=1000)]
 Name = Annotated[str, Field(max_length=200)]
 Place = Annotated[str, Field(max_length=320)]
@@ -73,7 +75,8 @@ class TraceFinding(Document):
     `relative` say how far sampled outputs are apart; None where that is not known. `changed`
     are hunks of the diff that ran up to this call, nearest first; `changed_later` those that
     ran after it or not at all. `notes` are whole sentences. `call` is the observed run's call
-    at which they part.
+    at which they part. `changed_seeds` are those that the head gives another number than the base
+    commit does, which is `before`.
     """
 
     claim: Claim
@@ -99,6 +102,7 @@ class TraceFinding(Document):
     changed: Annotated[tuple[ChangedLines, ...], Field(max_length=MAX_HUNKS)] = ()
     changed_later: Annotated[tuple[ChangedLines, ...], Field(max_length=MAX_HUNKS)] = ()
     notes: Annotated[tuple[Text, ...], Field(max_length=MAX_NOTES)] = ()
+    changed_seeds: Annotated[tuple[Override, ...], Field(max_length=MAX_SEEDS)] = ()
 
     @property
     def found(self) -> bool:

@@ -16,7 +16,7 @@ def traced_words(trace: TraceFinding) -> str:
     if not trace.changed:
         return trace.sentence
     nearest = trace.changed[0].place
-    return f"{trace.sentence}. Nearest line that this pull request changes: {nearest}"
+    return f"{trace.sentence}. Nearest changed line: {nearest}"
 
 
 def trace_sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
