@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness_workloads import FINGERPRINTS, MLP, TRANSFORMER
@@ -29,6 +29,7 @@ TORCH_ROUNDS = 15
 TRAINING_ROUNDS = 3
 MILLI = 1000
 WARM_UP = 5
+TRACED_STEPS = 20
 FIXED = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
 
 # Starts the harness by hand, to time it apart from the import of torch.
@@ -164,6 +165,27 @@ def overhead_rows(workload: Workload, harness: Path, folder: Path) -> Iterator[s
         )
 
 
+def trace_rows(workload: Workload, harness: Path, folder: Path) -> Iterator[str]:
+    """What tracing costs a step, interleaved with runs that only record."""
+    short = replace(workload, steps=TRACED_STEPS)
+    arms: dict[str, dict[str, str]] = {
+        "recorded, as every run": {},
+        "operators traced (runs of one commit)": {"REPRO_GATE_TRACE_FROM": "1"},
+        "operators and lines traced (a drift)": {
+            "REPRO_GATE_TRACE_FROM": "1",
+            "REPRO_GATE_TRACE_LINES": "1",
+        },
+    }
+    found: dict[str, list[float]] = {name: [] for name in arms}
+    for _ in range(TRAINING_ROUNDS):
+        for name, variables in arms.items():
+            found[name].append(observe(short, harness, folder, **variables).step_seconds)
+    recorded, *_ = (statistics.median(seconds) for seconds in found.values())
+    for name, seconds in found.items():
+        step = statistics.median(seconds)
+        yield f"| {workload.name} | {name} | {step * MILLI:.2f} | {step / recorded:.2f} |"
+
+
 def page(harness: Path, folder: Path) -> Iterator[str]:
     """The whole page, line by line as it is measured."""
     yield "# The harness's own cost, on a CPU\n"
@@ -220,6 +242,16 @@ def page(harness: Path, folder: Path) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for workload in WORKLOADS:
         yield from overhead_rows(workload, harness, folder)
+    yield "\n## A step that is traced\n"
+    yield (
+        "Only after a difference, in two runs of their own (docs/diagnosis.md). Median step of "
+        f"{TRAINING_ROUNDS} interleaved runs of {TRACED_STEPS} steps, and its ratio to a step that "
+        "is only recorded.\n"
+    )
+    yield "| training | run | step ms | ratio |"
+    yield "|---|---|---|---|"
+    for workload in WORKLOADS:
+        yield from trace_rows(workload, harness, folder)
 
 
 def _about() -> Iterator[str]:

@@ -144,3 +144,15 @@ def test_tracing_changes_no_result(traced: TracedRuns) -> None:
     assert plain.checkpoint.root == seen.checkpoint.root
     assert traces[0].ended == "done"
     assert not traces[0].unread
+
+
+def test_a_row_of_a_large_data_set_is_read_and_the_data_set_is_not(traced: TracedRuns) -> None:
+    rows = changed("model = Model()", "rows = torch.randn(300_000, 8)\nmodel = Model()")
+    rows = changed("    x = torch.randn(4, 8)", "    x = rows[4] + torch.zeros(4, 8)", rows)
+    (trace,) = traced.trace(rows)[1]
+    select = next(call for call in trace.calls if call.operator == "aten::select")
+    assert [value.digest for value in select.inputs] == [""]
+    assert all(value.digest for value in select.outputs)
+    noise = changed("rows = torch", "torch.seed()\nrows = torch", rows)
+    found = traced.repeat(noise)
+    assert (found.claim, found.line) == (Claim.RANDOM_STATE, line_of(noise, "rows = torch"))

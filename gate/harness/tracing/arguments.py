@@ -18,6 +18,8 @@ MAX_NUMBERS: Final = 8
 SAMPLES: Final = 8
 # of one call's inputs or outputs together; above it they are not digested
 MAX_BYTES: Final = 1 << 30
+# the same of a view, which reads nothing: a row of a data set is taken thousands of times
+MAX_VIEWED_BYTES: Final = 1 << 20
 _NAMED: Final = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 # values that no operator has written yet
 UNINITIALISED: Final = frozenset(
@@ -71,10 +73,13 @@ def results(result: Any) -> list[Given]:
     return [Given(name, tensors) for name, tensors in found if tensors]
 
 
-def describe(one: Given, *, digest: bool, sample: bool = False) -> dict[str, Any]:
+def describe(
+    one: Given, *, digest: bool, viewed: bool = False, sample: bool = False
+) -> dict[str, Any]:
     """Name, type and shape, device, and the digest as the fast fingerprints take it.
 
-    The digest is empty where the values are not to be read, or cannot be.
+    The digest is empty where the values are not to be read, or cannot be; `viewed`: the operator
+    reads none of them.
     """
     first = one.tensors[0]
     shape = type_and_shape(first).removeprefix("torch.")
@@ -83,7 +88,8 @@ def describe(one: Given, *, digest: bool, sample: bool = False) -> dict[str, Any
         all_of_them = "\n".join(map(type_and_shape, one.tensors)).encode("utf-8", "replace")
         short = hashlib.sha256(all_of_them).hexdigest()[:8]
         shape = f"{len(one.tensors)} tensors, first {shape}, all {short}"
-    read = _digest(one) if digest and _readable(one) else ""
+    limit = MAX_VIEWED_BYTES if viewed else MAX_BYTES
+    read = _digest(one) if digest and _size_in_bytes(one) <= limit else ""
     return {
         "name": one.name[:MAX_VALUE],
         "form": shape[: 2 * MAX_VALUE],
@@ -93,8 +99,8 @@ def describe(one: Given, *, digest: bool, sample: bool = False) -> dict[str, Any
     }
 
 
-def _readable(one: Given) -> bool:
-    return sum(tensor.numel() * tensor.element_size() for tensor in one.tensors) <= MAX_BYTES
+def _size_in_bytes(one: Given) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in one.tensors)
 
 
 def _digest(one: Given) -> str:

@@ -109,12 +109,13 @@ class Tracer:
             return None
         with self._lock:
             tensors, words = given(func, args, named)
-            inputs = [self._input(one) for one in tensors[:MAX_GIVEN]]
+            view = is_view(func)
+            inputs = [self._input(one, viewed=view) for one in tensors[:MAX_GIVEN]]
             return OpenCall(name, place, inputs, written(func, args, named), words, began)
 
-    def _input(self, one: Given) -> dict[str, Any]:
+    def _input(self, one: Given, *, viewed: bool) -> dict[str, Any]:
         made, unset = self._storages.producers(one.tensors)
-        return describe(one, digest=True) | {"made_by": made, "unset_by": unset}
+        return describe(one, digest=True, viewed=viewed) | {"made_by": made, "unset_by": unset}
 
     def end(self, func: Any, call: OpenCall, result: Any, thread: int) -> None:
         """The operator has run: write the record, and note what it wrote."""
@@ -136,7 +137,8 @@ class Tracer:
             told = []
             for one in outputs:
                 bare = view and bool(self._storages.producers(one.tensors)[1])
-                told.append(describe(one, digest=readable and not bare, sample=True))
+                read = readable and not bare
+                told.append(describe(one, digest=read, viewed=view, sample=True))
                 self._storages.note(one.tensors, self._calls, unset=unset, view=view)
             self._write(self._record(func, call, told, thread))
             self._seconds += time.perf_counter() - call.began
