@@ -67,7 +67,8 @@ class _Search:
     def look(self, one: int, other: int, left: TracedCall, right: TracedCall) -> None:
         """The next pair of calls, at their places in the two sequences."""
         inputs = tuple(_differing(_read(left), _read(right)))
-        root = _earliest(self._origin, inputs)
+        # what was not read differs where the call that made it did
+        root = _earliest(self._origin, inputs or unread(left, right))
         if left.operator == READS_A_NUMBER:
             self._read = self._read or root
             return
@@ -126,6 +127,12 @@ def _earliest(origin: dict[int, Root], inputs: Pairs) -> Root | None:
 def namespace(call: TracedCall) -> str:
     """For example `aten`."""
     return call.operator.partition("::")[0]
+
+
+def unread(expected: TracedCall, observed: TracedCall) -> Pairs:
+    """The inputs whose values are not known on one side: too large, or only viewed."""
+    pairs = zip(_read(expected), _read(observed), strict=True)
+    return tuple((left, right) for left, right in pairs if not (left.digest and right.digest))
 
 
 def outputs_apart(expected: TracedCall, observed: TracedCall) -> tuple[float, float] | None:

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from gate.diagnosis.alignment import Alignment, Block, Calls, align
-from gate.diagnosis.roots import OTHER_RANKS, Root, find_read, find_root, namespace, outputs_apart
+from gate.diagnosis.roots import (
+    OTHER_RANKS,
+    Pairs,
+    Root,
+    find_read,
+    find_root,
+    namespace,
+    outputs_apart,
+    unread,
+)
 from gate.diagnosis.trace_words import Point, agreement, finding_at, not_found
 from gate.records.observed.trace import NOBODY, RankTrace, TracedCall, Traces
 from gate.records.observed.traced import Claim, TraceFinding
@@ -134,8 +143,10 @@ def _claim(
     """What a difference that enters at this call is, and the call that the value came from."""
     if left.arguments != right.arguments:
         return (Claim.CODE_PATH if pair.drift else Claim.OUTSIDE_VALUE), None
-    if root.inputs:
-        return _of_inputs(pair.observed.calls, root, right)
+    # that an operator is at fault takes inputs that are known to be equal
+    inputs = root.inputs or unread(left, right)
+    if inputs:
+        return _of_inputs(pair.observed.calls, inputs, right)
     if left.random:
         return Claim.RANDOM_STATE, None
     if left.compiled or namespace(left) == HIGHER:
@@ -143,14 +154,14 @@ def _claim(
     return Claim.NONDETERMINISTIC_OPERATOR, None
 
 
-def _of_inputs(calls: Calls, root: Root, use: TracedCall) -> tuple[Claim, TracedCall | None]:
+def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> tuple[Claim, TracedCall | None]:
     """A value differs that no differing call made: where could it come from?"""
-    for _, value in root.inputs:
+    for _, value in inputs:
         if value.unset_by and (bare := _call(calls, value.unset_by[0])) is not None:
             return Claim.UNINITIALISED, bare
     makers = [
         made
-        for _, value in root.inputs
+        for _, value in inputs
         for by in value.made_by
         if by != NOBODY and (made := _call(calls, by)) is not None
     ]
