@@ -11,7 +11,7 @@ from gate.report.history import history_section
 from gate.report.layout import Alert, Cell, Limits, Report, Row, Section
 from gate.report.measured.level_words import level_sections
 from gate.report.measured.performance_words import performance_section
-from gate.report.operators import operators_section
+from gate.report.operators import operators_sections
 from gate.report.overview import overview
 from gate.report.tolerances import tolerances_section
 from gate.report.wording import headline, icon, sentences, short
@@ -65,7 +65,7 @@ def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Sec
         *differences.comparison_sections("Base commit", verdict.base_run, limits, judged=True),
         *level_sections(verdict, limits),
         differences.environment_changes(verdict.baseline, limits),
-        operators_section(verdict.operator_audit, limits),
+        *operators_sections(verdict.operator_audit, limits),
         context.cost_section(verdict, limits),
         performance_section(verdict.performance, limits),
         context.baseline_section(verdict, limits),

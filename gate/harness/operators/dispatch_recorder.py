@@ -11,6 +11,10 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..user_code import CodeLine, running_line
+from .call_details import names_of
+from .forward_lines import ForwardLines
+
 # Namespaces that torch itself registers only when it needs them.
 LATE_NAMESPACES: Final = frozenset(
     (
@@ -18,11 +22,14 @@ LATE_NAMESPACES: Final = frozenset(
         *("prepacked", "aoti", "quantized_decomposed", "dtensor", "_inductor_test", "inductor"),
     )
 )
-OnCall = Callable[[str, str], None]
+OnCall = Callable[[str, str, CodeLine], None]
 
 
 class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's own lacks types
-    """Hands on the name and device of audited operators and of those that are not torch's."""
+    """Hands on name, device and line of audited operators and of those that are not torch's.
+
+    An operator of a backward pass is told with the line of the forward call behind it.
+    """
 
     supports_higher_order_operators = True
 
@@ -31,6 +38,7 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # to
         self._audited = audited
         self._torchs_own = namespaces() | LATE_NAMESPACES
         self._on_call = on_call
+        self._forward = ForwardLines()
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -48,13 +56,25 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # to
         del types
         named = dict(kwargs or {})
         result = func(*args, **named)
+        place = self._place()
         name = operator_name(func)
-        namespace = name.partition("::")[0]
-        if namespace not in self._torchs_own or (
-            name in self._audited and _matters(name, args, named, result)
-        ):
-            self._on_call(name, device_of(args, result))
+        if name.partition("::")[0] not in self._torchs_own:
+            self._on_call(name, device_of(args, result), place)
+            return result
+        for wanted in names_of(func, name, args, named):
+            if wanted in self._audited and _matters(wanted, args, named, result):
+                self._on_call(wanted, device_of(args, result), place)
         return result
+
+    def _place(self) -> CodeLine:
+        """The line to blame; a forward call's is kept for the backward pass of it."""
+        place = running_line()
+        if not place.started_backward:
+            self._forward.note(place)
+            return place
+        node: Any = torch._C._current_autograd_node()  # noqa: SLF001 - no public name
+        file, line, _ = ("", 0, "") if node is None else self._forward.of(node)
+        return CodeLine(file, line, backward=True) if file else place
 
 
 def namespaces() -> frozenset[str]:
