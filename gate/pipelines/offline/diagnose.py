@@ -22,6 +22,7 @@ from gate.pipelines.offline.kept_evidence import KeptEvidence
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.comparison import BASELINE_SIDE, Comparison
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
+from gate.records.observed.fingerprints import PARAMETERS
 from gate.records.published.kept_diagnosis import Retold
 from gate.records.runs import Commit, RunMode
 from gate.records.settings import ComparisonSettings
@@ -159,7 +160,7 @@ def _missing(
     if len(strict) < PAIR:
         yield NO_SECOND
     if differing is not None:
-        if not differing.comparison.compared_fingerprints:
+        if set(differing.comparison.compared_fingerprints) <= {PARAMETERS}:
             yield _without_fingerprints(differing.comparison)
         if evidence.trace is None:
             yield NO_TRACE
@@ -174,7 +175,7 @@ def _missing(
 
 def _without_fingerprints(comparison: Comparison) -> str:
     return (
-        f"{comparison.expected} and {comparison.observed} have no fingerprint in common (they were "
-        "not recorded, or at other steps), so metrics, parameters and the state at the end are all "
-        "that is compared, and no cause before the loss can be told."
+        f"{comparison.expected} and {comparison.observed} have no fingerprints in common but the "
+        "parameters' (none were recorded, or at other steps), so what came before the update "
+        "cannot be told apart."
     )

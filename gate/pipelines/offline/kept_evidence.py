@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gate.attestation.archive import read_archive
 from gate.attestation.member_index import looks_like_package, member_index
-from gate.attestation.ustar import BLOCK_BYTES
+from gate.attestation.ustar import BLOCK_BYTES, SUMS_NAME
+from gate.attestation.verify import check_sums
 from gate.baseline.folder import files_in, read_entries
 from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.codec.documents import read_document
@@ -36,6 +38,8 @@ WANTED: Final = (
     "Name the evidence folder of a call (repro-gate-out/evidence, or what `repro-gate run` wrote), "
     "or its package.tar."
 )
+BASELINE_HINT: Final = "Name the folder of baseline.path; the default is .repro-gate/baseline."
+NO_LINKS: Final = "The gate keeps no links; fetch the evidence again from where it was made."
 DAMAGED: Final = "The file was cut off or changed; fetch it again from where it was made."
 
 
@@ -66,11 +70,13 @@ def open_kept_evidence(files: Files, path: Path) -> KeptEvidence:
 def read_kept_baseline(files: Files, folder: Path) -> Baseline:
     """The entries of a baseline's folder; `DocumentError` where there are none, or broken ones."""
     shown = safe_line(str(folder))
+    if not files.exists(folder):
+        raise DocumentError(f"there is nothing at {shown}", hint=BASELINE_HINT)
     found = read_entries(files_in(files, folder, shown), shown)
     if found is None:
         raise DocumentError(
             f"{shown} holds no entry of a baseline",
-            hint="Name the folder of baseline.path; the default is .repro-gate/baseline.",
+            hint=BASELINE_HINT,
         )
     return found
 
@@ -87,7 +93,7 @@ def _of_folder(files: Files, folder: Path, shown: str) -> EvidenceSet:
         try:
             files.refuse_links(place / name, below=place)
         except StorageError as fault:
-            raise EvidenceError(fault.message, hint=fault.hint) from fault
+            raise EvidenceError(fault.message, hint=NO_LINKS) from fault
         with open_untrusted(files, place / name, name, max_bytes=limit) as opened:
             return opened.read_at(0, opened.size_bytes)
 
@@ -98,46 +104,56 @@ def _of_package(opened: UntrustedFile) -> KeptEvidence:
     head = opened.read_at(0, min(BLOCK_BYTES, opened.size_bytes))
     if not looks_like_package(head):
         raise EvidenceError(f"{opened.shown} is no package of repro-gate", hint=WANTED)
-    places = _members(opened)
+    try:
+        contents = _contents(opened)
+    except AttestationError as error:
+        raise EvidenceError(
+            f"{opened.shown}: {error.message}", hint=DAMAGED, details=error.details
+        ) from error
 
     def read(name: str, limit: int) -> bytes:
-        return _member(opened, places, f"{IN_PACKAGE}{name}", limit)
+        return _member(opened, contents, f"{IN_PACKAGE}{name}", limit)
 
-    baseline = settings = None
     evidence = evidence_from(_within(read))
-    if BASELINE_MEMBER in places:
-        data = _member(opened, places, BASELINE_MEMBER, MAX_BASELINE_BYTES)
+    baseline = settings = None
+    if BASELINE_MEMBER in contents:
+        data = _member(opened, contents, BASELINE_MEMBER, MAX_BASELINE_BYTES)
         baseline = read_document(Baseline, data, BASELINE_MEMBER, max_bytes=MAX_BASELINE_BYTES)
-    if SETTINGS_MEMBER in places:
-        settings = _settings(_member(opened, places, SETTINGS_MEMBER, MAX_SETTINGS_BYTES))
+    if SETTINGS_MEMBER in contents:
+        settings = _settings(_member(opened, contents, SETTINGS_MEMBER, MAX_SETTINGS_BYTES))
     return KeptEvidence(evidence=evidence, package=True, baseline=baseline, settings=settings)
 
 
-def _members(opened: UntrustedFile) -> Mapping[str, tuple[int, int]]:
-    try:
-        index = member_index(opened.read_at, opened.size_bytes)
-        places: dict[str, tuple[int, int]] = {}
-        for name, start, size_bytes in index:
-            # two of one name: which of them is read would depend on the reader
-            if name in places:
-                raise opened.fault(f"holds {name} twice", hint=DAMAGED)
-            places[name] = (start, size_bytes)
-    except AttestationError as error:
-        raise EvidenceError(f"{opened.shown}: {error.message}", hint=error.hint) from error
-    return places
+def _contents(opened: UntrustedFile) -> Mapping[str, bytes]:
+    """What is parsed of a package, once all of it is what `SHA256SUMS` lists."""
+    sizes = {
+        name: size_bytes
+        for name, _, size_bytes in member_index(opened.read_at, opened.size_bytes)
+        if _is_parsed(name)
+    }
+    # held against a limit by the headers alone, before any of it is in memory
+    if sum(sizes.values()) > MAX_EVIDENCE_BYTES:
+        raise opened.fault(
+            f"its documents have more than {MAX_EVIDENCE_BYTES:,} bytes", hint=DAMAGED
+        )
+    keep = frozenset((*sizes, SUMS_NAME))
+    archive = read_archive(opened.stream, size_bytes=opened.size_bytes, keep=keep)
+    check_sums(archive)
+    return {one.name: one.content for one in archive.members if one.content is not None}
 
 
-def _member(
-    opened: UntrustedFile, places: Mapping[str, tuple[int, int]], name: str, limit: int
-) -> bytes:
-    if name not in places:
+def _is_parsed(name: str) -> bool:
+    evidence = name.startswith(IN_PACKAGE) and name.endswith(".json")
+    return evidence or name in {BASELINE_MEMBER, SETTINGS_MEMBER}
+
+
+def _member(opened: UntrustedFile, contents: Mapping[str, bytes], name: str, limit: int) -> bytes:
+    if name not in contents:
         raise opened.fault(f"holds no {name}", hint=DAMAGED)
-    start, size_bytes = places[name]
-    if size_bytes > limit:
+    if len(contents[name]) > limit:
+        size_bytes = len(contents[name])
         raise opened.fault(f"{name} has {size_bytes:,} bytes, the limit is {limit:,}", hint=DAMAGED)
-    if start + size_bytes > opened.size_bytes:
-        raise opened.fault(f"is cut off inside {name}", hint=DAMAGED)
-    return opened.read_at(start, size_bytes)
+    return contents[name]
 
 
 def _settings(data: bytes) -> GateSettings:
