@@ -5,6 +5,7 @@ from __future__ import annotations
 from gate.comparison.same_work import missed_share, on_one_cpu_thread
 from gate.diagnosis.classes import proved_class
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
+from gate.diagnosis.growth import growth_of
 from gate.diagnosis.suspects import Known
 from gate.diagnosis.trace_window import with_trace
 from gate.records.determinism.causes import CauseClass
@@ -42,7 +43,8 @@ def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
     elif decision.outcome is not Outcome.CODE_DRIFT and cause_class is CauseClass.CODE:
         # something else moved as well, or nothing of the code did
         cause_class = None
-    return found.model_copy(update={"cause_class": cause_class})
+    growth = growth_of(decision.decided)
+    return found.model_copy(update={"cause_class": cause_class, "growth": growth})
 
 
 def _recorded(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:

@@ -10,6 +10,7 @@ from rich.text import Text
 from gate.records.published.kept_diagnosis import KeptDiagnosis, Retold
 from gate.report.brief import brief_of
 from gate.report.context import diagnosis_section
+from gate.report.diagnosed.growth import growth_section
 from gate.report.diagnosed.traced import trace_sections
 from gate.report.escape import clean
 from gate.report.layout import Limits
@@ -58,7 +59,11 @@ def diagnosis_view(retold: Retold, *, package: bool) -> RenderableType:
         parts.append(Text(clean(head), style="bold red"))
         parts.append(Sentence(clean(brief.happened)))
         parts.append(Sentence(f"Is it this change? {clean(brief.this_change)}"))
-        sections = (diagnosis_section(verdict, LIMITS), *trace_sections(verdict, LIMITS))
+        sections = (
+            diagnosis_section(verdict, LIMITS),
+            *trace_sections(verdict, LIMITS),
+            growth_section(verdict, LIMITS),
+        )
         parts += [section_view(section) for section in sections if section is not None]
     for sentence in retold.missing:
         parts += [Text(""), Sentence(clean(sentence), lead="Not here: ", lead_style="yellow")]
