@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from statistics import linear_regression, mean, median, pstdev
 from typing import Final
 
-from gate.comparison.first import LOSS
 from gate.records.comparison import Comparison, MetricDelta
 from gate.records.measured.growth import MAX_POINTS, Growth, GrowthPoint, GrowthShape
 
+LOSS: Final = "loss"
 # of fewer points every curve is a line
 MIN_POINTS: Final = 6
 # of log10: about an eighth up or down around the line
@@ -151,10 +151,15 @@ def _growing(points: tuple[GrowthPoint, ...]) -> _Named:
     if by_power.slope > STILL and by_power.left <= min(FITS, CLEARLY * other):
         return _steady(by_power, until)
     least, most = (f"{size(point.absolute for point in points):.2g}" for size in (min, max))
+    # a value near zero has no share of its own: the metric is not known to be rounded only
+    rounding = all(point.relative is not None and point.relative <= ROUNDING for point in points)
+    why = (
+        "it stays of the size of rounding, and does not grow"
+        if rounding
+        else "neither an offset, nor a factor, nor a steady or exponential growth fits"
+    )
     return _Named(
-        shape=GrowthShape.UNCLEAR,
-        words=f"no clear shape between {least} and {most}: neither an offset, nor a factor, nor a "
-        "steady or exponential growth fits",
+        shape=GrowthShape.UNCLEAR, words=f"no clear shape between {least} and {most}: {why}"
     )
 
 

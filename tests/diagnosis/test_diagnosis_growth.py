@@ -95,6 +95,12 @@ def test_what_fits_no_shape_gets_none() -> None:
     assert found.sentence.startswith("no clear shape between 0.05 and 0.65")
 
 
+def test_what_stays_of_the_size_of_rounding_is_said_to() -> None:
+    found = grown(lambda step: 1e-7 * (1 + (step * 7919) % 13) * (-1) ** step)
+    assert found.shape is GrowthShape.UNCLEAR
+    assert found.sentence.endswith("it stays of the size of rounding, and does not grow")
+
+
 def test_noise_of_one_size_in_both_directions_is_no_offset() -> None:
     assert grown(lambda step: 0.01 * (-1) ** step).shape is not GrowthShape.CONSTANT
 

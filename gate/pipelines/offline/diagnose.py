@@ -169,7 +169,7 @@ def _missing(
     # where runs of the commit differ, nothing is asked of a baseline
     if why_no_entry and (differing is None or differing.field == "base_run"):
         yield why_no_entry
-    if differing is None and not evidence.runs_of(RunMode.STRICT, Commit.BASE):
+    if why_no_entry and differing is None and not evidence.runs_of(RunMode.STRICT, Commit.BASE):
         yield NO_BASE_RUNS
 
 

@@ -45,9 +45,9 @@ class Growth(Document):
     it. `sentence` says it without a full stop; `points` are some of them, evenly spaced.
     """
 
-    metric: Annotated[str, Field(max_length=200)]
+    metric: str
     shape: GrowthShape
-    sentence: Annotated[str, Field(max_length=600)]
+    sentence: str
     points_used: int
     first: GrowthPoint
     last: GrowthPoint

@@ -17,8 +17,8 @@ class KeptDiagnosis(Document):
     """A diagnosis made again from kept evidence; it judges nothing.
 
     `expected` and `observed` are the two sides that differ; both are empty, and `diagnosis` is
-    None, where nothing does. `outcome` is `nondeterministic`, a drift, or `equal`. `summary` says
-    it in the words of the comment. `missing` names what the evidence does not hold, and why, one
+    None, where nothing does. `outcome` is a verdict's, or "equal". `summary` says it in the
+    words of the comment. `missing` names what the evidence does not hold, and why, one
     sentence each. `seal_checked` is always false: `repro-gate verify` checks seals.
     """
 
@@ -36,7 +36,10 @@ class KeptDiagnosis(Document):
 
 
 class Retold(Document):
-    """A verdict's worth of what differs in kept evidence, for the reports; None where nothing."""
+    """What differs in kept evidence, as the reports take a verdict; None where nothing does.
+
+    `compared` names each pair of sides that was looked at.
+    """
 
     commit: str
     verdict: Verdict | None
