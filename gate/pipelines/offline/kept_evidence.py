@@ -17,6 +17,7 @@ from gate.attestation.ustar import BLOCK_BYTES, SUMS_NAME
 from gate.attestation.verify import check_sums
 from gate.baseline.folder import files_in, read_entries
 from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
+from gate.codec.digests import sha256_hex
 from gate.codec.documents import read_document
 from gate.codec.untrusted_text import safe_line
 from gate.errors import AttestationError, DocumentError, EvidenceError, SettingsError, StorageError
@@ -51,6 +52,15 @@ class KeptEvidence:
     package: bool = False
     baseline: Baseline | None = None
     settings: GateSettings | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Member:
+    """A file of a package: where its bytes are, and what they were when all were checked."""
+
+    start: int
+    size_bytes: int
+    sha256: str
 
 
 def open_kept_evidence(files: Files, path: Path) -> KeptEvidence:
@@ -105,55 +115,49 @@ def _of_package(opened: UntrustedFile) -> KeptEvidence:
     if not looks_like_package(head):
         raise EvidenceError(f"{opened.shown} is no package of repro-gate", hint=WANTED)
     try:
-        contents = _contents(opened)
+        members = _checked_members(opened)
     except AttestationError as error:
         raise EvidenceError(
             f"{opened.shown}: {error.message}", hint=DAMAGED, details=error.details
         ) from error
 
     def read(name: str, limit: int) -> bytes:
-        return _member(opened, contents, f"{IN_PACKAGE}{name}", limit)
+        return _content(opened, members, f"{IN_PACKAGE}{name}", limit)
 
     evidence = evidence_from(_within(read))
     baseline = settings = None
-    if BASELINE_MEMBER in contents:
-        data = _member(opened, contents, BASELINE_MEMBER, MAX_BASELINE_BYTES)
+    if BASELINE_MEMBER in members:
+        data = _content(opened, members, BASELINE_MEMBER, MAX_BASELINE_BYTES)
         baseline = read_document(Baseline, data, BASELINE_MEMBER, max_bytes=MAX_BASELINE_BYTES)
-    if SETTINGS_MEMBER in contents:
-        settings = _settings(_member(opened, contents, SETTINGS_MEMBER, MAX_SETTINGS_BYTES))
+    if SETTINGS_MEMBER in members:
+        settings = _settings(_content(opened, members, SETTINGS_MEMBER, MAX_SETTINGS_BYTES))
     return KeptEvidence(evidence=evidence, package=True, baseline=baseline, settings=settings)
 
 
-def _contents(opened: UntrustedFile) -> Mapping[str, bytes]:
-    """What is parsed of a package, once all of it is what `SHA256SUMS` lists."""
-    sizes = {
-        name: size_bytes
-        for name, _, size_bytes in member_index(opened.read_at, opened.size_bytes)
-        if _is_parsed(name)
-    }
-    # held against a limit by the headers alone, before any of it is in memory
-    if sum(sizes.values()) > MAX_EVIDENCE_BYTES:
-        raise opened.fault(
-            f"its documents have more than {MAX_EVIDENCE_BYTES:,} bytes", hint=DAMAGED
-        )
-    keep = frozenset((*sizes, SUMS_NAME))
-    archive = read_archive(opened.stream, size_bytes=opened.size_bytes, keep=keep)
+def _checked_members(opened: UntrustedFile) -> Mapping[str, _Member]:
+    """Where each file lies, once every byte is what `SHA256SUMS` lists; nothing is kept of them."""
+    archive = read_archive(opened.stream, size_bytes=opened.size_bytes, keep=frozenset({SUMS_NAME}))
     check_sums(archive)
-    return {one.name: one.content for one in archive.members if one.content is not None}
+    digests = {member.name: member.sha256 for member in archive.members}
+    return {
+        name: _Member(start=start, size_bytes=size_bytes, sha256=digests[name])
+        for name, start, size_bytes in member_index(opened.read_at, opened.size_bytes)
+        if name in digests
+    }
 
 
-def _is_parsed(name: str) -> bool:
-    evidence = name.startswith(IN_PACKAGE) and name.endswith(".json")
-    return evidence or name in {BASELINE_MEMBER, SETTINGS_MEMBER}
-
-
-def _member(opened: UntrustedFile, contents: Mapping[str, bytes], name: str, limit: int) -> bytes:
-    if name not in contents:
+def _content(opened: UntrustedFile, members: Mapping[str, _Member], name: str, limit: int) -> bytes:
+    member = members.get(name)
+    if member is None:
         raise opened.fault(f"holds no {name}", hint=DAMAGED)
-    if len(contents[name]) > limit:
-        size_bytes = len(contents[name])
-        raise opened.fault(f"{name} has {size_bytes:,} bytes, the limit is {limit:,}", hint=DAMAGED)
-    return contents[name]
+    if member.size_bytes > limit:
+        raise opened.fault(
+            f"{name} has {member.size_bytes:,} bytes, the limit is {limit:,}", hint=DAMAGED
+        )
+    data = opened.read_at(member.start, member.size_bytes)
+    if sha256_hex(data) != member.sha256:
+        raise opened.fault(f"{name} changed while it was read", hint=DAMAGED)
+    return data
 
 
 def _settings(data: bytes) -> GateSettings:
