@@ -56,6 +56,64 @@ for step in range(2):
     loss.backward()
     optimizer.step()
 """
+# One call of every row of the table that a CPU can make.
+EVERY_ROW = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+model = nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+place = torch.tensor([0, 1, 1])
+
+def some(*shape):
+    return torch.rand(*shape) + 0 * model(torch.ones(1, 1)).sum()
+
+def taken():
+    bag = nn.EmbeddingBag(5, 3, mode="max")(place, torch.tensor([0]))
+    sparse = torch.eye(3).expand(2, 3, 3).to_sparse()
+    image, volume, many = some(1, 2, 6, 6), some(1, 2, 6, 6, 6), some(2, 5, 2)
+    yield bag
+    yield torch.bmm(sparse, some(2, 3, 3))
+    yield F.avg_pool3d(volume, 2)
+    yield F.adaptive_avg_pool2d(image, 2)
+    yield F.adaptive_avg_pool3d(volume, 2)
+    yield F.adaptive_max_pool2d(image, 2)
+    yield F.fractional_max_pool2d(image, 2, output_size=2)
+    yield F.fractional_max_pool3d(volume, 2, output_size=2)
+    yield F.max_pool3d(volume, 2)
+    yield F.interpolate(some(1, 2, 4), scale_factor=2, mode="linear")
+    for mode in ("bilinear", "bicubic"):
+        yield F.interpolate(image, scale_factor=2, mode=mode)
+        yield F.interpolate(image, scale_factor=2, mode=mode, antialias=True)
+    yield F.interpolate(volume, scale_factor=2, mode="trilinear")
+    for mode in ("reflect", "replicate"):
+        yield F.pad(image, (1, 1, 1, 1), mode=mode)
+    yield F.cross_entropy(image, torch.zeros(1, 6, 6, dtype=torch.long))
+    labels, lengths = torch.tensor([[1, 2]]), (torch.tensor([5]), torch.tensor([2]))
+    yield F.ctc_loss(some(5, 1, 4).log_softmax(-1), labels, *lengths)
+    yield some(5).put(place, some(3), accumulate=True)
+    yield torch.histc(torch.rand(9))
+    yield torch.bincount(place, torch.rand(3))
+    yield some(3, 3).median(0).values
+    yield F.grid_sample(image, some(1, 3, 3, 2), align_corners=False)
+    yield some(3).cumsum(0)
+    for reduce in ("prod", "sum"):
+        yield some(5).scatter_reduce(0, place, some(3), reduce)
+    yield F.conv2d(image, some(1, 2, 3, 3))
+    yield some(5).index_put((place,), some(3))
+    yield some(5).scatter_add(0, place, some(3))
+    yield some(5).gather(0, place)
+    yield some(5).index_add(0, place, some(3))
+    yield some(5).index_select(0, place)
+    yield some(5).index_copy(0, place, some(3))
+    yield some(5).scatter(0, place, some(3))
+    yield F.scaled_dot_product_attention(*(some(1, 2, 4, 8) for _ in range(3)))
+
+loss = sum(part.sum() for part in taken())
+loss.backward()
+optimizer.step()
+"""
 EXPECTED = {
     "scatter_add": "# scatter_add",
     "index_add": "# index_add",
@@ -70,7 +128,11 @@ EXPECTED = {
 @pytest.fixture(scope="module")
 def rows(harness: Harness) -> tuple[OperatorRow, ...]:
     """What a verdict says of an audit of the planted script on this machine's CPU."""
-    ended = harness.run(PLANTED, REPRO_GATE_MODE="audit", REPRO_GATE_WATCH=watch_list())
+    return _audited(harness, PLANTED)
+
+
+def _audited(harness: Harness, script: str) -> tuple[OperatorRow, ...]:
+    ended = harness.run(script, REPRO_GATE_MODE="audit", REPRO_GATE_WATCH=watch_list())
     assert (ended.code, ended.stderr) == (0, "")
     assert ended.document("summary")["problems"] == []
     return operator_rows(OperatorAudit(uses=tuple(map(_use, ended.document("operators")["uses"]))))
@@ -105,6 +167,12 @@ def test_each_row_says_what_strict_mode_does(rows: tuple[OperatorRow, ...]) -> N
     assert flags["interpolate backward"] == "on CUDA: deterministic in strict mode"
     assert flags["adaptive_max_pool2d backward"] == "on CUDA: refused by strict mode"
     assert all(row.calls_per_step == "1" and row.steps == "1-2" for row in rows)
+
+
+def test_every_row_of_the_table_is_found_by_a_cpu(harness: Harness) -> None:
+    found = {row.operator for row in _audited(harness, EVERY_ROW) if row.reach.on_cuda}
+    rows = [row for row in ON_CUDA_AND_CPU if row.device != CPU and not row.told_by_torch]
+    assert found == {row.shown for row in rows}
 
 
 class Documented(NamedTuple):
