@@ -21,6 +21,7 @@ from gate.pipelines.judging.explanation import diagnosis_of
 from gate.pipelines.offline.kept_evidence import KeptEvidence
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.comparison import BASELINE_SIDE, Comparison
+from gate.records.observed.brought import MAX_BROUGHT_FILES, BroughtEnvironment
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.fingerprints import PARAMETERS
 from gate.records.published.kept_diagnosis import Retold
@@ -101,14 +102,24 @@ def _compared(
         yield _Compared(field="repeat", outcome=apart, comparison=alike)
     for base in evidence.runs_of(RunMode.STRICT, Commit.BASE)[:1]:
         against = compare_results(base, first, settings, (base.run.label, label))
-        yield _Compared(field="base_run", outcome=_drift(against), comparison=against)
+        # each side ran in its own environment only where the change brings one
+        own = not against.same_environment and bool(_moved_locks(evidence))
+        drift = Outcome.DEPENDENCY_DRIFT if own else Outcome.CODE_DRIFT
+        yield _Compared(field="base_run", outcome=drift, comparison=against)
     if entry is not None:
         against = compare_results(entry, first, settings, (BASELINE_SIDE, label))
-        yield _Compared(field="baseline", outcome=_drift(against), comparison=against)
+        drift = Outcome.CODE_DRIFT if against.same_environment else Outcome.ENVIRONMENT_DRIFT
+        yield _Compared(field="baseline", outcome=drift, comparison=against)
 
 
-def _drift(comparison: Comparison) -> Outcome:
-    return Outcome.CODE_DRIFT if comparison.same_environment else Outcome.ENVIRONMENT_DRIFT
+def _moved_locks(evidence: EvidenceSet) -> tuple[str, ...]:
+    """The lock files that the two commits have with other content, by their paths."""
+    head, base = (
+        {lock.path: lock.sha256 for lock in locks}
+        for locks in (evidence.locks, evidence.base_locks)
+    )
+    moved = sorted(path for path in head.keys() | base.keys() if head.get(path) != base.get(path))
+    return tuple(moved[:MAX_BROUGHT_FILES])
 
 
 def _entry(kept: KeptEvidence, run: RunEvidence) -> tuple[BaselineEntry | None, str]:
@@ -143,6 +154,7 @@ def _verdict(evidence: EvidenceSet, compared: _Compared) -> Verdict:
         base_commit=evidence.base_commit,
         created_at=evidence.created_at,
         runs=tuple(run.run for run in evidence.runs),
+        brought=BroughtEnvironment(files=_moved_locks(evidence)),
         diagnosis=diagnosis,
         repeat=compared.comparison if compared.field == "repeat" else None,
         baseline=compared.comparison if compared.field == "baseline" else None,
