@@ -33,11 +33,17 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # to
 
     supports_higher_order_operators = True
 
-    def __init__(self, audited: frozenset[str], on_call: OnCall) -> None:
+    def __init__(
+        self,
+        audited: frozenset[str],
+        on_call: OnCall,
+        guarded: Callable[[Callable[[], None]], None],
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # as above
         self._audited = audited
         self._torchs_own = namespaces() | LATE_NAMESPACES
         self._on_call = on_call
+        self._guarded = guarded
         self._forward = ForwardLines()
 
     @classmethod
@@ -56,15 +62,21 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # to
         del types
         named = dict(kwargs or {})
         result = func(*args, **named)
+        # whatever goes wrong in looking never reaches the training
+        self._guarded(lambda: self._look(func, args, named, result))
+        return result
+
+    def _look(
+        self, func: Any, args: tuple[Any, ...], named: Mapping[str, Any], result: Any
+    ) -> None:
         place = self._place()
         name = operator_name(func)
         if name.partition("::")[0] not in self._torchs_own:
             self._on_call(name, device_of(args, result), place)
-            return result
+            return
         for wanted in names_of(func, name, args, named):
             if wanted in self._audited and _matters(wanted, args, named, result):
                 self._on_call(wanted, device_of(args, result), place)
-        return result
 
     def _place(self) -> CodeLine:
         """The line to blame; a forward call's is kept for the backward pass of it."""

@@ -59,8 +59,12 @@ class Operators:
 
     def on_call(self, operator: str, device: str, place: CodeLine) -> None:
         """The operator audit saw a call of an operator that it looks for."""
+        self._operator_audit.count("call", operator, device, place)
+
+    def guarded(self, look: Callable[[], None]) -> None:
+        """Look at a call; what fails becomes a problem of the run."""
         with self._problems.noting("counting an operator"):
-            self._operator_audit.count("call", operator, device, place)
+            look()
 
     def after_step(self) -> None:
         """In warn-only mode nothing may have silenced torch's notices."""
@@ -121,6 +125,7 @@ def install(settings: HarnessSettings, operators: Callable[[], Operators | None]
             lambda name, device, place: _with(
                 operators(), lambda current: current.on_call(name, device, place)
             ),
+            lambda look: _with(operators(), lambda current: current.guarded(look)),
         )
         _dispatch_recorder.__enter__()  # type: ignore[no-untyped-call] # torch's own lacks types
 
