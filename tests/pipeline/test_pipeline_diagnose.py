@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from evidence_cases import LOSSES, PARTS, evidence_of, evidence_set_of
+from rich.console import Console
 
 from gate.errors import EvidenceError
 from gate.pipelines.offline.diagnose import diagnose_kept
@@ -14,6 +17,7 @@ from gate.records.published.kept_diagnosis import Retold
 from gate.records.runs import Commit, RunMode
 from gate.records.verdict import Outcome
 from gate.report.brief import brief_of
+from gate.report.terminal.diagnosis_view import diagnosis_view
 
 FAR = (2.5, 2.25, 9.0)
 
@@ -81,3 +85,15 @@ def test_one_run_alone_says_nothing_of_repeating() -> None:
 def test_evidence_without_a_strict_run_is_refused() -> None:
     with pytest.raises(EvidenceError, match="holds no strict run of the commit"):
         retold(run("base-1"))
+
+
+@pytest.mark.parametrize("values", [LOSSES, FAR])
+def test_hostile_text_of_the_evidence_is_defused_in_the_terminal(values: tuple[float, ...]) -> None:
+    found = retold(
+        run("strict-1"), run("strict-2", values=values), commit="\x1b]0;x\x07::error::no"
+    )
+    file = io.StringIO()
+    Console(file=file, width=100).print(diagnosis_view(found, package=True))
+    assert "\x1b" not in file.getvalue()
+    assert "\x07" not in file.getvalue()
+    assert "seal was not checked" in file.getvalue()

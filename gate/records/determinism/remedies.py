@@ -24,7 +24,7 @@ REMEDIES = MappingProxyType(
         "embedding_bag": "Use mode='sum' or 'mean'.",
         "histc": "Use bincount on integers, or compute it on the CPU.",
         "bincount": "Leave the weights out, or use index_add_.",
-        "median": "Use median().values only, or sort(stable=True).",
+        "median": "Take the middle of sort(stable=True).",
         "grid_sampler": "Compute it on the CPU, or do not ask for its gradient.",
         "cumsum": "Compute it on the CPU, or in integers.",
         "scatter_reduce": "Use reduce='sum' or 'mean'.",
