@@ -103,7 +103,7 @@ def _checked_package(
     """
     facts = _in_repository(read_statement(payload), certified)
     archive = _read_package(path, facts, files)
-    _check_sums(archive)
+    check_sums(archive)
     # the digest of the package is right by now: this asks
     # whether what people read in it is what was signed
     _check_verdict(archive, facts)
@@ -208,7 +208,8 @@ def _read_package(path: Path, facts: StatementFacts, files: Files) -> Archive:
     return archive
 
 
-def _check_sums(archive: Archive) -> None:
+def check_sums(archive: Archive) -> None:
+    """Every file must be the one that `SHA256SUMS` lists; `AttestationError` names what is not."""
     *others, sums = archive.members
     expected = sums_text([(member.name, member.sha256) for member in others])
     if sums.content == expected:

@@ -1,6 +1,7 @@
-"""The commands `run` and `judge`: the pipeline of `gate` in two jobs.
+"""The commands `run`, `judge` and `diagnose`: the pipeline of `gate` in parts.
 
-The first runs untrusted code and holds no secret; the second may hold secrets and runs nothing.
+The first runs untrusted code and holds no secret; the second may hold secrets and runs nothing;
+the third reads what either kept, and does neither.
 """
 
 from __future__ import annotations
@@ -31,10 +32,14 @@ from gate.commands.options import (
     print_outcome,
     progress_for,
     refuse_two_ways,
+    show,
 )
 from gate.commands.program import FILES
 from gate.pipelines.delivery import judging, run_and_deliver, run_only
+from gate.pipelines.offline.diagnose import diagnose_kept
+from gate.pipelines.offline.kept_evidence import open_kept_evidence, read_kept_baseline
 from gate.records.request import SigningMethod
+from gate.report.terminal.diagnosis_view import diagnosis_view, kept_diagnosis
 
 
 def run_command(
@@ -93,3 +98,28 @@ def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
     )
     print_outcome(outcome, as_json=as_json, quiet=quiet)
     raise typer.Exit(int(outcome.exit_code))
+
+
+def diagnose_command(
+    evidence: Annotated[
+        Path, typer.Argument(metavar="EVIDENCE|PACKAGE", help="Evidence folder, or package.tar.")
+    ],
+    baseline: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the baseline to compare with; a package holds its own."),
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Repeat the diagnosis of kept evidence.
+
+    Offline: nothing is trained or judged, and no seal is checked. Says what the evidence lacks.
+
+    Example: repro-gate diagnose repro-gate-out/evidence
+    """
+    kept = open_kept_evidence(FILES, evidence)
+    if baseline is not None:
+        kept = replace(kept, baseline=read_kept_baseline(FILES, baseline))
+    found = diagnose_kept(kept)
+    document = kept_diagnosis(found, kept.evidence.created_at)
+    show(document, diagnosis_view(found, package=kept.package), as_json=as_json)

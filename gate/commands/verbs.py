@@ -17,6 +17,7 @@ VERBS: Final = {
     "run": ("gate.commands.job", "run_command"),
     "judge": ("gate.commands.job", "judge_command"),
     "baseline": ("gate.commands.baseline", "baseline_app"),
+    "diagnose": ("gate.commands.job", "diagnose_command"),
     "operators": ("gate.commands.operators", "operators_command"),
     "cost": ("gate.commands.measure", "cost_command"),
     "noise": ("gate.commands.measure", "noise_command"),

@@ -7,6 +7,7 @@ where they ran.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -78,8 +79,12 @@ def read_evidence_set(files: Files, folder: Path) -> EvidenceSet:
     Raises `EvidenceError` for a missing, foreign or altered document. The manifest itself is bound
     by the seal of the package, not by this folder.
     """
-    content = _read(files, folder, MANIFEST_NAME)
-    manifest = _parse(EvidenceManifest, content, MANIFEST_NAME)
+    return evidence_from(lambda name: _read(files, folder, name))
+
+
+def evidence_from(read: Callable[[str], bytes]) -> EvidenceSet:
+    """The same from wherever `read` takes a document by its name; faults as above."""
+    manifest = _parse(EvidenceManifest, read(MANIFEST_NAME), MANIFEST_NAME)
     names = [document.name for document in manifest.documents]
     # the runs are read by position below, so the list has to have this very form
     if names[:1] != [SET_NAME] or len(set(names)) != len(names):
@@ -87,9 +92,9 @@ def read_evidence_set(files: Files, folder: Path) -> EvidenceSet:
             f"{MANIFEST_NAME}: must list {SET_NAME} first and each document once",
             hint="The folder was changed; create the evidence again.",
         )
-    read = [_checked(files, folder, document) for document in manifest.documents]
+    contents = [_checked(read(document.name), document) for document in manifest.documents]
     runs = tuple(
-        _parse(RunEvidence, data, name) for name, data in zip(names[1:], read[1:], strict=True)
+        _parse(RunEvidence, data, name) for name, data in zip(names[1:], contents[1:], strict=True)
     )
     for name, run in zip(names[1:], runs, strict=True):
         if name != f"{run.run.label}/evidence.json":
@@ -97,7 +102,7 @@ def read_evidence_set(files: Files, folder: Path) -> EvidenceSet:
                 f"{name}: holds the run {run.run.label[:60]!a}",
                 hint="The folder was changed; create the evidence again.",
             )
-    return _parse(EvidenceSet, read[0], SET_NAME).model_copy(update={"runs": runs})
+    return _parse(EvidenceSet, contents[0], SET_NAME).model_copy(update={"runs": runs})
 
 
 def _read(files: Files, folder: Path, name: str) -> bytes:
@@ -105,8 +110,7 @@ def _read(files: Files, folder: Path, name: str) -> bytes:
         return opened.read_at(0, opened.size_bytes)
 
 
-def _checked(files: Files, folder: Path, document: EvidenceFile) -> bytes:
-    data = _read(files, folder, document.name)
+def _checked(data: bytes, document: EvidenceFile) -> bytes:
     if sha256_hex(data) != document.sha256:
         raise EvidenceError(
             f"{document.name}: is not the document that {MANIFEST_NAME} lists",

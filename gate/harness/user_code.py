@@ -39,14 +39,16 @@ class CodeLine:
     """A line of the training's, and whether torch was in a backward pass there.
 
     No file where nobody was seen, `UNKNOWN` where an operator's line is not to be found.
+    `started_backward`: the line called the backward pass, and no line inside it is the training's.
     """
 
-    __slots__ = ("backward", "file", "line")
+    __slots__ = ("backward", "file", "line", "started_backward")
 
     def __init__(self, file: str = "", line: int = 0, *, backward: bool = False) -> None:
         self.file = file
         self.line = line
         self.backward = backward
+        self.started_backward = False
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -170,15 +172,18 @@ def in_library(file: str) -> bool:
 
 def running_line() -> CodeLine:
     """The innermost line outside torch and the harness that is running now."""
-    backward = inside_backward()
+    backward, above_engine = inside_backward(), False
     engine = f"{_torch_folder()}autograd{os.sep}graph.py"
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect offers only slower copies
     while frame is not None:
         name = frame.f_code.co_filename
         if not in_machinery(name):
-            return CodeLine(shown_file(name), frame.f_lineno, backward=backward)
+            place = CodeLine(shown_file(name), frame.f_lineno, backward=backward)
+            place.started_backward = above_engine
+            return place
         # Torch's notices of a backward pass reach Python when the pass is over, in this file.
-        backward = backward or name == engine
+        above_engine = above_engine or name == engine
+        backward = backward or above_engine
         frame = frame.f_back
     return CodeLine(UNKNOWN, backward=backward)
 

@@ -18,6 +18,7 @@ from gate.records.comparison import (
 from gate.records.determinism.causes import CauseClass
 from gate.records.document import Document, Timestamp
 from gate.records.measured.acceptance import InQuarantine, Movement, ProvisionalEntry
+from gate.records.measured.growth import Growth
 from gate.records.measured.levels import LevelResult
 from gate.records.measured.performance import Performance
 from gate.records.observed.brought import NOTHING_BROUGHT, BroughtEnvironment
@@ -198,7 +199,8 @@ class Diagnosis(Document):
     stop, `details` are whole ones on what followed and what was not seen. `cause_class` is None
     where fingerprints leave several open. `optimizer_settings` are those that differ at the end,
     such as `lr`; `suspects` are lines that would explain it, likeliest first, and `decides` says
-    what would tell the first two apart. `trace` is what two traced runs say.
+    what would tell the first two apart. `trace` is what two traced runs say, `growth` how the
+    difference goes on over the steps; None where there are too few of them.
     """
 
     first_step: int | None
@@ -212,6 +214,7 @@ class Diagnosis(Document):
     decides: str = ""
     optimizer_settings: tuple[OptimizerSettingChange, ...] = ()
     trace: TraceFinding | None = None
+    growth: Growth | None = None
 
     @property
     def likely(self) -> tuple[Suspect, ...]:

@@ -6,12 +6,13 @@ from gate.records.published.links import ReportLinks
 from gate.records.verdict import FAULT, Severity, Verdict
 from gate.report import context, differences
 from gate.report.brief import brief_of
+from gate.report.diagnosed.growth import growth_section
 from gate.report.diagnosed.traced import trace_sections
 from gate.report.history import history_section
 from gate.report.layout import Alert, Cell, Limits, Report, Row, Section
 from gate.report.measured.level_words import level_sections
 from gate.report.measured.performance_words import performance_section
-from gate.report.operators import operators_section
+from gate.report.operators import operators_sections
 from gate.report.overview import overview
 from gate.report.tolerances import tolerances_section
 from gate.report.wording import headline, icon, sentences, short
@@ -60,12 +61,13 @@ def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Sec
         context.policy_section(verdict, limits),
         context.diagnosis_section(verdict, limits),
         *trace_sections(verdict, limits),
+        growth_section(verdict, limits),
         *differences.comparison_sections("Repeat", verdict.repeat, limits, judged=False),
         *differences.comparison_sections("Baseline", verdict.baseline, limits, judged=True),
         *differences.comparison_sections("Base commit", verdict.base_run, limits, judged=True),
         *level_sections(verdict, limits),
         differences.environment_changes(verdict.baseline, limits),
-        operators_section(verdict.operator_audit, limits),
+        *operators_sections(verdict.operator_audit, limits),
         context.cost_section(verdict, limits),
         performance_section(verdict.performance, limits),
         context.baseline_section(verdict, limits),

@@ -12,12 +12,29 @@ NOTHING_FOUND = (
 )
 
 
-def operators_section(operator_audit: OperatorReport | None, limits: Limits) -> Section | None:
-    """Operators with their counts, places and remedies; None where there is nothing to show."""
+def operators_sections(
+    operator_audit: OperatorReport | None, limits: Limits
+) -> tuple[Section, ...]:
+    """Operators with their counts, places and remedies; none where there is nothing to show."""
     if operator_audit is None or not (operator_audit.rows or operator_audit.complete):
-        return None
-    if operator_audit.rows:
-        table = table_of(HEADINGS, map(_row, operator_audit.rows), limits.rows, 1)
+        return ()
+    here = tuple(row for row in operator_audit.rows if not row.reach.on_cuda)
+    sections = [_here(operator_audit, here, limits)] if here or operator_audit.complete else []
+    on_cuda = tuple(row for row in operator_audit.rows if row.reach.on_cuda)
+    if on_cuda:
+        sections.append(
+            Section(
+                title="On CUDA these would be nondeterministic under torch's defaults "
+                f"({len(on_cuda):,})",
+                table=table_of(HEADINGS, map(_row, on_cuda), limits.rows, 1),
+            )
+        )
+    return tuple(sections)
+
+
+def _here(operator_audit: OperatorReport, rows: tuple[OperatorRow, ...], limits: Limits) -> Section:
+    if rows:
+        table = table_of(HEADINGS, map(_row, rows), limits.rows, 1)
     else:
         table = table_of(("Operators",), [(Cell(NOTHING_FOUND),)], limits.rows)
     extent = (
@@ -26,13 +43,11 @@ def operators_section(operator_audit: OperatorReport | None, limits: Limits) -> 
     dropped = (
         f"; {operator_audit.dropped:,} more calls not recorded" if operator_audit.dropped else ""
     )
-    return Section(
-        title=f"Operators ({len(operator_audit.rows):,}; {extent}{dropped})", table=table
-    )
+    return Section(title=f"Operators ({len(rows):,}; {extent}{dropped})", table=table)
 
 
 def _row(row: OperatorRow) -> Row:
-    words = sentences(row.flag, row.remedy)
+    words = sentences(row.flag.removeprefix("on CUDA: "), row.remedy)
     return (
         Cell(row.operator, code=True),
         Cell(row.calls_per_step),

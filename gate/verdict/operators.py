@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gate.records.determinism.operators_on_cuda import CUDA, InStrictMode, row_on_cuda
 from gate.records.determinism.remedies import admitting_entry, remedy_for
 from gate.records.determinism.uncovered_operators import (
     AUTOTUNER_REMEDY,
@@ -11,6 +12,7 @@ from gate.records.determinism.uncovered_operators import (
     is_watched_operator,
     module_row,
     operator_row,
+    uncovered_on_cuda,
 )
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.operator_audit import (
@@ -46,7 +48,7 @@ def operator_report(evidence: EvidenceSet, failure: str = "") -> OperatorReport 
 
 
 def operator_rows(operator_audit: OperatorAudit) -> tuple[OperatorRow, ...]:
-    """Torch's own alerts first, then what its flag is not known to cover."""
+    """Torch's own alerts first, then what its flag is not known to cover, then what CUDA adds."""
     alerts = [_alert_row(use) for use in operator_audit.uses if use.source == "alert"]
     calls = [row for use in operator_audit.uses if use.source == "call" and (row := _call_row(use))]
     modules = [row for name in operator_audit.modules if (row := _module_row(name))]
@@ -68,7 +70,11 @@ def operator_rows(operator_audit: OperatorAudit) -> tuple[OperatorRow, ...]:
         )
         for name in operator_audit.extensions
     ]
-    return (*alerts, *calls, *modules, *autotuners, *extensions)
+    on_cuda = [
+        row for use in operator_audit.uses if use.source == "call" for row in _rows_on_cuda(use)
+    ]
+    on_cuda.sort(key=lambda row: row.reach is FlagReach.REPLACED_ON_CUDA)
+    return (*alerts, *calls, *modules, *autotuners, *extensions, *on_cuda)
 
 
 def _alert_row(use: OperatorUse) -> OperatorRow:
@@ -84,6 +90,27 @@ def _call_row(use: OperatorUse) -> OperatorRow | None:
     if is_watched_operator(use.operator):
         return None
     return _counted(use, FlagReach.NOT_KNOWN, why=OWN_WHY, remedy=OWN_REMEDY)
+
+
+def _rows_on_cuda(use: OperatorUse) -> tuple[OperatorRow, ...]:
+    """What a call on another device would be on CUDA, where torch itself tells nothing."""
+    if use.device == CUDA:
+        return ()
+    beyond = uncovered_on_cuda(use.operator, use.direction)
+    if beyond is not None:
+        reach = FlagReach.NOT_KNOWN_ON_CUDA
+        return (_counted(use, reach, why=beyond.why, remedy=beyond.remedy, source=beyond.source),)
+    row = row_on_cuda(use.operator, use.direction)
+    if row is None:
+        return ()
+    refused = row.strict is InStrictMode.REFUSED
+    counted = _counted(
+        use,
+        FlagReach.REFUSED_ON_CUDA if refused else FlagReach.REPLACED_ON_CUDA,
+        remedy=remedy_for(use.operator.removeprefix("aten::")) if refused else "",
+        source=row.source,
+    )
+    return (counted.model_copy(update={"operator": row.shown}),)
 
 
 def _module_row(name: str) -> OperatorRow | None:

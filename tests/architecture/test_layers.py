@@ -72,7 +72,7 @@ INSIDE = {
         ("runs", "saved_states", "head_files", "sealing"),
         ("entry", "baselines", "measurement", "imported_evidence", "compare_commits"),
         ("judging",),
-        ("gate",),
+        ("gate", "offline"),
         ("delivery", "proposals", "calibration"),
         ("doctor", "init"),
     ),

@@ -10,7 +10,7 @@ from gate.records.verdict import Outcome
 from gate.report.comment.comment import comment_text
 from gate.report.comment.summary import summary_text
 from gate.report.layout import Limits
-from gate.report.operators import NOTHING_FOUND, operators_section
+from gate.report.operators import NOTHING_FOUND, operators_sections
 from gate.report.terminal.operators_view import operators_view
 
 LIMITS = Limits(deltas=5, rows=5)
@@ -50,16 +50,35 @@ def test_what_the_own_table_says_names_its_source() -> None:
 
 
 def test_what_was_not_counted_says_so() -> None:
-    section = operators_section(FOUND.model_copy(update={"complete": False, "dropped": 4}), LIMITS)
-    assert section is not None
+    (section,) = operators_sections(
+        FOUND.model_copy(update={"complete": False, "dropped": 4}), LIMITS
+    )
     assert (
         section.title == "Operators (1; not counted: no operator audit; 4 more calls not recorded)"
     )
 
 
+def test_what_cuda_would_add_stands_by_itself_with_its_place() -> None:
+    on_cuda = OperatorRow(
+        operator="index_add",
+        reach=FlagReach.REPLACED_ON_CUDA,
+        where="train.py:27",
+        steps="1-3",
+        calls_per_step="1",
+    )
+    report = OperatorReport(rows=(ROW, on_cuda), complete=True)
+    told = verdict(Outcome.REPRODUCED, passes=True, operator_audit=report)
+    for text in (comment_text(told, LINKS), summary_text(told, LINKS), terminal_text(report)):
+        assert "Operators (1; counted in a separate run)" in text
+        assert "On CUDA these would be nondeterministic under torch's defaults (1)" in text
+        assert "train.py:27, steps 1-3" in text
+        assert "deterministic in strict mode" in text
+        assert "on CUDA: " not in text
+
+
 def test_without_anything_to_tell_there_is_no_section() -> None:
-    assert operators_section(None, LIMITS) is None
-    assert operators_section(OperatorReport(failure="it failed"), LIMITS) is None
+    assert operators_sections(None, LIMITS) == ()
+    assert operators_sections(OperatorReport(failure="it failed"), LIMITS) == ()
 
 
 def test_an_empty_operator_audit_says_that_nothing_was_found() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from evidence_cases import evidence_of, evidence_set_of, settings_of
 
+from gate.records.determinism.operators_on_cuda import row_on_cuda, watched
 from gate.records.determinism.uncovered_operators import UNCOVERED, watch_list
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.operator_audit import (
@@ -67,7 +68,44 @@ def test_the_table_speaks_for_a_device_and_a_direction() -> None:
     on_gpu = use_of(name, call, source="call", device="cuda", direction="backward")
     on_cpu = use_of(name, call, source="call", device="cpu", direction="backward")
     expected = "flag not known to apply: adds atomically on the GPU"
-    assert rows_of(on_gpu, on_cpu) == [(name, expected)]
+    assert rows_of(on_gpu) == [(name, expected)]
+    assert rows_of(on_cpu) == [(name, f"on CUDA: {expected}")]
+
+
+def test_a_call_on_a_cpu_is_told_for_cuda_and_what_strict_mode_refuses_comes_first() -> None:
+    index_add = use_of("aten::index_add", (1, 3, 1), source="call", device="cpu")
+    cumsum = use_of("aten::cumsum(floating)", (1, 3, 1), source="call", device="cpu")
+    refused, replaced = operator_rows(OperatorAudit(uses=(index_add, cumsum)))
+    assert (refused.operator, refused.flag) == ("cumsum", "on CUDA: refused by strict mode")
+    assert refused.remedy == "Compute it on the CPU, or in integers."
+    assert (replaced.operator, replaced.flag) == (
+        "index_add",
+        "on CUDA: deterministic in strict mode",
+    )
+    assert replaced.where == "a.py:7"
+
+
+def test_a_direction_names_what_a_user_wrote() -> None:
+    told = {"source": "call", "device": "cpu", "direction": "backward"}
+    assert rows_of(use_of("aten::scatter_add", (1, 1, 1), **told)) == [
+        ("scatter_add, as in gather's backward", "on CUDA: deterministic in strict mode")
+    ]
+    assert rows_of(use_of("aten::scatter(tensor)", (1, 1, 1), **told)) == []
+
+
+def test_a_call_on_cuda_is_left_to_torchs_own_alert() -> None:
+    assert rows_of(use_of("aten::cumsum(floating)", (1, 1, 1), source="call", device="cuda")) == []
+
+
+def test_what_only_a_cpu_does_in_no_fixed_order_is_not_told_of_cuda() -> None:
+    assert "aten::index_put(accumulate)" not in watched()
+    on_cpu = use_of("aten::index_put(accumulate)", (1, 1, 1), source="call", device="cpu")
+    assert row_on_cuda(on_cpu.operator, "forward") is None
+
+
+def test_what_torch_tells_on_every_device_is_not_looked_for_twice() -> None:
+    assert "aten::put(replace)" not in watched()
+    assert "aten::max_unpool2d" not in watched()
 
 
 def test_an_operator_of_ones_own_is_told() -> None:
@@ -88,7 +126,8 @@ def test_packages_autotuners_and_extensions_are_told_and_unknown_modules_passed_
 
 def test_every_row_of_the_table_is_watched_for_and_names_its_source() -> None:
     words = watch_list().split(";")
-    assert len(words) == len(set(words)) == len(UNCOVERED)
+    assert len(words) == len(set(words)) == len(UNCOVERED) + len(watched())
+    assert f"operator:{watched()[0]}" in words
     assert all(row.source and row.why and row.remedy for row in UNCOVERED)
 
 

@@ -11,6 +11,9 @@ from typing import Any, Final
 import torch
 
 from ..dispatch_mode import DispatchMode
+from ..user_code import CodeLine, running_line
+from .call_details import names_of
+from .forward_lines import ForwardLines
 
 # Namespaces that torch itself registers only when it needs them.
 LATE_NAMESPACES: Final = frozenset(
@@ -19,17 +22,27 @@ LATE_NAMESPACES: Final = frozenset(
         *("prepacked", "aoti", "quantized_decomposed", "dtensor", "_inductor_test", "inductor"),
     )
 )
-OnCall = Callable[[str, str], None]
+OnCall = Callable[[str, str, CodeLine], None]
 
 
 class DispatchRecorder(DispatchMode):  # type: ignore[no-untyped-call] # torch's own lacks types
-    """Hands on the name and device of audited operators and of those that are not torch's."""
+    """Hands on name, device and line of audited operators and of those that are not torch's.
 
-    def __init__(self, audited: frozenset[str], on_call: OnCall) -> None:
+    An operator of a backward pass is told with the line of the forward call behind it.
+    """
+
+    def __init__(
+        self,
+        audited: frozenset[str],
+        on_call: OnCall,
+        guarded: Callable[[Callable[[], None]], None],
+    ) -> None:
         super().__init__()
         self._audited = audited
         self._torchs_own = namespaces() | LATE_NAMESPACES
         self._on_call = on_call
+        self._guarded = guarded
+        self._forward = ForwardLines()
 
     def __torch_dispatch__(
         self,
@@ -42,13 +55,31 @@ class DispatchRecorder(DispatchMode):  # type: ignore[no-untyped-call] # torch's
         del types
         named = dict(kwargs or {})
         result = func(*args, **named)
-        name = operator_name(func)
-        namespace = name.partition("::")[0]
-        if namespace not in self._torchs_own or (
-            name in self._audited and _matters(name, args, named, result)
-        ):
-            self._on_call(name, device_of(args, result))
+        # whatever goes wrong in looking never reaches the training
+        self._guarded(lambda: self._look(func, args, named, result))
         return result
+
+    def _look(
+        self, func: Any, args: tuple[Any, ...], named: Mapping[str, Any], result: Any
+    ) -> None:
+        place = self._place()
+        name = operator_name(func)
+        if name.partition("::")[0] not in self._torchs_own:
+            self._on_call(name, device_of(args, result), place)
+            return
+        for wanted in names_of(func, name, args, named):
+            if wanted in self._audited and _matters(wanted, args, named, result):
+                self._on_call(wanted, device_of(args, result), place)
+
+    def _place(self) -> CodeLine:
+        """The line to blame; a forward call's is kept for the backward pass of it."""
+        place = running_line()
+        if not place.started_backward:
+            self._forward.note(place)
+            return place
+        node: Any = torch._C._current_autograd_node()  # noqa: SLF001 - no public name
+        file, line, _ = ("", 0, "") if node is None else self._forward.of(node)
+        return CodeLine(file, line, backward=True) if file else place
 
 
 def namespaces() -> frozenset[str]:

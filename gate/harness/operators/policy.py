@@ -57,10 +57,14 @@ class Operators:
         if self._operator_audit.refuse(operator, place):
             self.write()
 
-    def on_call(self, operator: str, device: str) -> None:
+    def on_call(self, operator: str, device: str, place: CodeLine) -> None:
         """The operator audit saw a call of an operator that it looks for."""
+        self._operator_audit.count("call", operator, device, place)
+
+    def guarded(self, look: Callable[[], None]) -> None:
+        """Look at a call; what fails becomes a problem of the run."""
         with self._problems.noting("counting an operator"):
-            self._operator_audit.count("call", operator, device, running_line())
+            look()
 
     def after_step(self) -> None:
         """In warn-only mode nothing may have silenced torch's notices."""
@@ -118,7 +122,10 @@ def install(settings: HarnessSettings, operators: Callable[[], Operators | None]
     if settings.operator_audit:
         _dispatch_recorder = DispatchRecorder(
             settings.operators,
-            lambda name, device: _with(operators(), lambda current: current.on_call(name, device)),
+            lambda name, device, place: _with(
+                operators(), lambda current: current.on_call(name, device, place)
+            ),
+            lambda look: _with(operators(), lambda current: current.guarded(look)),
         )
         _dispatch_recorder.__enter__()  # type: ignore[no-untyped-call] # torch's own lacks types
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from ..operators.dispatch_recorder import operator_name
+from ..operators.forward_lines import ForwardLines
 from . import places
 from .arguments import UNINITIALISED, Given, describe, given, is_view, results, written
 from .lines import ExecutedLines
@@ -45,29 +46,6 @@ class OpenCall(NamedTuple):
     written: list[Given]
     arguments: str
     began: float
-
-
-class ForwardLines:
-    """The line and module of the forward call behind each node of the graph.
-
-    The autograd part of an operator makes its node before the dispatcher reaches the mode, so the
-    newest number is that call's own. A thread counts for itself.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[str, int, str]] = {}
-        self._last = _newest_node()
-
-    def note(self, place: places.Place, module: str) -> None:
-        """A forward call; one that made no node has none of its own."""
-        newest = _newest_node()
-        if newest != self._last:
-            self._last = newest
-            self._known.setdefault(newest, (place.file, place.line, module))
-
-    def of(self, node: Any) -> tuple[str, int, str]:
-        """File, line and module; empty where the forward call was not seen."""
-        return self._known.get(node._sequence_nr(), ("", 0, ""))  # noqa: SLF001 - no public name
 
 
 class Tracer:
@@ -223,8 +201,3 @@ class Tracer:
         self._waiting = []
         with self._output.path("trace", ".jsonl").open("ab", buffering=0) as file:
             file.write(data)
-
-
-def _newest_node() -> int:
-    number: int = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined] # noqa: SLF001 - no public name
-    return number - 1

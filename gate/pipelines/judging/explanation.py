@@ -5,6 +5,7 @@ from __future__ import annotations
 from gate.comparison.same_work import missed_share, on_one_cpu_thread
 from gate.diagnosis.classes import concluded_class
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
+from gate.diagnosis.growth import growth_of
 from gate.diagnosis.suspects import Known
 from gate.diagnosis.trace_window import with_trace
 from gate.records.observed.evidence import EvidenceSet
@@ -35,8 +36,11 @@ def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
     found = with_trace(_recorded(decision, evidence), evidence.trace)
     if found is None:
         return None
-    cause_class = concluded_class(found, decision.outcome)
-    return found.model_copy(update={"cause_class": cause_class})
+    update = {
+        "cause_class": concluded_class(found, decision.outcome),
+        "growth": growth_of(decision.decided),
+    }
+    return found.model_copy(update=update)
 
 
 def _recorded(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:

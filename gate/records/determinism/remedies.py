@@ -11,7 +11,7 @@ from types import MappingProxyType
 PLAIN = "Replace it, or compute that part on the CPU."
 REMEDIES = MappingProxyType(
     {
-        "put_": "Use index_put_ or scatter with indices that occur once.",
+        "put": "Use index_put_ or scatter with indices that occur once.",
         "max_unpool": "Upsample with interpolate(mode='nearest') or a transposed convolution.",
         "adaptive_avg_pool": "Use avg_pool2d with a fixed kernel, or mean() over the whole image.",
         "adaptive_max_pool": "Use max_pool2d with a fixed kernel, or amax() over the whole image.",
@@ -24,7 +24,7 @@ REMEDIES = MappingProxyType(
         "embedding_bag": "Use mode='sum' or 'mean'.",
         "histc": "Use bincount on integers, or compute it on the CPU.",
         "bincount": "Leave the weights out, or use index_add_.",
-        "median": "Use median().values only, or sort(stable=True).",
+        "median": "Take the middle of sort(stable=True).",
         "grid_sampler": "Compute it on the CPU, or do not ask for its gradient.",
         "cumsum": "Compute it on the CPU, or in integers.",
         "scatter_reduce": "Use reduce='sum' or 'mean'.",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gate.records.determinism.operators_on_cuda import CUDA, watched
+
 ANY = "any"
 
 
@@ -144,8 +146,12 @@ OWN_REMEDY = "Only equal runs are evidence for it; sum in a fixed order."
 
 
 def watch_list() -> str:
-    """All rows as the harness takes them: `module:name` and `operator:name` between semicolons."""
-    return ";".join(f"{row.kind.value}:{row.name}" for row in UNCOVERED)
+    """All rows as the harness takes them: `module:name` and `operator:name` between semicolons.
+
+    What would be nondeterministic on CUDA is among them.
+    """
+    own = (f"{row.kind.value}:{row.name}" for row in UNCOVERED)
+    return ";".join((*own, *(f"{RowKind.OPERATOR.value}:{name}" for name in watched())))
 
 
 def module_row(name: str) -> UncoveredOperator | None:
@@ -154,8 +160,8 @@ def module_row(name: str) -> UncoveredOperator | None:
 
 
 def is_watched_operator(name: str) -> bool:
-    """Whether the table lists this operator at all."""
-    return any(_rows(RowKind.OPERATOR, name))
+    """Whether this table or the one of CUDA lists the operator at all."""
+    return name in watched() or any(_rows(RowKind.OPERATOR, name))
 
 
 def operator_row(name: str, device: str, direction: str) -> UncoveredOperator | None:
@@ -164,6 +170,12 @@ def operator_row(name: str, device: str, direction: str) -> UncoveredOperator | 
         if row.device in (ANY, device) and row.direction in (ANY, direction):
             return row
     return None
+
+
+def uncovered_on_cuda(name: str, direction: str) -> UncoveredOperator | None:
+    """The row that speaks for CUDA alone, for a call that another device made."""
+    row = operator_row(name, CUDA, direction)
+    return row if row is not None and row.device == CUDA else None
 
 
 def _rows(kind: RowKind, name: str) -> tuple[UncoveredOperator, ...]:

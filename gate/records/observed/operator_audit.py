@@ -81,6 +81,14 @@ class FlagReach(StrEnum):
 
     NO_FORM = "no deterministic form"
     NOT_KNOWN = "flag not known to apply"
+    REFUSED_ON_CUDA = "on CUDA: refused by strict mode"
+    REPLACED_ON_CUDA = "on CUDA: deterministic in strict mode"
+    NOT_KNOWN_ON_CUDA = "on CUDA: flag not known to apply"
+
+    @property
+    def on_cuda(self) -> bool:
+        """Whether this is said of CUDA about a call that another device made."""
+        return self.value.startswith("on CUDA")
 
 
 class OperatorRow(Document):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from gate.records.observed.operator_audit import OperatorReport
 from gate.report.layout import Limits
-from gate.report.operators import NOTHING_FOUND, operators_section
+from gate.report.operators import NOTHING_FOUND, operators_sections
 from gate.report.terminal.tables import section_view
 
 
 def operators_view(operator_audit: OperatorReport, limits: Limits) -> RenderableType:
     """The operators as one rich renderable."""
-    section = operators_section(operator_audit, limits)
-    return section_view(section) if section else NOTHING_FOUND
+    sections = operators_sections(operator_audit, limits)
+    return Group(*map(section_view, sections)) if sections else NOTHING_FOUND

@@ -1,0 +1,206 @@
+"""Operators that are nondeterministic by default, by device: a CPU can tell what CUDA would do.
+
+Source of the rows: the two lists of `torch.use_deterministic_algorithms` (torch 2.13); a test holds
+them against the installed torch. What a name in parentheses means: docs/harness-protocol.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+CUDA, CPU, ANY = "cuda", "cpu", "any"
+FORWARD, BACKWARD = "forward", "backward"
+NN, TENSOR = "torch.nn.", "torch.Tensor."
+MODES = ("linear", "bilinear", "bicubic", "trilinear")
+
+
+class InStrictMode(StrEnum):
+    """What torch does about the operator when deterministic algorithms are asked for."""
+
+    REFUSED = "refused"
+    REPLACED = "replaced"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NondeterministicOperator:
+    """`shown` names it for a user; `seen` are operators as the harness tells them on any device.
+
+    `documented` are torch's own names of it. `device` is where it is nondeterministic, `direction`
+    may be `any`. `source` is empty where torch's list is the source.
+    """
+
+    shown: str
+    seen: tuple[str, ...]
+    documented: tuple[str, ...]
+    device: str
+    direction: str
+    strict: InStrictMode
+    source: str = ""
+
+    @property
+    def told_by_torch(self) -> bool:
+        """Whether torch warns of it by itself on every device, so that nobody need look for it."""
+        return self.strict is InStrictMode.REFUSED and self.device == ANY
+
+
+def _refused(
+    shown: str, seen: str, documented: str, direction: str = BACKWARD, device: str = CUDA
+) -> NondeterministicOperator:
+    return _row(shown, seen, documented, direction, device, InStrictMode.REFUSED)
+
+
+def _replaced(
+    shown: str, seen: str, documented: str, direction: str = BACKWARD, device: str = CUDA
+) -> NondeterministicOperator:
+    return _row(shown, seen, documented, direction, device, InStrictMode.REPLACED)
+
+
+def _row(
+    shown: str, seen: str, documented: str, direction: str, device: str, strict: InStrictMode
+) -> NondeterministicOperator:
+    return NondeterministicOperator(
+        shown=shown,
+        seen=tuple(f"aten::{name}" for name in seen.split()),
+        documented=tuple(documented.split()),
+        device=device,
+        direction=direction,
+        strict=strict,
+    )
+
+
+def _many(prefix: str, *dimensions: int) -> str:
+    return " ".join(f"{prefix}{number}d" for number in dimensions)
+
+
+INTERPOLATE = f"{NN}functional.interpolate"
+ON_CUDA_AND_CPU = (
+    _refused("avg_pool3d backward", "avg_pool3d_backward", f"{NN}AvgPool3d"),
+    _refused(
+        "adaptive_avg_pool2d backward", "_adaptive_avg_pool2d_backward", f"{NN}AdaptiveAvgPool2d"
+    ),
+    _refused(
+        "adaptive_avg_pool3d backward", "_adaptive_avg_pool3d_backward", f"{NN}AdaptiveAvgPool3d"
+    ),
+    _refused(
+        "adaptive_max_pool2d backward", "adaptive_max_pool2d_backward", f"{NN}AdaptiveMaxPool2d"
+    ),
+    _refused(
+        "fractional_max_pool2d backward",
+        "fractional_max_pool2d_backward",
+        f"{NN}FractionalMaxPool2d",
+    ),
+    _refused(
+        "fractional_max_pool3d backward",
+        "fractional_max_pool3d_backward",
+        f"{NN}FractionalMaxPool3d",
+    ),
+    _refused(
+        "max_unpool", _many("max_unpool", 2, 3), _many(f"{NN}MaxUnpool", 1, 2, 3), FORWARD, ANY
+    ),
+    _refused("interpolate (linear) backward", "upsample_linear1d_backward", INTERPOLATE),
+    _refused(
+        "interpolate (bicubic) backward",
+        "upsample_bicubic2d_backward _upsample_bicubic2d_aa_backward",
+        INTERPOLATE,
+    ),
+    _refused(
+        "interpolate (bilinear, antialias) backward",
+        "_upsample_bilinear2d_aa_backward",
+        INTERPOLATE,
+    ),
+    _refused(
+        "reflection_pad backward",
+        "reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward",
+        _many(f"{NN}ReflectionPad", 1, 2, 3),
+    ),
+    _refused("nll_loss of images", "nll_loss2d_forward", f"{NN}NLLLoss", FORWARD),
+    _refused("ctc_loss backward", "_ctc_loss_backward", f"{NN}CTCLoss"),
+    _refused("embedding_bag (max) backward", "_embedding_bag_backward(max)", f"{NN}EmbeddingBag"),
+    _refused("put_ (accumulate=False)", "put(replace)", f"{TENSOR}put_", ANY, ANY),
+    _refused("put_ (accumulate=True)", "put(accumulate)", f"{TENSOR}put_", ANY),
+    _refused("histc", "histc", "torch.histc", ANY),
+    _refused("bincount with weights", "bincount(weights)", "torch.bincount", ANY),
+    _refused("median with indices", "median(indices) nanmedian(indices)", "torch.median", ANY),
+    _refused(
+        "grid_sample backward",
+        "grid_sampler_2d_backward grid_sampler_3d_backward",
+        f"{NN}functional.grid_sample",
+    ),
+    _refused("cumsum", "cumsum(floating)", "torch.cumsum", ANY),
+    _refused("scatter_reduce (prod)", "scatter_reduce(prod)", f"{TENSOR}scatter_reduce", ANY),
+    _refused("resize_ of a quantized tensor", "", f"{TENSOR}resize_", ANY, ANY),
+    _replaced(
+        "convolution",
+        "convolution convolution_backward",
+        f"{_many(f'{NN}Conv', 1, 2, 3)} {_many(f'{NN}ConvTranspose', 1, 2, 3)}",
+        ANY,
+    ),
+    _replaced(
+        "replication_pad backward",
+        "replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward",
+        _many(f"{NN}ReplicationPad", 1, 2, 3),
+    ),
+    _replaced("bmm of a sparse tensor", "bmm(sparse)", "torch.bmm", ANY),
+    _replaced("indexing backward", "index_put(accumulate)", f"{TENSOR}__getitem__", BACKWARD, CPU),
+    _replaced(
+        "index_put (accumulate=False)", "index_put(replace)", f"{TENSOR}index_put", FORWARD, ANY
+    ),
+    _replaced(
+        "index_put (accumulate=True)", "index_put(accumulate)", f"{TENSOR}index_put", FORWARD, CPU
+    ),
+    _replaced("put_ (accumulate=True)", "put(accumulate)", f"{TENSOR}put_", ANY, CPU),
+    _replaced("scatter_add", "scatter_add", f"{TENSOR}scatter_add_", FORWARD),
+    _replaced("scatter_add, as in gather's backward", "scatter_add", "torch.gather"),
+    _replaced("index_add", "index_add", "torch.index_add", FORWARD),
+    _replaced(
+        "index_add, as in index_select's backward",
+        "index_add",
+        "torch.index_select torch.repeat_interleave",
+    ),
+    _replaced("index_copy", "index_copy", f"{TENSOR}index_copy", FORWARD, ANY),
+    _replaced("scatter of a tensor", "scatter(tensor)", f"{TENSOR}scatter", FORWARD),
+    _replaced(
+        "scatter_reduce (sum, mean)",
+        "scatter_reduce(sum) scatter_reduce(mean)",
+        f"{TENSOR}scatter_reduce",
+        ANY,
+    ),
+    _replaced("max_pool3d backward", "max_pool3d_with_indices_backward", f"{NN}MaxPool3d"),
+    NondeterministicOperator(
+        shown="interpolate backward",
+        seen=("aten::upsample_bilinear2d_backward", "aten::upsample_trilinear3d_backward"),
+        documented=(INTERPOLATE,),
+        device=CUDA,
+        direction=BACKWARD,
+        # torch's list says refused; its own function takes another form since
+        strict=InStrictMode.REPLACED,
+        source="source of torch.nn.functional.interpolate, torch 2.13",
+    ),
+    NondeterministicOperator(
+        shown="scaled_dot_product_attention backward",
+        seen=(
+            "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+            "aten::_scaled_dot_product_fused_attention_overrideable_backward",
+        ),
+        documented=(),
+        device=CUDA,
+        direction=BACKWARD,
+        strict=InStrictMode.REPLACED,
+        source="pytorch/pytorch, aten/src/ATen/native/transformers/cuda/attention_backward.cu",
+    ),
+)
+
+
+def watched() -> tuple[str, ...]:
+    """The operators that an audit has to look for, each once."""
+    rows = (row for row in ON_CUDA_AND_CPU if not row.told_by_torch and row.device != CPU)
+    return tuple(dict.fromkeys(name for row in rows for name in row.seen))
+
+
+def row_on_cuda(seen: str, direction: str) -> NondeterministicOperator | None:
+    """The row of an operator that would be nondeterministic on CUDA in that direction."""
+    for row in ON_CUDA_AND_CPU:
+        if row.device != CPU and seen in row.seen and row.direction in (ANY, direction):
+            return row
+    return None

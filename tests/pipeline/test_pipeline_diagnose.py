@@ -1,0 +1,99 @@
+"""Which comparison of kept evidence is diagnosed, in the order in which a gate call asks."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from evidence_cases import LOSSES, PARTS, evidence_of, evidence_set_of
+from rich.console import Console
+
+from gate.errors import EvidenceError
+from gate.pipelines.offline.diagnose import diagnose_kept
+from gate.pipelines.offline.kept_evidence import KeptEvidence
+from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.locks import LockFile
+from gate.records.published.kept_diagnosis import Retold
+from gate.records.runs import Commit, RunMode
+from gate.records.verdict import Outcome
+from gate.report.brief import brief_of
+from gate.report.terminal.diagnosis_view import diagnosis_view
+
+FAR = (2.5, 2.25, 9.0)
+
+
+def run(
+    label: str, *, values: tuple[float, ...] = LOSSES, parts: dict[str, str] | None = None
+) -> RunEvidence:
+    """A strict run of the head, or of the base where its label says so."""
+    plain = evidence_of(label, values=values, parts=parts)
+    commit = Commit.BASE if label.startswith("base") else Commit.HEAD
+    record = plain.run.model_copy(update={"mode": RunMode.STRICT, "commit": commit})
+    return plain.model_copy(update={"run": record})
+
+
+def retold(*runs: RunEvidence, **changes: object) -> Retold:
+    evidence = evidence_set_of(*runs).model_copy(update=changes)
+    return diagnose_kept(KeptEvidence(evidence=evidence))
+
+
+def test_runs_of_the_commit_are_asked_before_its_base() -> None:
+    found = retold(run("strict-1"), run("strict-2", values=FAR), run("base-1", values=FAR))
+    assert found.verdict is not None
+    assert found.verdict.outcome is Outcome.NONDETERMINISTIC
+    assert found.compared == ("strict-1 and strict-2", "base-1 and strict-1")
+
+
+def test_a_base_commit_that_ran_beside_it_shows_the_drift() -> None:
+    found = retold(run("strict-1", values=FAR), run("strict-2", values=FAR), run("base-1"))
+    assert found.verdict is not None
+    assert found.verdict.outcome is Outcome.CODE_DRIFT
+    assert found.verdict.base_run is not None
+    assert (found.verdict.base_run.expected, found.verdict.base_run.observed) == (
+        "base-1",
+        "strict-1",
+    )
+    assert "That is against the base commit run here" in brief_of(found.verdict).happened
+
+
+def test_an_environment_that_the_change_brings_is_named_by_its_lock_files() -> None:
+    here = run("strict-1", values=FAR, parts={**PARTS, "torch": "9"})
+    there = run("strict-2", values=FAR, parts={**PARTS, "torch": "9"})
+    locks = (LockFile(path="requirements.lock", sha256="a" * 64),)
+    found = retold(here, there, run("base-1"), locks=locks)
+    assert found.verdict is not None
+    assert found.verdict.outcome is Outcome.DEPENDENCY_DRIFT
+    happened = brief_of(found.verdict).happened
+    assert "This change brings another environment (requirements.lock)" in happened
+
+
+def test_equal_runs_alone_say_what_is_missing() -> None:
+    found = retold(run("strict-1"), run("strict-2"))
+    assert (found.verdict, found.compared) == (None, ("strict-1 and strict-2",))
+    assert [sentence.partition(",")[0] for sentence in found.missing] == [
+        "The baseline is not among the evidence",
+        "The base commit was not run beside it: the gate does that where the environment moved",
+    ]
+
+
+def test_one_run_alone_says_nothing_of_repeating() -> None:
+    found = retold(run("strict-1"))
+    assert found.compared == ()
+    assert found.missing[0].startswith("There is one strict run only")
+
+
+def test_evidence_without_a_strict_run_is_refused() -> None:
+    with pytest.raises(EvidenceError, match="holds no strict run of the commit"):
+        retold(run("base-1"))
+
+
+@pytest.mark.parametrize("values", [LOSSES, FAR])
+def test_hostile_text_of_the_evidence_is_defused_in_the_terminal(values: tuple[float, ...]) -> None:
+    found = retold(
+        run("strict-1"), run("strict-2", values=values), commit="\x1b]0;x\x07::error::no"
+    )
+    file = io.StringIO()
+    Console(file=file, width=100).print(diagnosis_view(found, package=True))
+    assert "\x1b" not in file.getvalue()
+    assert "\x07" not in file.getvalue()
+    assert "seal was not checked" in file.getvalue()
