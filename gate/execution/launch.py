@@ -13,6 +13,7 @@ from gate.errors import RunError
 from gate.execution.child_environment import child_environment
 from gate.execution.plan import training_of
 from gate.ports import Files, Processes, Progress
+from gate.records.determinism.variations import Folder, Variation
 from gate.records.runs import (
     Isolation,
     PlannedRun,
@@ -159,13 +160,18 @@ def _most_seconds(planned: PlannedRun, timeout_seconds: float) -> float:
     return timeout_seconds if traced is None else min(timeout_seconds, traced.max_seconds)
 
 
-def run_folders(root: Path) -> RunFolders:
-    """The paths of every run below `root`; equal paths keep paths out of the result."""
+def run_folders(root: Path, varied: Variation | None = None) -> RunFolders:
+    """The paths of every run below `root`; equal paths keep paths out of the result.
+
+    `varied` may ask for others, to see whether they are in it all the same.
+    """
+    elsewhere = () if varied is None else varied.folders
+    named = {folder: root / f"{folder}{'-elsewhere' * (folder in elsewhere)}" for folder in Folder}
     return RunFolders(
-        tree=root / "tree",
-        home=root / "home",
-        tmp=root / "tmp",
-        out=root / "out",
+        tree=named[Folder.TREE],
+        home=named[Folder.HOME],
+        tmp=named[Folder.TMP],
+        out=named[Folder.OUT],
         harness=root / "harness",
         taken=root / "taken",
     )

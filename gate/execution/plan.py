@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gate.records.determinism.variations import GPU_INDEX, HASH_SEED, Variation
 from gate.records.runs import (
     BASE_HERE,
     Commit,
@@ -82,6 +83,22 @@ def plan_trace(
     """A strict run that ends after a window of steps and traces its operator calls."""
     return PlannedRun(
         label=label, mode=RunMode.STRICT, commit=commit, environment=environment, traced=window
+    )
+
+
+def plan_shaken(variation: Variation, settings: GateSettings, cards: tuple[str, ...]) -> PlannedRun:
+    """A strict run in which one thing is another; `cards` are the GPUs as other runs have them."""
+    variables = variation.variables
+    if variation.name == "hash-seed":
+        # that of all other runs is the training's seed
+        variables = ((HASH_SEED, "2" if settings.train.seed == 1 else "1"),)
+    if variation.name == GPU_INDEX:
+        variables = (("CUDA_VISIBLE_DEVICES", ",".join((*cards[1:], *cards[:1]))),)
+    return PlannedRun(
+        label=f"shaken-{variation.name}",
+        mode=RunMode.STRICT,
+        varied=variation,
+        varied_variables=variables,
     )
 
 

@@ -15,7 +15,8 @@ class SourceKind(StrEnum):
 
     `order` is a directory as the file system lists it, `address` a line of code that asks for
     `id()` or `hash()`, `draw` a thread's draw from a common generator, `precision` a switch of
-    precision that was turned on the way.
+    precision that was turned on the way. Only runs of `repro-gate shake` have `varied`, that
+    something was varied or why not, and `reading`, a line that reads it.
     """
 
     ENTROPY = "entropy"
@@ -26,13 +27,16 @@ class SourceKind(StrEnum):
     THREAD = "thread"
     DRAW = "draw"
     PRECISION = "precision"
+    VARIED = "varied"
+    READING = "reading"
 
 
 class SourceLine(Document):
     """One line of the training's (0: unseen), at the optimizer step at which it was first seen.
 
     `before` and `after` are words: of a switch what it was and is, of an order a digest of the
-    names sorted and one of the names as they came. `worker` says that a worker process did it,
+    names sorted and one of the names as they came; of what was varied `before` is why it was not.
+    `worker` says that a worker process did it,
     `thread` that a thread beside the main one did.
     """
 
