@@ -64,6 +64,18 @@ class TraceWindow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Varied:
+    """What is other in a run, the variables that make it so, and after how long the run is ended.
+
+    `max_seconds` bounds a training that waits for ever where something is varied.
+    """
+
+    variation: Variation
+    variables: tuple[tuple[str, str], ...] = ()
+    max_seconds: float = float("inf")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRun:
     """One row of the plan; `label` names its folder, for example `strict-1`.
 
@@ -86,8 +98,7 @@ class PlannedRun:
     knobs: KnobSet | None = None
     keep_values: bool = False
     traced: TraceWindow | None = None
-    varied: Variation | None = None
-    varied_variables: tuple[tuple[str, str], ...] = ()
+    varied: Varied | None = None
     seed: int | None = None
     command: tuple[str, ...] | None = None
     variant: str = ""

@@ -6,7 +6,7 @@ import os
 import sys
 
 from ..sources.found import READING, SOURCES, Source
-from ..sources.reads import CLOCKS, hook_reads, replace_function
+from ..sources.reads import CLOCKS, hook_dates, hook_reads, replace_function
 from ..user_code import calling_frame, users_frame
 
 TYPE_CHECKING = False
@@ -69,8 +69,8 @@ def read_by(name: str) -> dict[str, Callable[[], None]]:
     later: dict[str, Callable[[], None]] = {}
     for module, functions, through in FUNCTIONS.get(name, ()):
         later[module] = _hook(module, functions, through)
-    if name == "time-zone":
-        later["datetime"] = _hook_dates
+    if name in DATED:
+        later["datetime"] = DATED[name]
     for module in ("os", "time"):
         at_once = later.pop(module, None)
         if at_once is not None:
@@ -123,6 +123,9 @@ def _hook_variables(names: frozenset[str]) -> None:
         return plain(self, key)
 
     kind.__getitem__ = look_up
+
+
+DATED = {"clock": hook_dates, "time-zone": _hook_dates}
 
 
 def tell_code(name: str) -> None:

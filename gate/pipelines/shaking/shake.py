@@ -30,6 +30,9 @@ from gate.records.request import GateRequest
 from gate.records.runs import PlannedRun, RunMode, label_of
 
 PAIR = 2
+# a machine that is kept busy is slow, and a start takes a while on any
+TIMES_AS_LONG = 10.0
+LEAST_SECONDS = 120.0
 OUT_OF_BUDGET = "out of budget: --budget leaves no time for another run"
 
 
@@ -103,7 +106,7 @@ class _Shaking:
         if reason:
             return _thing(variation, ShakeResult.NOT_TRIED, reason=reason)
         try:
-            run = session.run(plan_shaken(variation, settings, cards))
+            run = session.run(plan_shaken(variation, settings, cards, _most_seconds(reference)))
         except (RunError, EvidenceError) as fault:
             readings = _raised(fault)
             return _thing(variation, ShakeResult.FAILS, reason=fault.message, readings=readings)
@@ -130,6 +133,11 @@ class _Shaking:
         return _thing(
             variation, ShakeResult.DIFFERS, varied=varied, run=run, readings=readings
         ).model_copy(update={"first": comparison.first})
+
+
+def _most_seconds(reference: RunEvidence) -> float:
+    """How long a shaken run may take: a training can wait for ever where something is varied."""
+    return max(LEAST_SECONDS, TIMES_AS_LONG * reference.run.wall_seconds)
 
 
 def _raised(fault: GateError) -> tuple[ReadingLine, ...]:

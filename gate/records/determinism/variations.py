@@ -47,7 +47,8 @@ DURATIONS: Final = tuple(
     f"time.{name}{unit}" for name in ("monotonic", "perf_counter") for unit in ("", "_ns")
 )
 GPU_INDEX: Final = "gpu-index"
-HASH_SEED: Final = "PYTHONHASHSEED"
+HASH_SEED: Final = "hash-seed"
+HASH_SEED_VARIABLE: Final = "PYTHONHASHSEED"
 VARIATIONS: Final = (
     Variation(
         name="working-directory",
@@ -106,11 +107,11 @@ VARIATIONS: Final = (
         kinds=("order",),
     ),
     Variation(
-        name="hash-seed",
+        name=HASH_SEED,
         changes="PYTHONHASHSEED is another, so sets of text have another order",
         reaches="everything",
         remedy="Sort sets before going through them, and use hashlib instead of hash().",
-        owned_by_user=(HASH_SEED,),
+        owned_by_user=(HASH_SEED_VARIABLE,),
     ),
     Variation(
         name="worker-count",

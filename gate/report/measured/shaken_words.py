@@ -31,10 +31,12 @@ def shaken_headline(shaken: ShakenTraining) -> str:
     rest = f" {left} {'was' if left == 1 else 'were'} not tried." if left else ""
     if not tried:
         return "Nothing could be tried, so nothing is known."
-    of_all = "the 1 thing that was varied" if tried == 1 else f"the {tried} things that were varied"
+    names = ", ".join(thing.name for thing in dependent or shaken.tried)
+    if tried == 1:
+        return f"The result {'depends' if dependent else 'does not depend'} on {names}.{rest}"
+    of_all = f"the {tried} things that were varied"
     if not dependent:
         return f"The result depends on none of {of_all}.{rest}"
-    names = ", ".join(thing.name for thing in dependent)
     return f"The result depends on {len(dependent)} of {of_all}: {names}.{rest}"
 
 
