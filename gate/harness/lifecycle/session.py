@@ -27,10 +27,9 @@ from ..recording.recorder import Recorder
 from ..recording.schedule import Schedule
 from ..recording.state import capture, parameter_names, write_gradients
 from ..settings import HarnessSettings
-from ..shaking.readings import CODE, tell_code
 from ..sources import precision
 from ..sources.addresses import tell_addresses
-from ..sources.found import ADDRESS, Source
+from ..sources.found import ADDRESS, IN_CODE, Source
 from ..tensors.safetensors_file import write_safetensors
 from ..this_process import current_rank, started_at
 from . import attestation, environment, facts
@@ -110,7 +109,7 @@ class HarnessSession:
     def note_source(self, source: Source) -> None:
         """Put what may make two runs differ on record."""
         # code is looked through at the end, and may have run from the first step on
-        in_code = source.kind == ADDRESS or source.before == CODE
+        in_code = source.kind == ADDRESS or source.before == IN_CODE
         with self.problems.noting("writing what may make two runs differ"):
             record = {
                 "step": 1 if in_code else self.working_step(),
@@ -263,6 +262,9 @@ class HarnessSession:
         with self.problems.noting("looking for addresses in the code"):
             tell_addresses()
         if self.settings.shake:
+            # no other run imports anything of it
+            from ..shaking.readings import tell_code
+
             with self.problems.noting("looking for what reads the variation"):
                 tell_code(self.settings.shake)
         with self.problems.noting("writing the state"):

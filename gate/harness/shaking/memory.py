@@ -63,8 +63,11 @@ def _fill(owner: Any, name: str, fill: Callable[[Any], object]) -> None:
             return made
         return made
 
-    for word in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(filled, word, getattr(plain, word, None))
+    filled.__name__, filled.__doc__ = name, plain.__doc__
+    # the name by which it can be pickled: torch's own is that of a hidden class
+    of_class = isinstance(owner, type)
+    filled.__module__ = owner.__module__ if of_class else owner.__name__
+    filled.__qualname__ = f"{owner.__qualname__}.{name}" if of_class else name
     setattr(owner, name, filled)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ..sources.found import READING, SOURCES, Source
+from ..sources.found import IN_CODE, READING, SOURCES, Source
 from ..sources.reads import CLOCKS, hook_dates, hook_reads, replace_function
 from ..user_code import calling_frame, users_frame
 
@@ -51,8 +51,7 @@ VARIABLES: dict[str, tuple[str, ...]] = {
     "gpu-index": ("CUDA_VISIBLE_DEVICES",),
 }
 HASH_SEED = "hash-seed"
-CODE = "code"
-IN_CODE = {
+NAMES_IN_CODE = {
     HASH_SEED: frozenset(("hash", "set", "frozenset")),
     "working-directory": frozenset(("__file__",)),
 }
@@ -132,8 +131,8 @@ def tell_code(name: str) -> None:
     """Report lines that use what no function is asked for; whether they ran is not known."""
     from ..sources.addresses import uses_in_code
 
-    names = IN_CODE.get(name)
+    names = NAMES_IN_CODE.get(name)
     if names is None:
         return
     for used, place, function in uses_in_code(names, sets=name == HASH_SEED):
-        SOURCES.report(Source(READING, used, place, [f"{place} {function}"], before=CODE))
+        SOURCES.report(Source(READING, used, place, [f"{place} {function}"], before=IN_CODE))

@@ -156,13 +156,18 @@ def vary_locale() -> Callbacks:
 
 def vary_time_zone() -> Callbacks:
     """The gate has named another in the environment, which Python read when it started."""
+    if not time.timezone:
+        raise CannotVaryError("the training's command sets TZ itself")
     tell_varied("time-zone", f"UTC{-time.timezone / 3600:+g} h")
     return {}
 
 
 def vary_hash_seed() -> Callbacks:
     """The gate has set another in the environment, which Python read when it started."""
-    tell_varied("hash-seed", os.environ.get("PYTHONHASHSEED", "random"))
+    seed = os.environ.get("PYTHONHASHSEED", "random")
+    if seed in {os.environ.get("REPRO_GATE_SEED"), "random"}:
+        raise CannotVaryError("the training's command sets PYTHONHASHSEED itself")
+    tell_varied("hash-seed", seed)
     return {}
 
 
