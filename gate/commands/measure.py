@@ -1,4 +1,4 @@
-"""`repro-gate cost`, `noise` and `compare`: measured and told, not judged by a baseline."""
+"""`repro-gate cost`, `noise`, `compare` and `shake`: told, not judged by a baseline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from gate.commands.program import FILES
 from gate.errors import ExitCode
 from gate.pipelines.compare_commits import compare_commits
 from gate.pipelines.measurement import measure_cost, measure_noise
-from gate.records.measurement import CostDocument, NoiseDocument
+from gate.pipelines.shaking.choice import checked_budget, chosen_variations
+from gate.pipelines.shaking.shake import Asked, shake
+from gate.records.document import Document
+from gate.records.measured.shaken import ShakenTraining
 from gate.records.request import GateRequest
 from gate.report.page.compare_page import compare_page
 from gate.report.terminal.compare_view import compare_view
@@ -36,11 +39,16 @@ from gate.report.terminal.measurement_view import (
     noise_markdown,
     noise_view,
 )
+from gate.report.terminal.shaken_view import shaken_markdown, shaken_view, variations_view
 
 ATTRIBUTE_HELP = "Measure the overhead of each knob alone, and find the minimal sufficient set."
 RUNS_HELP = "Number of training runs; default: noise.runs."
 BASE_HELP = "The other commit: a branch, a tag, a hash, HEAD~1."
 ROUNDS_HELP = "Runs of each commit in each of the two modes; an even number."
+ONLY_HELP = "Names of what to vary, separated by commas."
+SKIP_HELP = "Names of what not to vary, separated by commas."
+BUDGET_HELP = "Begin no further run that would end later than this many seconds."
+LIST_HELP = "List what can be varied, and end."
 
 
 def cost_command(  # noqa: PLR0913 - each parameter is an option of the command
@@ -123,8 +131,46 @@ def compare_command(  # noqa: PLR0913 - each parameter is an option of the comma
         console().print(written, style="dim", soft_wrap=True)
 
 
-def _deliver(
-    request: GateRequest, name: str, document: CostDocument | NoiseDocument, markdown: str
+def shake_command(  # noqa: PLR0913 - each parameter is an option of the command
+    config: Config = "",
+    out: Out = OUT,
+    only: Annotated[str | None, typer.Option("--only", help=ONLY_HELP)] = None,
+    skip: Annotated[str | None, typer.Option("--skip", help=SKIP_HELP)] = None,
+    budget: Annotated[float | None, typer.Option("--budget", help=BUDGET_HELP)] = None,
+    commit: CommitToTrain = "",
+    *,
+    list_all: Annotated[bool, typer.Option("--list", help=LIST_HELP)] = False,
+    allow_dirty: AllowDirty = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
 ) -> None:
+    """Vary what must not matter, one thing a run.
+
+    Names what the result depends on, and the line that reads it. Exit code 1 when there is any.
+
+    Example: repro-gate shake --skip cpu-load --config examples/digits/repro-gate.yml
+    """
+    if list_all:
+        console().print(variations_view())
+        return
+    asked = Asked(variations=chosen_variations(only, skip), budget_seconds=checked_budget(budget))
+    call = local_call(config, out, commit=commit, allow_dirty=allow_dirty)
+    request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
+    with adapters.files.held_folder(request.out):
+        shaken = shake(request, adapters, asked)
+        _deliver(request, "shake", shaken, shaken_markdown(shaken))
+    show(shaken, shaken_view(shaken), as_json=as_json)
+    raise typer.Exit(int(_exit_code(shaken)))
+
+
+def _exit_code(shaken: ShakenTraining) -> ExitCode:
+    if shaken.dependent or not shaken.repeatable:
+        return ExitCode.FAIL
+    # nothing compared is never a pass (T4 in docs/architecture.md)
+    return ExitCode.PASS if shaken.tried else ExitCode.ERROR
+
+
+def _deliver(request: GateRequest, name: str, document: Document, markdown: str) -> None:
     FILES.write_bytes(request.out / f"{name}.json", write_document(document))
     FILES.write_bytes(request.out / f"{name}.md", markdown.encode())

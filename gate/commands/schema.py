@@ -9,7 +9,7 @@ import typer
 
 from gate.settings.schema import SchemaOf, schema_text
 
-OF_HELP = "The file: repro-gate.yml (settings) or compare.json (compare)."
+OF_HELP = "The file: repro-gate.yml (settings), compare.json (compare) or shake.json (shake)."
 
 
 def schema_command(
@@ -17,7 +17,7 @@ def schema_command(
 ) -> None:
     """Print the JSON Schema of repro-gate.yml.
 
-    With `compare` that of compare.json.
+    With `compare` that of compare.json, with `shake` that of shake.json.
 
     Example: repro-gate schema > repro-gate.schema.json
     """

@@ -22,6 +22,7 @@ VERBS: Final = {
     "cost": ("gate.commands.measure", "cost_command"),
     "noise": ("gate.commands.measure", "noise_command"),
     "compare": ("gate.commands.measure", "compare_command"),
+    "shake": ("gate.commands.measure", "shake_command"),
     "keys": ("gate.commands.sealing", "keys_app"),
     "verify": ("gate.commands.sealing", "verify_command"),
     "doctor": ("gate.commands.doctor", "doctor_command"),

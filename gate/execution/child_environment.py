@@ -51,6 +51,9 @@ def child_environment(
     threads = threads_of(determinism, own)
     words = knob_words(planned, determinism)
     knobs = knob_variables(words, own, seed=train.seed, threads=threads)
+    varied = {} if planned.varied is None else dict(planned.varied.variables)
+    # the harness has to find a knob at what it is varied to
+    knobs |= {name: varied[name] for name in knobs.keys() & varied.keys()}
     variables = {
         **passed,
         "HOME": str(folders.home),
@@ -67,6 +70,7 @@ def child_environment(
         **fresh_caches(folders.tmp, own),
         **train.env,
         **knobs,
+        **varied,
         **_harness(planned, settings, folders),
         "REPRO_GATE_THREADS": str(threads),
         "REPRO_GATE_KNOBS": harness_text(words, knobs),
@@ -95,6 +99,8 @@ def _harness(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -
     if planned.traced is not None:
         variables["REPRO_GATE_TRACE_FROM"] = str(planned.traced.first)
         variables["REPRO_GATE_TRACE_LINES"] = "1" if planned.traced.lines else "0"
+    if planned.varied is not None:
+        variables["REPRO_GATE_SHAKE"] = planned.varied.variation.name
     return {**variables, "REPRO_GATE_NOISE": "1"} if planned.keep_values else variables
 
 

@@ -13,6 +13,7 @@ from gate.errors import RunError
 from gate.execution.child_environment import child_environment
 from gate.execution.plan import training_of
 from gate.ports import Files, Processes, Progress
+from gate.records.determinism.variations import Folder
 from gate.records.runs import (
     Isolation,
     PlannedRun,
@@ -21,6 +22,7 @@ from gate.records.runs import (
     RunFolders,
     RunRecord,
     Snapshot,
+    Varied,
 )
 from gate.records.settings import GateSettings
 
@@ -155,17 +157,22 @@ class Launcher:
 
 
 def _most_seconds(planned: PlannedRun, timeout_seconds: float) -> float:
-    traced = planned.traced
-    return timeout_seconds if traced is None else min(timeout_seconds, traced.max_seconds)
+    bounded = planned.traced or planned.varied
+    return timeout_seconds if bounded is None else min(timeout_seconds, bounded.max_seconds)
 
 
-def run_folders(root: Path) -> RunFolders:
-    """The paths of every run below `root`; equal paths keep paths out of the result."""
+def run_folders(root: Path, varied: Varied | None = None) -> RunFolders:
+    """The paths of every run below `root`; equal paths keep paths out of the result.
+
+    `varied` may ask for others, to see whether they are in it all the same.
+    """
+    elsewhere = () if varied is None else varied.variation.folders
+    named = {folder: root / f"{folder}{'-elsewhere' * (folder in elsewhere)}" for folder in Folder}
     return RunFolders(
-        tree=root / "tree",
-        home=root / "home",
-        tmp=root / "tmp",
-        out=root / "out",
+        tree=named[Folder.TREE],
+        home=named[Folder.HOME],
+        tmp=named[Folder.TMP],
+        out=named[Folder.OUT],
         harness=root / "harness",
         taken=root / "taken",
     )
@@ -212,6 +219,8 @@ def _refuse_failure(planned: PlannedRun, result: ProcessResult, request: Process
     label = planned.label
     if result.timed_out:
         own = "train.timeout_seconds" if planned.traced is None else "diagnosis.budget_seconds"
+        if planned.varied is not None and planned.varied.max_seconds == request.timeout_seconds:
+            own = "far longer than a run in which nothing is varied"
         raise RunError(
             f"run {label}: timed out after {request.timeout_seconds:g} s ({own})",
             hint="Lower train.max_steps or raise train.timeout_seconds.",

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gate.records.determinism.variations import (
+    GPU_INDEX,
+    HASH_SEED,
+    HASH_SEED_VARIABLE,
+    Variation,
+)
 from gate.records.runs import (
     BASE_HERE,
     Commit,
     PlannedRun,
     RunMode,
     TraceWindow,
+    Varied,
     label_of,
 )
 from gate.records.sections.levels import Level
@@ -83,6 +90,20 @@ def plan_trace(
     return PlannedRun(
         label=label, mode=RunMode.STRICT, commit=commit, environment=environment, traced=window
     )
+
+
+def plan_shaken(
+    variation: Variation, settings: GateSettings, cards: tuple[str, ...], max_seconds: float
+) -> PlannedRun:
+    """A strict run in which one thing is another; `cards` are the GPUs as other runs have them."""
+    variables = variation.variables
+    if variation.name == HASH_SEED:
+        # that of all other runs is the training's seed
+        variables = ((HASH_SEED_VARIABLE, "2" if settings.train.seed == 1 else "1"),)
+    if variation.name == GPU_INDEX:
+        variables = (("CUDA_VISIBLE_DEVICES", ",".join((*cards[1:], *cards[:1]))),)
+    varied = Varied(variation=variation, variables=variables, max_seconds=max_seconds)
+    return PlannedRun(label=f"shaken-{variation.name}", mode=RunMode.STRICT, varied=varied)
 
 
 def plan_seeds(settings: GateSettings) -> tuple[PlannedRun, ...]:

@@ -41,7 +41,8 @@ class HarnessSettings:
     of knobs that counts. `on_override` is `observe`, `restore` or `fail`. `noise` asks for the
     gradients of the first step. `tree` is the copy of the commit that is trained. `trace_from` is
     the step from which on each operator call is traced, 0 for none; `trace_lines` asks for the
-    executed lines beside it.
+    executed lines beside it. `shake` names what is other in this run than in all others, if
+    anything.
     """
 
     __slots__ = (
@@ -58,6 +59,7 @@ class HarnessSettings:
         "out",
         "overhead_budget",
         "seed",
+        "shake",
         "strict",
         "threads",
         "trace_from",
@@ -85,6 +87,7 @@ class HarnessSettings:
         self.trace_from = int(environ.get(f"{PREFIX}TRACE_FROM", "0"))
         self.trace_lines = environ.get(f"{PREFIX}TRACE_LINES", "") == "1"
         self.operators = frozenset(_words(environ, "WATCH", OPERATOR))
+        self.shake = environ.get(f"{PREFIX}SHAKE", "")
 
     def seeds(self, knob: str) -> bool:
         """Whether the generator of this knob is to be seeded here."""

@@ -195,7 +195,8 @@ class Session:
 
     def run(self, planned: PlannedRun) -> RunEvidence:
         """One run from empty folders to evidence on disk."""
-        files, folders = self.adapters.files, run_folders(self._work / "run")
+        files = self.adapters.files
+        folders = run_folders(self._work / "run", planned.varied)
         launcher = self._launchers[planned.environment]
         if planned.commit is Commit.BASE and self._no_base is not None:
             raise self._no_base
@@ -217,7 +218,7 @@ class Session:
         evidence = self._read(record, result.output, folders, tree, taken)
         self._look_for_gpu(evidence)
         refuse_unusable(evidence, self.request.settings, self._gpu_missed)
-        if planned.traced is not None:
+        if planned.traced is not None or planned.varied is not None:
             return evidence
         second = planned.label == SECOND_STRICT
         self._keep(planned.label, result.output, () if second else taken)

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 from pydantic import Field, field_validator
 
 from gate.records.determinism.priced_knobs import KnobSet
+from gate.records.determinism.variations import Variation
 from gate.records.document import Document
 from gate.records.sections.isolation import ContainerSettings, IsolationMode
 
@@ -63,6 +64,18 @@ class TraceWindow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Varied:
+    """What is other in a run, the variables that make it so, and after how long the run is ended.
+
+    `max_seconds` bounds a training that waits for ever where something is varied.
+    """
+
+    variation: Variation
+    variables: tuple[tuple[str, str], ...] = ()
+    max_seconds: float = float("inf")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRun:
     """One row of the plan; `label` names its folder, for example `strict-1`.
 
@@ -72,6 +85,7 @@ class PlannedRun:
     `knobs` are the switches of a strict run when they are not all that the settings ask for;
     `keep_values` keeps the state's values, and with them one step's gradients, with the evidence.
     `traced` is for a diagnosis alone: nothing of that run is kept but its trace.
+    `varied` is what is other in this run than in all others, which is compared and not kept.
     `seed` and `command` stand in place of train.seed and train.command where they are given, and
     `variant` is the name of the variant that the command is of.
     """
@@ -84,6 +98,7 @@ class PlannedRun:
     knobs: KnobSet | None = None
     keep_values: bool = False
     traced: TraceWindow | None = None
+    varied: Varied | None = None
     seed: int | None = None
     command: tuple[str, ...] | None = None
     variant: str = ""

@@ -7,6 +7,8 @@ from gate.records.observed.sources import Source, SourceKind
 
 ORDERS = frozenset((SourceKind.ORDER, SourceKind.COMPLETION))
 COMPARED = ORDERS | {SourceKind.PRECISION}
+# of other runs than those that are judged, where only a training that forges them has them
+SHAKEN = frozenset((SourceKind.VARIED, SourceKind.READING))
 
 
 def suspected_sources(strict: tuple[RunEvidence, ...]) -> tuple[Source, ...]:
@@ -17,7 +19,10 @@ def suspected_sources(strict: tuple[RunEvidence, ...]) -> tuple[Source, ...]:
     if len(strict) < 2:  # noqa: PLR2004 - a difference takes two
         return ()
     first, second = strict[:2]
-    differing = (source for source in first.sources if source.kind not in COMPARED and source.file)
+    passed_over = COMPARED | SHAKEN
+    differing = (
+        source for source in first.sources if source.kind not in passed_over and source.file
+    )
     return (*_other_orders(first, second), *_other_precision(first, second), *differing)
 
 

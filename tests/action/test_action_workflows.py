@@ -34,6 +34,7 @@ NOT_IN_A_MERGE_QUEUE = {
     "doctor.yml": BY_HAND,
     "forks-judge.yml": "follows forks-run.yml; docs/forks.md says what a queue takes instead",
     "forks-run.yml": "its evidence is judged by another workflow, which no queue starts",
+    "nightly-shake.yml": "for what is merged already",
     "refresh-baseline.yml": BY_HAND,
     "release.yml": BY_HAND,
 }

@@ -29,7 +29,7 @@ from ..recording.state import capture, parameter_names, write_gradients
 from ..settings import HarnessSettings
 from ..sources import precision
 from ..sources.addresses import tell_addresses
-from ..sources.found import ADDRESS, Source
+from ..sources.found import ADDRESS, IN_CODE, Source
 from ..tensors.safetensors_file import write_safetensors
 from ..this_process import current_rank, started_at
 from . import attestation, environment, facts
@@ -108,10 +108,11 @@ class HarnessSession:
 
     def note_source(self, source: Source) -> None:
         """Put what may make two runs differ on record."""
+        # code is looked through at the end, and may have run from the first step on
+        in_code = source.kind == ADDRESS or source.before == IN_CODE
         with self.problems.noting("writing what may make two runs differ"):
             record = {
-                # code is looked through at the end, and may have run from the first step on
-                "step": 1 if source.kind == ADDRESS else self.working_step(),
+                "step": 1 if in_code else self.working_step(),
                 "kind": source.kind,
                 "call": source.call[:MAX_TEXT],
                 "before": source.before[:MAX_TEXT],
@@ -260,6 +261,12 @@ class HarnessSession:
             self.guard.poll()
         with self.problems.noting("looking for addresses in the code"):
             tell_addresses()
+        if self.settings.shake:
+            # no other run imports anything of it
+            from ..shaking.readings import tell_code
+
+            with self.problems.noting("looking for what reads the variation"):
+                tell_code(self.settings.shake)
         with self.problems.noting("writing the state"):
             self._write_state()
         with self.problems.noting("writing the summary"):

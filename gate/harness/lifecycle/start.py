@@ -35,21 +35,34 @@ def start(environ: Mapping[str, str]) -> None:
     atexit.register(_finish)
     children = Children(environ)
     children.hook_os()
-    ImportHook(
-        {
-            "subprocess": lambda: _hook_starters(children.hook_subprocess),
-            "threading": _hook_threads,
-            "concurrent.futures": lambda: _hook_completions("concurrent.futures"),
-            "multiprocessing.pool": lambda: _hook_completions("multiprocessing.pool"),
-            "uuid": _hook_reads,
-            "secrets": _hook_reads,
-            "multiprocessing.util": lambda: _hook_starters(children.hook_multiprocessing),
-            "random": lambda: _seed("random", "seed_python", settings),
-            "numpy.random": lambda: _begin_numpy(settings),
-            "torch": lambda: _begin(settings),
-            "tensorboard.summary.writer.event_file_writer": _hook_event_files,
-        }
-    ).install()
+    callbacks = {
+        "subprocess": lambda: _hook_starters(children.hook_subprocess),
+        "threading": _hook_threads,
+        "concurrent.futures": lambda: _hook_completions("concurrent.futures"),
+        "multiprocessing.pool": lambda: _hook_completions("multiprocessing.pool"),
+        "uuid": _hook_reads,
+        "secrets": _hook_reads,
+        "multiprocessing.util": lambda: _hook_starters(children.hook_multiprocessing),
+        "random": lambda: _seed("random", "seed_python", settings),
+        "numpy.random": lambda: _begin_numpy(settings),
+        "torch": lambda: _begin(settings),
+        "tensorboard.summary.writer.event_file_writer": _hook_event_files,
+    }
+    if settings.shake:
+        callbacks = _shaken(settings.shake, callbacks)
+    ImportHook(callbacks).install()
+
+
+def _shaken(name: str, callbacks: dict[str, Callable[[], None]]) -> dict[str, Callable[[], None]]:
+    """Vary one thing in this process; what waits for an import comes before the others."""
+    try:
+        from ..shaking.install import shake
+
+        return shake(name, callbacks)
+    except Exception as error:
+        # a variation that was not made is told as not tried
+        _complain(f"{name} was not varied: {error}")
+        return callbacks
 
 
 def _seed(name: str, knob: str, settings: HarnessSettings) -> None:

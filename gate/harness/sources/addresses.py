@@ -25,6 +25,17 @@ MAX_BYTES = 1_000_000
 
 def tell_addresses() -> None:
     """Report every such line."""
+    for name, place, function in uses_in_code(NAMES):
+        SOURCES.report(Source(ADDRESS, name, place, [f"{place} {function}"]))
+
+
+def uses_in_code(
+    names: frozenset[str], *, sets: bool = False
+) -> Iterator[tuple[str, CodeLine, str]]:
+    """Lines of the user's modules that load one of these names: name, line and function.
+
+    With `sets` also those that make a set without naming it.
+    """
     files = dict.fromkeys(
         str(file)
         for module in list(sys.modules.values())
@@ -32,12 +43,13 @@ def tell_addresses() -> None:
     )
     for file in list(files)[:MAX_FILES]:
         if os.path.isfile(file) and os.path.getsize(file) <= MAX_BYTES:  # noqa: PTH113, PTH202 - names of modules are text
-            for name, line, function in _uses(Path(file).read_bytes(), file):
-                place = CodeLine(shown_file(file), line)
-                SOURCES.report(Source(ADDRESS, name, place, [f"{place} {function}"]))
+            for name, line, function in _uses(Path(file).read_bytes(), file, names, sets=sets):
+                yield name, CodeLine(shown_file(file), line), function
 
 
-def _uses(source: bytes, file: str) -> Iterator[tuple[str, int, str]]:
+def _uses(
+    source: bytes, file: str, names: frozenset[str], *, sets: bool
+) -> Iterator[tuple[str, int, str]]:
     try:
         with warnings.catch_warnings():
             # the script has been told of them already
@@ -52,6 +64,15 @@ def _uses(source: bytes, file: str) -> Iterator[tuple[str, int, str]]:
         this = waiting.pop()
         waiting += [part for part in this.co_consts if isinstance(part, CodeType)]
         for step in dis.get_instructions(this):
-            loads = step.opname in {"LOAD_GLOBAL", "LOAD_NAME"}
-            if loads and step.argval in NAMES - own and step.positions is not None:
-                yield str(step.argval), step.positions.lineno or 0, this.co_name
+            if step.positions is None:
+                continue
+            line = step.positions.lineno or 0
+            if step.opname in {"LOAD_GLOBAL", "LOAD_NAME"} and step.argval in names - own:
+                yield str(step.argval), line, this.co_name
+            elif sets and _makes_set(step):
+                yield "set", line, this.co_name
+
+
+def _makes_set(step: dis.Instruction) -> bool:
+    # a set that never changes is made when the code is compiled
+    return step.opname == "BUILD_SET" or isinstance(step.argval, frozenset)

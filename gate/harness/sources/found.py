@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 ENTROPY, CLOCK, PROCESS, ORDER = "entropy", "clock", "process", "order"
 ADDRESS, THREAD, DRAW, PRECISION = "address", "thread", "draw", "precision"
 COMPLETION = "completion"
+# of runs in which something is varied on purpose: that it was, and the lines that read it
+VARIED, READING = "varied", "reading"
+# what is `before` of a reading that was found by looking through the code, at the end
+IN_CODE = "code"
 # Of a process: no line of a script is worth more than a hundred others.
 MAX_FOUND = 150
 MAX_OF_A_KIND = 40

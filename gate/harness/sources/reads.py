@@ -31,6 +31,8 @@ CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_
 OF_ENTROPY = frozenset(("uuid", "secrets", "random"))
 OF_DIRECTORIES = frozenset(("os", "glob", "pathlib"))
 NOBODY: frozenset[str] = frozenset()
+# where users find what is written in C
+PUBLIC_MODULES = {"posix": "os", "nt": "os", "_socket": "socket", "_locale": "locale"}
 # functions of `secrets` that are methods of a hidden object, by the names that they have there
 OF_SECRETS = {"getrandbits": "randbits", "choice": "choice"}
 _get_frame = sys._getframe  # noqa: SLF001 - inspect offers only slower copies
@@ -105,7 +107,7 @@ class Reading:
 def _shown(call: str, user: FrameType) -> str:
     """The name by which the user knows it: `secrets.randbits` is a method of a hidden object."""
     module, _, name = call.rpartition(".")
-    module = {"posix": "os", "nt": "os"}.get(module, module)
+    module = PUBLIC_MODULES.get(module, module)
     if module != "random":
         return f"{module}.{name}"
     names = {*user.f_code.co_names, *user.f_code.co_freevars}
@@ -139,19 +141,19 @@ def _order_of(path: Any) -> tuple[str, str]:
 def hook_reads() -> None:
     """Hook what `os` and `time` offer, and `uuid1` of `uuid`; each once, however often called."""
     for name in ("urandom", "getrandom"):
-        _replace(os, name, ENTROPY, OF_ENTROPY)
-    _replace(os, "getpid", PROCESS, NOBODY)
+        replace_function(os, name, ENTROPY, OF_ENTROPY)
+    replace_function(os, "getpid", PROCESS, NOBODY)
     for name in ("listdir", "scandir"):
-        _replace(os, name, ORDER, OF_DIRECTORIES)
+        replace_function(os, name, ORDER, OF_DIRECTORIES)
     for name in CLOCKS:
-        _replace(time, name, CLOCK, NOBODY)
+        replace_function(time, name, CLOCK, NOBODY)
     random, uuid = (sys.modules.get(name) for name in ("random", "uuid"))
     if random is not None and not isinstance(vars(random)["_urandom"], Reading):
         # what SystemRandom reads
         vars(random)["_urandom"] = os.urandom
     if uuid is not None:
         # made of the clock and the machine, without asking for entropy
-        _replace(uuid, "uuid1", ENTROPY, NOBODY)
+        replace_function(uuid, "uuid1", ENTROPY, NOBODY)
 
 
 def hook_dates() -> None:
@@ -179,7 +181,8 @@ def _moment(plain: Any, name: str) -> Any:
     return moment
 
 
-def _replace(owner: Any, name: str, kind: str, through: frozenset[str]) -> None:
+def replace_function(owner: Any, name: str, kind: str, through: frozenset[str]) -> None:
+    """Put a `Reading` in the place of a function that is there and is none yet."""
     plain: Callable[..., Any] | None = getattr(owner, name, None)
     if plain is None or isinstance(plain, Reading):
         return

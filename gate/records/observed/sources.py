@@ -16,7 +16,8 @@ class SourceKind(StrEnum):
     `order` is a directory as the file system lists it, `completion` the order in which threads or
     processes were done with their pieces of work, `address` a line of code that asks for
     `id()` or `hash()`, `draw` a thread's draw from a common generator, `precision` a switch of
-    precision that was turned on the way.
+    precision that was turned on the way. Only runs of `repro-gate shake` have `varied`, that
+    something was varied or why not, and `reading`, a line that reads it.
     """
 
     ENTROPY = "entropy"
@@ -28,6 +29,8 @@ class SourceKind(StrEnum):
     THREAD = "thread"
     DRAW = "draw"
     PRECISION = "precision"
+    VARIED = "varied"
+    READING = "reading"
 
 
 class SourceLine(Document):
@@ -35,8 +38,8 @@ class SourceLine(Document):
 
     `before` and `after` are words: of a switch what it was and is, of an order a digest of the
     names sorted and one of the names as they came, of a completion the number of the call of its
-    line and a digest of the order. `worker` says that a worker process did it,
-    `thread` that a thread beside the main one did.
+    line and a digest of the order; of what was varied `before` is why it was not. `worker` says
+    that a worker process did it, `thread` that a thread beside the main one did.
     """
 
     step: int = Field(ge=1)

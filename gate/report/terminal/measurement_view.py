@@ -78,16 +78,17 @@ def _view(headline: str, sections: tuple[Section, ...], origin: Provenance) -> R
     return Group(
         Text(headline, style="bold"),
         *map(section_view, sections),
-        Text(clean(_origin(origin)), style="dim"),
+        Text(clean(origin_words(origin)), style="dim"),
     )
 
 
 def _markdown(title: str, headline: str, parts: tuple[Part, ...], origin: Provenance) -> str:
-    head = f"### {title}\n\n{prose(headline)}\n\n{prose(_origin(origin))}"
+    head = f"### {title}\n\n{prose(headline)}\n\n{prose(origin_words(origin))}"
     return fit(head, parts, MARKDOWN_LIMIT_BYTES)
 
 
-def _origin(origin: Provenance) -> str:
+def origin_words(origin: Provenance) -> str:
+    """Where a measurement was made, in one line."""
     parts = origin.environment.parts
     where = ", ".join(f"{name} {parts[name]}" for name in SHOWN_PARTS if name in parts)
     dirty = f", {len(origin.changed_files)} uncommitted change(s)" if origin.changed_files else ""
