@@ -12,6 +12,7 @@ from gate.codec.untrusted_text import masked, without_sequences
 from gate.errors import RunError
 from gate.execution.child_environment import child_environment
 from gate.execution.plan import training_of
+from gate.execution.trials import with_trial
 from gate.ports import Files, Processes, Progress
 from gate.records.runs import (
     Isolation,
@@ -138,7 +139,8 @@ class Launcher:
         folders: RunFolders,
     ) -> ProcessRequest:
         train = training_of(planned, self.settings.train)
-        settings = self.settings.model_copy(update={"train": train})
+        settings = with_trial(self.settings.model_copy(update={"train": train}), planned.trial)
+        train = settings.train
         host = self.isolation.host_variables(self.host, train.pass_env)
         return ProcessRequest(
             argv=train.command,
@@ -155,8 +157,8 @@ class Launcher:
 
 
 def _most_seconds(planned: PlannedRun, timeout_seconds: float) -> float:
-    traced = planned.traced
-    return timeout_seconds if traced is None else min(timeout_seconds, traced.max_seconds)
+    window = planned.window
+    return timeout_seconds if window is None else min(timeout_seconds, window.max_seconds)
 
 
 def run_folders(root: Path) -> RunFolders:
@@ -211,7 +213,7 @@ def _copy_package(files: Files, source: Path, target: Path) -> None:
 def _refuse_failure(planned: PlannedRun, result: ProcessResult, request: ProcessRequest) -> None:
     label = planned.label
     if result.timed_out:
-        own = "train.timeout_seconds" if planned.traced is None else "diagnosis.budget_seconds"
+        own = "train.timeout_seconds" if planned.window is None else "diagnosis.budget_seconds"
         raise RunError(
             f"run {label}: timed out after {request.timeout_seconds:g} s ({own})",
             hint="Lower train.max_steps or raise train.timeout_seconds.",

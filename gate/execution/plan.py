@@ -10,6 +10,7 @@ from gate.records.runs import (
     PlannedRun,
     RunMode,
     TraceWindow,
+    Trial,
     label_of,
 )
 from gate.records.sections.levels import Level
@@ -83,6 +84,12 @@ def plan_trace(
     return PlannedRun(
         label=label, mode=RunMode.STRICT, commit=commit, environment=environment, traced=window
     )
+
+
+def plan_trial(number: int, trial: Trial) -> PlannedRun:
+    """A strict run of the commit under test with one setting moved."""
+    name = trial.knob.replace("_", "-") or trial.setting.value
+    return PlannedRun(label=f"tried-{name}-{number}"[:40], mode=RunMode.STRICT, trial=trial)
 
 
 def plan_seeds(settings: GateSettings) -> tuple[PlannedRun, ...]:

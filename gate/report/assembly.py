@@ -7,6 +7,7 @@ from gate.records.verdict import FAULT, Severity, Verdict
 from gate.report import context, differences
 from gate.report.brief import brief_of
 from gate.report.diagnosed.traced import trace_sections
+from gate.report.diagnosed.tried import tried_sections
 from gate.report.history import history_section
 from gate.report.layout import Alert, Cell, Limits, Report, Row, Section
 from gate.report.measured.level_words import level_sections
@@ -60,6 +61,7 @@ def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Sec
         context.policy_section(verdict, limits),
         context.diagnosis_section(verdict, limits),
         *trace_sections(verdict, limits),
+        *tried_sections(verdict, limits),
         *differences.comparison_sections("Repeat", verdict.repeat, limits, judged=False),
         *differences.comparison_sections("Baseline", verdict.baseline, limits, judged=True),
         *differences.comparison_sections("Base commit", verdict.base_run, limits, judged=True),

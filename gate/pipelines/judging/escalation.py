@@ -13,6 +13,7 @@ from gate.diagnosis.trace_words import not_found
 from gate.diagnosis.traces import compare_traces
 from gate.errors import GateError, RepositoryError
 from gate.execution.plan import plan_trace
+from gate.pipelines.judging.budget import Budget, run_within
 from gate.pipelines.runs import Adapters, Session
 from gate.records.comparison import Comparison
 from gate.records.observed.evidence import RunEvidence
@@ -23,9 +24,6 @@ from gate.records.runs import Commit, PlannedRun, RunMode, TraceWindow
 from gate.records.verdict import DRIFTS, Outcome
 from gate.verdict.decision import Decision
 
-LEAST_SECONDS = 1.0
-# where all runs together take less, most of it is the start of Python: a trace may take as long
-SHORT_TRAINING_SECONDS = 30.0
 OTHER_RESULT = (
     "a traced run gave another result than the run without a trace, so nothing is claimed from it"
 )
@@ -56,6 +54,7 @@ def escalate(
     decision: Decision,
     runs: tuple[RunEvidence, ...],
     changes: tuple[ChangedLines, ...],
+    budget: Budget,
 ) -> TraceFinding | None:
     """What two traced runs say of the difference that decided; None where there is none to trace.
 
@@ -72,7 +71,7 @@ def escalate(
     ):
         return None
     try:
-        return _Escalation(session, compared, runs, drift=drift).found(changes)
+        return _Escalation(session, compared, runs, budget, drift=drift).found(changes)
     except GateError as fault:
         return not_found(f"not found: a traced run failed: {fault.message}"[:1000])
 
@@ -81,7 +80,13 @@ class _Escalation:
     """Two traced runs around the first step that differs, within the budget of time."""
 
     def __init__(
-        self, session: Session, compared: Comparison, runs: tuple[RunEvidence, ...], *, drift: bool
+        self,
+        session: Session,
+        compared: Comparison,
+        runs: tuple[RunEvidence, ...],
+        budget: Budget,
+        *,
+        drift: bool,
     ) -> None:
         settings = session.request.settings
         self._session = session
@@ -90,8 +95,7 @@ class _Escalation:
         self._first, self._last = window_of(compared, settings.train.max_steps)
         # up to here the runs were equal, so that a traced one has to be as well
         self._equal = self._last if drift else (compared.first_step or self._last + 1) - 1
-        spent = sum(run.run.wall_seconds for run in runs)
-        self._left = settings.diagnosis.budget_seconds or max(spent, SHORT_TRAINING_SECONDS)
+        self._budget = budget
 
     def found(self, changes: tuple[ChangedLines, ...]) -> TraceFinding:
         """The finding; raises what a run raises that fails or takes too long."""
@@ -111,16 +115,15 @@ class _Escalation:
 
     def _run(self, label: str, commit: Commit) -> _Traced | None:
         """A traced run; None where the budget is used up, by it or before it."""
-        if self._left < LEAST_SECONDS:
+        if self._budget.used_up:
             return None
         window = TraceWindow(
-            first=self._first, last=self._last, max_seconds=self._left, lines=self._drift
+            first=self._first, last=self._last, max_seconds=self._budget.left, lines=self._drift
         )
         own = self._session.own_environments and commit is Commit.BASE
         environment = Commit.BASE if own else Commit.HEAD
         planned = plan_trace(label, window, commit, environment)
-        run = self._session.run(planned)
-        self._left -= run.run.wall_seconds
+        run = run_within(self._budget, self._session, planned)
         return _Traced(run=run, traces=self._session.traces(), plain=self._plain(planned))
 
     def _plain(self, planned: PlannedRun) -> RunEvidence | None:

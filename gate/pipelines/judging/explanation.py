@@ -7,6 +7,8 @@ from gate.diagnosis.classes import proved_class
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.suspects import Known
 from gate.diagnosis.trace_window import with_trace
+from gate.diagnosis.trial_order import threads_at
+from gate.diagnosis.trial_results import with_tried
 from gate.records.determinism.causes import CauseClass
 from gate.records.observed.evidence import EvidenceSet
 from gate.records.runs import Commit, RunMode
@@ -42,7 +44,12 @@ def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
     elif decision.outcome is not Outcome.CODE_DRIFT and cause_class is CauseClass.CODE:
         # something else moved as well, or nothing of the code did
         cause_class = None
-    return found.model_copy(update={"cause_class": cause_class})
+    found = found.model_copy(update={"cause_class": cause_class})
+    if evidence.tried is None or decision.outcome is not Outcome.NONDETERMINISTIC:
+        return found
+    strict = evidence.runs_of(RunMode.STRICT)[0]
+    alive = threads_at(strict, found.first_step)
+    return with_tried(found, evidence.tried, threads_alive=alive)
 
 
 def _recorded(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
