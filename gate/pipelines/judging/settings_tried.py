@@ -87,7 +87,7 @@ class _Ladder:
                 return found.model_copy(update={"untried": names})
             tried = self._tried(candidate)
             found = found.model_copy(update={"tried": (*found.tried, tried)})
-            found = self._with_control(found, tried)
+            found = self._with_controls(found, tried)
             if found.is_certain(tried) and tried.telling:
                 break
         return found
@@ -135,20 +135,21 @@ class _Ladder:
             }
         )
 
-    def _with_control(self, found: TriedSettings, tried: TriedSetting) -> TriedSettings:
-        """One pair more without any setting, where only that is missing to be certain."""
-        pairs, differing = found.without(tried)
-        missing = pairs == differing and pairs < CERTAIN_CONTROLS
+    def _with_controls(self, found: TriedSettings, tried: TriedSetting) -> TriedSettings:
+        """Pairs more without any setting, where only these are missing to be certain."""
         enough = tried.helps and tried.runs >= CERTAIN_RUNS
-        if not (missing and enough and self._fits(self._last)):
-            return found
-        try:
-            apart = not self._equal(*self._pair(PLAIN, self._last, 1))
-        except GateError:
-            return found
-        return found.model_copy(
-            update={"pairs": found.pairs + 1, "differing": found.differing + apart}
-        )
+        while enough and self._fits(self._last):
+            pairs, differing = found.without(tried)
+            if pairs != differing or pairs >= CERTAIN_CONTROLS:
+                break
+            try:
+                apart = not self._equal(*self._pair(PLAIN, self._last, 1))
+            except GateError:
+                break
+            found = found.model_copy(
+                update={"pairs": found.pairs + 1, "differing": found.differing + apart}
+            )
+        return found
 
     def _pair(
         self, candidate: Candidate, last: int, number: int

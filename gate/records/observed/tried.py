@@ -14,7 +14,7 @@ MAX_RUNS: Final = 100
 # of a setting that helps: as many runs, and all of them equal
 CERTAIN_RUNS: Final = 4
 # and as many pairs without it, all of which differ
-CERTAIN_CONTROLS: Final = 2
+CERTAIN_CONTROLS: Final = 3
 FILLS: Final = (Setting.TORCH_FILL, Setting.HEAP_FILL)
 Text = Annotated[str, Field(max_length=1000)]
 Name = Annotated[str, Field(max_length=200)]
@@ -75,9 +75,9 @@ class TriedSettings(Document):
     def is_certain(self, one: TriedSetting) -> bool:
         """Whether chance hardly makes it look so.
 
-        A setting that does nothing looks like this one with a probability of 5 % at most: two pairs
-        differ without it, and four runs with it are equal. With two results of probabilities q and
-        1-q that is (2q(1-q))² (q⁴ + (1-q)⁴), and less with more results.
+        Three pairs without it differ, and four runs with it are equal. Results with probabilities q
+        do that under a setting that does nothing with (1 - Σq²)³ Σq⁴, which is at most
+        0.6³ · 0.4² < 4 %: with x = Σq² it is at most (1 - x)³ x².
         """
         pairs, differing = self.without(one)
         always = pairs == differing and pairs >= CERTAIN_CONTROLS

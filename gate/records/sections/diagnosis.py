@@ -13,8 +13,8 @@ class DiagnosisSettings(Document):
     escalate: bool = Field(
         default=True,
         description="After a difference, run the training twice more up to the first step that "
-        "differs, and trace every operator call. Where runs of one commit differ, try settings, one "
-        "at a time, that may make them agree. The outcome does not change.",
+        "differs, and trace every operator call. Where runs of one commit differ, then try "
+        "settings that may make them agree, one at a time. The outcome does not change.",
     )
     budget_seconds: float | None = Field(
         default=None,
