@@ -48,82 +48,57 @@ def told(tried: TriedSettings) -> Verdict:
     return verdict(Outcome.NONDETERMINISTIC, passes=False, diagnosis=diagnosis)
 
 
-@pytest.mark.parametrize(
-    ("tried", "said"),
-    [
-        (
-            of(RESTORE, THREAD),
-            (
-                "With one thread (determinism.threads: 1) the runs agree (4 runs of 4); a run takes "
-                "1.8 times as long. The script reproduces only under one thread."
-            ),
-        ),
-        (
-            of(FILL),
-            (
-                "With new memory filled with a constant the runs agree (4 runs of 4), at no "
-                "measurable price. The result changes with what memory is filled with: memory is read "
-                "unwritten."
-            ),
-        ),
-        (
-            of(FILL.model_copy(update={"follows": None, "runs": 2, "slower": None})),
-            (
-                "With new memory filled with a constant the runs agree (2 runs of 2); its price was "
-                "not measured. The result was not seen to change with the fill, so unwritten memory "
-                "is not shown. Chance may look like that: without it, 3 of 3 pairs differ."
-            ),
-        ),
-        (
-            of(THREAD, differing=1),
-            (
-                "With one thread (determinism.threads: 1) the runs agree (4 runs of 4); a run takes "
-                "1.8 times as long. Chance may look like that: without it, 1 of 3 pairs differ."
-            ),
-        ),
-        (
-            of(
-                THREAD.model_copy(
-                    update={"setting": Setting.ONE_WORKER, "written": "max_workers=1"}
-                )
-            ),
-            (
-                "With one worker in each pool the runs agree (4 runs of 4); a run takes 1.8 times as "
-                "long. It is the order in which workers finish."
-            ),
-        ),
-        (
-            of(
-                THREAD.model_copy(
-                    update={"setting": Setting.KNOB, "written": "determinism.knobs.x: on"}
-                )
-            ),
-            (
-                "With determinism.knobs.x: on the runs agree (4 runs of 4); a run takes 1.8 times as "
-                "long."
-            ),
-        ),
-        (
-            of(RESTORE),
-            "Moving determinism.on_override: restore alone does not make the runs agree.",
-        ),
-        (
-            of(RESTORE, FILL.model_copy(update={"agree": False, "follows": None})),
-            "None of the 2 settings tried makes the runs agree.",
-        ),
-        (
-            of(RESTORE.model_copy(update={"agree": None, "problem": "it failed"})),
-            "No setting could be tried.",
-        ),
-        (
-            of(untried=("a", "b")),
-            (
-                "No setting could be tried. 2 more settings were not tried, for lack of time "
-                "(diagnosis.budget_seconds)."
-            ),
-        ),
-    ],
-)
+HELPED = "With one thread (determinism.threads: 1) the runs agree (4 runs of 4); a run takes "
+CASES = {
+    "one thread": (
+        of(RESTORE, THREAD),
+        f"{HELPED}1.8 times as long. The script reproduces only under one thread.",
+    ),
+    "a fill that shows": (
+        of(FILL),
+        "With new memory filled with a constant the runs agree (4 runs of 4), at no measurable "
+        "price. The result changes with what memory is filled with: memory is read unwritten.",
+    ),
+    "a fill in two runs": (
+        of(FILL.model_copy(update={"follows": None, "runs": 2, "slower": None})),
+        "With new memory filled with a constant the runs agree (2 runs of 2); its price was not "
+        "measured. The result was not seen to change with the fill, so unwritten memory is not "
+        "shown. Chance may look like that: without it, 3 of 3 pairs differ.",
+    ),
+    "runs that agree without it": (
+        of(THREAD, differing=1),
+        f"{HELPED}1.8 times as long. Chance may look like that: without it, 1 of 3 pairs differ.",
+    ),
+    "one worker": (
+        of(THREAD.model_copy(update={"setting": Setting.ONE_WORKER, "written": "max_workers=1"})),
+        "With one worker in each pool the runs agree (4 runs of 4); a run takes 1.8 times as long. "
+        "It is the order in which workers finish.",
+    ),
+    "a knob": (
+        of(THREAD.model_copy(update={"setting": Setting.KNOB, "written": "a.knob: on"})),
+        "With a.knob: on the runs agree (4 runs of 4); a run takes 1.8 times as long.",
+    ),
+    "one that does not help": (
+        of(RESTORE),
+        "Moving determinism.on_override: restore alone does not make the runs agree.",
+    ),
+    "none that helps": (
+        of(RESTORE, FILL.model_copy(update={"agree": False, "follows": None})),
+        "None of the 2 settings tried makes the runs agree.",
+    ),
+    "one that fails": (
+        of(RESTORE.model_copy(update={"agree": None, "problem": "it failed"})),
+        "No setting could be tried.",
+    ),
+    "no time": (
+        of(untried=("a", "b")),
+        "No setting could be tried. 2 more settings were not tried, for lack of time "
+        "(diagnosis.budget_seconds).",
+    ),
+}
+
+
+@pytest.mark.parametrize(("tried", "said"), CASES.values(), ids=CASES)
 def test_the_answer_names_the_setting_and_its_price(tried: TriedSettings, said: str) -> None:
     assert tried_words(tried) == said
     assert brief_of(told(tried)).happened.endswith(said)
