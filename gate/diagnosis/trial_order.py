@@ -15,7 +15,7 @@ from gate.records.determinism.trials import FIRST_FILL, Setting
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.sources import SourceKind
 from gate.records.observed.traced import Claim
-from gate.records.observed.tried import MAX_TRIED
+from gate.records.observed.trials.tried import MAX_TRIED
 from gate.records.sections.determinism import OnOverride
 from gate.records.settings import GateSettings
 from gate.records.verdict import Diagnosis, SuspectKind

@@ -7,7 +7,7 @@ from typing import Final
 from gate.records.comparison import EventKind
 from gate.records.determinism.causes import CauseClass
 from gate.records.determinism.trials import Setting
-from gate.records.observed.tried import FILLS, TriedSetting, TriedSettings
+from gate.records.observed.trials.tried import FILLS, TriedSetting, TriedSettings
 from gate.records.verdict import Diagnosis
 
 WORKERS: Final = (Setting.ONE_WORKER, Setting.NO_LOADER_WORKERS)

@@ -40,7 +40,7 @@ from gate.records.observed.facts import MachineFacts
 from gate.records.observed.operator_audit import Refusal
 from gate.records.observed.trace import Traces
 from gate.records.observed.traced import TraceFinding
-from gate.records.observed.tried import TriedSettings
+from gate.records.observed.trials.tried import TriedSettings
 from gate.records.reading import ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import (

@@ -25,7 +25,7 @@ from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.observed.traced import TraceFinding
-from gate.records.observed.tried import TriedSettings
+from gate.records.observed.trials.tried import TriedSettings
 from gate.records.policy_files import PolicyChange
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.sections.isolation import IsolationMode

@@ -17,7 +17,12 @@ from gate.records.observed.facts import RankFacts
 from gate.records.observed.overrides import Override, OverrideKind
 from gate.records.observed.sources import LiveThreads
 from gate.records.observed.traced import Claim, TraceFinding
-from gate.records.observed.tried import CERTAIN_CONTROLS, CERTAIN_RUNS, TriedSetting, TriedSettings
+from gate.records.observed.trials.tried import (
+    CERTAIN_CONTROLS,
+    CERTAIN_RUNS,
+    TriedSetting,
+    TriedSettings,
+)
 from gate.records.sections.determinism import OnOverride
 from gate.records.verdict import Diagnosis, Suspect, SuspectKind
 

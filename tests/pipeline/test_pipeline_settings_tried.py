@@ -8,7 +8,7 @@ from played_training import Project
 
 from gate.pipelines.imported_evidence import take_over
 from gate.records.determinism.causes import CauseClass
-from gate.records.observed.tried import TriedSettings
+from gate.records.observed.trials.tried import TriedSettings
 from gate.records.verdict import Outcome, Verdict
 from gate.report.brief import brief_of
 

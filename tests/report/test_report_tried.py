@@ -7,7 +7,7 @@ from report_cases import verdict
 
 from gate.records.comparison import EventKind
 from gate.records.determinism.trials import Setting
-from gate.records.observed.tried import TriedSetting, TriedSettings
+from gate.records.observed.trials.tried import TriedSetting, TriedSettings
 from gate.records.published.links import ReportLinks
 from gate.records.verdict import Diagnosis, Outcome, Verdict
 from gate.report.brief import brief_of
@@ -56,14 +56,18 @@ CASES = {
     ),
     "a fill that shows": (
         of(FILL),
-        "With new memory filled with a constant the runs agree (4 runs of 4), at no measurable "
-        "price. The result changes with what memory is filled with: memory is read unwritten.",
+        (
+            "With new memory filled with a constant the runs agree (4 runs of 4), at no measurable "
+            "price. The result changes with what memory is filled with: memory is read unwritten."
+        ),
     ),
     "a fill in two runs": (
         of(FILL.model_copy(update={"follows": None, "runs": 2, "slower": None})),
-        "With new memory filled with a constant the runs agree (2 runs of 2); its price was not "
-        "measured. The result was not seen to change with the fill, so unwritten memory is not "
-        "shown. Chance may look like that: without it, 3 of 3 pairs differ.",
+        (
+            "With new memory filled with a constant the runs agree (2 runs of 2); its price was "
+            "not measured. The result was not seen to change with the fill, so unwritten memory is "
+            "not shown. Chance may look like that: without it, 3 of 3 pairs differ."
+        ),
     ),
     "runs that agree without it": (
         of(THREAD, differing=1),
@@ -71,8 +75,10 @@ CASES = {
     ),
     "one worker": (
         of(THREAD.model_copy(update={"setting": Setting.ONE_WORKER, "written": "max_workers=1"})),
-        "With one worker in each pool the runs agree (4 runs of 4); a run takes 1.8 times as long. "
-        "It is the order in which workers finish.",
+        (
+            "With one worker in each pool the runs agree (4 runs of 4); a run takes 1.8 times as "
+            "long. It is the order in which workers finish."
+        ),
     ),
     "a knob": (
         of(THREAD.model_copy(update={"setting": Setting.KNOB, "written": "a.knob: on"})),
@@ -92,8 +98,10 @@ CASES = {
     ),
     "no time": (
         of(untried=("a", "b")),
-        "No setting could be tried. 2 more settings were not tried, for lack of time "
-        "(diagnosis.budget_seconds).",
+        (
+            "No setting could be tried. 2 more settings were not tried, for lack of time "
+            "(diagnosis.budget_seconds)."
+        ),
     ),
 }
 

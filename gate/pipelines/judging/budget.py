@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from gate.errors import GateError
-from gate.pipelines.runs import Session
+from gate.ports import Clock
 from gate.records.observed.evidence import RunEvidence
-from gate.records.runs import PlannedRun
 from gate.records.sections.diagnosis import DiagnosisSettings
 
 LEAST_SECONDS: Final = 1.0
@@ -32,14 +32,14 @@ class Budget:
         self.left -= seconds
 
 
-def run_within(budget: Budget, session: Session, planned: PlannedRun) -> RunEvidence:
+def run_within(budget: Budget, clock: Clock, run: Callable[[], RunEvidence]) -> RunEvidence:
     """A run that the budget pays for, also where it fails; raises what the run raises."""
-    began = session.adapters.clock.now()
+    began = clock.now()
     try:
-        run = session.run(planned)
+        made = run()
     except GateError:
         # of a run that failed there is no record; the clock counts whole seconds
-        budget.spend((session.adapters.clock.now() - began).total_seconds() + 1)
+        budget.spend((clock.now() - began).total_seconds() + 1)
         raise
-    budget.spend(run.run.wall_seconds)
-    return run
+    budget.spend(made.run.wall_seconds)
+    return made

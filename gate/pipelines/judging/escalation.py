@@ -123,7 +123,8 @@ class _Escalation:
         own = self._session.own_environments and commit is Commit.BASE
         environment = Commit.BASE if own else Commit.HEAD
         planned = plan_trace(label, window, commit, environment)
-        run = run_within(self._budget, self._session, planned)
+        clock = self._session.adapters.clock
+        run = run_within(self._budget, clock, lambda: self._session.run(planned))
         return _Traced(run=run, traces=self._session.traces(), plain=self._plain(planned))
 
     def _plain(self, planned: PlannedRun) -> RunEvidence | None:

@@ -19,7 +19,12 @@ from gate.pipelines.judging.explanation import diagnosis_of
 from gate.pipelines.runs import Session
 from gate.records.determinism.trials import SECOND_FILL, Setting
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
-from gate.records.observed.tried import CERTAIN_CONTROLS, CERTAIN_RUNS, TriedSetting, TriedSettings
+from gate.records.observed.trials.tried import (
+    CERTAIN_CONTROLS,
+    CERTAIN_RUNS,
+    TriedSetting,
+    TriedSettings,
+)
 from gate.records.runs import RunMode, Trial
 from gate.records.verdict import Outcome
 from gate.verdict.decision import Decision
@@ -167,7 +172,8 @@ class _Ladder:
             # the second of a pair may find less than it needs, and is then stopped
             max_seconds=max(0.1, min(self._budget.left, most)),
         )
-        return run_within(self._budget, self._session, plan_trial(number, trial))
+        planned, clock = plan_trial(number, trial), self._session.adapters.clock
+        return run_within(self._budget, clock, lambda: self._session.run(planned))
 
     def _equal(self, one: RunEvidence, other: RunEvidence) -> bool:
         return against_run(one, other, self._session.request).numerically_equal

@@ -27,7 +27,7 @@ from gate.records.observed.seeds import MAX_SEED_RESULTS, SeedResult
 from gate.records.observed.sources import LiveThreads, Source
 from gate.records.observed.state_distance import StateDistance
 from gate.records.observed.traced import TraceFinding
-from gate.records.observed.tried import TriedSettings
+from gate.records.observed.trials.tried import TriedSettings
 from gate.records.runs import BASE_HERE, Commit, RunMode, RunRecord
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"

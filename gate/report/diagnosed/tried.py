@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gate.records.determinism.trials import Setting
-from gate.records.observed.tried import CERTAIN_RUNS, FILLS, TriedSetting, TriedSettings
+from gate.records.observed.trials.tried import CERTAIN_RUNS, FILLS, TriedSetting, TriedSettings
 from gate.records.verdict import Verdict
 from gate.report.layout import Cell, Limits, Row, Section, table_of
 
