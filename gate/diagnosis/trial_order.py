@@ -31,6 +31,7 @@ LEFT_TO_THE_USER: Final = (
     ("fp32_cudnn", "ieee"),
 )
 WORKERS: Final = (Setting.ONE_WORKER, Setting.NO_LOADER_WORKERS)
+PACE: Final = (SuspectKind.ENTROPY, SuspectKind.DRAW, SuspectKind.PROCESS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,12 +63,11 @@ def _could_tell(candidate: Candidate, diagnosis: Diagnosis) -> bool:
     likely = diagnosis.likely
     if not likely:
         return True
-    if candidate.setting is Setting.RESTORE:
-        return likely[0].kind is SuspectKind.SETTING
-    # what is read where workers overtake each other may only have set their pace
-    return candidate.setting in WORKERS or (
-        likely[0].kind is SuspectKind.SETTING and candidate.setting is Setting.ONE_THREAD
-    )
+    kind = likely[0].kind
+    if kind is SuspectKind.SETTING:
+        return candidate.setting in {Setting.RESTORE, Setting.ONE_THREAD}
+    # what is drawn where workers overtake each other may only have set their pace
+    return kind in PACE and candidate.setting in WORKERS
 
 
 def _applicable(run: RunEvidence, settings: GateSettings) -> Iterator[Candidate]:

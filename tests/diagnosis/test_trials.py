@@ -116,6 +116,8 @@ def test_a_known_line_leaves_only_what_could_acquit_it() -> None:
     found = diagnosis(suspects=(URANDOM,))
     assert written(busy, found) == ["max_workers=1 in each pool"]
     assert written(evidence_of(), found) == []
+    unseeded = URANDOM.model_copy(update={"kind": SuspectKind.UNSEEDED})
+    assert written(busy, diagnosis(suspects=(unseeded,))) == []
     turned = diagnosis(suspects=(TURNED,))
     assert written(changed(overrides=(OVERRIDE,)), turned) == ["determinism.on_override: restore"]
 

@@ -9,7 +9,7 @@ from gate.records.comparison import EventKind
 from gate.records.determinism.trials import Setting
 from gate.records.observed.trials.tried import TriedSetting, TriedSettings
 from gate.records.published.links import ReportLinks
-from gate.records.verdict import Diagnosis, Outcome, Verdict
+from gate.records.verdict import Diagnosis, Outcome, Suspect, SuspectKind, Verdict
 from gate.report.brief import brief_of
 from gate.report.comment.comment import comment_text
 from gate.report.diagnosed.tried import tried_sections, tried_words
@@ -110,6 +110,15 @@ CASES = {
 def test_the_answer_names_the_setting_and_its_price(tried: TriedSettings, said: str) -> None:
     assert tried_words(tried) == said
     assert brief_of(told(tried)).happened.endswith(said)
+
+
+def test_a_known_line_is_answer_enough_where_no_setting_helps() -> None:
+    line = Suspect(place="train.py:4", kind=SuspectKind.ENTROPY, call="os.urandom", step=1)
+    known = told(of(RESTORE))
+    assert known.diagnosis is not None
+    diagnosis = known.diagnosis.model_copy(update={"suspects": (line,)})
+    known = known.model_copy(update={"diagnosis": diagnosis})
+    assert "Moving" not in brief_of(known).happened
 
 
 def test_each_setting_has_a_row() -> None:

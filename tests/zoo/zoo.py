@@ -30,6 +30,7 @@ from gate.records.verdict import Diagnosis, Verdict
 
 LEAST_SHARE: Final = 0.9
 MAX_STEPS: Final = 12
+BUDGET_SECONDS: Final = 600
 # beside each planted change: lines that never run, and one that says the same in other words
 DECOY: Final = "\n\ndef reached_by_nothing():\n    return torch.rand(3)\n"
 
@@ -80,9 +81,11 @@ def _settings(planted: Planted) -> str:
     train: dict[str, object] = {"command": [*start, SCRIPT], "max_steps": MAX_STEPS}
     if planted.metrics:
         train["metrics"] = {"file": planted.metrics}
-    return yaml.safe_dump(
-        {"version": 1, "train": train, "determinism": {"threads": planted.threads}}
-    )
+    settings: dict[str, object] = {"version": 1, "train": train}
+    settings["determinism"] = {"threads": planted.threads}
+    # what is found must not hang on how busy this machine is
+    settings["diagnosis"] = {"budget_seconds": BUDGET_SECONDS}
+    return yaml.safe_dump(settings)
 
 
 def told(planted: Planted) -> Told:

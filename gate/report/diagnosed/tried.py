@@ -25,9 +25,12 @@ MEASURABLE: Final = 0.1
 
 
 def tried_sentence(verdict: Verdict) -> str:
-    """What the comment says of it; nothing where no setting was tried."""
-    tried = verdict.diagnosis.tried if verdict.diagnosis is not None else None
-    return "" if tried is None or verdict.passes else tried_words(tried)
+    """What the comment says of it; nothing where none was tried, or none beats a known line."""
+    diagnosis = verdict.diagnosis
+    if diagnosis is None or diagnosis.tried is None or verdict.passes:
+        return ""
+    answered = bool(diagnosis.likely) and diagnosis.tried.helping is None
+    return "" if answered else tried_words(diagnosis.tried)
 
 
 def tried_words(tried: TriedSettings) -> str:
