@@ -19,9 +19,8 @@ class Rounded(torch.autograd.Function):
 
     @staticmethod
     def backward(context, gradient):
-        chance = torch.frombuffer(
-            bytearray(os.urandom(gradient.numel())), dtype=torch.uint8
-        )  # planted
+        drawn = bytearray(os.urandom(gradient.numel()))  # planted
+        chance = torch.frombuffer(drawn, dtype=torch.uint8)
         up = (chance.reshape(gradient.shape) > 127).float()
         return (gradient * 256 + up).floor() / 256
 

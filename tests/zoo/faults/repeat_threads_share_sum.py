@@ -7,6 +7,7 @@ threads: 2
 """
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -19,8 +20,9 @@ lock = threading.Lock()
 
 
 def add(total, rows, scale):
-    for _ in range(12):
+    for _ in range(8):
         rows = torch.sin(rows @ mix)
+    time.sleep(0.001)
     piece = rows.square().sum() * scale
     with lock:
         total += piece  # planted
@@ -29,7 +31,7 @@ def add(total, rows, scale):
 with ThreadPoolExecutor(torch.get_num_threads()) as pool:
     for _ in range(6):
         bias = torch.zeros(())
-        jobs = [pool.submit(add, bias, x[i * 8 : i * 8 + 8], 3.0 ** (i % 9)) for i in range(32)]
+        jobs = [pool.submit(add, bias, x[i * 8 : i * 8 + 8], 1 / (3 + i)) for i in range(32)]
         for job in jobs:
             job.result()
         loss = (model(x) - bias).square().mean()
