@@ -19,6 +19,7 @@ from gate.execution.knob_environment import (
     knob_words,
     threads_of,
 )
+from gate.execution.trials import harness_trial
 from gate.records.determinism.uncovered_operators import watch_list
 from gate.records.runs import PlannedRun, RunFolders
 from gate.records.settings import Device, GateSettings
@@ -101,11 +102,13 @@ def _harness(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -
         variables["REPRO_GATE_TRACE_LINES"] = "1" if planned.traced.lines else "0"
     if planned.varied is not None:
         variables["REPRO_GATE_SHAKE"] = planned.varied.variation.name
+    if planned.trial is not None:
+        variables |= harness_trial(planned.trial)
     return {**variables, "REPRO_GATE_NOISE": "1"} if planned.keep_values else variables
 
 
 def _last_step(planned: PlannedRun, settings: GateSettings) -> int:
-    return settings.train.max_steps if planned.traced is None else planned.traced.last
+    return settings.train.max_steps if planned.window is None else planned.window.last
 
 
 def _python_path(harness: Path, own: str) -> str:

@@ -12,6 +12,7 @@ from gate.codec.untrusted_text import masked, without_sequences
 from gate.errors import RunError
 from gate.execution.child_environment import child_environment
 from gate.execution.plan import training_of
+from gate.execution.trials import with_trial
 from gate.ports import Files, Processes, Progress
 from gate.records.determinism.variations import Folder
 from gate.records.runs import (
@@ -140,7 +141,8 @@ class Launcher:
         folders: RunFolders,
     ) -> ProcessRequest:
         train = training_of(planned, self.settings.train)
-        settings = self.settings.model_copy(update={"train": train})
+        settings = with_trial(self.settings.model_copy(update={"train": train}), planned.trial)
+        train = settings.train
         host = self.isolation.host_variables(self.host, train.pass_env)
         return ProcessRequest(
             argv=train.command,
@@ -157,7 +159,7 @@ class Launcher:
 
 
 def _most_seconds(planned: PlannedRun, timeout_seconds: float) -> float:
-    bounded = planned.traced or planned.varied
+    bounded = planned.window or planned.varied
     return timeout_seconds if bounded is None else min(timeout_seconds, bounded.max_seconds)
 
 
@@ -218,7 +220,7 @@ def _copy_package(files: Files, source: Path, target: Path) -> None:
 def _refuse_failure(planned: PlannedRun, result: ProcessResult, request: ProcessRequest) -> None:
     label = planned.label
     if result.timed_out:
-        own = "train.timeout_seconds" if planned.traced is None else "diagnosis.budget_seconds"
+        own = "train.timeout_seconds" if planned.window is None else "diagnosis.budget_seconds"
         if planned.varied is not None and planned.varied.max_seconds == request.timeout_seconds:
             own = "far longer than a run in which nothing is varied"
         raise RunError(

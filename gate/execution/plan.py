@@ -16,6 +16,7 @@ from gate.records.runs import (
     PlannedRun,
     RunMode,
     TraceWindow,
+    Trial,
     Varied,
     label_of,
 )
@@ -104,6 +105,12 @@ def plan_shaken(
         variables = (("CUDA_VISIBLE_DEVICES", ",".join((*cards[1:], *cards[:1]))),)
     varied = Varied(variation=variation, variables=variables, max_seconds=max_seconds)
     return PlannedRun(label=f"shaken-{variation.name}", mode=RunMode.STRICT, varied=varied)
+
+
+def plan_trial(number: int, trial: Trial) -> PlannedRun:
+    """A strict run of the commit under test with one setting moved."""
+    name = trial.knob.replace("_", "-") or trial.setting.value
+    return PlannedRun(label=f"tried-{name}-{number}"[:40], mode=RunMode.STRICT, trial=trial)
 
 
 def plan_seeds(settings: GateSettings) -> tuple[PlannedRun, ...]:

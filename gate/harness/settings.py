@@ -14,6 +14,8 @@ STRICT = "strict"
 OPERATOR_AUDIT = "audit"
 MODULE, OPERATOR = "module:", "operator:"
 ON = "on"
+FILL, ONE_THREAD = "fill:", "one-thread"
+ONE_WORKER, NO_LOADER_WORKERS = "one-worker", "no-loader-workers"
 # The knobs that are environment variables. Here, since processes without torch need them too.
 VARIABLES = {
     "hash_seed": "PYTHONHASHSEED",
@@ -41,12 +43,14 @@ class HarnessSettings:
     of knobs that counts. `on_override` is `observe`, `restore` or `fail`. `noise` asks for the
     gradients of the first step. `tree` is the copy of the commit that is trained. `trace_from` is
     the step from which on each operator call is traced, 0 for none; `trace_lines` asks for the
-    executed lines beside it. `shake` names what is other in this run than in all others, if
-    anything.
+    executed lines beside it. `trial` is the one thing that a run for a diagnosis has other, empty
+    in all others; `fill` is its byte for new memory, None for none. `shake` names what is other in
+    a run of `repro-gate shake`, if anything.
     """
 
     __slots__ = (
         "allowed",
+        "fill",
         "free_seconds",
         "knobs",
         "max_steps",
@@ -65,6 +69,7 @@ class HarnessSettings:
         "trace_from",
         "trace_lines",
         "tree",
+        "trial",
     )
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -88,6 +93,8 @@ class HarnessSettings:
         self.trace_lines = environ.get(f"{PREFIX}TRACE_LINES", "") == "1"
         self.operators = frozenset(_words(environ, "WATCH", OPERATOR))
         self.shake = environ.get(f"{PREFIX}SHAKE", "")
+        self.trial = environ.get(f"{PREFIX}TRIAL", "")
+        self.fill = int(self.trial[len(FILL) :]) if self.trial.startswith(FILL) else None
 
     def seeds(self, knob: str) -> bool:
         """Whether the generator of this knob is to be seeded here."""

@@ -19,6 +19,7 @@ from gate.execution.plan import (
     plan_record,
 )
 from gate.pipelines.baselines import read_baselines, work_tree_baseline
+from gate.pipelines.judging.budget import Budget
 from gate.pipelines.judging.comparisons import (
     against_entry,
     against_run,
@@ -37,6 +38,7 @@ from gate.pipelines.judging.seed_results import (
     unfit_seeds,
 )
 from gate.pipelines.judging.seed_runs import run_seeds
+from gate.pipelines.judging.settings_tried import try_settings
 from gate.pipelines.runs import Adapters, Session
 from gate.records.baseline import MAX_RUN_URL, Baseline, BaselineEntry, Baselines
 from gate.records.comparison import Comparison
@@ -100,9 +102,13 @@ def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) ->
         )
         evidence = session.evidence((*runs, *counted), seeded)
         decision = decided(request, baselines, evidence).decision
-        trace = escalate(session, decision, runs, changes)
+        budget = Budget(request.settings.diagnosis, runs)
+        trace = escalate(session, decision, runs, changes, budget)
         if trace is not None:
             evidence = session.evidence((*runs, *counted), seeded, trace)
+            tried = try_settings(session, decision, evidence, budget)
+            if tried is not None:
+                evidence = session.evidence((*runs, *counted), seeded, trace, tried)
         return Ran(evidence=evidence, isolation=session.isolation, operator_audit_failure=failure)
 
 

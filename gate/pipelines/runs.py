@@ -40,6 +40,7 @@ from gate.records.observed.facts import MachineFacts
 from gate.records.observed.operator_audit import Refusal
 from gate.records.observed.trace import Traces
 from gate.records.observed.traced import TraceFinding
+from gate.records.observed.trials.tried import TriedSettings
 from gate.records.reading import ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import (
@@ -218,7 +219,7 @@ class Session:
         evidence = self._read(record, result.output, folders, tree, taken)
         self._look_for_gpu(evidence)
         refuse_unusable(evidence, self.request.settings, self._gpu_missed)
-        if planned.traced is not None or planned.varied is not None:
+        if planned.window is not None or planned.varied is not None:
             return evidence
         second = planned.label == SECOND_STRICT
         self._keep(planned.label, result.output, () if second else taken)
@@ -360,6 +361,7 @@ class Session:
         runs: tuple[RunEvidence, ...],
         seeded: tuple[SeededRun, ...] = (),
         trace: TraceFinding | None = None,
+        tried: TriedSettings | None = None,
     ) -> EvidenceSet:
         """All runs as one document, written to the evidence folder; call it after the last run."""
         # once more at the end: each run was a copy of it,
@@ -383,6 +385,7 @@ class Session:
             locks=self._locks[Commit.HEAD],
             base_locks=self._locks.get(Commit.BASE, ()),
             trace=trace,
+            tried=tried,
         )
         for name, data in evidence_documents(evidence):
             self.adapters.files.write_bytes(self.request.out / "evidence" / name, data)

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 from pydantic import Field, field_validator
 
 from gate.records.determinism.priced_knobs import KnobSet
+from gate.records.determinism.trials import Setting
 from gate.records.determinism.variations import Variation
 from gate.records.document import Document
 from gate.records.sections.isolation import ContainerSettings, IsolationMode
@@ -76,6 +77,21 @@ class Varied:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """One setting that a run has other than the settings say; it ends as a `TraceWindow` does.
+
+    A `Setting.KNOB` has its name and `word`; `fill` is the byte of a `Setting.HEAP_FILL`.
+    """
+
+    setting: Setting
+    knob: str = ""
+    word: str = ""
+    fill: int = 0
+    last: int
+    max_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRun:
     """One row of the plan; `label` names its folder, for example `strict-1`.
 
@@ -84,7 +100,7 @@ class PlannedRun:
     are recorded.
     `knobs` are the switches of a strict run when they are not all that the settings ask for;
     `keep_values` keeps the state's values, and with them one step's gradients, with the evidence.
-    `traced` is for a diagnosis alone: nothing of that run is kept but its trace.
+    `traced` and `trial` are for a diagnosis alone: nothing of such a run is kept but what it says.
     `varied` is what is other in this run than in all others, which is compared and not kept.
     `seed` and `command` stand in place of train.seed and train.command where they are given, and
     `variant` is the name of the variant that the command is of.
@@ -99,9 +115,15 @@ class PlannedRun:
     keep_values: bool = False
     traced: TraceWindow | None = None
     varied: Varied | None = None
+    trial: Trial | None = None
     seed: int | None = None
     command: tuple[str, ...] | None = None
     variant: str = ""
+
+    @property
+    def window(self) -> TraceWindow | Trial | None:
+        """Where a run for a diagnosis ends; None for all others."""
+        return self.traced or self.trial
 
     @property
     def described(self) -> str:

@@ -26,6 +26,7 @@ from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.observed.traced import TraceFinding
+from gate.records.observed.trials.tried import TriedSettings
 from gate.records.policy_files import PolicyChange
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.sections.isolation import IsolationMode
@@ -199,8 +200,9 @@ class Diagnosis(Document):
     stop, `details` are whole ones on what followed and what was not seen. `cause_class` is None
     where fingerprints leave several open. `optimizer_settings` are those that differ at the end,
     such as `lr`; `suspects` are lines that would explain it, likeliest first, and `decides` says
-    what would tell the first two apart. `trace` is what two traced runs say, `growth` how the
-    difference goes on over the steps; None where there are too few of them.
+    what would tell the first two apart. `trace` is what two traced runs say, `tried` which setting,
+    moved alone, makes the runs agree, `growth` how the difference goes on over the steps; None
+    where there are too few of them.
     """
 
     first_step: int | None
@@ -215,6 +217,7 @@ class Diagnosis(Document):
     optimizer_settings: tuple[OptimizerSettingChange, ...] = ()
     trace: TraceFinding | None = None
     growth: Growth | None = None
+    tried: TriedSettings | None = None
 
     @property
     def likely(self) -> tuple[Suspect, ...]:

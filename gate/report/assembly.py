@@ -8,6 +8,7 @@ from gate.report import context, differences
 from gate.report.brief import brief_of
 from gate.report.diagnosed.growth import growth_section
 from gate.report.diagnosed.traced import trace_sections
+from gate.report.diagnosed.tried import tried_sections
 from gate.report.history import history_section
 from gate.report.layout import Alert, Cell, Limits, Report, Row, Section
 from gate.report.measured.level_words import level_sections
@@ -61,6 +62,7 @@ def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Sec
         context.policy_section(verdict, limits),
         context.diagnosis_section(verdict, limits),
         *trace_sections(verdict, limits),
+        *tried_sections(verdict, limits),
         growth_section(verdict, limits),
         *differences.comparison_sections("Repeat", verdict.repeat, limits, judged=False),
         *differences.comparison_sections("Baseline", verdict.baseline, limits, judged=True),

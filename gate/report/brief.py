@@ -12,6 +12,7 @@ from gate.records.runs import Commit
 from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Answer, Diagnosis, Outcome, Verdict
 from gate.report.diagnosed.traced import traced_words
+from gate.report.diagnosed.tried import tried_sentence
 from gate.report.differences import worst_first
 from gate.report.environment_words import moved_words
 from gate.report.layout import Brief
@@ -47,6 +48,7 @@ def brief_of(verdict: Verdict) -> Brief:
         _thresholds(verdict),
         _cause(verdict),
         _traced(verdict),
+        tried_sentence(verdict),
     )
     return Brief(
         happened=" ".join(sentence for sentence in sentences if sentence),

@@ -80,7 +80,7 @@ INSIDE = {
         ("settings", "this_process", "user_code", "output", "c_classes", "dispatch_mode"),
         ("cuda",),
         ("tensors",),
-        ("determinism", "recording", "operators", "sources"),
+        ("determinism", "recording", "operators", "sources", "trials"),
         ("tracing", "shaking"),
         ("lifecycle",),
         ("metrics", "startup"),

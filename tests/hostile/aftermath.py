@@ -22,6 +22,8 @@ from gate.records.verdict import Outcome
 RUNS = 4
 # more of them, where two runs differ
 TRACED_RUNS = 2
+# and of those that try a setting each, as many as the time allows; the gate's own line at its start
+TRIED_RUN = re.compile(r"^tried-\S+: training, strict mode \.\.\.$", re.MULTILINE)
 SHARED = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - looked into
 MAX_LOG_BYTES = 8 * 1024 * 1024
 WRITTEN_BY_THE_GATE = {"file_commands/output", "file_commands/state", "file_commands/summary"}
@@ -42,7 +44,8 @@ def told_lines(log: str, word: str) -> list[str]:
 def _told(arena: Arena, attempt: Attempt, tells: int) -> Iterator[str]:
     yield from told_lines(arena.log, GOT)
     runs = RUNS if attempt.exit_code is not ExitCode.ERROR else 1
-    runs += TRACED_RUNS if attempt.outcome is Outcome.NONDETERMINISTIC else 0
+    if attempt.outcome is Outcome.NONDETERMINISTIC:
+        runs += TRACED_RUNS + len(TRIED_RUN.findall(arena.log))
     refused = len(told_lines(arena.log, REFUSED))
     if refused != tells * runs:
         yield f"{refused} refusals were told, not {tells * runs}"

@@ -2,8 +2,9 @@
 
 `play.json` beside it says what to play, for each mode where that matters. `needs` names a knob
 without which the result is random, `knob_seconds` what each knob adds to a step. `trace` are the
-lines of an operator trace, `traced` what is other in a traced run. The real harness has its own
-tests; these are about everything behind it.
+lines of an operator trace, `traced` what is other in a traced run. What is random is not where
+one of the variables `steady` has the value given; then a fill of memory shows in the result. The
+real harness has its own tests; these are about everything behind it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ traced = "REPRO_GATE_TRACE_FROM" in os.environ
 play.update(play.get("traced", {}) if traced else {})
 out = pathlib.Path(os.environ["REPRO_GATE_OUT"])
 print(play.get("says", "training"))
+if os.environ.get("REPRO_GATE_TRIAL", "-").startswith(play.get("fails", "never")):
+    sys.exit(1)
 if "exit" in play and "counted" not in play:
     sys.exit(play["exit"])
 time.sleep(play.get("sleep", 0))
@@ -32,7 +35,10 @@ knobs += ["cudnn_benchmark_off"] if words["cudnn_benchmark"] == "off" else []
 knobs += ["fill_uninitialized_memory"] if words["memory_fill"] == "on" else []
 paid = play.get("knob_seconds", {})
 seconds = play.get("seconds", 0.1) + sum(paid[knob] for knob in knobs if knob in paid)
-if play.get("random") or play.get("needs", knobs[0]) not in knobs:
+steady = any(os.environ.get(name) == text for name, text in play.get("steady", ()))
+if play.get("random") and steady:
+    losses[-1] += len(os.environ.get("REPRO_GATE_TRIAL", "").replace("fill:85", "")) / 1024
+elif play.get("random") or play.get("needs", knobs[0]) not in knobs:
     losses[-1] += int.from_bytes(os.urandom(4), "little")
 def write(kind, suffix, data):
     (out / f"{kind}-r0-{os.getpid()}{suffix}").write_bytes(data)

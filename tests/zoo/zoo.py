@@ -29,6 +29,7 @@ from planted import SCRIPT, Planted, planted_faults
 from gate.records.verdict import Diagnosis, Verdict
 
 LEAST_SHARE: Final = 0.9
+BUDGET_SECONDS: Final = 600
 # beside each planted change: lines that never run, and one that says the same in other words
 # (which git shows as a hunk of their own, since a line that nobody changes stands in between)
 END: Final = "# end\n"
@@ -81,9 +82,11 @@ def _settings(planted: Planted) -> str:
     train: dict[str, object] = {"command": [*start, SCRIPT], "max_steps": planted.max_steps}
     if planted.metrics:
         train["metrics"] = {"file": planted.metrics}
-    return yaml.safe_dump(
-        {"version": 1, "train": train, "determinism": {"threads": planted.threads}}
-    )
+    settings: dict[str, object] = {"version": 1, "train": train}
+    settings["determinism"] = {"threads": planted.threads}
+    # what is found must not hang on how busy this machine is
+    settings["diagnosis"] = {"budget_seconds": BUDGET_SECONDS}
+    return yaml.safe_dump(settings)
 
 
 def told(planted: Planted) -> Told:

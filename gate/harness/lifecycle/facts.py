@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from ..recording.training_hooks import Loaders
 from . import variables
 
 # Untyped parts of torch, seen through one untyped name.
@@ -94,6 +95,7 @@ _READERS: Final[dict[str, Callable[[], str]]] = {
     "kernel": lambda: f"{platform.system()} {platform.release()}",
     "cpus": lambda: str(os.cpu_count() or ""),
     "allowed_cpus": _allowed_cpus,
+    "loader_workers": lambda: str(Loaders.most_workers or ""),
     "memory_bytes": _memory_bytes,
     "memory_limit_bytes": lambda: _text(MEMORY_LIMIT).strip().replace("max", ""),
 }

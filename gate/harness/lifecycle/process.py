@@ -18,11 +18,12 @@ from ..operators import policy
 from ..operators.policy import Operators
 from ..output import Problems
 from ..recording import auxiliary_state, cuda_graphs, first_inputs, training_hooks
-from ..settings import HarnessSettings
+from ..settings import NO_LOADER_WORKERS, ONE_THREAD, HarnessSettings
 from ..sources import precision
 from ..sources.found import SOURCES, Source
 from ..sources.reads import hook_dates, hook_reads
 from ..tracing import mode
+from ..trials import workers
 from ..user_code import calling_frame
 from .hook_integrity import remember_functions
 from .session import HarnessSession, TrainingStopped
@@ -60,6 +61,7 @@ def begin(settings: HarnessSettings) -> None:
         remember_functions()
     with _session.problems.noting("watching operators"):
         policy.install(settings, _operators)
+    _try_setting(settings, _session.problems)
     if settings.trace_from:
         with _session.problems.noting("tracing operators"):
             mode.install(
@@ -69,6 +71,15 @@ def begin(settings: HarnessSettings) -> None:
                 lines=settings.trace_lines,
             )
     _session.attest(just_set=True)
+
+
+def _try_setting(settings: HarnessSettings, problems: Problems) -> None:
+    """The one thing that a run for a diagnosis has other, as far as torch has it."""
+    with problems.noting("trying a setting"):
+        if settings.trial == ONE_THREAD:
+            torch.set_num_interop_threads(1)
+        if settings.trial == NO_LOADER_WORKERS:
+            workers.no_loader_workers(torch.utils.data.DataLoader)
 
 
 def current() -> HarnessSession | None:

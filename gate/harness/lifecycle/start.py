@@ -8,7 +8,7 @@ from __future__ import annotations
 import atexit
 import sys
 
-from ..settings import HarnessSettings
+from ..settings import ONE_WORKER, HarnessSettings
 from ..this_process import is_worker
 from .children import Children
 from .import_hook import ImportHook
@@ -47,6 +47,7 @@ def start(environ: Mapping[str, str]) -> None:
         "numpy.random": lambda: _begin_numpy(settings),
         "torch": lambda: _begin(settings),
         "tensorboard.summary.writer.event_file_writer": _hook_event_files,
+        **_trial(settings),
     }
     if settings.shake:
         callbacks = _shaken(settings.shake, callbacks)
@@ -99,6 +100,34 @@ def _hook_starters(hook: Callable[[], None]) -> None:
 def _begin_numpy(settings: HarnessSettings) -> None:
     _hook_reads()
     _seed("numpy.random", "seed_numpy", settings)
+
+
+def _trial(settings: HarnessSettings) -> dict[str, Callable[[], None]]:
+    """What follows the import of a module in a run that tries one setting; else nothing."""
+    if settings.fill is not None:
+        return {"numpy": lambda: _try_fill(settings.fill or 0)}
+    if settings.trial != ONE_WORKER:
+        return {}
+    pools = ("concurrent.futures.thread", "concurrent.futures.process", "multiprocessing.pool")
+    return {name: lambda name=name: _try_one_worker(name) for name in pools}  # type: ignore[misc]
+
+
+def _try_fill(byte: int) -> None:
+    try:
+        from ..trials.memory import fill_numpy
+
+        fill_numpy(byte)
+    except Exception as error:
+        _complain(f"NumPy's memory is not filled: {error}")
+
+
+def _try_one_worker(module: str) -> None:
+    try:
+        from ..trials.workers import one_worker
+
+        one_worker(module)
+    except Exception as error:
+        _complain(f"pools keep their workers: {error}")
 
 
 def _hook_reads() -> None:

@@ -132,12 +132,19 @@ def _plain(tensors: tuple[torch.Tensor, ...], kind: type[torch.Tensor]) -> bool:
     return bool(tensors) and all(type(tensor) is kind for tensor in tensors)
 
 
+class Loaders:
+    """How many workers a DataLoader of this process had at most."""
+
+    most_workers = 0
+
+
 def _hook_batches(on_batch: OnBatch) -> None:
     plain_next: Any = _BaseDataLoaderIter.__next__
 
     @functools.wraps(plain_next)
     def next_batch(self: Any) -> Any:
         batch = plain_next(self)
+        Loaders.most_workers = max(Loaders.most_workers, getattr(self, "_num_workers", 0))
         # without this, what comes may be one sample, whose first dimension is no count
         on_batch(batch, bool(getattr(self, "_auto_collation", False)))
         return batch

@@ -13,6 +13,7 @@ from gate.diagnosis.trace_words import not_found
 from gate.diagnosis.traces import compare_traces
 from gate.errors import GateError, RepositoryError
 from gate.execution.plan import plan_trace
+from gate.pipelines.judging.budget import Budget, run_within
 from gate.pipelines.runs import Adapters, Session
 from gate.records.comparison import Comparison
 from gate.records.observed.evidence import RunEvidence
@@ -24,11 +25,8 @@ from gate.records.verdict import DRIFTS, Outcome
 from gate.verdict.decision import Decision
 from gate.verdict.overrides import changed_seeds
 
-LEAST_SECONDS = 1.0
 # the base commit is run again for these, whatever the baseline was recorded from
 AGAINST_THE_BASE = DRIFTS | {Outcome.NOT_COMPARABLE}
-# where all runs together take less, most of it is the start of Python: a trace may take as long
-SHORT_TRAINING_SECONDS = 30.0
 OTHER_RESULT = (
     "a traced run gave another result than the run without a trace, so nothing is claimed from it"
 )
@@ -59,6 +57,7 @@ def escalate(
     decision: Decision,
     runs: tuple[RunEvidence, ...],
     changes: tuple[ChangedLines, ...],
+    budget: Budget,
 ) -> TraceFinding | None:
     """What two traced runs say of the difference that decided; None where there is none to trace.
 
@@ -75,7 +74,7 @@ def escalate(
     ):
         return None
     try:
-        return _Escalation(session, compared, runs, drift=drift).found(changes)
+        return _Escalation(session, compared, runs, budget, drift=drift).found(changes)
     except GateError as fault:
         return not_found(f"not found: a traced run failed: {fault.message}"[:1000])
 
@@ -84,7 +83,13 @@ class _Escalation:
     """Two traced runs around the first step that differs, within the budget of time."""
 
     def __init__(
-        self, session: Session, compared: Comparison, runs: tuple[RunEvidence, ...], *, drift: bool
+        self,
+        session: Session,
+        compared: Comparison,
+        runs: tuple[RunEvidence, ...],
+        budget: Budget,
+        *,
+        drift: bool,
     ) -> None:
         settings = session.request.settings
         self._session = session
@@ -93,8 +98,7 @@ class _Escalation:
         self._first, self._last = window_of(compared, settings.train.max_steps)
         # up to here the runs were equal, so that a traced one has to be as well
         self._equal = self._last if drift else (compared.first_step or self._last + 1) - 1
-        spent = sum(run.run.wall_seconds for run in runs)
-        self._left = settings.diagnosis.budget_seconds or max(spent, SHORT_TRAINING_SECONDS)
+        self._budget = budget
 
     def found(self, changes: tuple[ChangedLines, ...]) -> TraceFinding:
         """The finding; raises what a run raises that fails or takes too long."""
@@ -116,16 +120,16 @@ class _Escalation:
 
     def _run(self, label: str, commit: Commit) -> _Traced | None:
         """A traced run; None where the budget is used up, by it or before it."""
-        if self._left < LEAST_SECONDS:
+        if self._budget.used_up:
             return None
         window = TraceWindow(
-            first=self._first, last=self._last, max_seconds=self._left, lines=self._drift
+            first=self._first, last=self._last, max_seconds=self._budget.left, lines=self._drift
         )
         own = self._session.own_environments and commit is Commit.BASE
         environment = Commit.BASE if own else Commit.HEAD
         planned = plan_trace(label, window, commit, environment)
-        run = self._session.run(planned)
-        self._left -= run.run.wall_seconds
+        clock = self._session.adapters.clock
+        run = run_within(self._budget, clock, lambda: self._session.run(planned))
         return _Traced(run=run, traces=self._session.traces(), plain=self._plain(planned))
 
     def _plain(self, planned: PlannedRun) -> RunEvidence | None:

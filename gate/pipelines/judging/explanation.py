@@ -8,6 +8,8 @@ from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.growth import growth_of
 from gate.diagnosis.suspects import Known
 from gate.diagnosis.trace_window import with_trace
+from gate.diagnosis.trial_order import threads_at
+from gate.diagnosis.trial_results import with_tried
 from gate.records.observed.evidence import EvidenceSet
 from gate.records.runs import Commit, RunMode
 from gate.records.verdict import Diagnosis, Outcome
@@ -40,7 +42,12 @@ def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
         "cause_class": concluded_class(found, decision.outcome),
         "growth": growth_of(decision.decided),
     }
-    return found.model_copy(update=update)
+    found = found.model_copy(update=update)
+    if evidence.tried is None or decision.outcome is not Outcome.NONDETERMINISTIC:
+        return found
+    strict = evidence.runs_of(RunMode.STRICT)[0]
+    alive = threads_at(strict, found.first_step)
+    return with_tried(found, evidence.tried, threads_alive=alive)
 
 
 def _recorded(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:

@@ -27,6 +27,7 @@ from gate.records.observed.seeds import MAX_SEED_RESULTS, SeedResult
 from gate.records.observed.sources import LiveThreads, Source
 from gate.records.observed.state_distance import StateDistance
 from gate.records.observed.traced import TraceFinding
+from gate.records.observed.trials.tried import TriedSettings
 from gate.records.runs import BASE_HERE, Commit, RunMode, RunRecord
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
@@ -328,8 +329,8 @@ class EvidenceSet(Document):
     strict run. `machine` is what the gate itself saw, `locks` are the lock files of the commit,
     `base_locks` those of the base. `apart` is there when the second strict run ended in another
     state, `gpu_missed` when runs that might have used a GPU of the machine could not. `trace` is
-    what traced runs, made after a difference, say of it; `seeded` are results of further seeds, and
-    of variants.
+    what traced runs, made after a difference, say of it, and `tried` what runs with one setting
+    moved say; `seeded` are results of further seeds, and of variants.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -349,6 +350,7 @@ class EvidenceSet(Document):
     locks: Locks = ()
     base_locks: Locks = ()
     trace: TraceFinding | None = None
+    tried: TriedSettings | None = None
 
     def runs_of(self, mode: RunMode, commit: Commit = Commit.HEAD) -> tuple[RunEvidence, ...]:
         """The runs of one kind, in order; `base_here` is not among those of the base commit."""

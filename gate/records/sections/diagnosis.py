@@ -13,7 +13,8 @@ class DiagnosisSettings(Document):
     escalate: bool = Field(
         default=True,
         description="After a difference, run the training twice more up to the first step that "
-        "differs, and trace every operator call. The outcome does not change.",
+        "differs, and trace every operator call. Where runs of one commit differ, then try "
+        "settings that may make them agree, one at a time. The outcome does not change.",
     )
     budget_seconds: float | None = Field(
         default=None,
@@ -21,5 +22,5 @@ class DiagnosisSettings(Document):
         le=86_400,
         allow_inf_nan=False,
         description="The most seconds that these runs may take together. Default: as long as all "
-        "other runs of the call took, and 30 at least.",
+        "other runs of the call took, and 60 at least.",
     )

@@ -1,0 +1,1 @@
+"""What the harness does in a run that tries one setting, for a diagnosis."""

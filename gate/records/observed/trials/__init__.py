@@ -1,0 +1,1 @@
+"""What runs say that were made to try something."""

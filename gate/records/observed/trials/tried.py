@@ -1,0 +1,99 @@
+"""What runs with one setting moved say: does it make the training repeat, and at what price."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from gate.records.determinism.trials import Setting
+from gate.records.document import Document
+
+MAX_TRIED: Final = 16
+MAX_RUNS: Final = 100
+# of a setting that helps: as many runs, and all of them equal
+CERTAIN_RUNS: Final = 4
+# and as many pairs without it, all of which differ
+CERTAIN_CONTROLS: Final = 3
+FILLS: Final = (Setting.TORCH_FILL, Setting.HEAP_FILL)
+Text = Annotated[str, Field(max_length=1000)]
+Name = Annotated[str, Field(max_length=200)]
+Count = Annotated[int, Field(ge=0, le=MAX_RUNS)]
+
+
+class TriedSetting(Document):
+    """One setting moved alone, and runs with it that were compared with each other.
+
+    `written` is what a user writes to have it. `agree` is whether they are equal to each other,
+    None where `problem` says why that is not known. `follows` says, of a fill of memory, whether
+    the result moves with what the memory is filled with; None where that was not seen. `slower` is
+    how many times as long a run takes (wall-clock time, the fastest with it over the fastest
+    without), None where none went to the training's end.
+    """
+
+    setting: Setting
+    written: Name
+    runs: Count = 0
+    agree: bool | None = None
+    follows: bool | None = None
+    slower: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    problem: Text = ""
+
+    @property
+    def helps(self) -> bool:
+        """Whether all runs with it were equal."""
+        return self.agree is True
+
+    @property
+    def telling(self) -> bool:
+        """Whether a fill shows that memory is read unwritten; of other settings, whether it helps.
+
+        A fill that makes runs agree and does not show in the result only moved something else.
+        """
+        return self.helps and (self.setting not in FILLS or self.follows is True)
+
+
+class TriedSettings(Document):
+    """All that were tried, in order; `untried` are those that the budget of time left no room for.
+
+    `pairs` of runs without any of them were compared, of which `differing` were not equal.
+    """
+
+    tried: Annotated[tuple[TriedSetting, ...], Field(max_length=MAX_TRIED)] = ()
+    untried: Annotated[tuple[Name, ...], Field(max_length=MAX_TRIED)] = ()
+    pairs: Count = 0
+    differing: Count = 0
+
+    @property
+    def helping(self) -> TriedSetting | None:
+        """The setting that helps: one that is certain and tells most, else the first."""
+        helping = [one for one in self.tried if one.helps]
+        certain = [one for one in helping if self.is_certain(one)]
+        telling = [one for one in certain if one.telling]
+        return next(iter((*telling, *certain, *helping)), None)
+
+    def is_certain(self, one: TriedSetting) -> bool:
+        """Whether chance hardly makes it look so.
+
+        Three pairs without it differ, and four runs with it are equal. Results with probabilities q
+        do that under a setting that does nothing with (1 - Σq²)³ Σq⁴, which is at most
+        0.6³ · 0.4² < 4 %: with x = Σq² it is at most (1 - x)³ x².
+        """
+        pairs, differing = self.without(one)
+        always = pairs == differing and pairs >= CERTAIN_CONTROLS
+        return one.helps and one.runs >= CERTAIN_RUNS and always
+
+    def without(self, one: TriedSetting) -> tuple[int, int]:
+        """Pairs of runs that do not have this setting, and how many of them differ."""
+        others = [
+            other
+            for other in self.tried
+            if other != one and other.agree is not None and not _of_one_kind(one, other)
+        ]
+        apart = sum(other.agree is False for other in others)
+        return self.pairs + len(others), self.differing + apart
+
+
+def _of_one_kind(one: TriedSetting, other: TriedSetting) -> bool:
+    """Two fills that both help are no contradiction."""
+    return one.setting in FILLS and other.setting in FILLS and other.helps

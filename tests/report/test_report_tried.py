@@ -1,0 +1,143 @@
+"""Which setting would have helped, as a reader sees it: sentences in the answer, and a table."""
+
+from __future__ import annotations
+
+import pytest
+from report_cases import verdict
+
+from gate.records.comparison import EventKind
+from gate.records.determinism.trials import Setting
+from gate.records.observed.trials.tried import TriedSetting, TriedSettings
+from gate.records.published.links import ReportLinks
+from gate.records.verdict import Diagnosis, Outcome, Suspect, SuspectKind, Verdict
+from gate.report.brief import brief_of
+from gate.report.comment.comment import comment_text
+from gate.report.diagnosed.tried import tried_sections, tried_words
+from gate.report.layout import Limits
+
+LIMITS = Limits(deltas=10, rows=20)
+THREAD = TriedSetting(
+    setting=Setting.ONE_THREAD, written="determinism.threads: 1", runs=4, agree=True, slower=1.83
+)
+FILL = TriedSetting(
+    setting=Setting.HEAP_FILL,
+    written="a fill of the C heap",
+    runs=4,
+    agree=True,
+    follows=True,
+    slower=1.02,
+)
+RESTORE = TriedSetting(
+    setting=Setting.RESTORE, written="determinism.on_override: restore", runs=2, agree=False
+)
+
+
+def of(*tried: TriedSetting, untried: tuple[str, ...] = (), differing: int = 3) -> TriedSettings:
+    return TriedSettings(tried=tried, untried=untried, pairs=3, differing=differing)
+
+
+def told(tried: TriedSettings) -> Verdict:
+    diagnosis = Diagnosis(
+        first_step=1,
+        kind=EventKind.LOSS,
+        subject="loss",
+        cause="it differs",
+        remedy="",
+        tried=tried,
+    )
+    return verdict(Outcome.NONDETERMINISTIC, passes=False, diagnosis=diagnosis)
+
+
+HELPED = "With one thread (determinism.threads: 1) the runs agree (4 runs of 4); a run takes "
+CASES = {
+    "one thread": (
+        of(RESTORE, THREAD),
+        f"{HELPED}1.8 times as long. The script reproduces only under one thread.",
+    ),
+    "a fill that shows": (
+        of(FILL),
+        (
+            "With new memory filled with a constant the runs agree (4 runs of 4), at no measurable "
+            "price. The result changes with what memory is filled with: memory is read unwritten."
+        ),
+    ),
+    "a fill in two runs": (
+        of(FILL.model_copy(update={"follows": None, "runs": 2, "slower": None})),
+        (
+            "With new memory filled with a constant the runs agree (2 runs of 2); its price was "
+            "not measured. The result was not seen to change with the fill, so unwritten memory is "
+            "not shown. Chance may look like that: without it, 3 of 3 pairs differ."
+        ),
+    ),
+    "runs that agree without it": (
+        of(THREAD, differing=1),
+        f"{HELPED}1.8 times as long. Chance may look like that: without it, 1 of 3 pairs differ.",
+    ),
+    "one worker": (
+        of(THREAD.model_copy(update={"setting": Setting.ONE_WORKER, "written": "max_workers=1"})),
+        (
+            "With one worker in each pool the runs agree (4 runs of 4); a run takes 1.8 times as "
+            "long. It is the order in which workers finish."
+        ),
+    ),
+    "a knob": (
+        of(THREAD.model_copy(update={"setting": Setting.KNOB, "written": "a.knob: on"})),
+        "With a.knob: on the runs agree (4 runs of 4); a run takes 1.8 times as long.",
+    ),
+    "one that does not help": (
+        of(RESTORE),
+        "Moving determinism.on_override: restore alone does not make the runs agree.",
+    ),
+    "none that helps": (
+        of(RESTORE, FILL.model_copy(update={"agree": False, "follows": None})),
+        "None of the 2 settings tried makes the runs agree.",
+    ),
+    "one that fails": (
+        of(RESTORE.model_copy(update={"agree": None, "problem": "it failed"})),
+        "No setting could be tried.",
+    ),
+    "no time": (
+        of(untried=("a", "b")),
+        (
+            "No setting could be tried. 2 more settings were not tried, for lack of time "
+            "(diagnosis.budget_seconds)."
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("tried", "said"), CASES.values(), ids=CASES)
+def test_the_answer_names_the_setting_and_its_price(tried: TriedSettings, said: str) -> None:
+    assert tried_words(tried) == said
+    assert brief_of(told(tried)).happened.endswith(said)
+
+
+def test_a_known_line_is_answer_enough_where_no_setting_helps() -> None:
+    line = Suspect(place="train.py:4", kind=SuspectKind.ENTROPY, call="os.urandom", step=1)
+    known = told(of(RESTORE))
+    assert known.diagnosis is not None
+    diagnosis = known.diagnosis.model_copy(update={"suspects": (line,)})
+    known = known.model_copy(update={"diagnosis": diagnosis})
+    assert "Moving" not in brief_of(known).happened
+
+
+def test_each_setting_has_a_row() -> None:
+    failed = RESTORE.model_copy(update={"agree": None, "runs": 0, "problem": "it failed"})
+    (section,) = tried_sections(told(of(failed, FILL, untried=("num_workers=0",))), LIMITS)
+    assert [[cell.text for cell in row] for row in section.table.rows] == [
+        ["determinism.on_override: restore", "", "not known", "", "it failed"],
+        ["a fill of the C heap", "4", "yes", "1.02 times", "the result follows the fill"],
+        ["num_workers=0", "", "not tried", "", "no time left of diagnosis.budget_seconds"],
+    ]
+
+
+def test_where_nothing_was_tried_there_is_no_section() -> None:
+    nothing = told(of()).model_copy(update={"diagnosis": None})
+    assert tried_sections(nothing, LIMITS) == ()
+
+
+def test_text_of_a_run_is_shown_as_text() -> None:
+    hostile = RESTORE.model_copy(update={"problem": "<img src=x> [a](https://b) @team"})
+    body = comment_text(told(of(hostile, THREAD)), ReportLinks())
+    assert "<img" not in body
+    assert "[a](https://b)" not in body
