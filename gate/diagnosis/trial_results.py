@@ -8,7 +8,7 @@ from gate.records.comparison import EventKind
 from gate.records.determinism.causes import CauseClass
 from gate.records.determinism.trials import Setting
 from gate.records.observed.trials.tried import FILLS, TriedSetting, TriedSettings
-from gate.records.verdict import Diagnosis
+from gate.records.verdict import Diagnosis, Suspect, SuspectKind
 
 WORKERS: Final = (Setting.ONE_WORKER, Setting.NO_LOADER_WORKERS)
 RACES: Final = (Setting.ONE_THREAD, Setting.ONE_WORKER, Setting.LAUNCH_BLOCKING)
@@ -64,17 +64,21 @@ def with_tried(
     """The diagnosis with what was tried.
 
     Where workers that cannot overtake each other make runs agree, a line that draws from entropy or
-    a clock has set their pace, and no more: it stays as a possible one.
+    a clock has set their pace, and no more: it stays as a possible one. A line that takes results
+    as they are done is what the workers race for.
     """
     one = tried.helping
     update: dict[str, object] = {"tried": tried}
     if one is None or not tried.is_certain(one):
         return diagnosis.model_copy(update=update)
     proved = proved_by(tried, diagnosis, threads_alive=threads_alive)
+    raced = any(suspect.kind is SuspectKind.COMPLETION for suspect in diagnosis.likely)
     acquits = one.setting in WORKERS and bool(diagnosis.likely)
     if acquits:
-        possible = [suspect.model_copy(update={"possible": True}) for suspect in diagnosis.suspects]
-        update |= {"suspects": tuple(possible), "decides": "", "cause_class": proved}
+        suspects = tuple(map(_acquitted, diagnosis.suspects))
+        left = tuple(sorted(suspects, key=lambda suspect: suspect.possible))
+        kept = diagnosis.cause_class if raced else None
+        update |= {"suspects": left, "decides": "", "cause_class": kept or proved}
     elif diagnosis.cause_class in {None, CauseClass.OPERATOR} and (
         one.setting is not Setting.ONE_THREAD or diagnosis.cause_class is None
     ):
@@ -86,6 +90,11 @@ def with_tried(
         rest = diagnosis.remedy.partition(OTHERWISE)[0]
         update["remedy"] = f"{remedy}{OTHERWISE}{rest[:1].lower()}{rest[1:]}"
     return diagnosis.model_copy(update=update)
+
+
+def _acquitted(suspect: Suspect) -> Suspect:
+    raced = suspect.kind is SuspectKind.COMPLETION
+    return suspect if raced else suspect.model_copy(update={"possible": True})
 
 
 def remedy_of(one: TriedSetting) -> str:

@@ -194,6 +194,14 @@ def test_a_line_that_only_sets_the_pace_of_workers_is_acquitted() -> None:
     assert told.remedy.startswith("Take results of a pool in the order")
 
 
+def test_the_line_that_workers_race_for_stays_the_likely_one() -> None:
+    race = Suspect(place="train.py:9", kind=SuspectKind.COMPLETION, call="imap_unordered", step=1)
+    blamed = diagnosis(suspects=(URANDOM, race), cause_class=CauseClass.DATA_ORDER)
+    told = with_tried(blamed, tried(Setting.ONE_WORKER))
+    assert (told.likely, told.cause_class) == ((race,), CauseClass.DATA_ORDER)
+    assert told.suspects == (race, URANDOM.model_copy(update={"possible": True}))
+
+
 def test_an_operator_that_a_thread_disturbs_is_not_blamed() -> None:
     blamed = diagnosis(cause_class=CauseClass.OPERATOR)
     assert with_tried(blamed, tried(Setting.ONE_WORKER)).cause_class is CauseClass.THREAD_RACE
