@@ -73,7 +73,8 @@ ORDER: Final = tuple(SuspectKind)
 class Known:
     """What is known of lines: overrides and seeds that may differ, sources, started processes.
 
-    `changed_seeds` are those of a commit that its base gives another number, which is `before`.
+    `changed_seeds` are those of a commit that its base gives another number, kept as their former
+    value.
     """
 
     overrides: tuple[Override, ...] = ()
