@@ -73,8 +73,8 @@ ORDER: Final = tuple(SuspectKind)
 class Known:
     """What is known of lines: overrides and seeds that may differ, sources, started processes.
 
-    `changed_seeds` are those of a commit that its base gives another number, kept as their former
-    value.
+    `changed_seeds` are those that a commit gives another number than its base does, whose number is
+    the former value of each.
     """
 
     overrides: tuple[Override, ...] = ()

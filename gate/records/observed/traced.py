@@ -75,8 +75,8 @@ class TraceFinding(Document):
     `relative` say how far sampled outputs are apart; None where that is not known. `changed`
     are hunks of the diff that ran up to this call, nearest first; `changed_later` those that
     ran after it or not at all. `notes` are whole sentences. `call` is the observed run's call
-    at which they part. `changed_seeds` are those that the
-    head gives another number than the base commit does, kept as their former value.
+    at which they part. `changed_seeds` are those that the head gives another number than the
+    base commit does, whose number is the former value of each.
     """
 
     claim: Claim
