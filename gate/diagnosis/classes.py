@@ -94,15 +94,19 @@ def _of_suspect(suspect: Suspect, first: Event) -> CauseClass | None:
 def concluded_class(diagnosis: Diagnosis, outcome: Outcome) -> CauseClass | None:
     """The class once it is known what was compared, and what two traced runs showed.
 
-    Traces of one commit prove a class where fingerprints left it open. Of two commits they tell
-    other data from another order: that is not made of real numbers. That the commit's code is the
-    cause is said only where nothing else moved.
+    Traces of one commit prove a class where fingerprints left it open. They tell other data from
+    another order: that takes tensors that other calls made, and no other real numbers. That the
+    commit's code is the cause is said only where nothing else moved.
     """
     recorded = diagnosis.cause_class
+    trace = diagnosis.trace
+    if recorded is None and diagnosis.kind in DATA and trace is not None:
+        if trace.claim is Claim.OTHER_TENSORS:
+            return CauseClass.DATA_ORDER
+        if trace.real_numbers and outcome is not Outcome.NONDETERMINISTIC:
+            return CauseClass.DATA
     if outcome is Outcome.NONDETERMINISTIC:
-        return recorded or _proved(diagnosis.trace)
-    if recorded is None and diagnosis.kind in DATA and diagnosis.trace is not None:
-        return CauseClass.DATA if diagnosis.trace.real_numbers else None
+        return recorded or _proved(trace)
     if outcome is not Outcome.CODE_DRIFT and recorded is CauseClass.CODE:
         return None
     return recorded

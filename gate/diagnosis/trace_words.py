@@ -233,6 +233,20 @@ def _uninitialised(point: Point) -> tuple[str, str]:
     )
 
 
+def _other_tensors(point: Point) -> tuple[str, str]:
+    other = "the base commit" if point.drift else "the other run"
+    return (
+        (
+            f"{_named(point.call)} takes other tensors than in {other}, or the same ones in "
+            "another order: what chose them lies outside torch"
+        ),
+        (
+            "Look at what orders or chooses them: a shuffled list, a set, names of files, keys "
+            "that differ in each run."
+        ),
+    )
+
+
 def _below(point: Point) -> tuple[str, str]:
     use = point.first_use
     if point.source is not None:
@@ -264,6 +278,7 @@ _WORDS: Final[dict[Claim, Words]] = {
     Claim.RANDOM_STATE: _random,
     Claim.OUTSIDE_VALUE: _outside,
     Claim.UNINITIALISED: _uninitialised,
+    Claim.OTHER_TENSORS: _other_tensors,
     Claim.BELOW_DISPATCHER: _below,
     Claim.NOT_FOUND: _nothing,
 }

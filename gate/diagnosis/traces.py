@@ -22,7 +22,7 @@ from gate.diagnosis.roots import (
     unread,
 )
 from gate.diagnosis.trace_words import Point, agreement, finding_at, not_found
-from gate.records.observed.trace import NOBODY, RankTrace, TracedCall, Traces
+from gate.records.observed.trace import NOBODY, RankTrace, TracedCall, TracedValue, Traces
 from gate.records.observed.traced import Claim, TraceFinding
 
 HIGHER: Final = "higher_order"
@@ -104,7 +104,7 @@ def _classified(pair: Pair, alignment: Alignment, root: Root) -> Point:
         right = observed[block.observed.start] if block.observed else None
         claim, source = Claim.CODE_PATH, None
     else:
-        claim, source = _claim(pair, root, use, right_use)
+        claim, source = _claim(pair, alignment, root, use, right_use)
     return Point(
         claim=claim,
         expected=left,
@@ -138,13 +138,15 @@ def _block_behind(pair: Pair, alignment: Alignment, root: Root, call: TracedCall
 
 
 def _claim(
-    pair: Pair, root: Root, left: TracedCall, right: TracedCall
+    pair: Pair, alignment: Alignment, root: Root, left: TracedCall, right: TracedCall
 ) -> tuple[Claim, TracedCall | None]:
     """What a difference that enters at this call is, and the call that the value came from."""
     if left.arguments != right.arguments:
         return (Claim.CODE_PATH if pair.drift else Claim.OUTSIDE_VALUE), None
     # that an operator is at fault takes inputs that are known to be equal
     inputs = root.inputs or unread(left, right)
+    if any(_made_elsewhere(pair, alignment, *values) for values in inputs):
+        return Claim.OTHER_TENSORS, None
     if inputs:
         return _of_inputs(pair.observed.calls, inputs, right)
     if left.random:
@@ -152,6 +154,20 @@ def _claim(
     if left.compiled or namespace(left) == HIGHER:
         return Claim.BELOW_DISPATCHER, None
     return Claim.NONDETERMINISTIC_OPERATOR, None
+
+
+def _made_elsewhere(
+    pair: Pair, alignment: Alignment, left: TracedValue, right: TracedValue
+) -> bool:
+    """Whether calls made these values that are not each other's, all of them known on both sides.
+
+    Such as rows of a list that is shuffled by Python: each is as it was, and others are taken.
+    """
+    expected, observed = pair.calls
+    same = {expected[one].number: observed[other].number for one, other in alignment.pairs}
+    theirs = set(same.values())
+    known = {*left.made_by} <= same.keys() and {*right.made_by} <= theirs
+    return known and tuple(same[by] for by in left.made_by) != right.made_by
 
 
 def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> tuple[Claim, TracedCall | None]:

@@ -60,6 +60,13 @@ def test_a_batch_made_with_another_real_number_is_other_data() -> None:
     assert concluded(order, outcome=drift, kind=EventKind.BATCH) is None
 
 
+def test_other_tensors_in_a_batch_are_another_order() -> None:
+    found = TraceFinding(claim=Claim.OTHER_TENSORS, sentence="a call")
+    for outcome in (Outcome.CODE_DRIFT, Outcome.NONDETERMINISTIC):
+        assert concluded(found, outcome=outcome, kind=EventKind.INPUT) is CauseClass.DATA_ORDER
+        assert concluded(found, outcome=outcome, kind=EventKind.LOSS) is None
+
+
 def test_the_code_is_the_cause_only_where_nothing_else_moved() -> None:
     for outcome in set(Outcome) - {Outcome.CODE_DRIFT, Outcome.NONDETERMINISTIC}:
         assert concluded(None, CauseClass.CODE, outcome) is None

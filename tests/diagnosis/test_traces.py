@@ -212,6 +212,25 @@ def test_a_loss_computed_another_way_is_named_though_gradients_do_not_see_it() -
     assert same.claim is Claim.NOT_FOUND
 
 
+def test_rows_that_python_shuffles_are_other_tensors_and_no_write_past_torch() -> None:
+    def run(*rows: int) -> RankTrace:
+        made = [call(n, "aten::lift_fresh", (), (value(f"row {n}"),)) for n in range(4)]
+        content = f"rows {rows}"
+        taken = call(4, "aten::stack", (value(content, *rows),), (value(f"{content}, stacked"),))
+        return trace(*made, taken)
+
+    for rows in ((2, 0), (0, 3)):
+        found = compared(run(0, 2), run(*rows))
+        assert (found.claim, found.place) == (Claim.OTHER_TENSORS, "train.py:5")
+        assert found.sentence == (
+            "aten::stack at train.py:5 takes other tensors than in the other run, or the same ones "
+            "in another order: what chose them lies outside torch"
+        )
+    changed = run(0, 2).calls[4].model_copy(update={"inputs": (value("written", 0, 2),)})
+    written = trace(*run(0, 2).calls[:4], changed.model_copy(update={"outputs": (value("x"),)}))
+    assert compared(run(0, 2), written).claim is Claim.BELOW_DISPATCHER
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [("other=14.0", "other=12.0"), ("value=1e-05, p=0.5", "value=2e-05, p=0.25")],

@@ -15,7 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from ..tensors.plain_parts import plain_parts
 
 MAX_STORAGES: Final = 100_000
-MAX_PRODUCERS: Final = 8
+MAX_PRODUCERS: Final = 64
 NOBODY: Final = -1
 
 

@@ -11,7 +11,7 @@ from gate.records.document import Document
 
 MAX_CALLS: Final = 20_000
 MAX_GIVEN: Final = 48
-MAX_PRODUCERS: Final = 8
+MAX_PRODUCERS: Final = 64
 MAX_EXECUTED: Final = 20_000
 MAX_RANKS: Final = 64
 NOBODY: Final = -1

@@ -26,6 +26,7 @@ class Claim(StrEnum):
     `NONDETERMINISTIC_OPERATOR`: equal inputs, another output. `CODE_PATH`: another operator, other
     arguments or shapes. `RANDOM_STATE`: a draw from a generator in another state. `OUTSIDE_VALUE`:
     a value that no operator made. `UNINITIALISED`: memory that nothing had written.
+    `OTHER_TENSORS`: tensors that other calls made, chosen or ordered outside torch.
     `BELOW_DISPATCHER`: changed where the dispatcher does not see it. `NOT_FOUND`: nothing parts.
     """
 
@@ -34,6 +35,7 @@ class Claim(StrEnum):
     RANDOM_STATE = "random-state"
     OUTSIDE_VALUE = "outside-value"
     UNINITIALISED = "uninitialised"
+    OTHER_TENSORS = "other-tensors"
     BELOW_DISPATCHER = "below-dispatcher"
     NOT_FOUND = "not-found"
 

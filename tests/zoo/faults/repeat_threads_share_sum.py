@@ -22,7 +22,7 @@ lock = threading.Lock()
 def add(total, rows, scale):
     for _ in range(8):
         rows = torch.sin(rows @ mix)
-    time.sleep(0.001)
+    time.sleep(time.perf_counter_ns() % 97 / 20000)
     piece = rows.square().sum() * scale
     with lock:
         total += piece  # planted
