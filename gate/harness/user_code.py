@@ -128,7 +128,8 @@ def called_in(frame: FrameType, user: FrameType) -> str:
     """What a user's frame called, as `module.function`, where `frame` runs below it."""
     while frame.f_back is not None and frame.f_back is not user:
         frame = frame.f_back
-    return f"{_module(frame)}.{frame.f_code.co_name.lstrip('_')}"
+    # `pathlib._local` is no name that a user has imported
+    return f"{_module(frame).partition('._')[0]}.{frame.f_code.co_name.lstrip('_')}"
 
 
 def _is_users(frame: FrameType) -> bool:
