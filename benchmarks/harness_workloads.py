@@ -47,7 +47,7 @@ from repro_gate_harness.recording.order import Order
 from repro_gate_harness.output import Problems
 from repro_gate_harness.recording.random_states import random_states
 from repro_gate_harness.recording.state import named_tensors
-from repro_gate_harness.tensors.values import value_digest
+from repro_gate_harness.tensors.values import nested_digest
 import random, numpy.random
 problems = Problems()
 order = Order()
@@ -62,7 +62,7 @@ work = {
     "structure (once)": lambda: structure_digest(optimizer, order),
     "initial (once)": lambda: fast(parameters),
     "random states": lambda: random_states(problems),
-    "batch": lambda: value_digest(batch, problems.note),
+    "batch": lambda: nested_digest(batch, problems.note),
     "gradients": lambda: fast([each.grad for each in parameters]),
     "parameters": lambda: finish_all([start_parameters(parameters, problems.note)]),
     "optimizer": lambda: fast(state),
