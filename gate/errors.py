@@ -88,6 +88,10 @@ class RunError(GateError):
         self.line = line
 
 
+class DataError(GateError):
+    """Declared data is missing, wrong, out of reach, or changed while the gate ran."""
+
+
 class EvidenceError(GateError):
     """A run left nothing usable, or something that must not be trusted."""
 

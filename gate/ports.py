@@ -12,6 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from gate.records.data import FetchedData, Listing
+from gate.records.observed.data import DataPointers
 from gate.records.observed.traced import ChangedLines
 from gate.records.published.folder_commit import FolderCommit
 from gate.records.report import Comment
@@ -22,6 +24,7 @@ from gate.records.sealed.identity import (
     IdentitySigned,
     LogEntry,
 )
+from gate.records.sections.data import DataSource, Verify
 
 
 class Clock(Protocol):
@@ -206,6 +209,28 @@ class Git(Protocol):
 
     def credentials_left(self) -> tuple[str, ...]:
         """Names of the keys of the clone's configuration that hold a credential."""
+        ...
+
+
+class DataStore(Protocol):
+    """Declared data: fetched before the first training, listed, and looked at again."""
+
+    def fetch(
+        self, source: DataSource, pointers: DataPointers, dvc_config: bytes
+    ) -> tuple[FetchedData, ...]:
+        """Have an entry of `data` on this machine, whole and checked; several for some.
+
+        `pointers` are those of the entry, `dvc_config` is the trusted `.dvc/config`. Raises
+        `DataError` for what is missing, wrong, too large or out of reach.
+        """
+        ...
+
+    def listing(self, source: Path, verify: Verify) -> Listing:
+        """Every file below a path with its digest, no link followed; `DataError` where one is."""
+        ...
+
+    def changed_since(self, source: Path, listing: Listing) -> str:
+        """The first file that is not as it was listed, by its content; empty where none is."""
         ...
 
 

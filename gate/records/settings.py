@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from gate.records.document import Document
+from gate.records.sections.data import DataSources, FetchSettings, PreprocessSettings
 from gate.records.sections.determinism import DeterminismSettings
 from gate.records.sections.diagnosis import DiagnosisSettings
 from gate.records.sections.environment import EnvironmentSettings
@@ -336,6 +337,13 @@ class GateSettings(Document):
         le=10,
         description="Number of strict runs, which must all be equal. Two of them miss most faults "
         "that strike seldom; the report says how many.",
+    )
+    data: DataSources = ()
+    fetch: FetchSettings = Field(
+        default_factory=FetchSettings, description="Where fetched data is kept, and how much."
+    )
+    preprocess: PreprocessSettings | None = Field(
+        default=None, description="A command that makes the training's data, run before it."
     )
     seeds: Seeds = ()
     variants: Variants = Field(default_factory=dict)

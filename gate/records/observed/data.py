@@ -1,0 +1,125 @@
+"""Declared data as it was found before the first training: digests, counts, statistics."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from gate.records.document import Document
+from gate.records.sections.data import MAX_SOURCES, DataKind, Verify
+
+MAX_PARTS: Final = 1000
+MAX_STATISTICS: Final = 50
+MAX_CLASSES: Final = 200
+MAX_NAME: Final = 1000
+MAX_NUMBER: Final = 2**62
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class DataPart(Document):
+    """Files that follow each other by name, from `first` on, up to the next part's first.
+
+    `sha256` covers their lines in the listing (docs/data.md), shortened to 16 digits: it tells
+    what moved, and the digest of the whole data set that something did.
+    """
+
+    first: str = Field(max_length=MAX_NAME)
+    files: int = Field(ge=1, le=MAX_NUMBER)
+    sha256: str = Field(pattern=r"^[0-9a-f]{16}$")
+
+
+class DataStatistics(Document):
+    """Simple numbers of a data set, or of one array or column of it, which `name` says.
+
+    `rows` counts the first dimension, lines or images. `mean`, `deviation` (of the population) and
+    `nan_share` are over all numbers that were read; None where there are none. `classes` counts
+    images by folder or values of a column of few. `rows_read` is below `rows` where a limit ended
+    the reading.
+    """
+
+    format: Literal["npy", "npz", "csv", "parquet", "images", "jsonl"]
+    name: str = Field(default="", max_length=200)
+    rows: Count
+    rows_read: Count
+    mean: Finite | None = None
+    deviation: Finite | None = None
+    nan_share: Annotated[float, Field(ge=0, le=1)] | None = None
+    classes: Annotated[
+        dict[Annotated[str, Field(max_length=200)], Count], Field(max_length=MAX_CLASSES)
+    ] = Field(default_factory=dict)
+
+
+class DataSet(Document):
+    """One data set: what it is called, where the training finds it, and what it held.
+
+    `place` is its path from the repository's root; empty for one below `$REPRO_GATE_DATA`.
+    `sha256` is over the listing of all files in the order of their names, or of the one file
+    (docs/data.md); `sampled` says that content was read of some only. `origin` is told: an address,
+    a path of the machine, the digest that a pointer names.
+    """
+
+    name: str = Field(min_length=1, max_length=MAX_NAME)
+    kind: DataKind
+    place: str = Field(default="", max_length=MAX_NAME)
+    origin: str = Field(default="", max_length=2000)
+    verify: Verify = Verify.FULL
+    files: Count
+    size_bytes: Count
+    sha256: Digest
+    parts: Annotated[tuple[DataPart, ...], Field(max_length=MAX_PARTS)] = ()
+    statistics: Annotated[tuple[DataStatistics, ...], Field(max_length=MAX_STATISTICS)] = ()
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the digest covers the content of some files only."""
+        return self.verify is Verify.SAMPLE
+
+
+# with one more for what preprocessing wrote
+DataSets = Annotated[tuple[DataSet, ...], Field(max_length=MAX_SOURCES + 1)]
+
+
+class DataMove(Document):
+    """A data set that is not as it was: of `files` files now, how many moved, and the first.
+
+    `moved_files` is None where only parts of several files each were known: then `moved_parts` of
+    `parts` moved. `numbers` are sentences such as `mean 0.481 → 0.533`. A data set that is new or
+    gone has no file on one side.
+    """
+
+    name: str = Field(max_length=MAX_NAME)
+    place: str = Field(default="", max_length=MAX_NAME)
+    before: str = Field(default="", max_length=64)
+    after: str = Field(default="", max_length=64)
+    files: Count = 0
+    moved_files: Count | None = None
+    moved_parts: Count = 0
+    parts: Count = 0
+    first: str = Field(default="", max_length=MAX_NAME)
+    numbers: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=20)] = ()
+
+
+DataMoves = Annotated[tuple[DataMove, ...], Field(max_length=2 * (MAX_SOURCES + 1))]
+
+
+class DataPointer(Document):
+    """What a pointer in a commit names: a file or folder, by the digest of its tool.
+
+    `path` is that of the content, from the repository's root. DVC names an MD5 (of a folder, that
+    of its listing), Git LFS a SHA-256.
+    """
+
+    name: str = Field(min_length=1, max_length=MAX_NAME)
+    kind: Literal[DataKind.DVC, DataKind.LFS]
+    path: str = Field(min_length=1, max_length=MAX_NAME)
+    digest: str = Field(pattern=r"^([0-9a-f]{32}|[0-9a-f]{64})$")
+    is_folder: bool = False
+    size_bytes: Count | None = None
+    files: Count | None = None
+
+
+MAX_POINTERS: Final = 20_000
+DataPointers = Annotated[tuple[DataPointer, ...], Field(max_length=MAX_POINTERS)]
