@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from gate.records.data import FetchedData, Listing
-from gate.records.observed.data import DataPointers
+from gate.records.observed.data.listed import FetchedData, Listing
+from gate.records.observed.data.sets import DataPointers
 from gate.records.observed.traced import ChangedLines
 from gate.records.published.folder_commit import FolderCommit
 from gate.records.report import Comment

@@ -311,11 +311,20 @@ class Isolation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ReadOnlyMount:
+    """A file or folder of this machine that a run sees at another path, and cannot change."""
+
+    source: Path
+    target: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessRequest:
     """A process to start: no shell, no inherited variable, no inherited descriptor.
 
     `network` lets a process of another account make sockets that are not local.
     `writable` and `readable` are the folders that it needs: a container holds no others.
+    `mounts` are shown where the isolation can show one thing at the path of another.
     """
 
     argv: tuple[str, ...]
@@ -328,6 +337,7 @@ class ProcessRequest:
     container: TrainingContainer | None = None
     writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
+    mounts: tuple[ReadOnlyMount, ...] = ()
 
     @property
     def under_own_account(self) -> bool:

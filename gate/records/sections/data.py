@@ -74,7 +74,7 @@ DataAddress = Annotated[str, Field(max_length=2000), AfterValidator(_address)]
 
 
 class DataSource(Document):
-    """One entry of `data`: exactly one of `path`, `dvc`, `lfs` and `url`."""
+    """One data set: exactly one of `path`, `dvc`, `lfs` and `url`."""
 
     path: MachinePath | None = Field(
         default=None,

@@ -42,7 +42,7 @@ class Listing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopiedFile:
-    """A file that each run gets a copy of: from where, to which path of the tree, and its SHA-256."""
+    """A file that each run gets a copy of: from where, and to which path of the tree."""
 
     source: Path
     place: str
@@ -64,11 +64,3 @@ class FetchedData:
     place: str = ""
     source: Path | None = None
     copies: tuple[CopiedFile, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReadOnlyMount:
-    """A file or folder of this machine that a run sees at another path, and cannot change."""
-
-    source: Path
-    target: Path

@@ -1,0 +1,1 @@
+"""Declared data: where it lies, what was listed of it, and how it moved."""
