@@ -15,9 +15,9 @@ from typing import BinaryIO, Protocol
 from gate.records.observed.data.listed import FetchedData, Listing
 from gate.records.observed.data.sets import DataPointers
 from gate.records.observed.traced import ChangedLines
+from gate.records.processes import ProcessRequest, ProcessResult
 from gate.records.published.folder_commit import FolderCommit
 from gate.records.report import Comment
-from gate.records.runs import ProcessRequest, ProcessResult
 from gate.records.sealed.identity import (
     Identity,
     IdentityRequest,

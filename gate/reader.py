@@ -29,6 +29,7 @@ from gate.evidence.processes.traces import read_traces
 from gate.evidence.saved_state import captured_state, open_captured
 from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
 from gate.records.baseline import MAX_ARTIFACT_BYTES, MAX_ENTRY_BYTES, PROPOSED_BASELINE
+from gate.records.measured.state_difference import StateDifference
 from gate.records.observed.evidence import MAX_NOT_FINITE
 from gate.records.observed.locks import MAX_LOCK_BYTES
 from gate.records.observed.state_distance import MAX_DISTANCES, StateDistance, TensorDistance
@@ -40,7 +41,6 @@ from gate.records.reading import (
     ReadingTask,
     ReadLeaf,
 )
-from gate.records.state_difference import StateDifference
 from gate.settings.changes import baseline_changes, key_changes, root_changes, settings_changes
 from gate.settings.load import parse_settings
 

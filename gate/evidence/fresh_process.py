@@ -28,8 +28,9 @@ from gate.errors import (
 from gate.evidence.state_manifest import MAX_STATE_BYTES
 from gate.ports import Files, Processes, Progress
 from gate.records.observed.state_distance import StateDistance
+from gate.records.processes import ProcessRequest, ProcessResult
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
-from gate.records.runs import Credentials, ProcessRequest, ProcessResult
+from gate.records.runs import Credentials
 
 PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
 REQUEST_NAME = "request.json"

@@ -15,16 +15,8 @@ from gate.execution.plan import training_of
 from gate.execution.trials import with_trial
 from gate.ports import Files, Processes, Progress
 from gate.records.determinism.variations import Folder
-from gate.records.runs import (
-    Isolation,
-    PlannedRun,
-    ProcessRequest,
-    ProcessResult,
-    RunFolders,
-    RunRecord,
-    Snapshot,
-    Varied,
-)
+from gate.records.processes import ProcessRequest, ProcessResult
+from gate.records.runs import Isolation, PlannedRun, RunFolders, RunRecord, Snapshot, Varied
 from gate.records.settings import GateSettings
 
 HARNESS = Path(__file__).resolve().parent.parent / "harness"
