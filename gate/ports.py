@@ -125,6 +125,10 @@ class Files(Protocol):
         """Copy one regular file, no link followed; the SHA-256 of what was copied, in hex."""
         ...
 
+    def link(self, path: Path, target: Path) -> None:
+        """Make a symbolic link at a path that is free, its folders as needed."""
+        ...
+
     def move_file(self, source: Path, target: Path) -> None:
         """Give a file another name on the same disk; what was there is replaced."""
         ...

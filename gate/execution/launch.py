@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gate.codec.untrusted_text import masked, without_sequences
 from gate.errors import RunError
 from gate.execution.child_environment import child_environment
+from gate.execution.data import mounts_of, place_data
 from gate.execution.plan import training_of
 from gate.execution.trials import with_trial
 from gate.ports import Files, Processes, Progress
 from gate.records.determinism.variations import Folder
+from gate.records.observed.data.listed import FetchedData
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Isolation, PlannedRun, RunFolders, RunRecord, Snapshot, Varied
+from gate.records.runs import Commit, Isolation, PlannedRun, RunFolders, RunRecord, Snapshot, Varied
 from gate.records.settings import GateSettings
 
 HARNESS = Path(__file__).resolve().parent.parent / "harness"
@@ -96,6 +98,7 @@ class Launcher:
     settings: GateSettings
     isolation: Isolation
     host: Mapping[str, str]
+    data: Mapping[Commit, tuple[FetchedData, ...]] = field(default_factory=dict)
 
     def run(
         self,
@@ -108,7 +111,8 @@ class Launcher:
         Raises `RunError` when the training failed, timed out or could not be started: then there
         is nothing to compare, however alike two failures look.
         """
-        prepare_folders(self.files, snapshot, folders, self.isolation)
+        data = self.data.get(planned.commit, ())
+        prepare_folders(self.files, snapshot, folders, self.isolation, data)
         request = self._request(planned, snapshot, folders)
         result = self.processes.run(request, self.progress.output)
         _refuse_failure(planned, result, request)
@@ -146,7 +150,8 @@ class Launcher:
             network=self.isolation.network,
             container=self.isolation.container,
             writable=(folders.tree, folders.home, folders.tmp, folders.out),
-            readable=(folders.harness,),
+            readable=(folders.harness, folders.data),
+            mounts=mounts_of(self.data.get(planned.commit, ()), folders, self.isolation),
         )
 
 
@@ -167,13 +172,18 @@ def run_folders(root: Path, varied: Varied | None = None) -> RunFolders:
         home=named[Folder.HOME],
         tmp=named[Folder.TMP],
         out=named[Folder.OUT],
+        data=root / "data",
         harness=root / "harness",
         taken=root / "taken",
     )
 
 
 def prepare_folders(
-    files: Files, snapshot: Snapshot, folders: RunFolders, isolation: Isolation
+    files: Files,
+    snapshot: Snapshot,
+    folders: RunFolders,
+    isolation: Isolation,
+    data: tuple[FetchedData, ...] = (),
 ) -> None:
     """Empty every folder, copy code and harness afresh, and hand them to the training's account."""
     for folder in (folders.home, folders.tmp, folders.out):
@@ -183,6 +193,7 @@ def prepare_folders(
     files.copy_tree(snapshot.tree, folders.tree)
     # afresh for every run: even if one could write there, the next would not start with it
     install_harness(files, folders.harness)
+    place_data(files, data, folders, isolation)
     for account in isolation.own_accounts:
         for folder in (folders.tree, folders.home, folders.tmp, folders.out):
             files.give_to(folder, account.uid, account.gid)

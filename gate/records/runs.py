@@ -137,13 +137,15 @@ class PlannedRun:
 class RunFolders:
     """Where a run lives: the same paths for every run, emptied in between.
 
-    `taken` is the gate's alone: what it took over of the run to read.
+    `data` holds declared data that has no path in the tree. `taken` is the gate's alone: what it
+    took over of the run to read.
     """
 
     tree: Path
     home: Path
     tmp: Path
     out: Path
+    data: Path
     harness: Path
     taken: Path
 
@@ -256,6 +258,11 @@ class Isolation:
     def in_container(self) -> bool:
         """Whether the training runs in its own container."""
         return self.container is not None
+
+    @property
+    def shows_mounts(self) -> bool:
+        """Whether a run can be shown a folder of the machine at another path, read-only."""
+        return self.in_container or self.guard is WriteGuard.MOUNT_NAMESPACE
 
     @property
     def marked_containers(self) -> tuple[str, ...]:

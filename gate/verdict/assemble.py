@@ -30,8 +30,8 @@ from gate.records.verdict import (
 )
 from gate.verdict import blind_spots, findings, levels, operators
 from gate.verdict.answers import answer_of
-from gate.verdict.decision import Decision, Facts
 from gate.verdict.environment import environment
+from gate.verdict.facts import Decision, Facts
 from gate.verdict.levels import SeedsOfBrought
 from gate.verdict.next_step import (
     after_fault,

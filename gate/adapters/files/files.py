@@ -150,6 +150,12 @@ class LocalFiles:
             trees.write_new(target, hashed(file), 0o644)
         return hasher.hexdigest()
 
+    def link(self, path: Path, target: Path) -> None:
+        """`os.symlink`, which never replaces what is there."""
+        with storage_faults("making", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(target)
+
     def move_file(self, source: Path, target: Path) -> None:
         """Give a file another name on the same disk; what was there is replaced."""
         with storage_faults("moving to", target):

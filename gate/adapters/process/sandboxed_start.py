@@ -61,6 +61,7 @@ def start_sandboxed(request: ProcessRequest, account: Credentials) -> subprocess
         "guard": account.guard.value,
         "writable": [str(folder) for folder in request.writable],
         "shared": [str(folder) for folder in account.shared],
+        "mounts": [(str(one.source), str(one.target)) for one in request.mounts],
     }
     process, report = _launch(plan)
     if report != READY:

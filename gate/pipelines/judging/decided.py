@@ -24,7 +24,8 @@ from gate.records.baseline import Baseline, BaselineEntry, Baselines
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, RunMode
-from gate.verdict.decision import Decision, Facts, decide
+from gate.verdict.decision import decide
+from gate.verdict.facts import Decision, Facts
 from gate.verdict.levels import SeedsOfBrought
 
 BROUGHT_SIDE = "the pull request's baseline"

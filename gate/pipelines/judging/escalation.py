@@ -22,7 +22,7 @@ from gate.records.observed.traced import MAX_SEEDS, ChangedLines, TraceFinding
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, PlannedRun, RunMode, TraceWindow
 from gate.records.verdict import DRIFTS, Outcome
-from gate.verdict.decision import Decision
+from gate.verdict.facts import Decision
 from gate.verdict.overrides import changed_seeds
 
 # the base commit is run again for these, whatever the baseline was recorded from
