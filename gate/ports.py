@@ -233,6 +233,10 @@ class DataStore(Protocol):
         """Every file below a path with its digest, no link followed; `DataError` where one is."""
         ...
 
+    def closed_folder(self, source: Path) -> Path | None:
+        """The first folder on the way to a path that other accounts may not pass, or None."""
+        ...
+
     def changed_since(self, source: Path, listing: Listing) -> str:
         """The first file that is not as it was listed, by its content; empty where none is."""
         ...

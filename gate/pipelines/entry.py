@@ -22,8 +22,8 @@ from gate.adapters.process.stop_signals import StopSignals
 from gate.adapters.sigstore.services import SigstoreServices
 from gate.errors import SettingsError
 from gate.execution.child_environment import path_with_interpreter
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.preparation.brought import brought_environment
-from gate.pipelines.runs import Adapters
 from gate.ports import Files, Progress
 from gate.records.request import GateRequest, SigningMethod
 from gate.records.settings import FILE_NAME

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from gate.checkup.gpu import why_no_gpu
 from gate.codec.digests import sha256_hex
-from gate.errors import EvidenceError, GateError, RepositoryError, RunError
+from gate.errors import DataError, EvidenceError, GateError, RepositoryError, RunError
 from gate.evidence import capture
 from gate.evidence.capture import CapturedFile
 from gate.evidence.environment import leave_out_packages
@@ -21,14 +20,16 @@ from gate.evidence.usable import refuse_unusable
 from gate.execution.launch import Launcher, run_folders
 from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.preparation.data import DataPreparation, PreparedData, refuse_changed
 from gate.pipelines.preparation.environments import training_environments
 from gate.pipelines.preparation.locks import locks_of_commits
 from gate.pipelines.preparation.output_folder import prepare_out
 from gate.pipelines.preparation.snapshots import export_snapshot
-from gate.ports import Clock, Files, Git, Processes, Progress, SealServices
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import GpuMissed, GpusSeen
 from gate.records.measurement import ReductionSpread, WeightDistance
+from gate.records.observed.data.sets import DataSets, same_data
 from gate.records.observed.evidence import (
     DivergedStates,
     EvidenceSet,
@@ -36,7 +37,6 @@ from gate.records.observed.evidence import (
     RunEvidence,
     SeededRun,
 )
-from gate.records.observed.facts import MachineFacts
 from gate.records.observed.operator_audit import Refusal
 from gate.records.observed.trace import Traces
 from gate.records.observed.traced import TraceFinding
@@ -47,46 +47,16 @@ from gate.records.runs import (
     FIRST_STRICT,
     SECOND_STRICT,
     Commit,
-    Isolation,
     PlannedRun,
     RunFolders,
     RunRecord,
     Snapshot,
 )
-from gate.records.settings import Device, GateSettings, SigningSettings
+from gate.records.settings import Device
 from gate.settings.load import settings_digest, training_digest
 
 OUTPUT_FILE = "output.txt"
 NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Adapters:
-    """Every effect that a pipeline has, handed in by the entry points.
-
-    `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
-    `clean_up` leaves no process and no file of the training's account outside that folder;
-    `release` lets another gate have that account. `run` marks the containers of this call. `gpus`
-    looks for GPUs of this machine, `machine` for facts that are only told. `base_path` is the PATH
-    of the base commit's own packages, empty where it has none. `seal_services` gives those of a
-    seal without a key.
-    """
-
-    files: Files
-    git: Git
-    processes: Processes
-    clock: Clock
-    progress: Progress
-    isolate: Callable[[GateSettings, tuple[Path, ...]], Isolation]
-    closed: Callable[[tuple[Path, ...], Path], AbstractContextManager[None]]
-    clean_up: Callable[[Isolation], None]
-    release: Callable[[], None]
-    host: Mapping[str, str]
-    run: str
-    gpus: Callable[[], GpusSeen]
-    base_path: str
-    machine: Callable[[], MachineFacts]
-    seal_services: Callable[[SigningSettings], SealServices]
 
 
 class Session:
@@ -101,7 +71,8 @@ class Session:
         self.adapters = adapters
         self._work = request.out / "work"
         self._snapshots: dict[Commit, Snapshot] = {}
-        self._no_base: RepositoryError | None = None
+        self._no_base: RepositoryError | DataError | None = None
+        self._data: dict[Commit, PreparedData] = {}
         self._kept: list[KeptFile] = []
         self._first: RunEvidence | None = None
         self._apart: DivergedStates | None = None
@@ -161,6 +132,34 @@ class Session:
         trees = {which: snapshot.tree for which, snapshot in self._snapshots.items()}
         taken = run_folders(self._work / "run").taken
         self._locks = locks_of_commits(self.request, trees, taken, adapters.files, self._reader.ask)
+        self._prepare_data(taken)
+
+    def _prepare_data(self, folder: Path) -> None:
+        """Declared data of every commit that may be trained, before any training."""
+        preparation = DataPreparation(self.request, self.adapters, self.isolation, self._reader)
+        for which, snapshot in self._snapshots.items():
+            try:
+                self._data[which] = preparation.of_commit(snapshot, folder)
+            except DataError as fault:
+                if which is Commit.HEAD:
+                    raise
+                # as with its code: most often the base is never run
+                self._no_base = fault
+        fetched = {which: prepared.fetched for which, prepared in self._data.items()}
+        self._launchers = {
+            which: replace(launcher, data=fetched) for which, launcher in self._launchers.items()
+        }
+
+    @property
+    def data(self) -> DataSets:
+        """The declared data that head's runs find."""
+        return self._data[Commit.HEAD].sets
+
+    @property
+    def brings_data(self) -> bool:
+        """Whether the base commit names other data than head."""
+        base = self._data.get(Commit.BASE)
+        return base is not None and not same_data(base.sets, self.data)
 
     def _image(self) -> str:
         container = self.isolation.container
@@ -367,7 +366,8 @@ class Session:
         # once more at the end: each run was a copy of it,
         # and one run could have changed it for the next
         self._check_snapshots()
-        snapshot = self._snapshots[Commit.HEAD]
+        refuse_changed(self._data, self.adapters.data)
+        snapshot, base = self._snapshots[Commit.HEAD], self._data.get(Commit.BASE)
         evidence = EvidenceSet(
             commit=snapshot.commit,
             base_commit=self.request.base_commit,
@@ -386,6 +386,8 @@ class Session:
             base_locks=self._locks.get(Commit.BASE, ()),
             trace=trace,
             tried=tried,
+            data=self.data,
+            base_data=base.sets if base is not None else (),
         )
         for name, data in evidence_documents(evidence):
             self.adapters.files.write_bytes(self.request.out / "evidence" / name, data)

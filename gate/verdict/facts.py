@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from gate.records.comparison import Comparison, DeterminismCost, EnvironmentChange
 from gate.records.measured.acceptance import ProvisionalEntry
 from gate.records.measured.levels import LevelResult
+from gate.records.observed.data.sets import DataMoves, UnrepeatedData
 from gate.records.sections.levels import ReachedLevel
 from gate.records.sections.quarantine import Quarantine
 from gate.records.settings import GateSettings
@@ -35,7 +36,9 @@ class Facts:
     `nearest` is what separates the nearest entry where none can judge a run here; `provisional` is
     the entry of this environment where it may not judge yet, and whether this run repeats it.
     `quarantine` are the rules of the settings that hold for the chosen entry today. `judged` is
-    what came of a level that several seeds decide.
+    what came of a level that several seeds decide. `data_moved` is how declared data moved since
+    the entry was recorded, and `data_brought` says that the change moved it; `unrepeated` is what
+    the preprocessing command wrote differently when it ran again.
     """
 
     settings: GateSettings
@@ -61,11 +64,15 @@ class Facts:
     cost: DeterminismCost | None = None
     thresholds: tuple[ThresholdResult, ...] = ()
     judged: LevelResult | None = None
+    data_moved: DataMoves = ()
+    data_brought: bool = False
+    unrepeated: UnrepeatedData | None = None
 
     @property
     def nothing_moved(self) -> bool:
         """Whether neither the code nor the environment is another than the baseline's."""
-        return self.same_code and self.baseline is not None and self.baseline.same_environment
+        same_environment = self.baseline is not None and self.baseline.same_environment
+        return self.same_code and same_environment and not self.data_moved
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,3 +94,23 @@ class Decision:
     missed_threshold: bool = False
     level: ReachedLevel | None = None
     excused: bool = False
+
+
+def failed(outcome: Outcome, cause: str, decided: Comparison | None = None) -> Decision:
+    """A decision that does not pass."""
+    return Decision(outcome=outcome, passes=False, cause=cause, decided=decided)
+
+
+def passed(outcome: Outcome, cause: str, decided: Comparison | None = None) -> Decision:
+    """A decision that passes."""
+    return Decision(outcome=outcome, passes=True, cause=cause, decided=decided)
+
+
+def within(facts: Facts, cause: str) -> Decision:
+    """Within tolerance, by the baseline or by the base commit that ran here."""
+    decided = facts.base_run or facts.baseline
+    # the outcome keeps its name: it is the policy that refuses, and a reader should see that
+    if facts.settings.policy.require_bitwise:
+        cause = f"{cause}, but the policy requires equal bits"
+        return failed(Outcome.WITHIN_TOLERANCE, cause, decided)
+    return passed(Outcome.WITHIN_TOLERANCE, cause, decided)

@@ -68,6 +68,7 @@ INSIDE = {
         ("isolating",),
     ),
     "pipelines": (
+        ("adapters",),
         ("preparation",),
         ("runs", "saved_states", "head_files", "sealing"),
         ("entry", "baselines", "measurement", "imported_evidence", "compare_commits"),

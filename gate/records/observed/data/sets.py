@@ -82,6 +82,12 @@ class DataSet(Document):
 DataSets = Annotated[tuple[DataSet, ...], Field(max_length=MAX_SOURCES + 1)]
 
 
+def same_data(before: DataSets, after: DataSets) -> bool:
+    """Whether two lists of data sets have the same names and digests."""
+    left, right = ({one.name: one.sha256 for one in sets} for sets in (before, after))
+    return left == right
+
+
 class DataMove(Document):
     """A data set that is not as it was: of `files` files now, how many moved, and the first.
 
@@ -103,6 +109,18 @@ class DataMove(Document):
 
 
 DataMoves = Annotated[tuple[DataMove, ...], Field(max_length=2 * (MAX_SOURCES + 1))]
+
+
+class UnrepeatedData(Document):
+    """What the preprocessing command wrote twice, and differently.
+
+    `move` is from the first run's to the second's; `where` is the place of the first difference in
+    the first file that differs, such as `row 17`; empty where that is not known.
+    """
+
+    command: str = Field(max_length=200)
+    move: DataMove
+    where: str = Field(default="", max_length=200)
 
 
 class DataPointer(Document):
