@@ -51,6 +51,7 @@ TITLES: Mapping[Outcome, tuple[str, str]] = MappingProxyType(
         Outcome.CODE_DRIFT: (OTHER_RESULT, "this change moves the result"),
         Outcome.ENVIRONMENT_DRIFT: (OTHER_RESULT, "the environment moved, and the result with it"),
         Outcome.DEPENDENCY_DRIFT: (OTHER_RESULT, "the new environment moves the result"),
+        Outcome.DATA_DRIFT: (OTHER_RESULT, "the data moved, and the result with it"),
         Outcome.BASELINE_CHANGE: ("new baseline", "a new baseline is not allowed here"),
         Outcome.NO_BASELINE: ("", "nothing to compare with yet"),
         Outcome.NOT_COMPARABLE: ("", "not comparable with the baseline"),
@@ -103,6 +104,8 @@ def _headline(verdict: Verdict) -> str:
         return failing
     if verdict.missed_threshold:
         return "failed: a threshold is missed"
+    if verdict.unrepeated is not None:
+        return "failed: the preprocessing does not repeat"
     if verdict.over_budget:
         return f"failed: {TITLES[Outcome.REPRODUCED][1]}"
     if verdict.provisional is not None and verdict.outcome is Outcome.NO_BASELINE:

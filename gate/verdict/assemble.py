@@ -30,6 +30,7 @@ from gate.records.verdict import (
 )
 from gate.verdict import blind_spots, findings, levels, operators
 from gate.verdict.answers import answer_of
+from gate.verdict.data import moved_data
 from gate.verdict.environment import environment
 from gate.verdict.facts import Decision, Facts
 from gate.verdict.levels import SeedsOfBrought
@@ -39,6 +40,7 @@ from gate.verdict.next_step import (
     next_steps,
     place_of,
     where_nothing_moved,
+    where_preprocessing_differs,
     where_provisional,
 )
 from gate.verdict.overrides import override_findings
@@ -106,6 +108,10 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         quarantine=_quarantine(facts),
         excused=decision.excused,
         movement=assessment.movement,
+        data=tuple(one.model_copy(update={"parts": ()}) for one in evidence.data),
+        data_moved=facts.data_moved,
+        data_brought=facts.data_brought,
+        unrepeated=facts.unrepeated,
         brought=request.brought,
         baseline_facts=about_baseline,
         diagnosis=assessment.diagnosis,
@@ -163,6 +169,8 @@ def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
     decision = assessment.decision
     if decision.missed_threshold:
         return after_missed_threshold()
+    if assessment.facts.unrepeated is not None:
+        return where_preprocessing_differs()
     if (
         not decision.passes
         and decision.outcome is Outcome.ENVIRONMENT_DRIFT
@@ -228,6 +236,7 @@ def _findings(
         *findings.uninstrumented_subprocesses(run),
         *findings.weaker_children(run),
         *environment(facts.baseline, evidence),
+        *moved_data(facts),
         *findings.stale_baseline(about_baseline),
         *_in_quarantine(assessment, request),
         *findings.default_mode(assessment.default_repeat),

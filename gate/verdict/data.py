@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.records.comparison import Comparison
-from gate.records.verdict import Answer, Outcome
+from gate.records.verdict import Answer, Finding, Outcome, Severity
 from gate.verdict import causes
 from gate.verdict.answers import agree, inside, repeat_answer
 from gate.verdict.facts import Decision, Facts, failed, within
@@ -44,3 +44,21 @@ def _repeats(facts: Facts) -> bool:
 
 def _differs(baseline: Comparison) -> str:
     return causes.drift(baseline, "the baseline")
+
+
+def moved_data(facts: Facts) -> tuple[Finding, ...]:
+    """Which declared data is not what the baseline was recorded with?"""
+    remedy = (
+        "This change brings it: review the data as you review code."
+        if facts.data_brought
+        else "Every commit is given this data: record the baseline again where it is meant to be."
+    )
+    return tuple(
+        Finding(
+            code="data-moved",
+            severity=Severity.WARNING,
+            message=move.described,
+            remedy=remedy,
+        )
+        for move in facts.data_moved
+    )
