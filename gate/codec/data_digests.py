@@ -75,7 +75,7 @@ def cut_like(files: Sequence[ListedFile], recorded: Sequence[DataPart]) -> tuple
     A file before the first boundary belongs to the first part. A part that holds no file any more
     is left out. Where both have a part for each file, the files' own are made: they tell more.
     """
-    if len(files) <= MAX_PARTS and all(part.files == 1 for part in recorded):
+    if not recorded or (len(files) <= MAX_PARTS and all(part.files == 1 for part in recorded)):
         return data_parts(files)
     firsts = sorted({bytes_of_shown(part.first) for part in recorded})[1:]
     starts, boundary = [0], 0

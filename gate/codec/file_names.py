@@ -16,7 +16,11 @@ _ESCAPE: Final = re.compile(r"\\(\\|x[0-9a-f]{2})")
 
 def name_bytes(name: str) -> bytes:
     """The bytes that the file system has."""
-    return name.encode("utf-8", "surrogateescape")
+    try:
+        return name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        # half a pair, which somebody wrote into a document: no file system gave that
+        return name.encode("utf-8", "surrogatepass")
 
 
 def shown_name(name: str, *, limit: int = MAX_SHOWN) -> str:
@@ -39,20 +43,15 @@ def _shown(sign: str) -> str:
         return "\\\\"
     if sign.isprintable():
         return sign
-    return "".join(f"\\x{byte:02x}" for byte in sign.encode("utf-8", "surrogateescape"))
+    return "".join(f"\\x{byte:02x}" for byte in name_bytes(sign))
 
 
 def bytes_of_shown(shown: str) -> bytes:
     """The bytes of the name that `shown_name` made a text of; any text has some."""
     found, end = b"", 0
     for escape in _ESCAPE.finditer(shown):
-        found += _plain(shown[end : escape.start()])
+        found += name_bytes(shown[end : escape.start()])
         what = escape.group(1)
         found += b"\\" if what == "\\" else bytes.fromhex(what[1:])
         end = escape.end()
-    return found + _plain(shown[end:])
-
-
-def _plain(text: str) -> bytes:
-    # a document that somebody made up may hold half a pair: it is no name, but it is compared
-    return text.encode("utf-8", "surrogatepass")
+    return found + name_bytes(shown[end:])

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from gate.adapters.files.reading import KINDS
 from gate.adapters.files.trees import FOLDER_FLAGS
@@ -54,20 +54,46 @@ def walk(root: int, source: Path) -> Iterator[Seen]:
     What is no regular file is told as anything else is: the caller decides what that means.
     """
     pending = [""]
-    while pending:
-        folder = pending.pop()
-        with data_faults(source, folder), opened_folder(root, folder) as descriptor:
-            facts = os.fstat(descriptor)
-            yield seen(folder or "./", facts)
-            with os.scandir(descriptor) as entries:
-                for entry in entries:
-                    name = folder + entry.name
-                    if len(name_bytes(name)) > MAX_NAME_BYTES:
-                        raise _too_deep(source, name)
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(name + "/")
-                    else:
-                        yield seen(name, entry.stat(follow_symlinks=False))
+    with _Position(root) as position:
+        while pending:
+            folder = pending.pop()
+            with data_faults(source, folder):
+                descriptor = position.move_to(folder)
+                yield seen(folder or "./", os.fstat(descriptor))
+                with os.scandir(descriptor) as entries:
+                    for entry in entries:
+                        name = folder + entry.name
+                        if len(name_bytes(name)) > MAX_NAME_BYTES:
+                            raise _too_deep(source, name)
+                        if entry.is_dir(follow_symlinks=False):
+                            pending.append(name + "/")
+                        else:
+                            yield seen(name, entry.stat(follow_symlinks=False))
+
+
+class _Position:
+    """The folder that was looked at last, so that one below it is a step away and not many."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._folder = ""
+        self._descriptor = os.dup(root)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def move_to(self, folder: str) -> int:
+        """The descriptor of a folder; it is closed by the next move."""
+        below = folder.startswith(self._folder)
+        start = self._descriptor if below else self._root
+        rest = folder.removeprefix(self._folder) if below else folder
+        with opened_folder(start, rest) as found:
+            os.dup2(found, self._descriptor, inheritable=False)
+        self._folder = folder
+        return self._descriptor
 
 
 @contextmanager
