@@ -63,7 +63,7 @@ INSIDE = {
     "adapters": (
         ("git.objects", "process", "clock", "console", "machine", "machine_facts", "secrets"),
         ("files", "job_log"),
-        ("git", "account", "github"),
+        ("git", "account", "github", "data"),
         ("engine", "sigstore"),
         ("isolating",),
     ),

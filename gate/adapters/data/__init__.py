@@ -1,0 +1,1 @@
+"""Declared data on this machine: fetched, listed, looked at again."""

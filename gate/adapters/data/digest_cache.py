@@ -1,0 +1,109 @@
+"""Digests of files that were read before: for `verify: cached`, and never asked for `full`.
+
+It trusts the stamp of a file: who can set its times and keep its inode can change it unseen. It
+lies in a folder of the gate's account, which no training can write to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+from gate.records.observed.data.listed import ListedFile
+
+FILE_NAME: Final = "file-digests.sqlite3"
+WAIT_SECONDS: Final = 5.0
+# A file that changes twice within one tick of the disk's clock keeps its times: what changed this
+# shortly before is not remembered (git's documentation, racy-git.txt). FAT has ticks of 2 s.
+SETTLED_NANOSECONDS: Final = 4 * 10**9
+# nothing is remembered for ever: rows above this make room, the oldest first
+MAX_ROWS: Final = 5_000_000
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}\Z")
+_TABLE: Final = """
+create table if not exists files (
+  device integer, inode integer, size integer, modified integer, changed integer, sha256 text,
+  primary key (device, inode)
+) without rowid
+"""
+_ASK: Final = """
+select sha256 from files
+where device = ? and inode = ? and size = ? and modified = ? and changed = ?
+"""
+_PUT: Final = "insert or replace into files values (?, ?, ?, ?, ?, ?)"
+_COUNT: Final = "select count(*) from files"
+_MAKE_ROOM: Final = """
+delete from files where (device, inode) in
+  (select device, inode from files order by changed limit ?)
+"""
+
+
+class DigestCache:
+    """A database in a folder; one that is broken, locked or full answers nothing and is no fault.
+
+    Gates on one machine share it. `now_ns` is the time of day in nanoseconds.
+    """
+
+    def __init__(self, folder: Path, *, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self._path = folder / FILE_NAME
+        self._now_ns = now_ns
+
+    def known(self, files: Iterable[ListedFile]) -> dict[int, str]:
+        """The digests that are known, by the files' places in the order given."""
+        found: dict[int, str] = {}
+        with self._quiet(), self._opened() as database:
+            for number, file in enumerate(files):
+                row = database.execute(_ASK, _key(file)).fetchone()
+                # the table may hold anything: only a digest is one
+                if row is not None and isinstance(row[0], str) and _DIGEST.match(row[0]):
+                    found[number] = row[0]
+        return found
+
+    def remember(self, files: Iterable[ListedFile]) -> None:
+        """Keep the digests of files that were read and have not changed just now."""
+        newest = self._now_ns() - SETTLED_NANOSECONDS
+        rows = (
+            (*_key(file), file.sha256)
+            for file in files
+            if file.sha256 and max(file.stamp[2:]) <= newest
+        )
+        with self._quiet(), self._opened() as database:
+            with database:
+                database.executemany(_PUT, rows)
+            (count,) = database.execute(_COUNT).fetchone()
+            if count > MAX_ROWS:
+                with database:
+                    database.execute(_MAKE_ROOM, (count - MAX_ROWS,))
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # made before the library opens it, so that no other account reads names of inodes
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        with closing(sqlite3.connect(self._path, timeout=WAIT_SECONDS)) as database:
+            database.execute(_TABLE)
+            yield database
+
+    @contextmanager
+    def _quiet(self) -> Iterator[None]:
+        """Nothing is lost with a cache: what it does not know is read."""
+        try:
+            yield
+        # OverflowError: a number beyond 64 bits
+        except (sqlite3.Error, OSError, OverflowError):
+            return
+
+
+def _key(file: ListedFile) -> tuple[int, int, int, int, int]:
+    device, inode, modified, changed = file.stamp
+    return _signed(device), _signed(inode), file.size_bytes, modified, changed
+
+
+def _signed(number: int) -> int:
+    """An unsigned number of 64 bits as SQLite keeps one."""
+    return number - 2**64 if number >= 2**63 else number

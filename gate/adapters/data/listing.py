@@ -1,0 +1,200 @@
+"""Lists a data set with the digest of each file, and finds what changed since."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from gate.adapters.data.digest_cache import DigestCache
+from gate.adapters.data.hashing import Buffers, file_digest
+from gate.adapters.data.walk import (
+    Seen,
+    data_faults,
+    opened_folder,
+    place,
+    refused,
+    seen,
+    walk,
+)
+from gate.adapters.files.trees import FOLDER_FLAGS
+from gate.checkpoint.hashing.gc_pause import gc_paused
+from gate.checkpoint.hashing.tensors import available_threads, run_all
+from gate.codec.data_digests import sampled
+from gate.codec.file_names import name_bytes, shown_name
+from gate.errors import DataError
+from gate.records.observed.data.listed import ListedFile, Listing
+from gate.records.sections.data import Verify
+
+MAX_UNREADABLE: Final = 5
+BATCH_FILES: Final = 64
+BATCH_BYTES: Final = 16 * 1024 * 1024
+READ_BY_OTHERS: Final = stat.S_IROTH
+ENTERED_BY_OTHERS: Final = stat.S_IROTH | stat.S_IXOTH
+
+
+def take_listing(source: Path, verify: Verify, digests: DigestCache | None) -> Listing:
+    """Every file of the file or folder `source` with its digest, hashed on all cores.
+
+    `digests` is asked with `Verify.CACHED` alone. `DataError` names what is missing, empty, out of
+    reach, neither a file nor a folder, or changed meanwhile; no link is followed.
+    """
+    with gc_paused():
+        files, unreadable = _seen_files(source)
+        cached: dict[int, str] = {}
+        if verify is Verify.CACHED and digests is not None:
+            cached = digests.known(files)
+        left_out: set[int] = set()
+        if verify is Verify.SAMPLE:
+            chosen = sampled([file.name for file in files])
+            left_out = {number for number, file in enumerate(files) if file.name not in chosen}
+        for number, digest in cached.items():
+            files[number] = files[number]._replace(sha256=digest)
+        wanted = [
+            number
+            for number in range(len(files))
+            if number not in cached and number not in left_out
+        ]
+        _digest_files(source, files, wanted)
+        # what came from the cache is in it
+        if digests is not None:
+            digests.remember(files[number] for number in wanted)
+    return Listing(files=tuple(files), verify=verify, unreadable=unreadable)
+
+
+def first_change(source: Path, listing: Listing) -> str:
+    """The shown name of the first file that is not as it was listed, new or gone; empty for none.
+
+    Stamps are compared, and a file is read again where its own moved: a file that was only touched
+    has not changed. One whose content was never read has, as nobody can tell. `DataError` where
+    the data cannot be read any more.
+    """
+    if not os.path.lexists(source):
+        return shown_name(source.name)
+    now = {each.name: each for each in _seen_all(source) if not stat.S_ISDIR(each.mode)}
+    moved: list[str] = []
+    again: list[ListedFile] = []
+    for file in listing.files:
+        found = now.pop(file.name, None)
+        if found is None or not stat.S_ISREG(found.mode) or found.size_bytes != file.size_bytes:
+            moved.append(file.name)
+        elif found.stamp != file.stamp:
+            again.append(file._replace(stamp=found.stamp))
+    moved += now
+    moved += [file.name for file in again if not file.sha256]
+    read = [file for file in again if file.sha256]
+    _digest_files(source, read, range(len(read)))
+    before = {file.name: file.sha256 for file in listing.files} if read else {}
+    moved += [file.name for file in read if before[file.name] != file.sha256]
+    if not moved:
+        return ""
+    return shown_name(min(moved, key=name_bytes) or source.name)
+
+
+def _seen_files(source: Path) -> tuple[list[ListedFile], tuple[str, ...]]:
+    """All files, not read yet, by the bytes of their names; and what others may not read."""
+    files: list[ListedFile] = []
+    unreadable: list[str] = []
+    for each in _seen_all(source):
+        folder = stat.S_ISDIR(each.mode)
+        if not folder and not stat.S_ISREG(each.mode):
+            raise refused(source, each.name, each.mode)
+        needed = ENTERED_BY_OTHERS if folder else READ_BY_OTHERS
+        if each.mode & needed != needed:
+            names = [*unreadable, shown_name(each.name or source.name)]
+            unreadable = sorted(names)[:MAX_UNREADABLE]
+        if not folder:
+            files.append(ListedFile(each.name, each.size_bytes, "", each.stamp))
+    if not files:
+        raise DataError(
+            f"{place(source, '')} holds no file",
+            hint="Check the path: a data set has at least one file.",
+        )
+    files.sort(key=lambda file: name_bytes(file.name))
+    return files, tuple(unreadable)
+
+
+def _seen_all(source: Path) -> Iterator[Seen]:
+    with data_faults(source, ""):
+        try:
+            facts = os.lstat(source)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise DataError(
+                f"{place(source, '')} does not exist",
+                hint="Check the path, and that its disk is mounted on this machine.",
+            ) from error
+    if not stat.S_ISDIR(facts.st_mode):
+        yield seen("", facts)
+        return
+    with _root(source) as root:
+        yield from walk(root, source)
+
+
+@contextmanager
+def _root(source: Path) -> Iterator[int]:
+    with data_faults(source, ""):
+        descriptor = os.open(source, FOLDER_FLAGS)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _digest_files(source: Path, files: list[ListedFile], wanted: Sequence[int]) -> None:
+    """Fill in the digests of the files at those places, several files at a time."""
+    if not wanted:
+        return
+    buffers = Buffers()
+    if not files[wanted[0]].name:
+        files[0] = files[0]._replace(
+            sha256=file_digest(None, str(source), files[0], source, buffers)
+        )
+        return
+    with _root(source) as root:
+        batches = sorted(_batches(files, wanted), key=lambda batch: -_bytes_of(files, batch))
+        # the largest first: the last one must not keep one core busy alone
+        tasks: list[Callable[[], object]] = [
+            partial(_digest_batch, root, source, files, batch, buffers) for batch in batches
+        ]
+        run_all(tasks, available_threads())
+
+
+def _digest_batch(
+    root: int, source: Path, files: list[ListedFile], batch: Sequence[int], buffers: Buffers
+) -> None:
+    folder, _ = _split(files[batch[0]].name)
+    with data_faults(source, folder), opened_folder(root, folder) as descriptor:
+        for number in batch:
+            file = files[number]
+            digest = file_digest(descriptor, _split(file.name)[1], file, source, buffers)
+            # each thread writes to places of its own
+            files[number] = file._replace(sha256=digest)
+
+
+def _batches(files: Sequence[ListedFile], wanted: Sequence[int]) -> Iterator[list[int]]:
+    """Neighbours in one folder, so that a thread opens it once for some files."""
+    for _, neighbours in groupby(wanted, key=lambda number: _split(files[number].name)[0]):
+        batch: list[int] = []
+        size_bytes = 0
+        for number in neighbours:
+            batch.append(number)
+            size_bytes += files[number].size_bytes
+            if len(batch) == BATCH_FILES or size_bytes >= BATCH_BYTES:
+                yield batch
+                batch, size_bytes = [], 0
+        if batch:
+            yield batch
+
+
+def _bytes_of(files: Sequence[ListedFile], batch: Sequence[int]) -> int:
+    return sum(files[number].size_bytes for number in batch)
+
+
+def _split(name: str) -> tuple[str, str]:
+    folder, slash, last = name.rpartition("/")
+    return folder + slash, last
