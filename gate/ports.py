@@ -117,8 +117,15 @@ class Files(Protocol):
         """Make an empty folder, removing what was there."""
         ...
 
-    def copy_tree(self, source: Path, target: Path) -> None:
-        """Copy a folder of regular files and links, links as links."""
+    def copy_tree(self, source: Path, target: Path, *, max_bytes: int | None = None) -> None:
+        """Copy a folder of regular files and links, links as links.
+
+        `StorageError` when its files hold more than `max_bytes` together.
+        """
+        ...
+
+    def let_read(self, path: Path) -> None:
+        """Let every account read a file, or a folder and all that is in it."""
         ...
 
     def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from gate.codec.untrusted_text import masked, without_sequences
@@ -18,7 +18,7 @@ from gate.ports import Files, Processes, Progress
 from gate.records.determinism.variations import Folder
 from gate.records.observed.data.listed import FetchedData
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Commit, Isolation, PlannedRun, RunFolders, RunRecord, Snapshot, Varied
+from gate.records.runs import Isolation, PlannedRun, RunFolders, RunRecord, Snapshot, Varied
 from gate.records.settings import GateSettings
 
 HARNESS = Path(__file__).resolve().parent.parent / "harness"
@@ -98,7 +98,7 @@ class Launcher:
     settings: GateSettings
     isolation: Isolation
     host: Mapping[str, str]
-    data: Mapping[Commit, tuple[FetchedData, ...]] = field(default_factory=dict)
+    data: tuple[FetchedData, ...] = ()
 
     def run(
         self,
@@ -111,8 +111,7 @@ class Launcher:
         Raises `RunError` when the training failed, timed out or could not be started: then there
         is nothing to compare, however alike two failures look.
         """
-        data = self.data.get(planned.commit, ())
-        prepare_folders(self.files, snapshot, folders, self.isolation, data)
+        prepare_folders(self.files, snapshot, folders, self.isolation, self.data)
         request = self._request(planned, snapshot, folders)
         result = self.processes.run(request, self.progress.output)
         _refuse_failure(planned, result, request)
@@ -151,7 +150,7 @@ class Launcher:
             container=self.isolation.container,
             writable=(folders.tree, folders.home, folders.tmp, folders.out),
             readable=(folders.harness, folders.data),
-            mounts=mounts_of(self.data.get(planned.commit, ()), folders, self.isolation),
+            mounts=mounts_of(self.data, folders, self.isolation),
         )
 
 

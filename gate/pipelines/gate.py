@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gate.baseline.record import propose_entry, successor
 from gate.codec.entry_names import entry_name
+from gate.comparison.data_moves import moved_data
 from gate.comparison.finiteness import first_not_finite
 from gate.comparison.measuring.performance import performance_of
 from gate.comparison.same_work import missed_share
@@ -29,7 +30,14 @@ from gate.pipelines.judging.comparisons import (
     repeats_of,
 )
 from gate.pipelines.judging.decided import Decided, brought_entry, decided
-from gate.pipelines.judging.entries import movement, rules_in_force, selected, settled, with_settled
+from gate.pipelines.judging.entries import (
+    movement,
+    recorded_data,
+    rules_in_force,
+    selected,
+    settled,
+    with_settled,
+)
 from gate.pipelines.judging.escalation import escalate, lines_of_the_change
 from gate.pipelines.judging.explanation import RARE, diagnosis_of, rare_faults_of
 from gate.pipelines.judging.seed_results import (
@@ -92,7 +100,9 @@ def gate(request: GateRequest, adapters: Adapters) -> Gated:
 def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) -> Ran:
     """All runs of a gate call, the base commit's too where only those can decide."""
     changes = lines_of_the_change(request, adapters)
-    with Session(request, adapters) as session:
+    recorded = recorded_data(request, baselines.trusted)
+    with Session(request, adapters, recorded=recorded) as session:
+        tell_moved_data(recorded, session)
         # one at a time: runs beside each other would share
         # cores, and neither time nor noise would be theirs
         runs = tuple(session.run(planned) for planned in plan_gate(request.strict_runs))
@@ -113,6 +123,12 @@ def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) ->
             if tried is not None:
                 evidence = session.evidence((*runs, *counted), seeded, trace, tried)
         return Ran(evidence=evidence, isolation=session.isolation, operator_audit_failure=failure)
+
+
+def tell_moved_data(recorded: DataSets, session: Session) -> None:
+    """Say before the first run that declared data is not what the baseline was recorded with."""
+    for move in moved_data(recorded, session.data) if recorded else ():
+        session.adapters.progress.step(f"data-moved: {move.described}")
 
 
 def _base_runs(

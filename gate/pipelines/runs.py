@@ -9,7 +9,7 @@ from typing import Self
 
 from gate.checkup.gpu import why_no_gpu
 from gate.codec.digests import sha256_hex
-from gate.errors import DataError, EvidenceError, GateError, RepositoryError, RunError
+from gate.errors import EvidenceError, GateError, RepositoryError, RunError
 from gate.evidence import capture
 from gate.evidence.capture import CapturedFile
 from gate.evidence.environment import leave_out_packages
@@ -21,7 +21,7 @@ from gate.execution.launch import Launcher, run_folders
 from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.preparation.data import DataPreparation, PreparedData, refuse_changed
+from gate.pipelines.preparation.declared_data import DeclaredData
 from gate.pipelines.preparation.environments import training_environments
 from gate.pipelines.preparation.locks import locks_of_commits
 from gate.pipelines.preparation.output_folder import prepare_out
@@ -29,7 +29,7 @@ from gate.pipelines.preparation.snapshots import export_snapshot
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import GpuMissed, GpusSeen
 from gate.records.measurement import ReductionSpread, WeightDistance
-from gate.records.observed.data.sets import DataSets, same_data
+from gate.records.observed.data.sets import DataSets
 from gate.records.observed.evidence import (
     DivergedStates,
     EvidenceSet,
@@ -63,16 +63,24 @@ class Session:
     """The runs of one call: snapshots exported once, folders emptied for each run."""
 
     def __init__(
-        self, request: GateRequest, adapters: Adapters, *, runs_base: bool = False
+        self,
+        request: GateRequest,
+        adapters: Adapters,
+        *,
+        runs_base: bool = False,
+        recorded: DataSets = (),
     ) -> None:
-        """Nothing is touched before `with` is entered; `runs_base`: whatever the policy says."""
+        """Nothing is touched before `with` is entered; `runs_base`: whatever the policy says.
+
+        `recorded` is the declared data of the entry that may judge.
+        """
         self.request = request
         self._runs_base = runs_base or request.settings.policy.run_base_on_drift
         self.adapters = adapters
         self._work = request.out / "work"
         self._snapshots: dict[Commit, Snapshot] = {}
-        self._no_base: RepositoryError | DataError | None = None
-        self._data: dict[Commit, PreparedData] = {}
+        self._no_base: RepositoryError | None = None
+        self._recorded = recorded
         self._kept: list[KeptFile] = []
         self._first: RunEvidence | None = None
         self._apart: DivergedStates | None = None
@@ -132,34 +140,27 @@ class Session:
         trees = {which: snapshot.tree for which, snapshot in self._snapshots.items()}
         taken = run_folders(self._work / "run").taken
         self._locks = locks_of_commits(self.request, trees, taken, adapters.files, self._reader.ask)
-        self._prepare_data(taken)
+        self._declared = DeclaredData(
+            self.request, adapters, self.isolation, self._reader, self._work, self._recorded
+        )
+        self._declared.prepare(self._snapshots, taken)
+        # head's preprocessing too runs before the first training
+        self._launcher(Commit.HEAD, Commit.HEAD)
 
-    def _prepare_data(self, folder: Path) -> None:
-        """Declared data of every commit that may be trained, before any training."""
-        preparation = DataPreparation(self.request, self.adapters, self.isolation, self._reader)
-        for which, snapshot in self._snapshots.items():
-            try:
-                self._data[which] = preparation.of_commit(snapshot, folder)
-            except DataError as fault:
-                if which is Commit.HEAD:
-                    raise
-                # as with its code: most often the base is never run
-                self._no_base = fault
-        fetched = {which: prepared.fetched for which, prepared in self._data.items()}
-        self._launchers = {
-            which: replace(launcher, data=fetched) for which, launcher in self._launchers.items()
-        }
+    def _launcher(self, environment: Commit, commit: Commit) -> Launcher:
+        """Starts the runs of a commit in the environment of one."""
+        launcher, snapshot = self._launchers[environment], self._snapshots[commit]
+        return self._declared.launcher_of(commit, launcher, snapshot)
 
     @property
     def data(self) -> DataSets:
         """The declared data that head's runs find."""
-        return self._data[Commit.HEAD].sets
+        return self._declared.sets(Commit.HEAD)
 
     @property
     def brings_data(self) -> bool:
         """Whether the base commit names other data than head."""
-        base = self._data.get(Commit.BASE)
-        return base is not None and not same_data(base.sets, self.data)
+        return self._declared.brought
 
     def _image(self) -> str:
         container = self.isolation.container
@@ -197,9 +198,10 @@ class Session:
         """One run from empty folders to evidence on disk."""
         files = self.adapters.files
         folders = run_folders(self._work / "run", planned.varied)
-        launcher = self._launchers[planned.environment]
-        if planned.commit is Commit.BASE and self._no_base is not None:
-            raise self._no_base
+        no_base = self._no_base or self._declared.base_fault
+        if planned.commit is Commit.BASE and no_base is not None:
+            raise no_base
+        launcher = self._launcher(planned.environment, planned.commit)
         snapshot = self._snapshots[planned.commit]
         files.fresh_folder(self._work / "run")
         files.fresh_folder(folders.taken)
@@ -366,8 +368,8 @@ class Session:
         # once more at the end: each run was a copy of it,
         # and one run could have changed it for the next
         self._check_snapshots()
-        refuse_changed(self._data, self.adapters.data)
-        snapshot, base = self._snapshots[Commit.HEAD], self._data.get(Commit.BASE)
+        self._declared.refuse_changed()
+        snapshot = self._snapshots[Commit.HEAD]
         evidence = EvidenceSet(
             commit=snapshot.commit,
             base_commit=self.request.base_commit,
@@ -387,7 +389,8 @@ class Session:
             trace=trace,
             tried=tried,
             data=self.data,
-            base_data=base.sets if base is not None else (),
+            base_data=self._declared.sets(Commit.BASE),
+            unrepeated=self._declared.unrepeated,
         )
         for name, data in evidence_documents(evidence):
             self.adapters.files.write_bytes(self.request.out / "evidence" / name, data)

@@ -186,12 +186,18 @@ class LocalFiles:
             path.mkdir(parents=True)
             path.chmod(mode)
 
-    def copy_tree(self, source: Path, target: Path) -> None:
+    def copy_tree(self, source: Path, target: Path, *, max_bytes: int | None = None) -> None:
         """Copy a folder into a new or empty one: regular files, and links as links.
 
         Permissions and times of modification stay, so that every copy looks the same to a script.
+        `StorageError` when the files hold more than `max_bytes` together.
         """
-        trees.copy_tree(source, target)
+        trees.copy_tree(source, target, max_bytes=max_bytes)
+
+    def let_read(self, path: Path) -> None:
+        """`chmod -R a+rX,a-w`, no link followed; folders stay writable for their owner."""
+        with storage_faults("opening", path):
+            trees.let_read(path)
 
     def remove_tree(self, path: Path) -> None:
         """Remove what lies there, whatever its permissions and depth; no link is followed."""

@@ -22,7 +22,7 @@ from gate.pipelines.judging.comparisons import (
 from gate.pipelines.judging.entries import provisional_entry, rules_in_force, selected
 from gate.pipelines.judging.seed_results import judged, seeds_of_brought
 from gate.records.baseline import Baseline, BaselineEntry, Baselines
-from gate.records.observed.data.sets import DataSets, same_data
+from gate.records.observed.data.sets import DataSets, brings_data, same_data
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, RunMode
@@ -65,11 +65,6 @@ def brought_entry(
     return entry if entry is not None and same_data(entry.data, data) else None
 
 
-def data_brought(evidence: EvidenceSet) -> bool:
-    """Whether the base commit names other data than the change under test."""
-    return bool(evidence.base_data) and not same_data(evidence.base_data, evidence.data)
-
-
 def _facts(
     request: GateRequest,
     baselines: Baselines,
@@ -108,7 +103,7 @@ def _facts(
             request, first, baselines.trusted, baselines.brought, evidence.data
         ),
         data_moved=moved_data(trusted.data, evidence.data) if trusted is not None else (),
-        data_brought=data_brought(evidence),
+        data_brought=brings_data(evidence.base_data, evidence.data),
         unrepeated=evidence.unrepeated,
         quarantine=rules_in_force(request, selection.entry, evidence.created_at),
         same_code=selection.entry is not None and selection.entry.commit in baselines.same_code,

@@ -36,6 +36,15 @@ def selected(
     return found
 
 
+def recorded_data(request: GateRequest, baseline: Baseline | None) -> DataSets:
+    """The data of the newest entry of this training: all entries are recorded with the same."""
+    training = training_settings(request.settings)
+    entries = baseline.entries if baseline is not None else ()
+    fitting = [entry for entry in entries if entry.training == training]
+    newest = max(fitting, key=lambda entry: entry.recorded_at, default=None)
+    return newest.data if newest is not None else ()
+
+
 def provisional_entry(
     request: GateRequest,
     run: RunEvidence,

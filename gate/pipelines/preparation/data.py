@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.errors import DataError, GateError, RunError
-from gate.evidence.data.sets import data_set, data_set_of_copies
+from gate.codec.data_digests import data_set, with_parts_of
+from gate.codec.file_names import name_bytes
+from gate.errors import DataError, GateError
 from gate.evidence.fresh_process import FreshReader
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.preparation.pointers import pointers_of
-from gate.ports import DataStore
-from gate.records.observed.data.listed import FetchedData, Listing
+from gate.records.observed.data.listed import FetchedData, ListedFile, Listing
 from gate.records.observed.data.sets import DataSet, DataSets, DataStatistics
 from gate.records.processes import ReadOnlyMount
 from gate.records.reading import ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
-from gate.records.runs import Commit, Isolation, Snapshot, WriteGuard
+from gate.records.runs import Isolation, Snapshot, WriteGuard
 from gate.records.sections.data import Verify
 
 SHOWN_UNREADABLE = 3
@@ -48,13 +47,19 @@ class DataPreparation:
     """Prepares the declared data of one call; what two commits share is listed once."""
 
     def __init__(
-        self, request: GateRequest, adapters: Adapters, isolation: Isolation, reader: FreshReader
+        self,
+        request: GateRequest,
+        adapters: Adapters,
+        isolation: Isolation,
+        reader: FreshReader,
+        recorded: DataSets,
     ) -> None:
-        """Nothing is touched yet."""
+        """Nothing is touched yet; `recorded` is the data of the entry that may judge."""
         self._request = request
         self._adapters = adapters
         self._isolation = isolation
         self._reader = reader
+        self._recorded = recorded
         self._known: dict[tuple[Path, Verify], tuple[Listing, tuple[DataStatistics, ...]]] = {}
 
     def of_commit(self, snapshot: Snapshot, folder: Path) -> PreparedData:
@@ -79,10 +84,16 @@ class DataPreparation:
         self, prepared: PreparedData, one: FetchedData, verify: Verify, folder: Path
     ) -> PreparedData:
         if one.source is None:
-            return prepared.with_one(one, data_set_of_copies(one))
+            return prepared.with_one(one, data_set(one, listing_of_copies(one)))
         listing, statistics = self._listed(one.source, verify, folder)
         self._refuse_unreachable(one, listing)
-        return prepared.with_one(one, data_set(one, listing, statistics), listing)
+        described = data_set(one, listing).model_copy(update={"statistics": statistics})
+        return prepared.with_one(one, self.as_recorded(described, listing), listing)
+
+    def as_recorded(self, described: DataSet, listing: Listing) -> DataSet:
+        """The data set in the parts that it was recorded in, so that few of them move."""
+        recorded = next((each for each in self._recorded if each.name == described.name), None)
+        return described if recorded is None else with_parts_of(described, listing, recorded)
 
     def _listed(
         self, source: Path, verify: Verify, folder: Path
@@ -142,15 +153,12 @@ class DataPreparation:
         return b""
 
 
-def refuse_changed(prepared: Mapping[Commit, PreparedData], store: DataStore) -> None:
-    """Raise `RunError` where declared data is no longer as it was listed before the first run."""
-    for each in prepared.values():
-        for one, listing in each.listings:
-            name = store.changed_since(one.source, listing) if one.source is not None else ""
-            if name:
-                raise RunError(
-                    f"the data set {one.name} changed while the gate ran: {ascii(name)[1:-1]}",
-                    hint="Nothing may write to declared data while trainings read it: a job that "
-                    "makes it has to end first. If the training wrote there, let the gate isolate "
-                    "it (isolation.minimum: uid).",
-                )
+def listing_of_copies(one: FetchedData) -> Listing:
+    """Files that each run gets a copy of, as their pointers name them."""
+    files = (
+        ListedFile(copied.place, copied.size_bytes, copied.sha256, (0, 0, 0, 0))
+        for copied in one.copies
+    )
+    return Listing(
+        files=tuple(sorted(files, key=lambda file: name_bytes(file.name))), verify=Verify.FULL
+    )

@@ -88,6 +88,15 @@ def same_data(before: DataSets, after: DataSets) -> bool:
     return left == right
 
 
+def brings_data(base: DataSets, head: DataSets) -> bool:
+    """Whether a change names other data than its base, as far as the base's is known.
+
+    What the base commit's preprocessing writes is known only once it has run.
+    """
+    after = {one.name: one.sha256 for one in head}
+    return any(after.get(one.name) != one.sha256 for one in base)
+
+
 class DataMove(Document):
     """A data set that is not as it was: of `files` files now, how many moved, and the first.
 
