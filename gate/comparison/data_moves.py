@@ -1,0 +1,236 @@
+"""Which data sets are not as they were recorded, how much of each moved, and in which numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, zip_longest
+from typing import Final
+
+from gate.codec.data_digests import MIN_SAMPLED, with_parts_of
+from gate.codec.file_names import MAX_SHOWN, bytes_of_shown
+from gate.records.observed.data.listed import Listing
+from gate.records.observed.data.sets import (
+    DataMove,
+    DataMoves,
+    DataPart,
+    DataSet,
+    DataSets,
+    DataStatistics,
+)
+
+MAX_NUMBERS: Final = 6
+# of a name from the data in a sentence of at most 300
+MAX_QUOTED: Final = 80
+# the longest escape of one character: a shown name within that of the limit may have been cut
+CUT: Final = MAX_SHOWN - 4 * 4
+LARGEST_PLAIN: Final = 15
+SMALLEST_PLAIN: Final = -5
+EXACT_DIGITS: Final = 17
+# of what two rounded numbers are apart
+DISTANCE_ERROR: Final = 0.1
+
+
+def moved_data(
+    before: DataSets, after: DataSets, listings: Mapping[str, Listing] | None = None
+) -> DataMoves:
+    """The data sets that are new, gone or not as they were, by their names.
+
+    `listings` are those of `after`: with them the new files are cut into the recorded parts, so
+    that an inserted file moves one part; without them parts count only where the cuts are equal. A
+    pair of which one was only sampled moved where counts, sizes or names tell it; else
+    `not_comparable` speaks of it.
+    """
+    one, other = _by_name(before), _by_name(after)
+    moves = []
+    for name in dict.fromkeys((*one, *other)):
+        old, new = one.get(name), other.get(name)
+        if old is None or new is None:
+            moves += [_alone(each, is_new=each is new) for each in (old, new) if each]
+        elif old.sha256 != new.sha256 and (_comparable(old, new) or _surely_moved(old, new)):
+            moves.append(_move(old, new, (listings or {}).get(name)))
+    return tuple(moves)
+
+
+def not_comparable(before: DataSets, after: DataSets) -> tuple[str, ...]:
+    """A sentence for each data set of which one side was sampled, so that nobody can tell."""
+    one, other = _by_name(before), _by_name(after)
+    pairs = ((one[name], other[name]) for name in one if name in other)
+    return tuple(
+        f"{old.name}: {_read(old)} before and {_read(new)} now; counts and sizes are equal, "
+        "whether its content moved cannot be told"
+        for old, new in pairs
+        if old.sha256 != new.sha256 and not _comparable(old, new) and not _surely_moved(old, new)
+    )
+
+
+def _by_name(sets: DataSets) -> dict[str, DataSet]:
+    return {each.name: each for each in sets}
+
+
+def _read(each: DataSet) -> str:
+    return "a sample was read" if each.sampled else "every file was read"
+
+
+def _comparable(old: DataSet, new: DataSet) -> bool:
+    """Whether both digests cover the same: a sample of a few files is all of them."""
+    return old.sampled is new.sampled or all(
+        each.files <= MIN_SAMPLED for each in (old, new) if each.sampled
+    )
+
+
+def _surely_moved(old: DataSet, new: DataSet) -> bool:
+    if (old.files, old.size_bytes) != (new.files, new.size_bytes):
+        return True
+    return _one_each(old) and _one_each(new) and set(_firsts(old)) != set(_firsts(new))
+
+
+def _alone(there: DataSet, *, is_new: bool) -> DataMove:
+    return DataMove(
+        name=there.name,
+        place=there.place,
+        before="" if is_new else there.sha256,
+        after=there.sha256 if is_new else "",
+        files=there.files if is_new else 0,
+    )
+
+
+def _move(old: DataSet, new: DataSet, listing: Listing | None) -> DataMove:
+    same_cuts = listing is not None or _firsts(old) == _firsts(new)
+    if listing is not None:
+        new = with_parts_of(new, listing, old)
+    move = DataMove(
+        name=new.name,
+        place=new.place,
+        before=old.sha256,
+        after=new.sha256,
+        files=new.files,
+        first=_first_unlike(old.parts, new.parts),
+        numbers=tuple(islice(dict.fromkeys(_numbers(old, new)), MAX_NUMBERS)),
+    )
+    if not _comparable(old, new):
+        # a line with a digest and one with a size differ without a change
+        return move.model_copy(update={"first": ""})
+    if _one_each(old) and _one_each(new):
+        names = _moved_names(old, new)
+        return move.model_copy(
+            update={"moved_files": len(names), "first": names[0] if names else ""}
+        )
+    if not same_cuts:
+        return move
+    kept = set(new.parts)
+    moved = sum(part not in kept for part in old.parts)
+    return move.model_copy(update={"moved_parts": moved, "parts": len(old.parts)})
+
+
+def _firsts(each: DataSet) -> tuple[str, ...]:
+    return tuple(part.first for part in each.parts)
+
+
+def _one_each(each: DataSet) -> bool:
+    """Whether each file has a part of its own, and a name that is whole."""
+    firsts = _firsts(each)
+    return (
+        len(set(firsts)) == len(firsts) == each.files > 0
+        and all(part.files == 1 for part in each.parts)
+        and all(len(first) <= CUT for first in firsts)
+    )
+
+
+def _moved_names(old: DataSet, new: DataSet) -> list[str]:
+    """Of files that changed, are new or are gone, in the order of their bytes."""
+    one = {part.first: part.sha256 for part in old.parts}
+    other = {part.first: part.sha256 for part in new.parts}
+    moved = (name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+    return sorted(moved, key=bytes_of_shown)
+
+
+def _first_unlike(old: Sequence[DataPart], new: Sequence[DataPart]) -> str:
+    """Where the first part that moved begins; what stands before it is as it was."""
+    for one, other in zip_longest(old, new):
+        if one != other:
+            return min((part.first for part in (one, other) if part), key=bytes_of_shown)
+    return ""
+
+
+def _numbers(old: DataSet, new: DataSet) -> Iterator[str]:
+    """Sentences about counts and statistics that moved, the most telling first."""
+    if old.files != new.files:
+        yield f"{old.files:,} → {new.files:,} files"
+    one = {(each.format, each.name): each for each in old.statistics}
+    other = {(each.format, each.name): each for each in new.statistics}
+    pairs = [(one[key], other[key]) for key in one if key in other]
+    named = len(one.keys() | other.keys()) > 1
+    for tell in (_rows, _mean, _nan_share, _classes, _deviation):
+        for pair in pairs:
+            # all columns of a table have the same rows, which are told once
+            own = named and not (tell is _rows and pair[0].format in {"csv", "jsonl", "parquet"})
+            about = f"{_quoted(pair[0].name)} " if own and pair[0].name else ""
+            yield from (f"{about}{text}" for text in tell(*pair))
+    for key in sorted(one.keys() ^ other.keys()):
+        there = "gone" if key in one else "new"
+        if one and other and key[1]:
+            yield f"{_quoted(key[1])} is {there}"
+
+
+def _rows(old: DataStatistics, new: DataStatistics) -> Iterator[str]:
+    if old.rows != new.rows:
+        what = "images" if old.format == "images" else "rows"
+        yield f"{what} {old.rows:,} → {new.rows:,}"
+
+
+def _mean(old: DataStatistics, new: DataStatistics) -> Iterator[str]:
+    yield from _number("mean", old.mean, new.mean)
+
+
+def _deviation(old: DataStatistics, new: DataStatistics) -> Iterator[str]:
+    yield from _number("deviation", old.deviation, new.deviation)
+
+
+def _nan_share(old: DataStatistics, new: DataStatistics) -> Iterator[str]:
+    one, other = old.nan_share, new.nan_share
+    if one is not None and other is not None and one != other:
+        before, after = _unlike(one * 100, other * 100, 1)
+        yield f"NaN {before} % → {after} %"
+
+
+def _classes(old: DataStatistics, new: DataStatistics) -> Iterator[str]:
+    for name in sorted(old.classes.keys() | new.classes.keys()):
+        one, other = old.classes.get(name, 0), new.classes.get(name, 0)
+        if one != other:
+            yield f"class {_quoted(name)} {one:,} → {other:,}"
+
+
+def _number(what: str, old: float | None, new: float | None) -> Iterator[str]:
+    if old is not None and new is not None and old != new:
+        before, after = _unlike(old, new, 3)
+        yield f"{what} {before} → {after}"
+
+
+def _unlike(old: float, new: float, digits: int) -> tuple[str, str]:
+    """Both rounded to `digits` significant digits, or to as many as show how far apart they are."""
+    for enough in range(digits, EXACT_DIGITS):
+        one, other = _rounded(old, enough), _rounded(new, enough)
+        # halves: the distance of two doubles may be none
+        shown = _value(other) / 2 - _value(one) / 2
+        if one != other and math.isclose(shown, new / 2 - old / 2, rel_tol=DISTANCE_ERROR):
+            return one, other
+    # 17 digits tell any two doubles apart (IEEE 754-2019, 5.12.2)
+    return _rounded(old, EXACT_DIGITS), _rounded(new, EXACT_DIGITS)
+
+
+def _value(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def _rounded(value: float, digits: int) -> str:
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(value)))
+    if SMALLEST_PLAIN <= exponent < LARGEST_PLAIN:
+        return f"{value:,.{max(0, digits - 1 - exponent)}f}"
+    return f"{value:.{digits - 1}e}"
+
+
+def _quoted(name: str) -> str:
+    return name if len(name) <= MAX_QUOTED else f"{name[:MAX_QUOTED]}…"
