@@ -231,11 +231,19 @@ def _reduction(path: Path, _: Path) -> ReadingAnswer:
         return ReadingAnswer(reduction=reduction_spread(gradient_tensors(gradients)))
 
 
+def _data_difference(one: Path, other: Path) -> ReadingAnswer:
+    # as above
+    from gate.comparison.data_difference import first_difference  # noqa: PLC0415
+
+    return ReadingAnswer(where=first_difference(FILES, one, other)[:MAX_TEXT])
+
+
 KEPT_TASKS = {
     ReadingTask.STATE: _state,
     ReadingTask.DISTANCE: _distance,
     ReadingTask.WEIGHTS: _weights,
     ReadingTask.REDUCTION: _reduction,
+    ReadingTask.DATA_DIFFERENCE: _data_difference,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gate.baseline.record import propose_entry, successor
+from gate.codec.data_words import move_sentence
 from gate.codec.entry_names import entry_name
 from gate.comparison.data_moves import moved_data
 from gate.comparison.finiteness import first_not_finite
@@ -128,7 +129,7 @@ def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) ->
 def tell_moved_data(recorded: DataSets, session: Session) -> None:
     """Say before the first run that declared data is not what the baseline was recorded with."""
     for move in moved_data(recorded, session.data) if recorded else ():
-        session.adapters.progress.step(f"data-moved: {move.described}")
+        session.adapters.progress.step(f"data-moved: {move_sentence(move)}")
 
 
 def _base_runs(

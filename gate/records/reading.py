@@ -33,7 +33,7 @@ class ReadingTask(StrEnum):
     weights together; kept gradients, how far their sums move; of a pull request's head
     its settings, its baseline, and what it changes in the files that decide; a proposed entry of a
     baseline, as a file or in the archive of an artifact; earlier runs; lock files, each by its
-    path; the operator traces of a run.
+    path; the operator traces of a run; where two files that preprocessing wrote first differ.
     """
 
     RUN = "run"
@@ -53,6 +53,7 @@ class ReadingTask(StrEnum):
     ROOT_CHANGES = "root-changes"
     LOCKS = "locks"
     TRACES = "traces"
+    DATA_DIFFERENCE = "data-difference"
 
 
 class ReadingRequest(Document):
@@ -114,3 +115,4 @@ class ReadingAnswer(Document):
     history_problem: Text = ""
     locks: Locks = ()
     traces: Traces = ()
+    where: Text = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gate.codec.data_words import move_sentence
 from gate.records.comparison import (
     Comparison,
     EnvironmentChange,
@@ -219,7 +220,7 @@ def moved_data(moves: DataMoves, *, brought: bool) -> str:
     """Which declared data is not the baseline's, the first by name; `brought` by the change."""
     rest = len(moves) - SHOWN_SETTINGS
     more = f"; and {rest} more" if rest > 0 else ""
-    named = "; ".join(move.described for move in moves[:SHOWN_SETTINGS])
+    named = "; ".join(move_sentence(move) for move in moves[:SHOWN_SETTINGS])
     whose = "the change brings other data" if brought else "the declared data moved"
     return f"{whose} ({named}{more})"
 
@@ -229,7 +230,7 @@ def unrepeated_data(found: UnrepeatedData) -> str:
     where = f", {found.where}" if found.where else ""
     return (
         f"the preprocessing does not repeat: two runs of `{found.command}` wrote different data "
-        f"({found.move.described}{where})"
+        f"({move_sentence(found.move)}{where})"
     )
 
 

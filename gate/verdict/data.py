@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gate.codec.data_words import move_sentence
 from gate.records.comparison import Comparison
 from gate.records.verdict import Answer, Finding, Outcome, Severity
 from gate.verdict import causes
@@ -57,7 +58,7 @@ def moved_data(facts: Facts) -> tuple[Finding, ...]:
         Finding(
             code="data-moved",
             severity=Severity.WARNING,
-            message=move.described,
+            message=move_sentence(move),
             remedy=remedy,
         )
         for move in facts.data_moved

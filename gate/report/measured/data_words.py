@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gate.codec.data_words import move_sentence
 from gate.records.observed.data.sets import DataSet, DataStatistics, UnrepeatedData
 from gate.records.verdict import Answer, Verdict
 from gate.report.escape import NOTHING
@@ -43,7 +44,7 @@ def unrepeated_words(found: UnrepeatedData) -> str:
     where = f", first at {found.where}" if found.where else ""
     return (
         f"The preprocessing does not repeat: two runs of `{found.command}` wrote different data: "
-        f"{found.move.described}{where}. The trainings were given what the second run wrote."
+        f"{move_sentence(found.move)}{where}. The trainings were given what the second run wrote."
     )
 
 
@@ -60,7 +61,9 @@ def data_rows(verdict: Verdict) -> tuple[Row, ...]:
 
 def _answer(verdict: Verdict) -> str:
     if verdict.unrepeated is not None:
-        return f"{WATCH} the preprocessing does not repeat: {verdict.unrepeated.move.described}"
+        return (
+            f"{WATCH} the preprocessing does not repeat: {move_sentence(verdict.unrepeated.move)}"
+        )
     if verdict.data_moved:
         return f"{WATCH} {_moved(verdict)}"
     if not verdict.data:
@@ -75,7 +78,7 @@ def _answer(verdict: Verdict) -> str:
 
 
 def _moved(verdict: Verdict) -> str:
-    named = [move.described for move in verdict.data_moved[:MAX_SETS_NAMED]]
+    named = [move_sentence(move) for move in verdict.data_moved[:MAX_SETS_NAMED]]
     rest = len(verdict.data_moved) - MAX_SETS_NAMED
     more = f"; and {count(rest, 'more data set')}" if rest > 0 else ""
     return "; ".join(named) + more
