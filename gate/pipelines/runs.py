@@ -22,7 +22,7 @@ from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.preparation.declared_data import DeclaredData
-from gate.pipelines.preparation.environments import training_environments
+from gate.pipelines.preparation.environments import TrainingEnvironment, training_environments
 from gate.pipelines.preparation.locks import locks_of_commits
 from gate.pipelines.preparation.output_folder import prepare_out
 from gate.pipelines.preparation.snapshots import export_snapshot
@@ -100,7 +100,7 @@ class Session:
         self._ends.close()
 
     def _prepare(self, ends: ExitStack) -> None:
-        adapters, settings = self.adapters, self.request.settings
+        adapters = self.adapters
         prepare_out(self.request.out, adapters.files)
         ends.callback(adapters.release)  # last of all: the account owns files in the work folder
         # registered before the folder is made: callbacks
@@ -124,15 +124,7 @@ class Session:
             # what an earlier call under this account left would be there for the first run to find
             adapters.clean_up(environment.isolation)
         self._launchers = {
-            commit: Launcher(
-                files=adapters.files,
-                processes=adapters.processes,
-                progress=adapters.progress,
-                settings=settings,
-                isolation=environment.isolation,
-                host=environment.host,
-            )
-            for commit, environment in environments.items()
+            which: self._launcher_in(environment) for which, environment in environments.items()
         }
         self._reader = FreshReader(
             adapters.files, adapters.processes, adapters.progress, self.isolation.credentials
@@ -141,11 +133,22 @@ class Session:
         taken = run_folders(self._work / "run").taken
         self._locks = locks_of_commits(self.request, trees, taken, adapters.files, self._reader.ask)
         self._declared = DeclaredData(
-            self.request, adapters, self.isolation, self._reader, self._work, self._recorded
+            self.request, adapters, self.isolation, self._reader.ask, self._work, self._recorded
         )
         self._declared.prepare(self._snapshots, taken)
         # head's preprocessing too runs before the first training
         self._launcher(Commit.HEAD, Commit.HEAD)
+
+    def _launcher_in(self, environment: TrainingEnvironment) -> Launcher:
+        adapters = self.adapters
+        return Launcher(
+            files=adapters.files,
+            processes=adapters.processes,
+            progress=adapters.progress,
+            settings=self.request.settings,
+            isolation=environment.isolation,
+            host=environment.host,
+        )
 
     def _launcher(self, environment: Commit, commit: Commit) -> Launcher:
         """Starts the runs of a commit in the environment of one."""

@@ -181,6 +181,10 @@ def _dependency_drift(verdict: Verdict) -> str:
     )
 
 
+def _data_drift(verdict: Verdict) -> str:
+    return data_drift_words(verdict, numbers_words(verdict.baseline))
+
+
 def _what_is_brought(verdict: Verdict) -> str:
     if verdict.brought.another_image:
         return "image"
@@ -345,7 +349,7 @@ _ANSWERS: dict[Outcome, tuple[Words, Words]] = {
     Outcome.CODE_DRIFT: (_code_drift, _drift_change),
     Outcome.ENVIRONMENT_DRIFT: (_environment_drift, _environment_change),
     Outcome.DEPENDENCY_DRIFT: (_dependency_drift, _dependency_change),
-    Outcome.DATA_DRIFT: (data_drift_words, data_change_words),
+    Outcome.DATA_DRIFT: (_data_drift, data_change_words),
     Outcome.BASELINE_CHANGE: (_baseline_change, _baseline_is_change),
     Outcome.NO_BASELINE: (_no_baseline, _nothing_wrong),
     Outcome.NOT_COMPARABLE: (_as_decided, _not_comparable_change),

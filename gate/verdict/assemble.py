@@ -108,10 +108,6 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         quarantine=_quarantine(facts),
         excused=decision.excused,
         movement=assessment.movement,
-        data=tuple(one.model_copy(update={"parts": ()}) for one in evidence.data),
-        data_moved=facts.data_moved,
-        data_brought=facts.data_brought,
-        unrepeated=facts.unrepeated,
         brought=request.brought,
         baseline_facts=about_baseline,
         diagnosis=assessment.diagnosis,
@@ -138,7 +134,13 @@ def _quarantine(facts: Facts) -> InQuarantine | None:
 
 def _seen(assessment: Assessment, run: RunEvidence) -> dict[str, object]:
     """What the verdict says of the runs themselves, whatever was decided."""
+    evidence, facts = assessment.evidence, assessment.facts
     return {
+        # which part moved is said already, and they are many
+        "data": tuple(one.model_copy(update={"parts": ()}) for one in evidence.data),
+        "data_moved": facts.data_moved,
+        "data_brought": facts.data_brought,
+        "unrepeated": facts.unrepeated,
         "environment": run.environment,
         "checkpoint_root": run.checkpoint.root,
         "snapshot_digest": assessment.evidence.snapshot_digest,

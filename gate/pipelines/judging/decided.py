@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gate.baseline.select import Selection
 from gate.comparison.data_moves import moved_data
@@ -51,7 +51,12 @@ def decided(request: GateRequest, baselines: Baselines, evidence: EvidenceSet) -
     brought = brought_entry(request, first, baselines.brought, evidence.data)
     seeds = seeds_of_brought(brought, trusted, evidence, request.settings)
     # with other results of seeds than were seen here it is not reproduced
-    facts = _facts(request, baselines, evidence, selection, brought if seeds.seen else None)
+    facts = replace(
+        _facts(request, baselines, evidence, selection, brought if seeds.seen else None),
+        data_moved=moved_data(trusted.data, evidence.data) if trusted is not None else (),
+        data_brought=brings_data(evidence.base_data, evidence.data),
+        unrepeated=evidence.unrepeated,
+    )
     return Decided(selection=selection, facts=facts, decision=decide(facts), seeds=seeds)
 
 
@@ -102,9 +107,6 @@ def _facts(
         provisional=provisional_entry(
             request, first, baselines.trusted, baselines.brought, evidence.data
         ),
-        data_moved=moved_data(trusted.data, evidence.data) if trusted is not None else (),
-        data_brought=brings_data(evidence.base_data, evidence.data),
-        unrepeated=evidence.unrepeated,
         quarantine=rules_in_force(request, selection.entry, evidence.created_at),
         same_code=selection.entry is not None and selection.entry.commit in baselines.same_code,
         thresholds=threshold_results(first, settings.policy.thresholds),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gate.codec.data_digests import data_set
 from gate.comparison.data_moves import moved_data
 from gate.errors import RunError, StorageError
-from gate.evidence.fresh_process import FreshReader
 from gate.execution.launch import Launcher, run_folders
 from gate.pipelines.adapters import Adapters
 from gate.records.observed.data.listed import CopiedFile, FetchedData, Listing
 from gate.records.observed.data.sets import DataSet, UnrepeatedData
-from gate.records.reading import ReadingRequest, ReadingTask
+from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, PlannedRun, RunMode, Snapshot
 from gate.records.sections.data import DataKind, PreprocessSettings, Verify
@@ -21,6 +21,7 @@ from gate.records.settings import GateSettings
 
 MAX_COMMAND = 200
 MAX_WHERE = 200
+Ask = Callable[[ReadingRequest, Path], ReadingAnswer]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,14 +42,14 @@ class Preprocessing:
         request: GateRequest,
         made: PreprocessSettings,
         adapters: Adapters,
-        reader: FreshReader,
+        ask: Ask,
         work: Path,
     ) -> None:
         """`work` is the call's folder; nothing is touched yet."""
         self._request = request
         self._made = made
         self._adapters = adapters
-        self._reader = reader
+        self._ask = ask
         self._work = work
         self._place = request.repository_path(made.out)
 
@@ -168,7 +169,7 @@ class Preprocessing:
         request = ReadingRequest(
             task=ReadingTask.DATA_DIFFERENCE, out=str(copies[0]), against=str(copies[1])
         )
-        return self._reader.ask(request, taken).where
+        return self._ask(request, taken).where
 
 
 def _with_its_own_limits(settings: GateSettings, made: PreprocessSettings) -> GateSettings:

@@ -7,7 +7,6 @@ from gate.records.observed.data.sets import DataSet, DataStatistics, UnrepeatedD
 from gate.records.verdict import Answer, Verdict
 from gate.report.escape import NOTHING
 from gate.report.layout import Cell, Limits, Row, Section, table_of
-from gate.report.measured.number_words import numbers_words
 from gate.report.wording import GOOD, NEUTRAL, WATCH, count, short
 
 MAX_SETS_NAMED = 3
@@ -15,14 +14,14 @@ UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 THOUSAND = 1000
 
 
-def data_drift_words(verdict: Verdict) -> str:
-    """What moved, and the first number that did so with it."""
+def data_drift_words(verdict: Verdict, numbers: str) -> str:
+    """What moved, and the first numbers that did so with it, which are handed in."""
     whose = "This change brings other data" if verdict.data_brought else "The declared data moved"
     base = ""
     if _base_agrees(verdict):
         base = " The base commit, run here with this data, gives the result of this commit."
     moved = _moved(verdict)
-    return f"{whose}: {moved}. {numbers_words(verdict.baseline)}{base}"
+    return f"{whose}: {moved}. {numbers}{base}"
 
 
 def data_change_words(verdict: Verdict) -> str:
