@@ -25,11 +25,12 @@ from gate.pipelines.preparation.declared_data import DeclaredData
 from gate.pipelines.preparation.environments import TrainingEnvironment, training_environments
 from gate.pipelines.preparation.locks import locks_of_commits
 from gate.pipelines.preparation.output_folder import prepare_out
-from gate.pipelines.preparation.snapshots import export_snapshot
+from gate.pipelines.preparation.preprocess import Preprocessing
+from gate.pipelines.preparation.snapshots import check_snapshots, export_all
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import GpuMissed, GpusSeen
 from gate.records.measurement import ReductionSpread, WeightDistance
-from gate.records.observed.data.sets import DataSets
+from gate.records.observed.data.sets import DataSets, UnrepeatedData
 from gate.records.observed.evidence import (
     DivergedStates,
     EvidenceSet,
@@ -81,6 +82,8 @@ class Session:
         self._snapshots: dict[Commit, Snapshot] = {}
         self._no_base: RepositoryError | None = None
         self._recorded = recorded
+        self._preprocessing: Preprocessing | None = None
+        self._unrepeated: UnrepeatedData | None = None
         self._kept: list[KeptFile] = []
         self._first: RunEvidence | None = None
         self._apart: DivergedStates | None = None
@@ -107,7 +110,9 @@ class Session:
         # run backwards, so this one after the clean-up
         ends.callback(adapters.files.remove_tree, self._work)
         adapters.files.fresh_folder(self._work)
-        self._export_all()
+        self._snapshots, self._no_base = export_all(
+            self.request, adapters, self._work, runs_base=self._runs_base
+        )
         # asked now: git does not look at the clone once a training has run
         self._left_out = NotCommitted(
             ignored=adapters.git.ignored(), untracked=adapters.git.untracked()
@@ -129,12 +134,22 @@ class Session:
         self._reader = FreshReader(
             adapters.files, adapters.processes, adapters.progress, self.isolation.credentials
         )
+        self._prepare_inputs()
+
+    def _prepare_inputs(self) -> None:
+        """Lock files and declared data of every commit that may be trained."""
+        adapters = self.adapters
         trees = {which: snapshot.tree for which, snapshot in self._snapshots.items()}
         taken = run_folders(self._work / "run").taken
         self._locks = locks_of_commits(self.request, trees, taken, adapters.files, self._reader.ask)
         self._declared = DeclaredData(
-            self.request, adapters, self.isolation, self._reader.ask, self._work, self._recorded
+            self.request, adapters, self.isolation, self._reader.ask, self._recorded
         )
+        made = self.request.settings.preprocess
+        if made is not None:
+            self._preprocessing = Preprocessing(
+                self.request, made, adapters, self._reader.ask, self._work
+            )
         self._declared.prepare(self._snapshots, taken)
         # head's preprocessing too runs before the first training
         self._launcher(Commit.HEAD, Commit.HEAD)
@@ -152,8 +167,14 @@ class Session:
 
     def _launcher(self, environment: Commit, commit: Commit) -> Launcher:
         """Starts the runs of a commit in the environment of one."""
-        launcher, snapshot = self._launchers[environment], self._snapshots[commit]
-        return self._declared.launcher_of(commit, launcher, snapshot)
+        launcher = replace(self._launchers[environment], data=self._declared.fetched(commit))
+        preprocessing = self._preprocessing
+        if preprocessing is None or not preprocessing.is_due(commit):
+            return launcher
+        made = preprocessing.of_commit(commit, launcher, self._snapshots[commit])
+        self._declared.add(commit, made.fetched, made.listing, made.described)
+        self._unrepeated = made.unrepeated or self._unrepeated
+        return replace(launcher, data=self._declared.fetched(commit))
 
     @property
     def data(self) -> DataSets:
@@ -168,29 +189,6 @@ class Session:
     def _image(self) -> str:
         container = self.isolation.container
         return container.image_id[:200] if container is not None else ""
-
-    def _export_all(self) -> None:
-        """All that may be trained, before any training: git never looks at the clone after one."""
-        adapters = self.adapters
-        request, work = self.request, self._work
-        self._snapshots[Commit.HEAD] = export_snapshot(Commit.HEAD, request, adapters, work)
-        if request.base_commit and self._runs_base:
-            try:
-                self._snapshots[Commit.BASE] = export_snapshot(Commit.BASE, request, adapters, work)
-            except RepositoryError as fault:
-                # most often the base is never run: its fault counts when it is
-                self._no_base = fault
-        self._check_snapshots()
-
-    def _check_snapshots(self) -> None:
-        """Is the code on disk still what was exported? Every run is a copy of it."""
-        for which, snapshot in self._snapshots.items():
-            if self.adapters.files.tree_digest(snapshot.tree) != snapshot.digest:
-                raise RunError(
-                    f"the exported {which.value} commit changed on disk while the gate ran",
-                    hint="The training can write where it must not: let the gate isolate it "
-                    "(isolation.minimum: uid), and look at what else writes to --out.",
-                )
 
     @property
     def own_environments(self) -> bool:
@@ -370,7 +368,7 @@ class Session:
         """All runs as one document, written to the evidence folder; call it after the last run."""
         # once more at the end: each run was a copy of it,
         # and one run could have changed it for the next
-        self._check_snapshots()
+        check_snapshots(self._snapshots, self.adapters.files)
         self._declared.refuse_changed()
         snapshot = self._snapshots[Commit.HEAD]
         evidence = EvidenceSet(
@@ -393,7 +391,7 @@ class Session:
             tried=tried,
             data=self.data,
             base_data=self._declared.sets(Commit.BASE),
-            unrepeated=self._declared.unrepeated,
+            unrepeated=self._unrepeated,
         )
         for name, data in evidence_documents(evidence):
             self.adapters.files.write_bytes(self.request.out / "evidence" / name, data)

@@ -7,23 +7,20 @@ is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from gate.codec.data_digests import data_set, with_parts_of
 from gate.codec.file_names import name_bytes
 from gate.errors import DataError, GateError, RunError
-from gate.execution.launch import Launcher
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.preparation.pointers import pointers_of
-from gate.pipelines.preparation.preprocess import Preprocessing
 from gate.records.observed.data.listed import FetchedData, ListedFile, Listing
 from gate.records.observed.data.sets import (
     DataSet,
     DataSets,
     DataStatistics,
-    UnrepeatedData,
     brings_data,
 )
 from gate.records.processes import ReadOnlyMount
@@ -187,7 +184,7 @@ def listing_of_copies(one: FetchedData) -> Listing:
 
 
 class DeclaredData:
-    """What `data` and `preprocess` of the settings come to."""
+    """What `data` of the settings comes to, and what preprocessing adds to it."""
 
     def __init__(
         self,
@@ -195,20 +192,13 @@ class DeclaredData:
         adapters: Adapters,
         isolation: Isolation,
         ask: Ask,
-        work: Path,
         recorded: DataSets,
     ) -> None:
-        """`recorded` is the data of the entry that may judge, `work` the call's own folder."""
+        """`recorded` is the data of the entry that may judge."""
         self._store = adapters.data
         self._preparation = DataPreparation(request, adapters, isolation, ask, recorded)
-        made = request.settings.preprocess
-        self._preprocessing = (
-            Preprocessing(request, made, adapters, ask, work) if made is not None else None
-        )
         self._prepared: dict[Commit, PreparedData] = {}
-        self._preprocessed: set[Commit] = set()
         self.base_fault: GateError | None = None
-        self.unrepeated: UnrepeatedData | None = None
 
     def prepare(self, snapshots: Mapping[Commit, Snapshot], folder: Path) -> None:
         """All that the settings name, of every commit that may be trained, before any training.
@@ -224,20 +214,15 @@ class DeclaredData:
                 # as with its code: most often the base is never run
                 self.base_fault = fault
 
-    def launcher_of(self, which: Commit, launcher: Launcher, snapshot: Snapshot) -> Launcher:
-        """A launcher that shows a commit's runs its data, preprocessed where the settings ask."""
-        found = replace(launcher, data=self._prepared.get(which, PreparedData()).fetched)
-        if self._preprocessing is None or which in self._preprocessed:
-            return found
-        made = self._preprocessing.of_commit(which, found, snapshot)
-        self._preprocessed.add(which)
-        described = self._preparation.as_recorded(made.described, made.listing)
-        self._prepared[which] = self._prepared.get(which, PreparedData()).with_one(
-            made.fetched, described, made.listing
-        )
-        if which is Commit.HEAD:
-            self.unrepeated = made.unrepeated
-        return replace(launcher, data=self._prepared[which].fetched)
+    def fetched(self, which: Commit) -> tuple[FetchedData, ...]:
+        """What the runs of a commit are shown."""
+        return self._prepared.get(which, PreparedData()).fetched
+
+    def add(self, which: Commit, one: FetchedData, listing: Listing, described: DataSet) -> None:
+        """One more data set of a commit: what its preprocessing wrote."""
+        described = self._preparation.as_recorded(described, listing)
+        prepared = self._prepared.get(which, PreparedData())
+        self._prepared[which] = prepared.with_one(one, described, listing)
 
     def sets(self, which: Commit) -> DataSets:
         """The data sets of a commit, sorted by name; none where it has none, or is not run."""

@@ -52,6 +52,11 @@ class Preprocessing:
         self._ask = ask
         self._work = work
         self._place = request.repository_path(made.out)
+        self._done: set[Commit] = set()
+
+    def is_due(self, which: Commit) -> bool:
+        """Whether the command has not run for this commit yet."""
+        return which not in self._done
 
     def of_commit(self, which: Commit, launcher: Launcher, snapshot: Snapshot) -> Preprocessed:
         """Twice for head; the base commit's, which is no suspect, once.
@@ -59,6 +64,7 @@ class Preprocessing:
         Raises `RunError` where the command fails or writes nothing, and `DataError` for what is
         neither a file nor a folder.
         """
+        self._done.add(which)
         runs = (1, 2) if which is Commit.HEAD else (1,)
         outputs = [self._run(which, number, launcher, snapshot) for number in runs]
         listings = [self._adapters.data.listing(path, Verify.FULL) for path in outputs]
