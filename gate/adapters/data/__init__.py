@@ -1,0 +1,1 @@
+"""Declared data on this machine: fetched, listed, and looked at again."""
