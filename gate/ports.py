@@ -226,14 +226,16 @@ class Git(Protocol):
 class DataStore(Protocol):
     """Declared data: fetched before the first training, listed, and looked at again."""
 
-    def fetch(
-        self, source: DataSource, pointers: DataPointers, dvc_config: bytes
-    ) -> tuple[FetchedData, ...]:
+    def fetch(self, source: DataSource, pointers: DataPointers) -> tuple[FetchedData, ...]:
         """Have an entry of `data` on this machine, whole and checked; several for some.
 
-        `pointers` are those of the entry, `dvc_config` is the trusted `.dvc/config`. Raises
-        `DataError` for what is missing, wrong, too large or out of reach.
+        `pointers` are those of the entry. Raises `DataError` for what is missing, wrong, too large
+        or out of reach.
         """
+        ...
+
+    def close(self) -> None:
+        """Let other gates remove what this one used; call it after the last run."""
         ...
 
     def listing(self, source: Path, verify: Verify) -> Listing:

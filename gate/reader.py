@@ -21,6 +21,7 @@ from gate.codec.history_lines import read_history
 from gate.comparison.tensors.states import compare_states
 from gate.errors import EvidenceError, GateError
 from gate.evidence.collect import collect_run
+from gate.evidence.data.pointers import MAX_POINTER_BYTES, read_pointers
 from gate.evidence.fresh_process import READY
 from gate.evidence.locks import read_lock
 from gate.evidence.processes.harness_files import find_processes
@@ -175,7 +176,18 @@ def _traces(request: ReadingRequest) -> ReadingAnswer:
     return ReadingAnswer(traces=read_traces(FILES, Path(request.out)))
 
 
+def _data_pointers(request: ReadingRequest) -> ReadingAnswer:
+    copies = Path(request.out)
+    return ReadingAnswer(
+        pointers=read_pointers(
+            request.pointer_files,
+            lambda file: FILES.read_bytes(copies / file.copy_name, max_bytes=MAX_POINTER_BYTES),
+        )
+    )
+
+
 NAMED_TASKS = {
+    ReadingTask.DATA_POINTERS: _data_pointers,
     ReadingTask.LOCKS: _locks,
     ReadingTask.HISTORY: _history,
     ReadingTask.ENTRY: _entry,

@@ -18,6 +18,7 @@ import gate
 from gate.codec.documents import read_document, write_document
 from gate.codec.untrusted_text import escaped_lines
 from gate.errors import (
+    DataError,
     DocumentError,
     EvidenceError,
     GateError,
@@ -52,7 +53,8 @@ TIMEOUT_SECONDS = 1800.0
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 SHOWN_LINES = 5
 FAULTS: dict[str, type[GateError]] = {
-    fault.__name__: fault for fault in (DocumentError, EvidenceError, SettingsError, StorageError)
+    fault.__name__: fault
+    for fault in (DataError, DocumentError, EvidenceError, SettingsError, StorageError)
 }
 ANY_FAULT: tuple[type[GateError], ...] = (RunError, *FAULTS.values())
 CHANGED_HINT = (

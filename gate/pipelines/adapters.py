@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gate.ports import Clock, DataStore, Files, Git, Processes, Progress, SealServices
 from gate.records.gpu import GpusSeen
+from gate.records.observed.data.listed import FetchSources
 from gate.records.observed.facts import MachineFacts
 from gate.records.runs import Isolation
 from gate.records.settings import GateSettings, SigningSettings
@@ -29,7 +30,7 @@ class Adapters:
     files: Files
     git: Git
     processes: Processes
-    data: DataStore
+    data: Callable[[FetchSources], DataStore]
     clock: Clock
     progress: Progress
     isolate: Callable[[GateSettings, tuple[Path, ...]], Isolation]

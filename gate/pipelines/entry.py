@@ -12,6 +12,9 @@ from pathlib import Path
 
 from gate.adapters.account.restricted_paths import restrict_access, secret_paths
 from gate.adapters.clock import SystemClock
+from gate.adapters.data.fetching.fetch import Fetcher
+from gate.adapters.data.fetching.tools import Tools
+from gate.adapters.data.local_data import LocalData
 from gate.adapters.engine.docker_api import connect_docker
 from gate.adapters.engine.engine import Engine, engine_address
 from gate.adapters.git.repository import GitRepository
@@ -62,6 +65,13 @@ def build_adapters(
         files=files,
         git=GitRepository(top),
         processes=isolating.processes,
+        data=lambda sources: LocalData(
+            Fetcher(
+                top,
+                sources,
+                Tools(processes=isolating.processes, progress=progress, environment=variables),
+            )
+        ),
         clock=SystemClock(),
         progress=progress,
         isolate=isolating.choose,

@@ -148,7 +148,7 @@ class Session:
         made = self.request.settings.preprocess
         if made is not None:
             self._preprocessing = Preprocessing(
-                self.request, made, adapters, self._reader.ask, self._work
+                self.request, made, adapters, self._declared.store, self._reader.ask, self._work
             )
         self._declared.prepare(self._snapshots, taken)
         # head's preprocessing too runs before the first training

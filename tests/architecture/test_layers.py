@@ -58,13 +58,13 @@ INSIDE = {
         ("request", "reading"),
     ),
     "comparison": (("tensors",), ("",), ("measuring", "levels")),
-    "evidence": (("processes",), ("logged",), ("",)),
+    "evidence": (("processes", "data"), ("logged",), ("",)),
     "report": (("",), ("comment", "terminal", "page")),
     "adapters": (
         ("git.objects", "process", "clock", "console", "machine", "machine_facts", "secrets"),
         ("files", "job_log"),
-        ("git", "account", "github", "data"),
-        ("engine", "sigstore"),
+        ("git", "account", "github"),
+        ("engine", "sigstore", "data"),
         ("isolating",),
     ),
     "pipelines": (

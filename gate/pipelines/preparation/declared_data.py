@@ -15,8 +15,9 @@ from gate.codec.data_digests import data_set, with_parts_of
 from gate.codec.file_names import name_bytes
 from gate.errors import DataError, GateError, RunError
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.preparation.pointers import pointers_of
-from gate.records.observed.data.listed import FetchedData, ListedFile, Listing
+from gate.pipelines.preparation.pointers import read_pointers
+from gate.ports import DataStore, Git
+from gate.records.observed.data.listed import FetchedData, FetchSources, ListedFile, Listing
 from gate.records.observed.data.sets import (
     DataSet,
     DataSets,
@@ -31,6 +32,7 @@ from gate.records.sections.data import Verify
 
 SHOWN_UNREADABLE = 3
 DVC_CONFIG = ".dvc/config"
+LFS_CONFIG = ".lfsconfig"
 
 
 class Ask(Protocol):
@@ -71,10 +73,12 @@ class DataPreparation:
         request: GateRequest,
         adapters: Adapters,
         isolation: Isolation,
+        store: DataStore,
         ask: Ask,
         recorded: DataSets,
     ) -> None:
         """Nothing is touched yet; `recorded` is the data of the entry that may judge."""
+        self._store = store
         self._request = request
         self._adapters = adapters
         self._isolation = isolation
@@ -82,21 +86,24 @@ class DataPreparation:
         self._recorded = recorded
         self._known: dict[tuple[Path, Verify], tuple[Listing, tuple[DataStatistics, ...]]] = {}
 
-    def of_commit(self, snapshot: Snapshot, folder: Path) -> PreparedData:
+    def of_commit(self, snapshot: Snapshot, folder: Path, *, required: bool) -> PreparedData:
         """All that the settings declare, as this commit names it; `folder` takes what is read.
 
         Raises `DataError` for what cannot be had or must not be used, with the name of its entry.
+        Without `required`, as for a base commit that may be older, an entry that the commit knows
+        nothing of is left out.
         """
         request, adapters = self._request, self._adapters
         settings = request.settings
         if not settings.data:
             return PreparedData()
-        pointers = pointers_of(request, snapshot.tree, folder, adapters.files, self._ask)
+        pointers = read_pointers(
+            request, snapshot.tree, folder, adapters.files, self._ask, required=required
+        )
         prepared = PreparedData()
         for source in settings.data:
-            with adapters.progress.running(f"data {source.label}"):
-                for one in adapters.data.fetch(source, pointers.get(source.label, ()), self._dvc()):
-                    prepared = self._with(prepared, one, source.verify, folder)
+            for one in self._store.fetch(source, pointers.get(source.label, ())):
+                prepared = self._with(prepared, one, source.verify, folder)
         return prepared
 
     def _with(
@@ -118,8 +125,9 @@ class DataPreparation:
         self, source: Path, verify: Verify, folder: Path
     ) -> tuple[Listing, tuple[DataStatistics, ...]]:
         if (source, verify) not in self._known:
-            listing = self._adapters.data.listing(source, verify)
-            self._known[source, verify] = listing, self._statistics(source, folder)
+            with self._adapters.progress.running(f"reading declared data ({verify.value})"):
+                listing = self._store.listing(source, verify)
+                self._known[source, verify] = listing, self._statistics(source, folder)
         return self._known[source, verify]
 
     def _statistics(self, source: Path, folder: Path) -> tuple[DataStatistics, ...]:
@@ -153,23 +161,13 @@ class DataPreparation:
             )
         if self._isolation.shows_mounts:
             return
-        closed = self._adapters.data.closed_folder(one.source)
+        closed = self._store.closed_folder(one.source)
         if closed:
             raise DataError(
                 f"{one.name}: the training's account may not pass {closed}",
                 hint=f"chmod o+x {closed}, or give the gate CAP_SYS_ADMIN, so that it can show the "
                 "data at another path.",
             )
-
-    def _dvc(self) -> bytes:
-        """`.dvc/config` of the commit that decides: next to the settings, or at the root."""
-        request, git = self._request, self._adapters.git
-        commit = request.base_commit or request.commit or "HEAD"
-        for path in dict.fromkeys((request.repository_path(DVC_CONFIG), DVC_CONFIG)):
-            found = git.read_file(commit, path)
-            if found is not None:
-                return found
-        return b""
 
 
 def listing_of_copies(one: FetchedData) -> Listing:
@@ -180,6 +178,23 @@ def listing_of_copies(one: FetchedData) -> Listing:
     )
     return Listing(
         files=tuple(sorted(files, key=lambda file: name_bytes(file.name))), verify=Verify.FULL
+    )
+
+
+def fetch_sources(request: GateRequest, git: Git) -> FetchSources:
+    """What the commit that decides says of remotes: next to the settings, or at the root."""
+    commit = request.base_commit or request.commit or git.resolve("HEAD")
+
+    def found(name: str) -> bytes:
+        paths = dict.fromkeys((request.repository_path(name), name))
+        texts = (git.read_file(commit, path) for path in paths)
+        return next((text for text in texts if text is not None), b"")
+
+    return FetchSources(
+        settings=request.settings.fetch,
+        dvc_config=found(DVC_CONFIG),
+        lfs_config=found(LFS_CONFIG),
+        clone_is_trusted=request.base_commit is None,
     )
 
 
@@ -195,8 +210,8 @@ class DeclaredData:
         recorded: DataSets,
     ) -> None:
         """`recorded` is the data of the entry that may judge."""
-        self._store = adapters.data
-        self._preparation = DataPreparation(request, adapters, isolation, ask, recorded)
+        self.store = adapters.data(fetch_sources(request, adapters.git))
+        self._preparation = DataPreparation(request, adapters, isolation, self.store, ask, recorded)
         self._prepared: dict[Commit, PreparedData] = {}
         self.base_fault: GateError | None = None
 
@@ -207,7 +222,9 @@ class DeclaredData:
         """
         for which, snapshot in snapshots.items():
             try:
-                self._prepared[which] = self._preparation.of_commit(snapshot, folder)
+                self._prepared[which] = self._preparation.of_commit(
+                    snapshot, folder, required=which is Commit.HEAD
+                )
             except DataError as fault:
                 if which is Commit.HEAD:
                     raise
@@ -239,7 +256,7 @@ class DeclaredData:
             for one, listing in each.listings:
                 if one.source is None:
                     continue
-                name = self._store.changed_since(one.source, listing)
+                name = self.store.changed_since(one.source, listing)
                 if name:
                     raise RunError(
                         f"the data set {one.name} changed while the gate ran: {name}",

@@ -11,6 +11,7 @@ from gate.comparison.data_moves import moved_data
 from gate.errors import RunError, StorageError
 from gate.execution.launch import Launcher, run_folders
 from gate.pipelines.adapters import Adapters
+from gate.ports import DataStore
 from gate.records.observed.data.listed import CopiedFile, FetchedData, Listing
 from gate.records.observed.data.sets import DataSet, UnrepeatedData
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
@@ -42,6 +43,7 @@ class Preprocessing:
         request: GateRequest,
         made: PreprocessSettings,
         adapters: Adapters,
+        store: DataStore,
         ask: Ask,
         work: Path,
     ) -> None:
@@ -49,6 +51,7 @@ class Preprocessing:
         self._request = request
         self._made = made
         self._adapters = adapters
+        self._store = store
         self._ask = ask
         self._work = work
         self._place = request.repository_path(made.out)
@@ -67,7 +70,7 @@ class Preprocessing:
         self._done.add(which)
         runs = (1, 2) if which is Commit.HEAD else (1,)
         outputs = [self._run(which, number, launcher, snapshot) for number in runs]
-        listings = [self._adapters.data.listing(path, Verify.FULL) for path in outputs]
+        listings = [self._store.listing(path, Verify.FULL) for path in outputs]
         described = [
             data_set(self._fetched(path), listing)
             for path, listing in zip(outputs, listings, strict=True)

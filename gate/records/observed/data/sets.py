@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from gate.records.document import Document
 from gate.records.sections.data import MAX_SOURCES, DataKind, Verify
@@ -132,20 +132,52 @@ class UnrepeatedData(Document):
     where: str = Field(default="", max_length=200)
 
 
-class DataPointer(Document):
-    """What a pointer in a commit names: a file or folder, by the digest of its tool.
+def _place_in_a_tree(path: str) -> str:
+    """Refuse what is no path below the repository's root, or belongs to git or DVC themselves."""
+    parts = path.split("/")
+    if not path.isprintable() or not {"", ".", ".."}.isdisjoint(parts):
+        message = "must be a path from the repository's root, in its shortest spelling"
+        raise ValueError(message)
+    if not {".git", ".dvc"}.isdisjoint(part.casefold() for part in parts):
+        message = "must not be a place of git or DVC"
+        raise ValueError(message)
+    return path
 
-    `path` is that of the content, from the repository's root. DVC names an MD5 (of a folder, that
-    of its listing), Git LFS a SHA-256.
+
+TreePath = Annotated[
+    str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_place_in_a_tree)
+]
+
+
+class PointerFile(Document):
+    """A pointer file to read: for the entry `name`, at `path` from the repository's root.
+
+    `copy_name` is that of its copy in the folder of the question; `stage` belongs to a `dvc.lock`.
     """
 
     name: str = Field(min_length=1, max_length=MAX_NAME)
     kind: Literal[DataKind.DVC, DataKind.LFS]
-    path: str = Field(min_length=1, max_length=MAX_NAME)
+    path: TreePath
+    stage: str = Field(default="", max_length=200)
+    copy_name: str = Field(default="", max_length=50)
+
+
+class DataPointer(Document):
+    """What a pointer in a commit names: a file or folder, by the digest of its tool.
+
+    `path` is that of the content, from the repository's root. DVC names an MD5 (of a folder, that
+    of its listing), Git LFS a SHA-256. With `dos2unix` the MD5 is that of DVC before version 3,
+    which left out the carriage returns of text.
+    """
+
+    name: str = Field(min_length=1, max_length=MAX_NAME)
+    kind: Literal[DataKind.DVC, DataKind.LFS]
+    path: TreePath
     digest: str = Field(pattern=r"^([0-9a-f]{32}|[0-9a-f]{64})$")
     is_folder: bool = False
     size_bytes: Count | None = None
     files: Count | None = None
+    dos2unix: bool = False
 
 
 MAX_POINTERS: Final = 20_000
