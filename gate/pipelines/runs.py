@@ -134,9 +134,9 @@ class Session:
         self._reader = FreshReader(
             adapters.files, adapters.processes, adapters.progress, self.isolation.credentials
         )
-        self._prepare_inputs()
+        self._prepare_inputs(ends)
 
-    def _prepare_inputs(self) -> None:
+    def _prepare_inputs(self, ends: ExitStack) -> None:
         """Lock files and declared data of every commit that may be trained."""
         adapters = self.adapters
         trees = {which: snapshot.tree for which, snapshot in self._snapshots.items()}
@@ -145,6 +145,7 @@ class Session:
         self._declared = DeclaredData(
             self.request, adapters, self.isolation, self._reader.ask, self._recorded
         )
+        ends.callback(self._declared.store.close)
         made = self.request.settings.preprocess
         if made is not None:
             self._preprocessing = Preprocessing(

@@ -10,7 +10,12 @@ from pydantic import Field
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.document import Document
 from gate.records.measurement import ReductionSpread, WeightDistance
-from gate.records.observed.data.sets import DataPointers, PointerFile
+from gate.records.observed.data.sets import (
+    MAX_STATISTICS,
+    DataPointers,
+    DataStatistics,
+    PointerFile,
+)
 from gate.records.observed.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence
 from gate.records.observed.locks import Locks
 from gate.records.observed.operator_audit import Refusal
@@ -57,6 +62,7 @@ class ReadingTask(StrEnum):
     LOCKS = "locks"
     TRACES = "traces"
     DATA_DIFFERENCE = "data-difference"
+    DATA_STATISTICS = "data-statistics"
     DATA_POINTERS = "data-pointers"
 
 
@@ -121,4 +127,5 @@ class ReadingAnswer(Document):
     locks: Locks = ()
     traces: Traces = ()
     where: Text = ""
+    statistics: Annotated[tuple[DataStatistics, ...], Field(max_length=MAX_STATISTICS)] = ()
     pointers: DataPointers = ()

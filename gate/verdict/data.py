@@ -52,7 +52,7 @@ def moved_data(facts: Facts) -> tuple[Finding, ...]:
     remedy = (
         "This change brings it: review the data as you review code."
         if facts.data_brought
-        else "Every commit is given this data: record the baseline again where it is meant to be."
+        else "Every commit trains on it now. If that is meant, record the baseline again."
     )
     return tuple(
         Finding(

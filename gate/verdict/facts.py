@@ -72,7 +72,7 @@ class Facts:
     def nothing_moved(self) -> bool:
         """Whether neither the code nor the environment is another than the baseline's."""
         same_environment = self.baseline is not None and self.baseline.same_environment
-        return self.same_code and same_environment and not self.data_moved
+        return self.same_code and same_environment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

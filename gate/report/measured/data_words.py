@@ -28,12 +28,14 @@ def data_change_words(verdict: Verdict) -> str:
     """Whether it is the change."""
     if verdict.data_brought:
         return "Yes. It names other data than the base commit; its code may move the result too."
+    if verdict.nothing_moved:
+        return "No. It has the very files that the baseline was recorded from."
     if _base_agrees(verdict):
         return "No. The base commit gives the same result with this data."
     if verdict.base_run is not None and not verdict.answers.base_repeat.good:
         return "Not known. Two runs of the base commit differ on this machine."
     return (
-        "Not known. The data is another for every commit, and the base commit was not run here, so "
+        "Not known. Every commit trains on this data now, and the base commit was not run here: "
         "the change could be a cause too."
     )
 
