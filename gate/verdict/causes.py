@@ -229,7 +229,7 @@ def unrepeated_data(found: UnrepeatedData) -> str:
     """What the preprocessing command wrote differently when it ran again."""
     where = f", {found.where}" if found.where else ""
     return (
-        f"the preprocessing does not repeat: two runs of `{found.command}` wrote different data "
+        f"the preprocessing does not repeat: two runs of {found.command} wrote different data "
         f"({move_sentence(found.move)}{where})"
     )
 

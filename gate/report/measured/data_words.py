@@ -44,7 +44,7 @@ def unrepeated_words(found: UnrepeatedData) -> str:
     """What the preprocessing did."""
     where = f", first at {found.where}" if found.where else ""
     return (
-        f"The preprocessing does not repeat: two runs of `{found.command}` wrote different data: "
+        f"The preprocessing does not repeat: two runs of {found.command} wrote different data: "
         f"{move_sentence(found.move)}{where}. The trainings were given what the second run wrote."
     )
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from gate.records.document import Document
 from gate.records.sections.data import MAX_SOURCES, DataKind, Verify
 
-MAX_PARTS: Final = 1000
+MAX_PARTS: Final = 2000
 MAX_STATISTICS: Final = 50
 MAX_CLASSES: Final = 200
 MAX_NAME: Final = 1000
