@@ -10,6 +10,7 @@ from pydantic import Field
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.document import Document
 from gate.records.measurement import ReductionSpread, WeightDistance
+from gate.records.observed.data.sets import MAX_STATISTICS, DataStatistics
 from gate.records.observed.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence
 from gate.records.observed.locks import Locks
 from gate.records.observed.operator_audit import Refusal
@@ -33,7 +34,7 @@ class ReadingTask(StrEnum):
     weights together; kept gradients, how far their sums move; of a pull request's head
     its settings, its baseline, and what it changes in the files that decide; a proposed entry of a
     baseline, as a file or in the archive of an artifact; earlier runs; lock files, each by its
-    path; the operator traces of a run.
+    path; the operator traces of a run; simple statistics of a data set.
     """
 
     RUN = "run"
@@ -53,6 +54,7 @@ class ReadingTask(StrEnum):
     ROOT_CHANGES = "root-changes"
     LOCKS = "locks"
     TRACES = "traces"
+    DATA_STATISTICS = "data-statistics"
 
 
 class ReadingRequest(Document):
@@ -63,7 +65,8 @@ class ReadingRequest(Document):
     `output` the file with what it printed, `taken` the copies that are read in the place of the
     harness's files of those names, or of lock files by their paths. For files of a head, `out` is
     the head's and `against` the base's, empty where there is none, and `shown` the name for
-    messages; a baseline is a folder.
+    messages; a baseline is a folder. For data `out` is the file or folder, and `shown` a name whose
+    suffix tells the format of a file.
     """
 
     schema_version: Literal["repro-gate.reading-request/1"] = REQUEST_SCHEMA
@@ -114,3 +117,4 @@ class ReadingAnswer(Document):
     history_problem: Text = ""
     locks: Locks = ()
     traces: Traces = ()
+    statistics: Annotated[tuple[DataStatistics, ...], Field(max_length=MAX_STATISTICS)] = ()

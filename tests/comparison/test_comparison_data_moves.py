@@ -137,6 +137,19 @@ def test_columns_are_named_where_there_are_several_and_rows_told_once() -> None:
     assert move.numbers == ("rows 10 → 9", "x mean 1.00 → 1.10", "w is new", "z is gone")
 
 
+def test_numbers_of_the_first_rows_are_not_held_against_those_of_all() -> None:
+    before = _csv(mean=1.0, nan_share=0.0, classes={"a": 10})
+    after = _csv(rows=20, rows_read=5, mean=2.0, nan_share=0.5, classes={"a": 5})
+    (move,) = moved_data((_set(FEW, before),), (_set(FEW | {"a/00.npy": "x"}, after),))
+    assert move.numbers == ("rows 10 → 20",)
+
+
+def test_the_last_digits_of_a_sum_are_no_move() -> None:
+    before, after = _csv(mean=0.1), _csv(mean=math.nextafter(0.1, 1))
+    (move,) = moved_data((_set(FEW, before),), (_set(FEW | {"a/00.npy": "x"}, after),))
+    assert move.numbers == ()
+
+
 def test_images_are_images() -> None:
     one, other = (
         DataStatistics(format="images", rows=rows, rows_read=rows, classes={"cat": rows})
