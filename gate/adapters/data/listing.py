@@ -44,6 +44,8 @@ def take_listing(source: Path, verify: Verify, digests: DigestCache | None) -> L
     `digests` is asked with `Verify.CACHED` alone. `DataError` names what is missing, empty, out of
     reach, neither a file nor a folder, or changed meanwhile; no link is followed.
     """
+    # before the first look: what changes from here on is not remembered
+    began_ns = digests.now_ns() if digests is not None else 0
     with gc_paused():
         files, unreadable = _seen_files(source)
         cached: dict[int, str] = {}
@@ -63,7 +65,7 @@ def take_listing(source: Path, verify: Verify, digests: DigestCache | None) -> L
         _digest_files(source, files, wanted)
         # what came from the cache is in it
         if digests is not None:
-            digests.remember(files[number] for number in wanted)
+            digests.remember((files[number] for number in wanted), began_ns)
     return Listing(files=tuple(files), verify=verify, unreadable=unreadable)
 
 
