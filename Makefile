@@ -15,7 +15,7 @@ RESULTS ?= docs/results
 GPU_PARTS := $(addprefix gpu-,facts tests doctor account examples digests observing workers stability compile \
 	graphs knobs ranks price repeats)
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= pickle archive safetensors json state settings baseline keys locks
+FUZZ_TARGETS ?= pickle archive safetensors json state settings baseline keys locks data
 # A test that hangs is named after so many seconds, instead of holding up everything.
 PYTEST := $(BIN)/python -m pytest --timeout 900
 # A process for each core; the tests of one file stay together, since they share trainings.
@@ -172,6 +172,15 @@ bench-digest: $(READY) ## Measure the digest of saved states and write docs/resu
 	$(VENV)-signing/bin/pip install --quiet --disable-pip-version-check model-signing pyopenssl
 	PYTHONPATH=. $(BIN)/python benchmarks/digest.py --out docs/results/digest-cpu.md \
 		--signing $(VENV)-signing/bin/python
+
+.PHONY: bench-data
+bench-data: $(READY) ## Measure the digest of declared data beside sha256sum and dvc, and write docs/results/data-digest-cpu.md
+	@mkdir -p docs/results
+	test -x $(VENV)-dvc/bin/python || $(PYTHON) -m venv $(VENV)-dvc
+	$(VENV)-dvc/bin/pip install --quiet --disable-pip-version-check dvc
+	PYTHONPATH=. $(BIN)/python benchmarks/data.py --out docs/results/data-digest-cpu.md \
+		--dvc $(VENV)-dvc/bin/dvc
+
 .PHONY: api-check
 api-check: $(READY) ## Check every request to GitHub against its own OpenAPI description (needs npm)
 	@scripts/api_check.sh $(BIN)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -186,6 +187,18 @@ def _data_pointers(request: ReadingRequest) -> ReadingAnswer:
     )
 
 
+def _data_statistics(request: ReadingRequest) -> ReadingAnswer:
+    # NumPy is slow to import, and few tasks need this
+    from gate.evidence.data.budget import Budget, Limits  # noqa: PLC0415
+    from gate.evidence.data.statistics import data_statistics  # noqa: PLC0415
+
+    source = Path(request.out)
+    found = data_statistics(
+        FILES, source, request.shown or source.name, Budget(Limits(), time.monotonic)
+    )
+    return ReadingAnswer(statistics=found)
+
+
 NAMED_TASKS = {
     ReadingTask.DATA_POINTERS: _data_pointers,
     ReadingTask.LOCKS: _locks,
@@ -194,6 +207,7 @@ NAMED_TASKS = {
     ReadingTask.BASELINE: _baseline,
     ReadingTask.BASELINE_CHANGES: _baseline_changes,
     ReadingTask.TRACES: _traces,
+    ReadingTask.DATA_STATISTICS: _data_statistics,
 }
 
 

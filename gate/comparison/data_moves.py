@@ -27,6 +27,7 @@ CUT: Final = MAX_SHOWN - 4 * 4
 LARGEST_PLAIN: Final = 15
 SMALLEST_PLAIN: Final = -5
 EXACT_DIGITS: Final = 17
+SAME: Final = 1e-12
 # of what two rounded numbers are apart
 DISTANCE_ERROR: Final = 0.1
 
@@ -179,30 +180,40 @@ def _rows(old: DataStatistics, new: DataStatistics) -> Iterator[str]:
         yield f"{what} {old.rows:,} → {new.rows:,}"
 
 
+def _read_alike(old: DataStatistics, new: DataStatistics) -> bool:
+    """Whether the numbers are of the same share: all rows of both, or the first ones of both."""
+    return (old.rows_read < old.rows) is (new.rows_read < new.rows)
+
+
 def _mean(old: DataStatistics, new: DataStatistics) -> Iterator[str]:
-    yield from _number("mean", old.mean, new.mean)
+    if _read_alike(old, new):
+        yield from _number("mean", old.mean, new.mean)
 
 
 def _deviation(old: DataStatistics, new: DataStatistics) -> Iterator[str]:
-    yield from _number("deviation", old.deviation, new.deviation)
+    if _read_alike(old, new):
+        yield from _number("deviation", old.deviation, new.deviation)
 
 
 def _nan_share(old: DataStatistics, new: DataStatistics) -> Iterator[str]:
     one, other = old.nan_share, new.nan_share
-    if one is not None and other is not None and one != other:
+    if one is not None and other is not None and one != other and _read_alike(old, new):
         before, after = _unlike(one * 100, other * 100, 1)
         yield f"NaN {before} % → {after} %"
 
 
 def _classes(old: DataStatistics, new: DataStatistics) -> Iterator[str]:
     for name in sorted(old.classes.keys() | new.classes.keys()):
+        if not _read_alike(old, new):
+            return
         one, other = old.classes.get(name, 0), new.classes.get(name, 0)
         if one != other:
             yield f"class {_quoted(name)} {one:,} → {other:,}"
 
 
 def _number(what: str, old: float | None, new: float | None) -> Iterator[str]:
-    if old is not None and new is not None and old != new:
+    # sums come out otherwise in the last digits on another processor
+    if old is not None and new is not None and not math.isclose(old, new, rel_tol=SAME):
         before, after = _unlike(old, new, 3)
         yield f"{what} {before} → {after}"
 

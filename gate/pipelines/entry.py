@@ -50,12 +50,13 @@ def build_adapters(
         variables.get("PATH", ""), interpreter, beside_torch=find_spec("torch") is not None
     )
     trains = shutil.which("python", path=path) or shutil.which("python3", path=path)
-    libraries = variables.get("LD_LIBRARY_PATH", "")
-    address = engine_address(variables)
+    libraries, address = variables.get("LD_LIBRARY_PATH", ""), engine_address(variables)
     engine = Engine(connect_docker(address), address)
     socket = address.removeprefix("unix://") if address.startswith("unix://") else ""
     # nothing is tried here: a call that is refused for its settings must start nothing
     isolating = Isolating(engine, interrupts, trains or sys.executable, socket)
+
+    tools = Tools(processes=isolating.processes, progress=progress, environment=variables)
 
     def closed(places: tuple[Path, ...], way: Path) -> AbstractContextManager[None]:
         private = (*secret_paths(top, variables), *places)
@@ -65,13 +66,7 @@ def build_adapters(
         files=files,
         git=GitRepository(top),
         processes=isolating.processes,
-        data=lambda sources: LocalData(
-            Fetcher(
-                top,
-                sources,
-                Tools(processes=isolating.processes, progress=progress, environment=variables),
-            )
-        ),
+        data=lambda sources: LocalData(Fetcher(top, sources, tools)),
         clock=SystemClock(),
         progress=progress,
         isolate=isolating.choose,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from gate.checkup.gpu import why_no_gpu
-from gate.codec.digests import sha256_hex
 from gate.errors import EvidenceError, GateError, RepositoryError, RunError
 from gate.evidence import capture
 from gate.evidence.capture import CapturedFile
@@ -23,8 +23,10 @@ from gate.execution.training_probe import probe_training
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.preparation.declared_data import DeclaredData
 from gate.pipelines.preparation.environments import TrainingEnvironment, training_environments
+from gate.pipelines.preparation.kept_files import OUTPUT_FILE, KeptFiles
 from gate.pipelines.preparation.locks import locks_of_commits
 from gate.pipelines.preparation.output_folder import prepare_out
+from gate.pipelines.preparation.pointers import read_pointers
 from gate.pipelines.preparation.preprocess import Preprocessing
 from gate.pipelines.preparation.snapshots import check_snapshots, export_all
 from gate.records.doctor import TrainingSeen
@@ -56,7 +58,6 @@ from gate.records.runs import (
 from gate.records.settings import Device
 from gate.settings.load import settings_digest, training_digest
 
-OUTPUT_FILE = "output.txt"
 NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
 
 
@@ -84,7 +85,7 @@ class Session:
         self._recorded = recorded
         self._preprocessing: Preprocessing | None = None
         self._unrepeated: UnrepeatedData | None = None
-        self._kept: list[KeptFile] = []
+        self._kept = KeptFiles(request.out / "evidence", adapters.files)
         self._first: RunEvidence | None = None
         self._apart: DivergedStates | None = None
         self._looked_for_gpu = False
@@ -143,7 +144,14 @@ class Session:
         taken = run_folders(self._work / "run").taken
         self._locks = locks_of_commits(self.request, trees, taken, adapters.files, self._reader.ask)
         self._declared = DeclaredData(
-            self.request, adapters, self.isolation, self._reader.ask, self._recorded
+            self.request,
+            adapters,
+            self.isolation,
+            partial(
+                read_pointers, request=self.request, files=adapters.files, ask=self._reader.ask
+            ),
+            self._reader.ask,
+            self._recorded,
         )
         ends.callback(self._declared.store.close)
         made = self.request.settings.preprocess
@@ -225,7 +233,7 @@ class Session:
         if planned.window is not None or planned.varied is not None:
             return evidence
         second = planned.label == SECOND_STRICT
-        self._keep(planned.label, result.output, () if second else taken)
+        self._kept.keep(planned.label, result.output, () if second else taken)
         if second and taken:
             self._keep_apart(evidence, taken[0], folders.taken)
         self._first = evidence if planned.label == FIRST_STRICT else self._first
@@ -303,26 +311,12 @@ class Session:
         except EvidenceError:
             return ()
 
-    def _keep(self, label: str, output: bytes, taken: tuple[CapturedFile, ...]) -> None:
-        """Put what was read beside the documents, under the digests that it had then."""
-        files, folder = self.adapters.files, self.request.out / "evidence" / label
-        files.fresh_folder(folder)
-        files.write_bytes(folder / OUTPUT_FILE, output)
-        digests = {OUTPUT_FILE: sha256_hex(output)}
-        for captured in taken:
-            # moved and not read again: these are the bytes that were hashed
-            files.move_file(captured.path, folder / captured.kept_name)
-            digests[captured.kept_name] = captured.sha256
-        self._kept += [
-            KeptFile(name=f"{label}/{name}", sha256=digest) for name, digest in digests.items()
-        ]
-
     def _keep_apart(self, second: RunEvidence, taken: CapturedFile, folder: Path) -> None:
         """Keep the second strict run's state when it is another than the first's, and how far."""
         if self._first is None or not capture.ends_diverged(self._first, second):
             return
         evidence = self.request.out / "evidence"
-        first = self._kept_file(capture.FIRST_STATE)
+        first = self._kept.file(capture.FIRST_STATE)
         distance = self._reader.distance(first, taken.path, folder)
         self.adapters.files.move_file(taken.path, evidence / capture.SECOND_STATE)
         state = KeptFile(name=capture.SECOND_STATE, sha256=taken.sha256)
@@ -338,7 +332,7 @@ class Session:
         folder = self.request.out / "evidence" / newest
         files.move_file(folder / capture.STATE_FILE, second)
         files.remove_tree(folder / capture.GRADIENTS_FILE)
-        kept = self._kept_file(f"{first}/{capture.STATE_FILE}")
+        kept = self._kept.file(f"{first}/{capture.STATE_FILE}")
         answer = self._reader.ask_of_kept(ReadingTask.WEIGHTS, kept, taken, second)
         if answer.weights is None:
             raise EvidenceError("the process that reads weights gave none", hint=NO_ANSWER_HINT)
@@ -346,18 +340,13 @@ class Session:
 
     def keeps_gradients(self, label: str) -> bool:
         """Whether the harness saved gradients in this run."""
-        return any(kept.name == f"{label}/{capture.GRADIENTS_FILE}" for kept in self._kept)
+        return any(kept.name == f"{label}/{capture.GRADIENTS_FILE}" for kept in self._kept.files)
 
     def reduction_spread(self, label: str) -> ReductionSpread | None:
         """What the order of summation does to a run's gradients; None where none can be summed."""
-        kept = self._kept_file(f"{label}/{capture.GRADIENTS_FILE}")
+        kept = self._kept.file(f"{label}/{capture.GRADIENTS_FILE}")
         taken = run_folders(self._work / "run").taken
         return self._reader.ask_of_kept(ReadingTask.REDUCTION, kept, taken).reduction
-
-    def _kept_file(self, name: str) -> tuple[Path, str]:
-        """A file of the evidence and the SHA-256 that it had when it was kept."""
-        kept = next(kept for kept in self._kept if kept.name == name)
-        return self.request.out / "evidence" / name, kept.sha256
 
     def evidence(
         self,
@@ -382,7 +371,7 @@ class Session:
             created_at=self.adapters.clock.now().isoformat(),
             runs=runs,
             seeded=seeded,
-            kept=tuple(self._kept),
+            kept=tuple(self._kept.files),
             apart=self._apart,
             gpu_missed=self._gpu_missed,
             machine=self.adapters.machine().model_copy(update={"image": self._image()}),

@@ -41,7 +41,7 @@ class ReadingTask(StrEnum):
     its settings, its baseline, and what it changes in the files that decide; a proposed entry of a
     baseline, as a file or in the archive of an artifact; earlier runs; lock files, each by its
     path; the operator traces of a run; where two files that preprocessing wrote first differ;
-    pointers to declared data.
+    pointers to declared data, and simple statistics of it.
     """
 
     RUN = "run"
@@ -74,7 +74,8 @@ class ReadingRequest(Document):
     `output` the file with what it printed, `taken` the copies that are read in the place of the
     harness's files of those names, or of lock files by their paths. For files of a head, `out` is
     the head's and `against` the base's, empty where there is none, and `shown` the name for
-    messages; a baseline is a folder. `pointer_files` are copied into `out`.
+    messages; a baseline is a folder. `pointer_files` are copied into `out`. For statistics `out` is
+    the data's file or folder, and `shown` a name whose suffix tells the format of a file.
     """
 
     schema_version: Literal["repro-gate.reading-request/1"] = REQUEST_SCHEMA

@@ -6,7 +6,6 @@ from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.published.history import HistoryLine
 from gate.records.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
 from gate.report.context import cost_words
-from gate.report.differences import worst_first
 from gate.report.environment_words import moved_words
 from gate.report.history import history_row
 from gate.report.layout import Cell, Row, Table, table_of
@@ -24,6 +23,7 @@ from gate.report.wording import (
     share,
     strict_runs,
     threshold_words,
+    worst_first,
 )
 
 MAX_PARTS_NAMED = 4

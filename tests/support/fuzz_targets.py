@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import numpy as np
 
 from gate.adapters.files.files import LocalFiles
 from gate.baseline.folder import read_entries, read_entry
@@ -21,6 +25,8 @@ from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.checkpoint.state_tree import leaves
 from gate.codec.entry_names import entry_name
 from gate.codec.strict_json import parse_json
+from gate.evidence.data.budget import Budget, Limits
+from gate.evidence.data.statistics import FORMATS, data_statistics
 from gate.evidence.locks import read_lock
 from gate.settings.changes import baseline_changes, key_changes, root_changes, settings_changes
 from gate.settings.load import MINIMAL_FILE, parse_settings
@@ -101,6 +107,13 @@ def read_any_lock(data: bytes) -> None:
         assert lock.problem.isprintable()
 
 
+def read_any_data(data: bytes) -> None:
+    """A data set's file, as each format in turn; what is none has no statistics."""
+    with _written(data) as path:
+        for suffix in FORMATS:
+            data_statistics(LocalFiles(), path, f"x{suffix}", Budget(Limits(), time.monotonic))
+
+
 TARGETS: dict[str, Target] = {
     "pickle": read_any_pickle,
     "archive": read_any_archive,
@@ -111,6 +124,7 @@ TARGETS: dict[str, Target] = {
     "baseline": read_any_baseline,
     "keys": read_any_keys,
     "locks": read_any_lock,
+    "data": read_any_data,
 }
 LOCK_NAMES = ("uv.lock", "poetry.lock", "Pipfile.lock", "requirements.txt", "conda-explicit.txt")
 LOCKS = (
@@ -156,6 +170,9 @@ def seeds(target: str) -> Iterator[bytes]:
     if target == "locks":
         yield from LOCKS
         return
+    if target == "data":
+        yield from _data_files()
+        return
     if target in DOCUMENTS:
         pattern, smallest = DOCUMENTS[target]
         if smallest:
@@ -177,3 +194,16 @@ def _pickle_in(path: Path) -> bytes:
         records = read_zip_records(file)
         record = next(row for name, row in records.items() if name.endswith("/data.pkl"))
         return file.read_at(record.start, record.size_bytes)
+
+
+def _data_files() -> Iterator[bytes]:
+    yield b'x,label\n1.5,"a"\n,b\n'
+    yield b'{"x": 1.5, "label": "a"}\n{"x": null}\n'
+    numbers, labels = np.arange(6.0).reshape(2, 3), np.array([1, 0])
+    for array in (numbers, labels):
+        file = io.BytesIO()
+        np.save(file, array)
+        yield file.getvalue()
+    file = io.BytesIO()
+    np.savez_compressed(file, x=numbers, y=labels)
+    yield file.getvalue()

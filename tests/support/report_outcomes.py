@@ -306,7 +306,7 @@ PREPROCESSING = judged(
     against=entry(ran(), under=PREPARED).model_copy(update={"data": WRITTEN[1]}),
     request=replace(REQUEST, settings=PREPARED), data=WRITTEN[1],
     unrepeated=UnrepeatedData(
-        command="python prepare.py", where="line 17", move=moved_data(*WRITTEN)[0]
+        command="python prepare.py", where="line 17", move=moved_data(WRITTEN[0], WRITTEN[1])[0]
     ),
 )  # fmt: skip
 SAME_CODE = judged(both(since=2), against=PLAIN, same_code=True)

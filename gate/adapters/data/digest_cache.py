@@ -11,7 +11,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -49,9 +49,16 @@ class DigestCache:
     Gates on one machine share it. `now_ns` is the time of day in nanoseconds.
     """
 
-    def __init__(self, folder: Path, *, now_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        now_ns: Callable[[], int] = time.time_ns,
+        wait_seconds: float = WAIT_SECONDS,
+    ) -> None:
         self._path = folder / FILE_NAME
-        self._now_ns = now_ns
+        self.now_ns = now_ns
+        self._wait_seconds = wait_seconds
 
     def known(self, files: Iterable[ListedFile]) -> dict[int, str]:
         """The digests that are known, by the files' places in the order given."""
@@ -64,9 +71,9 @@ class DigestCache:
                     found[number] = row[0]
         return found
 
-    def remember(self, files: Iterable[ListedFile]) -> None:
-        """Keep the digests of files that were read and have not changed just now."""
-        newest = self._now_ns() - SETTLED_NANOSECONDS
+    def remember(self, files: Iterable[ListedFile], began_ns: int) -> None:
+        """Keep the digests of files that had settled when the listing began, by `now_ns`."""
+        newest = began_ns - SETTLED_NANOSECONDS
         rows = (
             (*_key(file), file.sha256)
             for file in files
@@ -85,7 +92,7 @@ class DigestCache:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # made before the library opens it, so that no other account reads names of inodes
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-        with closing(sqlite3.connect(self._path, timeout=WAIT_SECONDS)) as database:
+        with closing(sqlite3.connect(self._path, timeout=self._wait_seconds)) as database:
             database.execute(_TABLE)
             yield database
 
@@ -94,9 +101,13 @@ class DigestCache:
         """Nothing is lost with a cache: what it does not know is read."""
         try:
             yield
-        # OverflowError: a number beyond 64 bits
-        except (sqlite3.Error, OSError, OverflowError):
+        # locked, not writable, no space; OverflowError: a number beyond 64 bits
+        except (sqlite3.OperationalError, OSError, OverflowError):
             return
+        except sqlite3.Error:
+            # no database any more: the next gate begins a new one
+            with suppress(OSError):
+                self._path.unlink()
 
 
 def _key(file: ListedFile) -> tuple[int, int, int, int, int]:

@@ -41,29 +41,26 @@ ENTERED_BY_OTHERS: Final = stat.S_IROTH | stat.S_IXOTH
 def take_listing(source: Path, verify: Verify, digests: DigestCache | None) -> Listing:
     """Every file of the file or folder `source` with its digest, hashed on all cores.
 
-    `digests` is asked with `Verify.CACHED` alone. `DataError` names what is missing, empty, out of
+    `digests` is used with `Verify.CACHED` alone. `DataError` names what is missing, empty, out of
     reach, neither a file nor a folder, or changed meanwhile; no link is followed.
     """
+    if verify is not Verify.CACHED:
+        digests = None
+    # before the first look: what changes from here on is not remembered
+    began_ns = digests.now_ns() if digests else 0
     with gc_paused():
         files, unreadable = _seen_files(source)
-        cached: dict[int, str] = {}
-        if verify is Verify.CACHED and digests is not None:
-            cached = digests.known(files)
-        left_out: set[int] = set()
-        if verify is Verify.SAMPLE:
+        wanted = [number for number, _ in enumerate(files)]
+        if digests:
+            for number, digest in digests.known(files).items():
+                files[number] = files[number]._replace(sha256=digest)
+            wanted = [number for number, file in enumerate(files) if not file.sha256]
+        elif verify is Verify.SAMPLE:
             chosen = sampled([file.name for file in files])
-            left_out = {number for number, file in enumerate(files) if file.name not in chosen}
-        for number, digest in cached.items():
-            files[number] = files[number]._replace(sha256=digest)
-        wanted = [
-            number
-            for number in range(len(files))
-            if number not in cached and number not in left_out
-        ]
+            wanted = [number for number, file in enumerate(files) if file.name in chosen]
         _digest_files(source, files, wanted)
-        # what came from the cache is in it
-        if digests is not None:
-            digests.remember(files[number] for number in wanted)
+        if digests:
+            digests.remember((files[number] for number in wanted), began_ns)
     return Listing(files=tuple(files), verify=verify, unreadable=unreadable)
 
 

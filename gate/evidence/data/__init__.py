@@ -1,1 +1,1 @@
-"""Pointers to declared data, which a pull request may have written: for the confined process."""
+"""Declared data in the confined process: pointers of a commit, and simple statistics."""

@@ -15,10 +15,10 @@ from gate.codec.data_digests import data_set, with_parts_of
 from gate.codec.file_names import name_bytes
 from gate.errors import DataError, GateError, RunError
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.preparation.pointers import read_pointers
-from gate.ports import DataStore, Git
+from gate.ports import Git
 from gate.records.observed.data.listed import FetchedData, FetchSources, ListedFile, Listing
 from gate.records.observed.data.sets import (
+    DataPointers,
     DataSet,
     DataSets,
     DataStatistics,
@@ -33,6 +33,14 @@ from gate.records.sections.data import Verify
 SHOWN_UNREADABLE = 3
 DVC_CONFIG = ".dvc/config"
 LFS_CONFIG = ".lfsconfig"
+
+
+class Pointers(Protocol):
+    """The pointers of an exported commit by the labels of their entries."""
+
+    def __call__(self, tree: Path, folder: Path, *, required: bool) -> Mapping[str, DataPointers]:
+        """Without `required`, what the commit does not have is left out."""
+        ...
 
 
 class Ask(Protocol):
@@ -73,15 +81,16 @@ class DataPreparation:
         request: GateRequest,
         adapters: Adapters,
         isolation: Isolation,
-        store: DataStore,
+        pointers: Pointers,
         ask: Ask,
         recorded: DataSets,
     ) -> None:
         """Nothing is touched yet; `recorded` is the data of the entry that may judge."""
-        self._store = store
+        self.store = adapters.data(fetch_sources(request, adapters.git))
         self._request = request
         self._adapters = adapters
         self._isolation = isolation
+        self._pointers = pointers
         self._ask = ask
         self._recorded = recorded
         self._known: dict[tuple[Path, Verify], tuple[Listing, tuple[DataStatistics, ...]]] = {}
@@ -93,16 +102,13 @@ class DataPreparation:
         Without `required`, as for a base commit that may be older, an entry that the commit knows
         nothing of is left out.
         """
-        request, adapters = self._request, self._adapters
-        settings = request.settings
+        settings = self._request.settings
         if not settings.data:
             return PreparedData()
-        pointers = read_pointers(
-            request, snapshot.tree, folder, adapters.files, self._ask, required=required
-        )
+        pointers = self._pointers(snapshot.tree, folder, required=required)
         prepared = PreparedData()
         for source in settings.data:
-            for one in self._store.fetch(source, pointers.get(source.label, ())):
+            for one in self.store.fetch(source, pointers.get(source.label, ())):
                 prepared = self._with(prepared, one, source.verify, folder)
         return prepared
 
@@ -126,7 +132,7 @@ class DataPreparation:
     ) -> tuple[Listing, tuple[DataStatistics, ...]]:
         if (source, verify) not in self._known:
             with self._adapters.progress.running(f"reading declared data ({verify.value})"):
-                listing = self._store.listing(source, verify)
+                listing = self.store.listing(source, verify)
                 self._known[source, verify] = listing, self._statistics(source, folder)
         return self._known[source, verify]
 
@@ -161,7 +167,7 @@ class DataPreparation:
             )
         if self._isolation.shows_mounts:
             return
-        closed = self._store.closed_folder(one.source)
+        closed = self.store.closed_folder(one.source)
         if closed:
             raise DataError(
                 f"{one.name}: the training's account may not pass {closed}",
@@ -206,12 +212,13 @@ class DeclaredData:
         request: GateRequest,
         adapters: Adapters,
         isolation: Isolation,
+        pointers: Pointers,
         ask: Ask,
         recorded: DataSets,
     ) -> None:
         """`recorded` is the data of the entry that may judge."""
-        self.store = adapters.data(fetch_sources(request, adapters.git))
-        self._preparation = DataPreparation(request, adapters, isolation, self.store, ask, recorded)
+        self._preparation = DataPreparation(request, adapters, isolation, pointers, ask, recorded)
+        self.store = self._preparation.store
         self._prepared: dict[Commit, PreparedData] = {}
         self.base_fault: GateError | None = None
 

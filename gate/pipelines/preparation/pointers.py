@@ -40,7 +40,7 @@ Ask = Callable[[ReadingRequest, Path], ReadingAnswer]
 
 
 def read_pointers(
-    request: GateRequest, tree: Path, folder: Path, files: Files, ask: Ask, *, required: bool
+    tree: Path, folder: Path, *, request: GateRequest, files: Files, ask: Ask, required: bool
 ) -> dict[str, DataPointers]:
     """What the `dvc` and `lfs` entries of the settings name in an exported commit, by their labels.
 

@@ -7,7 +7,7 @@ from gate.records.observed.data.sets import DataSet, DataStatistics, UnrepeatedD
 from gate.records.verdict import Answer, Verdict
 from gate.report.escape import NOTHING
 from gate.report.layout import Cell, Limits, Row, Section, table_of
-from gate.report.wording import GOOD, NEUTRAL, WATCH, count, short
+from gate.report.wording import BAD, GOOD, NEUTRAL, WATCH, count, short
 
 MAX_SETS_NAMED = 3
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -62,9 +62,7 @@ def data_rows(verdict: Verdict) -> tuple[Row, ...]:
 
 def _answer(verdict: Verdict) -> str:
     if verdict.unrepeated is not None:
-        return (
-            f"{WATCH} the preprocessing does not repeat: {move_sentence(verdict.unrepeated.move)}"
-        )
+        return f"{BAD} the preprocessing does not repeat: {move_sentence(verdict.unrepeated.move)}"
     if verdict.data_moved:
         return f"{WATCH} {_moved(verdict)}"
     if not verdict.data:

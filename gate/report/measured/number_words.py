@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gate.records.comparison import Comparison, MetricDelta
-from gate.report.differences import worst_first
-from gate.report.wording import pair, share
+from gate.report.wording import pair, share, worst_first
 
 
 def numbers_words(comparison: Comparison | None) -> str:

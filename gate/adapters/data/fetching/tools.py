@@ -38,7 +38,7 @@ _FETCHED: Final = re.compile(rf"{watched.MARK}([0-9]{{1,20}})\Z")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolCall:
-    """A program to run for an entry of `data`; it may put `max_bytes` into `staging`."""
+    """A program to run for an entry of the settings; it may put `max_bytes` into `staging`."""
 
     entry: str
     argv: tuple[str, ...]

@@ -61,7 +61,7 @@ class DataSet(Document):
     a path of the machine, the digest that a pointer names.
     """
 
-    name: str = Field(min_length=1, max_length=MAX_NAME)
+    name: str = Field(max_length=MAX_NAME)
     kind: DataKind
     place: str = Field(default="", max_length=MAX_NAME)
     origin: str = Field(default="", max_length=2000)
