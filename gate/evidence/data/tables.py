@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final, TypeVar
 import numpy as np
 
 from gate.evidence.data.budget import Budget
-from gate.evidence.data.moments import Column
+from gate.evidence.data.moments import Column, Floats
 from gate.records.observed.data.sets import MAX_STATISTICS
 
 BLOCK_ROWS: Final = 8192
@@ -202,14 +202,19 @@ def _transposed(rows: Sequence[Sequence[str]], width: int) -> Iterable[tuple[str
 def _add_cells(column: Column, cells: Sequence[str]) -> None:
     if column.moments is not None:
         try:
-            column.moments.add(np.array([_cell(cell) for cell in cells]))
+            column.moments.add(_floats(cells))
         except ValueError:
             column.moments = None
     column.count(cell for cell in cells if cell not in MISSING)
 
 
-def _cell(text: str) -> float:
-    return math.nan if text in MISSING else float(text)
+def _floats(cells: Sequence[str]) -> Floats:
+    try:
+        return np.fromiter(map(float, cells), np.float64, len(cells))
+    except ValueError:
+        # some are missing, or these are no numbers
+        filled = (math.nan if cell in MISSING else float(cell) for cell in cells)
+        return np.fromiter(filled, np.float64, len(cells))
 
 
 def _add_values(column: Column, values: Sequence[object]) -> None:
