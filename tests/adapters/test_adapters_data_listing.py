@@ -113,6 +113,12 @@ def test_a_loop_of_links_is_a_link(data: Path) -> None:
         take_listing(data, Verify.FULL, None)
 
 
+def test_a_path_through_a_loop_of_links_is_named(data: Path) -> None:
+    (data / "loop").symlink_to("loop")
+    with pytest.raises(DataError, match="mini/loop/x leads through a loop of links"):
+        take_listing(data / "loop" / "x", Verify.FULL, None)
+
+
 def test_a_link_in_the_place_of_the_whole_is_refused(data: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(data)
     with pytest.raises(DataError, match="link is a link") as fault:

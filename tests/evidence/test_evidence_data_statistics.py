@@ -177,6 +177,25 @@ def test_parquet_where_its_reader_is_installed(tmp_path: Path) -> None:
     assert (y.classes, text.classes) == ({"0": 1, "1": 3}, {"a": 2, "b": 2})
 
 
+def test_rows_of_files_behind_the_limit_are_counted_too(tmp_path: Path) -> None:
+    rows = "".join(f"{number},{number}\n" for number in range(20_000))
+    for name, heading in (("1.csv", "x,y\n"), ("2.csv", "x,y\n")):
+        (tmp_path / name).write_text(heading + rows)
+    x, _ = _of(tmp_path, text_bytes=1000)
+    assert (x.name, x.rows, x.rows_read) == ("x", 40_000, 8192)
+    for path in tmp_path.iterdir():
+        path.write_text(rows)
+    first, _ = _of(tmp_path, text_bytes=1000)
+    assert (first.name, first.rows, first.rows_read) == ("column 1", 40_000, 8192)
+
+
+def test_lines_of_files_behind_the_limit_are_counted_too(tmp_path: Path) -> None:
+    for name in ("1.jsonl", "2.jsonl"):
+        (tmp_path / name).write_text('{"x": 1}\n' * 20_000)
+    (x,) = _of(tmp_path, text_bytes=1000)
+    assert (x.rows, x.rows_read, x.mean) == (40_000, 8192, 1.0)
+
+
 # folders
 
 
@@ -229,6 +248,21 @@ def test_without_time_nothing_is_read(tmp_path: Path) -> None:
     clock = iter([0.0, *[1000.0] * 9])
     budget = Budget(Limits(), lambda: next(clock))
     assert data_statistics(FILES, tmp_path / "x.npy", "x.npy", budget) == ()
+
+
+def test_where_the_time_ends_meanwhile_nothing_is_told(tmp_path: Path) -> None:
+    for number in range(9):
+        np.save(tmp_path / f"{number}.npy", np.ones(3))
+    clock = iter([*[0.0] * 6, *[1000.0] * 99])
+    assert data_statistics(FILES, tmp_path, "mini", Budget(Limits(), lambda: next(clock))) == ()
+
+
+def test_more_names_than_anyone_looks_at(tmp_path: Path) -> None:
+    for name in ("1.png", "a/2.png", "b/3.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert _of(tmp_path, max_names=4) == ()
+    assert _of(tmp_path, max_names=5)[0].rows == 3
 
 
 def test_a_file_is_told_by_the_name_that_it_has_for_the_training(tmp_path: Path) -> None:

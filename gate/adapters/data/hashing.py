@@ -79,26 +79,29 @@ def _hash_sparse(descriptor: int, size_bytes: int, hasher: _Hash, block: memoryv
     """As above for a file with holes, which are fed as zeros (SEEK_DATA in lseek(2))."""
     place = 0
     while place < size_bytes:
-        start = _next_data(descriptor, place, size_bytes)
+        start, end = _next_data(descriptor, place, size_bytes)
         for begin in range(place, start, BLOCK_BYTES):
             hasher.update(ZEROS[: min(BLOCK_BYTES, start - begin)])
-        place = start
-        if place == size_bytes:
+        os.lseek(descriptor, start, os.SEEK_SET)
+        count = _hash_bytes(descriptor, end - start, hasher, block)
+        place = start + count
+        # it became shorter meanwhile
+        if place < end:
             break
-        end = min(os.lseek(descriptor, place, os.SEEK_HOLE), size_bytes)
-        os.lseek(descriptor, place, os.SEEK_SET)
-        count = _hash_bytes(descriptor, end - place, hasher, block)
-        if count == 0:
-            break
-        place += count
     return place
 
 
-def _next_data(descriptor: int, place: int, size_bytes: int) -> int:
+def _next_data(descriptor: int, place: int, size_bytes: int) -> tuple[int, int]:
+    """From where to where the next bytes lie that are on the disk."""
     try:
-        return min(os.lseek(descriptor, place, os.SEEK_DATA), size_bytes)
+        start = os.lseek(descriptor, place, os.SEEK_DATA)
+        end = os.lseek(descriptor, start, os.SEEK_HOLE)
     except OSError as error:
         # nothing but a hole up to the end; a disk that fails is no hole
         if error.errno == errno.ENXIO:
-            return size_bytes
+            return size_bytes, size_bytes
+        # a file system that cannot tell
+        if error.errno in {errno.EINVAL, errno.EOPNOTSUPP}:
+            return place, size_bytes
         raise
+    return min(start, size_bytes), min(end, size_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -73,21 +74,23 @@ def first_change(source: Path, listing: Listing) -> str:
     """
     if not os.path.lexists(source):
         return shown_name(source.name)
-    now = {each.name: each for each in _seen_all(source) if not stat.S_ISDIR(each.mode)}
     moved: list[str] = []
     again: list[ListedFile] = []
-    for file in listing.files:
-        found = now.pop(file.name, None)
-        if found is None or not stat.S_ISREG(found.mode) or found.size_bytes != file.size_bytes:
-            moved.append(file.name)
-        elif found.stamp != file.stamp:
-            again.append(file._replace(stamp=found.stamp))
-    moved += now
+    listed = {file.name: file for file in listing.files}
+    for each in _seen_all(source):
+        if stat.S_ISDIR(each.mode):
+            continue
+        file = listed.pop(each.name, None)
+        if file is None or not stat.S_ISREG(each.mode) or each.size_bytes != file.size_bytes:
+            moved.append(each.name)
+        elif each.stamp != file.stamp:
+            again.append(file._replace(stamp=each.stamp))
+    moved += listed
     moved += [file.name for file in again if not file.sha256]
-    read = [file for file in again if file.sha256]
+    before = [file for file in again if file.sha256]
+    read = list(before)
     _digest_files(source, read, range(len(read)))
-    before = {file.name: file.sha256 for file in listing.files} if read else {}
-    moved += [file.name for file in read if before[file.name] != file.sha256]
+    moved += [file.name for file, now in zip(before, read, strict=True) if file != now]
     if not moved:
         return ""
     return shown_name(min(moved, key=name_bytes) or source.name)
@@ -124,6 +127,13 @@ def _seen_all(source: Path) -> Iterator[Seen]:
             raise DataError(
                 f"{place(source, '')} does not exist",
                 hint="Check the path, and that its disk is mounted on this machine.",
+            ) from error
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise DataError(
+                f"{place(source, '')} leads through a loop of links",
+                hint="Name the real path.",
             ) from error
     if not stat.S_ISDIR(facts.st_mode):
         yield seen("", facts)

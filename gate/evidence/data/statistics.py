@@ -18,7 +18,7 @@ from gate.evidence.data.budget import Budget
 from gate.evidence.data.moments import MAX_SHOWN_NAME, Column, named_counts
 from gate.evidence.data.tables import read_csv, read_json_lines, read_parquet
 from gate.ports import Files
-from gate.records.observed.data.sets import MAX_STATISTICS, DataStatistics
+from gate.records.observed.data.sets import MAX_NUMBER, MAX_STATISTICS, DataStatistics
 
 Format = Literal["npy", "npz", "csv", "parquet", "images", "jsonl"]
 Read = Callable[[BinaryIO, Budget], dict[str, Column]]
@@ -42,56 +42,60 @@ def data_statistics(
 ) -> tuple[DataStatistics, ...]:
     """Those of a file or folder, at most `MAX_STATISTICS`; `name` has the suffix of a file.
 
+    None where the time ends, and where there are folders that cannot be read or too many names.
     Files of one format count together, column by column; the images of a folder are its class.
     """
     columns: dict[tuple[Format, str], Column] = {}
-    images: Counter[tuple[PurePosixPath, str]] = Counter()
-    for path, suffix in _found(files, source, name, budget):
-        if suffix in IMAGES:
-            images[PurePosixPath(path.relative_to(source).parent), suffix] += 1
-        elif budget.in_time():
+    images: Counter[tuple[Path, str]] = Counter()
+    try:
+        for folder, each, suffix in _found(files, source, name, budget):
+            if suffix in IMAGES:
+                images[folder, suffix] += 1
+                continue
             kind, read = FORMATS[suffix]
-            for column, values in _read(files, path, read, budget).items():
-                known = columns.get((kind, column))
-                if known is not None:
-                    known.join(values)
+            for column, values in _read(files, folder / each, read, budget).items():
+                if (kind, column) in columns:
+                    columns[kind, column].join(values)
                 elif len(columns) < MAX_STATISTICS:
                     columns[kind, column] = values
-    told = (*_of_images(images), *(_of_column(*key, values) for key, values in columns.items()))
-    return tuple(each for each in told if each is not None)[:MAX_STATISTICS]
+    except GateError:
+        return ()
+    # how far it would have come depends on the machine
+    if not budget.in_time():
+        return ()
+    told = [*_of_images(images, source)]
+    for (kind, column), values in columns.items():
+        told += _of_column(kind, column, values)
+    return tuple(told[:MAX_STATISTICS])
 
 
-def _found(files: Files, source: Path, name: str, budget: Budget) -> Iterator[tuple[Path, str]]:
-    """Files of a known suffix, in the order of their names; folders without recursion."""
+def _found(
+    files: Files, source: Path, name: str, budget: Budget
+) -> Iterator[tuple[Path, str, str]]:
+    """Folder, name and suffix of each file of a known suffix, in the order of names."""
     if not files.is_folder(source):
         suffix = PurePosixPath(name).suffix.lower()
         if suffix in FORMATS:
-            yield source, suffix
+            yield source.parent, source.name, suffix
         return
     pending, left = [source], budget.limits.max_names
-    while pending and left > 0 and budget.in_time():
+    while pending:
         folder = pending.pop()
-        names = _names(files, folder, left)
+        names = files.list_names(folder, max_names=left)
         left -= len(names)
         folders = []
         for each in names:
             suffix = PurePosixPath(each).suffix.lower()
-            path = folder / each
+            if not budget.in_time():
+                return
             # a million images need no look at each
             if suffix in IMAGES:
-                yield path, suffix
-            elif files.is_folder(path):
-                folders.append(path)
+                yield folder, each, suffix
+            elif files.is_folder(folder / each):
+                folders.append(folder / each)
             elif suffix in FORMATS:
-                yield path, suffix
+                yield folder, each, suffix
         pending += reversed(folders)
-
-
-def _names(files: Files, folder: Path, most: int) -> tuple[str, ...]:
-    try:
-        return files.list_names(folder, max_names=most)
-    except GateError:
-        return ()
 
 
 def _read(files: Files, path: Path, read: Read, budget: Budget) -> dict[str, Column]:
@@ -102,10 +106,11 @@ def _read(files: Files, path: Path, read: Read, budget: Budget) -> dict[str, Col
         return {}
 
 
-def _of_column(kind: Format, name: str, column: Column) -> DataStatistics | None:
+def _of_column(kind: Format, name: str, column: Column) -> Iterator[DataStatistics]:
     moments = column.moments
-    try:
-        return DataStatistics(
+    # a header may promise more rows than any disk holds
+    if column.rows <= MAX_NUMBER:
+        yield DataStatistics(
             format=kind,
             name=shown_name(name, limit=MAX_SHOWN_NAME),
             rows=column.rows,
@@ -115,18 +120,16 @@ def _of_column(kind: Format, name: str, column: Column) -> DataStatistics | None
             nan_share=moments.nan_share if moments else None,
             classes=column.classes,
         )
-    except ValueError:
-        # a header may promise more rows than any disk holds
-        return None
 
 
-def _of_images(images: Counter[tuple[PurePosixPath, str]]) -> Iterator[DataStatistics]:
+def _of_images(images: Counter[tuple[Path, str]], source: Path) -> Iterator[DataStatistics]:
     """All images by folder; then, where there are several suffixes, how many have each."""
     folders: Counter[str] = Counter()
     suffixes: Counter[str] = Counter()
     for (folder, suffix), count in images.items():
         # what lies in the data set's own folder has no class
-        folders.update({str(folder): count} if folder.parts else {})
+        if folder != source:
+            folders[str(folder.relative_to(source))] += count
         suffixes[suffix] += count
     if images:
         yield _images(images.total(), "", named_counts(folders))

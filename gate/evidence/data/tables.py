@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final, TypeVar
 import numpy as np
 
 from gate.evidence.data.budget import Budget
-from gate.evidence.data.moments import Column
+from gate.evidence.data.moments import Column, Floats
 from gate.records.observed.data.sets import MAX_STATISTICS
 
 BLOCK_ROWS: Final = 8192
@@ -65,41 +65,44 @@ def read_csv(file: BinaryIO, budget: Budget) -> dict[str, Column]:
     held = [] if _is_header(heading) else [heading]
     names = _names(heading, is_header=not held)
     columns = [Column() for _ in heading]
-    read, whole = 0, True
-    for block in _blocks(reader, lines, held):
+    read = 0
+    for block in _blocks(reader, lines, list(held), budget):
         for column, cells in zip(columns, _transposed(block, len(heading)), strict=False):
             _add_cells(column, cells)
         read += len(block)
-        if not budget.text_bytes(lines.taken_bytes()):
-            whole = False
-            break
-    rest = 0 if whole else _rows_left(file, budget, quotes=True)
-    return _with_rows(names, columns, read, rest)
+    # nothing is left where everything was read; where nothing was, the first row counts too
+    rest = _rows_left(file, budget, quotes=True) + (0 if read else len(held))
+    return _with_rows(dict(zip(names, columns, strict=False)), read, rest)
 
 
 def read_json_lines(file: BinaryIO, budget: Budget) -> dict[str, Column]:
     """The keys of objects, one in each line; raises `ValueError` for a line that is none."""
     lines = _Lines(file)
     columns: dict[str, Column] = {}
-    read, whole = 0, True
-    for block in _blocks(filter(str.strip, lines), lines, []):
+    read = 0
+    rows = filter(str.strip, lines)
+    if not budget.text_bytes(0):
+        # the files before took all: of this one rows are counted, under the first one's keys
+        columns = {name: Column() for name in list(_object(next(rows, "{}")))[:MAX_STATISTICS]}
+        return _with_rows(columns, 0, 1 + _rows_left(file, budget, quotes=False))
+    for block in _blocks(rows, lines, [], budget):
         gathered: dict[str, list[object]] = {}
         for line in block:
-            row = json.loads(line)
-            if not isinstance(row, dict):
-                raise TypeError("a line holds no object")
-            for name, value in row.items():
+            for name, value in _object(line).items():
                 if name in gathered or len(gathered) < MAX_STATISTICS:
                     gathered.setdefault(name, []).append(value)
         for name, values in gathered.items():
             if name in columns or len(columns) < MAX_STATISTICS:
                 _add_values(columns.setdefault(name, Column()), values)
         read += len(block)
-        if not budget.text_bytes(lines.taken_bytes()):
-            whole = False
-            break
-    rest = 0 if whole else _rows_left(file, budget, quotes=False)
-    return _with_rows(list(columns), list(columns.values()), read, rest)
+    return _with_rows(columns, read, _rows_left(file, budget, quotes=False))
+
+
+def _object(line: str) -> dict[str, object]:
+    row = json.loads(line)
+    if not isinstance(row, dict):
+        raise TypeError("a line holds no object")
+    return row
 
 
 def read_parquet(file: BinaryIO, budget: Budget) -> dict[str, Column]:
@@ -125,7 +128,7 @@ def read_parquet(file: BinaryIO, budget: Budget) -> dict[str, Column]:
                 counts = cells.drop_null().value_counts().to_pylist()
                 column.count({str(each["values"]): each["counts"] for each in counts})
         read += batch.num_rows
-    return _with_rows(list(columns), list(columns.values()), read, opened.metadata.num_rows - read)
+    return _with_rows(columns, read, opened.metadata.num_rows - read)
 
 
 def _parquet_column(types: Any, kind: Any) -> Column:  # noqa: ANN401 - a module without types
@@ -134,24 +137,28 @@ def _parquet_column(types: Any, kind: Any) -> Column:  # noqa: ANN401 - a module
     return Column(numeric=whole or types.is_floating(kind), classes=whole or text)
 
 
-def _with_rows(
-    names: Sequence[str], columns: Sequence[Column], read: int, rest: int
-) -> dict[str, Column]:
-    for column in columns:
+def _with_rows(columns: dict[str, Column], read: int, rest: int) -> dict[str, Column]:
+    for column in columns.values():
         column.rows, column.rows_read = read + rest, read
         # numbers with a fraction are no classes, however few they are
         if column.moments is not None and not all(map(_is_whole, column.values or ())):
             column.values = None
-    return dict(zip(names, columns, strict=False))
+    return columns
 
 
-def _blocks(rows: Iterator[T], lines: _Lines, held: list[T]) -> Iterator[list[T]]:
+def _blocks(rows: Iterator[T], lines: _Lines, held: list[T], budget: Budget) -> Iterator[list[T]]:
+    """Some rows at a time, `held` before them, up to the limit: the file then stands behind one."""
+    if not budget.text_bytes(0):
+        return
     for row in rows:
         if row:
             held.append(row)
         if len(held) >= BLOCK_ROWS or lines.block_is_full:
             yield held
             held = []
+            if not budget.text_bytes(lines.taken_bytes()):
+                return
+    budget.text_bytes(lines.taken_bytes())
     if held:
         yield held
 
@@ -195,14 +202,19 @@ def _transposed(rows: Sequence[Sequence[str]], width: int) -> Iterable[tuple[str
 def _add_cells(column: Column, cells: Sequence[str]) -> None:
     if column.moments is not None:
         try:
-            column.moments.add(np.array([_cell(cell) for cell in cells]))
+            column.moments.add(_floats(cells))
         except ValueError:
             column.moments = None
     column.count(cell for cell in cells if cell not in MISSING)
 
 
-def _cell(text: str) -> float:
-    return math.nan if text in MISSING else float(text)
+def _floats(cells: Sequence[str]) -> Floats:
+    try:
+        return np.fromiter(map(float, cells), np.float64, len(cells))
+    except ValueError:
+        # some are missing, or these are no numbers
+        filled = (math.nan if cell in MISSING else float(cell) for cell in cells)
+        return np.fromiter(filled, np.float64, len(cells))
 
 
 def _add_values(column: Column, values: Sequence[object]) -> None:
