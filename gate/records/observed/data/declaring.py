@@ -39,6 +39,11 @@ def entry_of_pointer(kind: str, path: str) -> str:
     return f"data: [{{{kind}: {_written(path)}}}]"
 
 
+def names_entry(hint: str) -> bool:
+    """Whether a hint says what to declare."""
+    return "`data: [" in hint
+
+
 def _written(path: str) -> str:
     plain = path.rstrip("/") or path
     return plain if PLAIN.match(plain) else json.dumps(plain)
