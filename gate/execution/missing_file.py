@@ -14,11 +14,13 @@ from gate.errors import RunError
 from gate.records.observed.data.declaring import names_entry
 from gate.records.runs import Snapshot
 
-# as Python, pyarrow and HDF5 tell it
+# as Python, pyarrow, HDF5, torch and libraries with words of their own tell it
 MISSING = re.compile(
     r"No such file or directory: '([^'\n]{1,300})'"
     r"|Failed to open local file '([^'\n]{1,300})'.{0,40}No such file or directory"
     r"|name = '([^'\n]{1,300})', errno = 2\b"
+    r"|unable to open file <([^>\n]{1,300})>.{0,40}No such file or directory"
+    r"|FileNotFoundError: (?:[A-Za-z ]{1,40}:? )?'?(/[^'\n]{1,300}?)'?(?: not found\.?)?\Z"
 )
 NOT_IN_A_COMMIT = (
     "The gate trains what the commit holds; ignored and untracked files are not there."

@@ -59,6 +59,11 @@ def missing(path: str) -> str:
     [
         missing("/srv/x.npy"),
         "OSError: Failed to open local file '/srv/x.npy'. Detail: No such file or directory",
+        "RuntimeError: unable to open file </srv/x.npy> in a mode: No such file or directory",
+        "FileNotFoundError: No such file or directory: /srv/x.npy",
+        "FileNotFoundError: /srv/x.npy not found.",
+        "FileNotFoundError: Directory /srv/x.npy not found",
+        "FileNotFoundError: Unable to find '/srv/x.npy'",
         "OSError: Unable to open file (name = '/srv/x.npy', errno = 2, error message = '...')",
     ],
 )
