@@ -25,10 +25,10 @@ from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.checkpoint.state_tree import leaves
 from gate.codec.entry_names import entry_name
 from gate.codec.strict_json import parse_json
-from gate.evidence.data.budget import Budget, Limits
-from gate.evidence.data.statistics import FORMATS, data_statistics
 from gate.errors import DataError
+from gate.evidence.data.budget import Budget, Limits
 from gate.evidence.data.pointers import read_pointers
+from gate.evidence.data.statistics import FORMATS, data_statistics
 from gate.evidence.locks import read_lock
 from gate.records.observed.data.sets import PointerFile
 from gate.records.sections.data import DataKind
