@@ -63,7 +63,7 @@ def repository(bench: DataBench) -> LfsRepository:
 def fetched(bench: DataBench, repository: LfsRepository, *, lfs_config: bytes = b"") -> FetchedData:
     pointers = bench.lfs_pointers(repository.pointers())
     data = bench.data(lfs_config=lfs_config)
-    (found,) = data.fetch(DataSource(lfs="*.bin"), pointers, b"")
+    (found,) = data.fetch(DataSource(lfs="*.bin"), pointers)
     return found
 
 
@@ -220,4 +220,4 @@ def test_a_header_of_the_clone_is_handed_on_and_not_left_behind(
 
 
 def test_an_entry_without_pointers_needs_nothing(bench: DataBench) -> None:
-    assert bench.data().fetch(DataSource(lfs="*.bin"), (), b"") == ()
+    assert bench.data().fetch(DataSource(lfs="*.bin"), ()) == ()

@@ -61,7 +61,12 @@ class Tree:
         )
         reader = FreshReader(FILES, LocalProcesses(), Shown(), None)
         return read_pointers(
-            request, self.top, self.folder, FILES, ask or reader.ask, required=required
+            self.top,
+            self.folder,
+            request=request,
+            files=FILES,
+            ask=ask or reader.ask,
+            required=required,
         )
 
     def refused(self, *lines: str, ask: Ask | None = None) -> DataError:

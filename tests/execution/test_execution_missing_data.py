@@ -10,7 +10,8 @@ from gate.adapters.files.files import LocalFiles
 from gate.errors import RunError
 from gate.execution.missing_data import Lacking, data_hint
 from gate.execution.missing_file import NotCommitted, with_missing_file
-from gate.records.runs import Credentials, ProcessRequest, Snapshot, TrainingContainer
+from gate.records.processes import ProcessRequest
+from gate.records.runs import Credentials, Snapshot, TrainingContainer
 
 RUN = Path("/out/work/run")
 ITSELF = Credentials(uid=1, gid=1)

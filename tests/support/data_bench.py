@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gate.adapters.data.fetching.fetch import Clone, Fetcher
+from gate.adapters.data.fetching.fetch import Fetcher
 from gate.adapters.data.fetching.tools import Tools
 from gate.adapters.data.local_data import LocalData
 from gate.adapters.github.retry import RetryPolicy
 from gate.adapters.process.processes import LocalProcesses
 from gate.evidence.data.dvc_files import read_dvc
 from gate.evidence.data.lfs_pointers import read_lfs
-from gate.records.observed.data.listed import FetchedData
+from gate.records.observed.data.listed import FetchedData, FetchSources
 from gate.records.observed.data.sets import DataPointers, PointerFile
 from gate.records.sections.data import DataKind, DataSource, FetchSettings
 
@@ -59,20 +59,30 @@ class DataBench:
         return self.root / "cache"
 
     def data(
-        self, *, trusted: bool = False, lfs_config: bytes = b"", **settings: object
+        self,
+        *,
+        trusted: bool = False,
+        lfs_config: bytes = b"",
+        dvc_config: bytes = b"",
+        **settings: object,
     ) -> LocalData:
         """A gate's own; closed with the bench."""
         fetch = FetchSettings.model_validate({"cache": str(self.cache), **settings})
         tools = Tools(processes=LocalProcesses(), progress=self.shown, environment=self.environment)
-        clone = Clone(top=self.clone, lfs_config=lfs_config, is_trusted=trusted)
-        made = LocalData(Fetcher(clone, fetch, tools, self.policy))
+        sources = FetchSources(
+            settings=fetch,
+            dvc_config=dvc_config,
+            lfs_config=lfs_config,
+            clone_is_trusted=trusted,
+        )
+        made = LocalData(Fetcher(self.clone, sources, tools, self.policy))
         self.opened.append(made)
         return made
 
     def one(self, source: dict[str, object], **settings: object) -> FetchedData:
         """The one data set of a path or a url."""
         entry = DataSource.model_validate(source, strict=False)
-        (found,) = self.data(**settings).fetch(entry, (), b"")  # type: ignore[arg-type] # by name
+        (found,) = self.data(**settings).fetch(entry, ())  # type: ignore[arg-type] # by name
         return found
 
     def dvc(self, path: str, *, stage: str | None = None, **options: object) -> FetchedData:
@@ -88,7 +98,8 @@ class DataBench:
         file = PointerFile(name=entry.label, kind=DataKind.DVC, path=path, stage=stage or "")
         pointers = read_dvc(file, (self.clone / path).read_bytes())
         config = (self.clone / ".dvc" / "config").read_bytes()
-        return self.data(**options).fetch(entry, pointers, config)  # type: ignore[arg-type] # by name
+        data = self.data(dvc_config=config, **options)  # type: ignore[arg-type] # by name
+        return data.fetch(entry, pointers)
 
     def lfs_pointers(self, commit: dict[str, bytes]) -> DataPointers:
         """What the files of a commit point to, by their paths."""
