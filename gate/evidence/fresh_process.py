@@ -91,14 +91,14 @@ class FreshReader:
     ) -> ReadingAnswer:
         """The answer to a question; `folder` is the gate's alone and takes the request's file.
 
-        `mounts` are shown to the process where it has an account with a view of its own.
+        `mounts` are shown to the process where it has an account with a view of its own; under the
+        gate's account it is asked about their sources.
 
         Raises the fault that the process found, and `EvidenceError` when it crashed, was stopped
         by one of its limits, or gave no proper answer.
         """
         path = folder / REQUEST_NAME
-        self._files.write_bytes(path, write_document(request))
-        answer = _parsed(self._started(path, mounts))
+        answer = _parsed(self._started(path, request, mounts))
         if answer.fault is not None:
             fault = answer.fault
             raise FAULTS[fault.kind](
@@ -145,23 +145,34 @@ class FreshReader:
         finally:
             self._files.remove_tree(copy)
 
-    def _started(self, path: Path, mounts: tuple[ReadOnlyMount, ...]) -> ProcessResult:
+    def _started(
+        self, path: Path, request: ReadingRequest, mounts: tuple[ReadOnlyMount, ...]
+    ) -> ProcessResult:
         """Run it; an account that cannot even start our own program is given up, and said so."""
+        if self._credentials is None:
+            return self._run_as_gate(path, request, mounts)
+        self._files.write_bytes(path, write_document(request))
         try:
             result = self._run(path, self._credentials, mounts)
             # READY is written before a byte of the run is looked at, so what fails behind
             # it is the run's doing and no reason to read it under the gate's own account
-            if self._credentials is None or result.output.startswith(READY):
+            if result.output.startswith(READY):
                 return result
             reason = _last_line(result)
         except RunError as fault:
-            if self._credentials is None:
-                raise
             reason = fault.message
         self._credentials = None
         self.parser_unsandboxed_reason = reason
         self._progress.step(f"runs are read under the gate's own account: {reason}")
-        return self._run(path, None, mounts)
+        return self._run_as_gate(path, request, mounts)
+
+    def _run_as_gate(
+        self, path: Path, request: ReadingRequest, mounts: tuple[ReadOnlyMount, ...]
+    ) -> ProcessResult:
+        real = {str(one.target): str(one.source) for one in mounts}
+        asked = request.model_copy(update={"out": real.get(request.out, request.out)})
+        self._files.write_bytes(path, write_document(asked))
+        return self._run(path, None, ())
 
     def _run(
         self, path: Path, credentials: Credentials | None, mounts: tuple[ReadOnlyMount, ...]

@@ -180,7 +180,8 @@ class Session:
         if preprocessing is None or not preprocessing.is_due(commit):
             return launcher
         made = preprocessing.of_commit(commit, launcher, self._snapshots[commit])
-        self._declared.add(commit, made.fetched, made.listing, made.described)
+        taken = run_folders(self._work / "run").taken
+        self._declared.add(commit, made.output, made.fetched, made.listing, taken)
         self._unrepeated = made.unrepeated or self._unrepeated
         return replace(launcher, data=self._declared.fetched(commit))
 

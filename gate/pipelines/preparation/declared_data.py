@@ -133,10 +133,10 @@ class DataPreparation:
         if (source, verify) not in self._known:
             with self._adapters.progress.running(f"reading declared data ({verify.value})"):
                 listing = self.store.listing(source, verify)
-                self._known[source, verify] = listing, self._statistics(source, folder)
+                self._known[source, verify] = listing, self.statistics(source, folder)
         return self._known[source, verify]
 
-    def _statistics(self, source: Path, folder: Path) -> tuple[DataStatistics, ...]:
+    def statistics(self, source: Path, folder: Path) -> tuple[DataStatistics, ...]:
         """By the confined process; none where it cannot say, since nothing hangs on them."""
         files, shown = self._adapters.files, folder / "data" / source.name
         files.fresh_folder(shown.parent)
@@ -242,8 +242,12 @@ class DeclaredData:
         """What the runs of a commit are shown."""
         return self._prepared.get(which, PreparedData()).fetched
 
-    def add(self, which: Commit, one: FetchedData, listing: Listing, described: DataSet) -> None:
-        """One more data set of a commit: what its preprocessing wrote."""
+    def add(
+        self, which: Commit, output: Path, one: FetchedData, listing: Listing, folder: Path
+    ) -> None:
+        """One more data set of a commit: what its preprocessing wrote at `output`."""
+        statistics = self._preparation.statistics(output, folder)
+        described = data_set(one, listing).model_copy(update={"statistics": statistics})
         described = self._preparation.as_recorded(described, listing)
         prepared = self._prepared.get(which, PreparedData())
         self._prepared[which] = prepared.with_one(one, described, listing)

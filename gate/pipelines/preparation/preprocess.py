@@ -29,9 +29,9 @@ Ask = Callable[[ReadingRequest, Path], ReadingAnswer]
 class Preprocessed:
     """What a commit's preprocessing wrote, and how its two runs differ, if they do."""
 
+    output: Path
     fetched: FetchedData
     listing: Listing
-    described: DataSet
     unrepeated: UnrepeatedData | None = None
 
 
@@ -80,9 +80,9 @@ class Preprocessing:
             # a link would lead where that account may not go
             fetched = replace(fetched, source=None, copies=self._copies(outputs[-1], listings[-1]))
         return Preprocessed(
+            output=outputs[-1],
             fetched=fetched,
             listing=listings[-1],
-            described=described[-1],
             unrepeated=self._unrepeated(outputs, described),
         )
 

@@ -1,0 +1,345 @@
+"""Declared data through whole gates: found by every run, digested, named when it moved."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from gate_bench import Bench
+from played_training import SCRIPT, SETTINGS, Project
+
+from gate.adapters.engine.docker_api import connect_docker
+from gate.adapters.engine.engine import Engine
+from gate.adapters.isolating import Isolating
+from gate.adapters.process.stop_signals import StopSignals
+from gate.errors import DataError, RunError
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.gate import gate
+from gate.records.runs import WriteGuard
+from gate.records.verdict import Outcome, Severity
+
+# the losses are what stands in the declared file
+READS = SCRIPT.replace(
+    'losses = [float(text) for text in play["losses"]]\n',
+    'place = pathlib.Path(os.environ["REPRO_GATE_DATA"])\n'
+    'source = place / "mini" if (place / "mini").exists() else here / "data/ready"\n'
+    'losses = [float(text) for text in (source / "losses.txt").read_text().split()]\n'
+    'losses = [loss + float(play.get("plus", 0)) for loss in losses]\n',
+)
+CHANGES = 'os.chmod(source / "losses.txt", 0o644)\n(source / "losses.txt").write_text("1 1 1")\n'
+PREPARE = """
+import os, pathlib
+out = pathlib.Path("data/ready")
+out.mkdir(parents=True)
+source = pathlib.Path(os.environ["REPRO_GATE_DATA"]) / "raw" / "losses.txt"
+(out / "losses.txt").write_text(source.read_text())
+"""
+UNSEEDED = '(out / "id.csv").write_text("a\\nb\\n" + os.urandom(9).hex() + "\\n")\n'
+LOSSES = "2.5 2.25 2.125"
+SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+@pytest.fixture
+def mini(tmp_path: Path) -> Path:
+    """A data set outside of the repository."""
+    folder = tmp_path / "srv" / "mini"
+    folder.mkdir(parents=True)
+    (folder / "losses.txt").write_text(LOSSES)
+    (folder / "rows.csv").write_text("a\n0.4\n0.6\n")
+    return folder
+
+
+@pytest.fixture
+def reading(project: Project, mini: Path) -> Project:
+    project.write("train.py", READS)
+    project.settings(f"data:\n  - {{path: {mini}, as: mini}}\n")
+    return project
+
+
+def moved(bench: Bench) -> tuple[str, ...]:
+    """The findings about data that moved, of the newest verdict."""
+    verdict = bench.gate().verdict
+    return tuple(each.message for each in verdict.findings if each.code == "data-moved")
+
+
+@pytest.mark.usefixtures("reading")
+def test_declared_data_is_found_digested_and_described(bench: Bench) -> None:
+    bench.record()
+    found = bench.gate()
+    assert found.verdict.outcome is Outcome.REPRODUCED
+    (mini,) = found.verdict.data
+    assert (mini.name, mini.files, mini.size_bytes) == ("mini", 2, 24)
+    (column,) = mini.statistics
+    assert (column.format, column.rows, column.mean) == ("csv", 2, 0.5)
+    assert [part.first for part in found.evidence.data[0].parts] == ["losses.txt", "rows.csv"]
+
+
+@pytest.mark.usefixtures("reading")
+def test_data_that_moved_is_named_and_its_difference_is_no_code_drift(
+    bench: Bench, mini: Path
+) -> None:
+    bench.record()
+    (mini / "losses.txt").write_text("2.5 2.25 2.0")
+    (mini / "rows.csv").write_text("a\n0.4\n0.8\n")
+    verdict = bench.gate().verdict
+    assert (verdict.outcome, int(verdict.exit_code)) == (Outcome.DATA_DRIFT, 1)
+    sentence = "mini, 2 of 2 files (first: losses.txt), mean 0.500 → 0.600, deviation 0.100 → 0.200"
+    (finding,) = (each for each in verdict.findings if each.code == "data-moved")
+    assert (finding.message, finding.severity) == (sentence, Severity.WARNING)
+    assert verdict.cause == (
+        f"the declared data moved ({sentence}), and the result differs from the baseline: loss at "
+        "step 3 is 2.0, expected 2.125"
+    )
+    assert verdict.diagnosis is not None
+    assert verdict.diagnosis.cause_class == "data"
+
+
+@pytest.mark.usefixtures("reading")
+def test_what_moved_is_told_before_the_first_run(bench: Bench, mini: Path) -> None:
+    bench.record()
+    (mini / "losses.txt").write_text("2.5 2.25 2.0")
+    adapters = bench.adapters()
+    shown: list[str] = []
+
+    class Told:
+        def step(self, text: str) -> None:
+            shown.append(text)
+
+        def output(self, line: bytes) -> None: ...
+
+        def running(self, text: str) -> AbstractContextManager[None]:
+            shown.append(text)
+            return adapters.progress.running(text)
+
+    gate(bench.request(), replace(adapters, progress=Told()))
+    told = [text.partition(":")[0] for text in shown]
+    assert told.index("data-moved") < told.index("strict-1")
+
+
+@pytest.mark.usefixtures("reading")
+def test_equal_bits_pass_whatever_data_moved_and_say_so(bench: Bench, mini: Path) -> None:
+    bench.record()
+    (mini / "more.txt").write_text("more")
+    assert bench.gate().verdict.outcome is Outcome.REPRODUCED
+    assert moved(bench) == ("mini, 1 of 3 files (first: more.txt), 2 → 3 files",)
+
+
+def test_within_a_tolerance_other_data_passes_only_by_policy(
+    bench: Bench, reading: Project, mini: Path
+) -> None:
+    tolerant = (
+        f"data:\n  - {{path: {mini}, as: mini}}\n"
+        "compare: {tolerances: [{metric: '*', absolute: 1.0}]}\n"
+    )
+    reading.settings(tolerant)
+    bench.record()
+    (mini / "losses.txt").write_text("2.5 2.25 2.0")
+    assert bench.gate().verdict.outcome is Outcome.DATA_DRIFT
+    reading.settings(tolerant + "policy: {data_drift: pass}\n")
+    verdict = bench.gate().verdict
+    assert (verdict.outcome, verdict.passes) == (Outcome.WITHIN_TOLERANCE, True)
+    assert verdict.cause.endswith("within tolerance, and policy.data_drift is pass")
+
+
+def test_the_base_commit_tells_data_from_code(bench: Bench, reading: Project, mini: Path) -> None:
+    base = bench.record()
+    (mini / "losses.txt").write_text("2.5 2.25 2.0")
+    verdict = bench.gate(base=base).verdict
+    assert verdict.outcome is Outcome.DATA_DRIFT
+    assert verdict.cause.endswith("with this data the base commit gives the same result here")
+    reading.play(plus=1)
+    verdict = bench.gate(base=base).verdict
+    assert verdict.outcome is Outcome.CODE_DRIFT
+    assert "differs from the base commit, run here with the same data" in verdict.cause
+
+
+@pytest.mark.usefixtures("reading")
+def test_a_new_baseline_is_recorded_with_the_data_of_its_run(bench: Bench, mini: Path) -> None:
+    bench.record()
+    (mini / "losses.txt").write_text("2.5 2.25 2.0")
+    found = bench.gate()
+    assert found.proposed is not None
+    assert found.proposed.data == found.evidence.data
+    bench.record()
+    assert bench.gate().verdict.outcome is Outcome.REPRODUCED
+    assert moved(bench) == ()
+
+
+def test_data_that_was_declared_since_is_another_training(bench: Bench, project: Project) -> None:
+    bench.record()
+    (bench.out.parent / "x.txt").write_text("x")
+    project.settings(f"data:\n  - {{path: {bench.out.parent}/x.txt}}\n")
+    verdict = bench.gate().verdict
+    assert verdict.outcome is Outcome.NOT_COMPARABLE
+    assert verdict.cause == "the baseline was recorded with a different data.x.txt"
+
+
+def test_a_run_that_changes_its_data_is_an_error(bench: Bench, reading: Project) -> None:
+    reading.write("train.py", READS + CHANGES)
+    reading.commit()
+    with pytest.raises(RunError, match="mini changed while the gate ran"):
+        bench.gate()
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("path: /nonexistent/mini", "data: mini: there is no /nonexistent/mini"),
+        ("dvc: data/train.dvc", "data: data/train.dvc is not in the commit"),
+        ('lfs: "*.none"', "data: the pattern \\*.none matches no file of the commit"),
+    ],
+)
+def test_data_that_is_not_there_is_an_error_before_any_run(
+    bench: Bench, project: Project, entry: str, message: str
+) -> None:
+    project.settings(f"data:\n  - {{{entry}}}\n")
+    with pytest.raises(DataError, match=message) as caught:
+        bench.gate()
+    assert caught.value.hint
+    assert int(caught.value.exit_code) == 3
+
+
+def test_preprocessing_runs_twice_and_feeds_the_trainings(
+    bench: Bench, project: Project, mini: Path
+) -> None:
+    project.write("train.py", READS)
+    project.write("prepare.py", PREPARE)
+    prepared = (
+        f"data:\n  - {{path: {mini}, as: raw}}\n"
+        "preprocess: {command: python3 prepare.py, out: data/ready}\n"
+    )
+    project.settings(prepared)
+    bench.record()
+    found = bench.gate()
+    assert found.verdict.outcome is Outcome.REPRODUCED
+    assert [one.name for one in found.verdict.data] == ["data/ready", "raw"]
+    project.write("prepare.py", PREPARE.replace("read_text())", "read_text() + ' ')"))
+    base = project.commit()
+    assert base
+    assert moved(bench) == ("data/ready, 1 of 1 file (first: losses.txt)",)
+
+
+def test_preprocessing_that_does_not_repeat_has_words_of_its_own(
+    bench: Bench, project: Project, mini: Path
+) -> None:
+    project.write("train.py", READS)
+    project.write("prepare.py", PREPARE + UNSEEDED)
+    project.settings(
+        f"data:\n  - {{path: {mini}, as: raw}}\n"
+        "preprocess: {command: python3 prepare.py, out: data/ready}\n"
+    )
+    verdict = bench.gate().verdict
+    assert (verdict.outcome, verdict.passes) == (Outcome.NONDETERMINISTIC, False)
+    assert verdict.cause == (
+        "the preprocessing does not repeat: two runs of python3 prepare.py wrote different data "
+        "(data/ready, 1 of 2 files (first: id.csv), line 3)"
+    )
+    (step,) = verdict.next_steps
+    assert step.text.startswith("Make the preprocessing repeat")
+    assert bench.gate().proposed is None
+
+
+@pytest.mark.parametrize(
+    ("script", "settings", "message"),
+    [
+        ("pass", "", "run preprocess-1: the command wrote nothing at data/ready"),
+        ("raise SystemExit(3)", "", "run preprocess-1: python3 prepare.py exited with 3"),
+        (PREPARE, ", max_bytes: 3", "run preprocess-1: what it wrote cannot be taken over"),
+        (
+            PREPARE + "(out / 'link').symlink_to('/etc/passwd')",
+            "",
+            "link is a link",
+        ),
+    ],
+)
+def test_preprocessing_that_fails_is_an_error(
+    bench: Bench, project: Project, mini: Path, script: str, settings: str, message: str
+) -> None:
+    project.write("prepare.py", script)
+    project.settings(
+        f"data:\n  - {{path: {mini}, as: raw}}\n"
+        f"preprocess: {{command: python3 prepare.py, out: data/ready{settings}}}\n"
+    )
+    with pytest.raises((RunError, DataError), match=message) as caught:
+        bench.gate()
+    assert caught.value.hint
+
+
+class OwnAccount(Bench):
+    """Trains under another account, with an interpreter that every account can start."""
+
+    def adapters(self) -> Adapters:
+        isolating = Isolating(Engine(connect_docker("")), StopSignals(), SYSTEM_PYTHON)
+        return replace(
+            super().adapters(),
+            isolate=isolating.choose,
+            release=isolating.release,
+            clean_up=isolating.clean_up,
+            processes=isolating.processes,
+            host={"PATH": "/usr/bin:/bin"},
+        )
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    if os.geteuid() != 0 or not Path(SYSTEM_PYTHON).exists():
+        pytest.skip(f"needs root, and {SYSTEM_PYTHON} for another account")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_another_account_finds_data_that_it_could_not_reach_and_cannot_change_it(
+    open_to_all: Path, mini: Path
+) -> None:
+    """Shown by a mount: the folder above is the gate's alone."""
+    tries = (
+        "refused = []\n"
+        "for path in (source / 'losses.txt', source / 'new'):\n"
+        "    try: path.open('a').close()\n"
+        "    except OSError as error: refused.append(error.strerror)\n"
+        "print('refused:', *refused)\n"
+    )
+    project = Project(open_to_all / "project")
+    project.write("train.py", READS.replace("words = dict(", f"{tries}words = dict("))
+    (mini / "losses.txt").chmod(0o666)
+    mini.chmod(0o777)
+    mini.parent.chmod(0o700)
+    project.write(
+        "repro-gate.yml",
+        SETTINGS.replace("none", "uid") + f"data:\n  - {{path: {mini}, as: mini}}\n",
+    )
+    project.commit()
+    bench = OwnAccount(project, open_to_all / "out")
+    verdict = bench.gate().verdict
+    if verdict.isolation.guard is not WriteGuard.MOUNT_NAMESPACE:
+        pytest.skip("this machine has no mount namespaces for root")
+    output = (bench.out / "evidence" / "strict-1" / "output.txt").read_text()
+    assert output.count("Read-only file system") == 2
+    assert [one.rows for one in verdict.data[0].statistics] == [2]
+
+
+def test_data_that_the_account_may_not_read_is_named(open_to_all: Path, mini: Path) -> None:
+    (mini / "rows.csv").chmod(0o600)
+    project = Project(open_to_all / "project")
+    project.write(
+        "repro-gate.yml",
+        SETTINGS.replace("none", "uid") + f"data:\n  - {{path: {mini}, as: mini}}\n",
+    )
+    project.commit()
+    with pytest.raises(DataError, match="account may not read") as caught:
+        OwnAccount(project, open_to_all / "out").gate()
+    assert caught.value.hint == f"Let every account read it: chmod -R o+rX {mini}"
+
+
+@pytest.mark.usefixtures("reading")
+def test_the_manifest_of_the_evidence_names_the_data(bench: Bench) -> None:
+    bench.gate()
+    written = json.loads((bench.out / "evidence" / "set.json").read_text())
+    assert [one["name"] for one in written["data"]] == ["mini"]
