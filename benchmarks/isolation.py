@@ -23,7 +23,8 @@ from gate.adapters.isolating import end_account
 from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.stop_signals import StopSignals
 from gate.execution.launch import prepare_folders, run_folders
-from gate.records.runs import Credentials, Isolation, ProcessRequest, Snapshot, WriteGuard
+from gate.records.processes import ProcessRequest
+from gate.records.runs import Credentials, Isolation, Snapshot, WriteGuard
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 
 ROUNDS = 15

@@ -15,9 +15,9 @@ from typing import BinaryIO, Protocol
 from gate.records.observed.data.listed import FetchedData, Listing
 from gate.records.observed.data.sets import DataPointers
 from gate.records.observed.traced import ChangedLines
+from gate.records.processes import ProcessRequest, ProcessResult
 from gate.records.published.folder_commit import FolderCommit
 from gate.records.report import Comment
-from gate.records.runs import ProcessRequest, ProcessResult
 from gate.records.sealed.identity import (
     Identity,
     IdentityRequest,
@@ -117,12 +117,23 @@ class Files(Protocol):
         """Make an empty folder, removing what was there."""
         ...
 
-    def copy_tree(self, source: Path, target: Path) -> None:
-        """Copy a folder of regular files and links, links as links."""
+    def copy_tree(self, source: Path, target: Path, *, max_bytes: int | None = None) -> None:
+        """Copy a folder of regular files and links, links as links.
+
+        `StorageError` when its files hold more than `max_bytes` together.
+        """
+        ...
+
+    def let_read(self, path: Path) -> None:
+        """Let every account read a file, or a folder and all that is in it."""
         ...
 
     def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> str:
         """Copy one regular file, no link followed; the SHA-256 of what was copied, in hex."""
+        ...
+
+    def link(self, path: Path, target: Path) -> None:
+        """Make a symbolic link at a path that is free, its folders as needed."""
         ...
 
     def move_file(self, source: Path, target: Path) -> None:
@@ -215,18 +226,24 @@ class Git(Protocol):
 class DataStore(Protocol):
     """Declared data: fetched before the first training, listed, and looked at again."""
 
-    def fetch(
-        self, source: DataSource, pointers: DataPointers, dvc_config: bytes
-    ) -> tuple[FetchedData, ...]:
+    def fetch(self, source: DataSource, pointers: DataPointers) -> tuple[FetchedData, ...]:
         """Have an entry of `data` on this machine, whole and checked; several for some.
 
-        `pointers` are those of the entry, `dvc_config` is the trusted `.dvc/config`. Raises
-        `DataError` for what is missing, wrong, too large or out of reach.
+        `pointers` are those of the entry. Raises `DataError` for what is missing, wrong, too large
+        or out of reach.
         """
+        ...
+
+    def close(self) -> None:
+        """Let other gates remove what this one used; call it after the last run."""
         ...
 
     def listing(self, source: Path, verify: Verify) -> Listing:
         """Every file below a path with its digest, no link followed; `DataError` where one is."""
+        ...
+
+    def closed_folder(self, source: Path) -> Path | None:
+        """The first folder on the way to a path that other accounts may not pass, or None."""
         ...
 
     def changed_since(self, source: Path, listing: Listing) -> str:

@@ -22,6 +22,7 @@ from gate.codec.history_lines import read_history
 from gate.comparison.tensors.states import compare_states
 from gate.errors import EvidenceError, GateError
 from gate.evidence.collect import collect_run
+from gate.evidence.data.pointers import MAX_POINTER_BYTES, read_pointers
 from gate.evidence.fresh_process import READY
 from gate.evidence.locks import read_lock
 from gate.evidence.processes.harness_files import find_processes
@@ -30,6 +31,7 @@ from gate.evidence.processes.traces import read_traces
 from gate.evidence.saved_state import captured_state, open_captured
 from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
 from gate.records.baseline import MAX_ARTIFACT_BYTES, MAX_ENTRY_BYTES, PROPOSED_BASELINE
+from gate.records.measured.state_difference import StateDifference
 from gate.records.observed.evidence import MAX_NOT_FINITE
 from gate.records.observed.locks import MAX_LOCK_BYTES
 from gate.records.observed.state_distance import MAX_DISTANCES, StateDistance, TensorDistance
@@ -41,7 +43,6 @@ from gate.records.reading import (
     ReadingTask,
     ReadLeaf,
 )
-from gate.records.state_difference import StateDifference
 from gate.settings.changes import baseline_changes, key_changes, root_changes, settings_changes
 from gate.settings.load import parse_settings
 
@@ -176,6 +177,16 @@ def _traces(request: ReadingRequest) -> ReadingAnswer:
     return ReadingAnswer(traces=read_traces(FILES, Path(request.out)))
 
 
+def _data_pointers(request: ReadingRequest) -> ReadingAnswer:
+    copies = Path(request.out)
+    return ReadingAnswer(
+        pointers=read_pointers(
+            request.pointer_files,
+            lambda file: FILES.read_bytes(copies / file.copy_name, max_bytes=MAX_POINTER_BYTES),
+        )
+    )
+
+
 def _data_statistics(request: ReadingRequest) -> ReadingAnswer:
     # NumPy is slow to import, and few tasks need this
     from gate.evidence.data.budget import Budget, Limits  # noqa: PLC0415
@@ -189,6 +200,7 @@ def _data_statistics(request: ReadingRequest) -> ReadingAnswer:
 
 
 NAMED_TASKS = {
+    ReadingTask.DATA_POINTERS: _data_pointers,
     ReadingTask.LOCKS: _locks,
     ReadingTask.HISTORY: _history,
     ReadingTask.ENTRY: _entry,
@@ -245,11 +257,19 @@ def _reduction(path: Path, _: Path) -> ReadingAnswer:
         return ReadingAnswer(reduction=reduction_spread(gradient_tensors(gradients)))
 
 
+def _data_difference(one: Path, other: Path) -> ReadingAnswer:
+    # as above
+    from gate.comparison.data_difference import first_difference  # noqa: PLC0415
+
+    return ReadingAnswer(where=first_difference(FILES, one, other)[:MAX_TEXT])
+
+
 KEPT_TASKS = {
     ReadingTask.STATE: _state,
     ReadingTask.DISTANCE: _distance,
     ReadingTask.WEIGHTS: _weights,
     ReadingTask.REDUCTION: _reduction,
+    ReadingTask.DATA_DIFFERENCE: _data_difference,
 }
 
 

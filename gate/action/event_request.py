@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from gate.errors import GateError, RepositoryError, SettingsError
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import committed_entries
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.preparation.brought import brought_environment
-from gate.pipelines.runs import Adapters
 from gate.ports import Git
 from gate.records.policy_files import PolicyChange
 from gate.records.published.history import HISTORY_BRANCH, History, history_file

@@ -19,9 +19,9 @@ from gate.adapters.job_log import quoted
 from gate.adapters.secrets import InputSecrets
 from gate.codec.untrusted_text import safe_block
 from gate.errors import ExitCode, GateError, InternalError, PublishError, SettingsError
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import DeliveredVerdict, judging, run_and_deliver, run_only
 from gate.pipelines.gate import gate
-from gate.pipelines.runs import Adapters
 from gate.ports import Clock, Comments, Files
 from gate.records.baseline import PROPOSED_BASELINE
 from gate.records.published.links import ReportLinks

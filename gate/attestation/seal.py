@@ -68,6 +68,7 @@ def statement_facts(verdict: Verdict, package: Package, context: SealContext) ->
         repository=context.repository,
         run_id=context.run_id,
         gate_version=context.gate_version,
+        data=tuple((one.name, one.sha256) for one in verdict.data),
     )
 
 

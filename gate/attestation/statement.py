@@ -21,6 +21,7 @@ from gate.records.sealed.statement import (
     ClaimedIsolation,
     CommitDescriptor,
     CommitDigest,
+    DataDescriptor,
     FileDescriptor,
     FileDigest,
     GateClaims,
@@ -89,6 +90,10 @@ def _claims(facts: StatementFacts) -> GateClaims:
         repository=facts.repository,
         run_id=facts.run_id,
         gate_version=facts.gate_version,
+        data=tuple(
+            DataDescriptor(name=name, digest=FileDigest(sha256=digest))
+            for name, digest in facts.data
+        ),
     )
 
 
@@ -151,4 +156,5 @@ def _facts(statement: Statement) -> StatementFacts:
         repository=claims.repository,
         run_id=claims.run_id,
         gate_version=claims.gate_version,
+        data=tuple((one.name, one.digest.sha256) for one in claims.data),
     )

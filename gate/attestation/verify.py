@@ -244,6 +244,7 @@ def _check_verdict(archive: Archive, facts: StatementFacts) -> None:
         "settings_digest": (verdict.settings_digest, facts.settings_digest),
         "snapshot_digest": (verdict.snapshot_digest, facts.snapshot_digest),
         "isolation": (verdict.isolation, facts.isolation),
+        "data": (tuple((one.name, one.sha256) for one in verdict.data), facts.data),
         "created_at": (utc_time(verdict.created_at), facts.created_at),
     }
     for name, (found, sealed) in claims.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.observed.data.sets import same_data
 from gate.records.observed.environment import Environment
 
 
@@ -15,11 +16,11 @@ def replaced_by(baseline: Baseline | None, entry: BaselineEntry) -> BaselineEntr
 
 
 def peers_of(baseline: Baseline | None, entry: BaselineEntry) -> tuple[BaselineEntry, ...]:
-    """Entries of the same training in other environments; those that judge nothing do not count."""
+    """Those of the same training and data in other environments; provisional ones do not count."""
     return tuple(
         one
         for one in _of_training(baseline, entry)
-        if _elsewhere(one, entry) and not one.provisional
+        if _elsewhere(one, entry) and same_data(one.data, entry.data) and not one.provisional
     )
 
 

@@ -11,6 +11,7 @@ from gate.errors import BaselineError
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.comparison import Comparison, CostState, KnobCost, KnobCosts
 from gate.records.measurement import CostDocument, KnobState
+from gate.records.observed.data.sets import same_data
 from gate.records.observed.evidence import EvidenceSet, StepDigest
 from gate.records.observed.seeds import SeedResults
 from gate.records.verdict import NotFinite
@@ -68,6 +69,7 @@ def propose_entry(
         steps=tuple(map(_kept_of, run.steps)),
         checkpoint=run.checkpoint,
         seeded=seeded,
+        data=evidence.data,
     )
     return with_digest(entry)
 
@@ -88,13 +90,13 @@ def _kept_of(step: StepDigest) -> StepDigest:
 def with_entry(baseline: Baseline | None, entry: BaselineEntry) -> Baseline:
     """The baseline with this entry: it replaces the one of the same environment and training.
 
-    Entries of another training are dropped: `repro-gate.yml` has moved on and nothing can be
-    compared with them any more.
+    Entries of another training or of other data are dropped: the project has moved on, and nothing
+    can be compared with them any more.
     """
     same_training = [
         candidate
         for candidate in (baseline.entries if baseline else ())
-        if candidate.training == entry.training
+        if candidate.training == entry.training and same_data(candidate.data, entry.data)
     ]
     # an entry of the same environment is replaced: two would leave it open which one judges
     others = [

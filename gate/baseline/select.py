@@ -9,6 +9,7 @@ from typing import Final
 
 from gate.codec.entry_names import entry_name
 from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.observed.data.sets import DataSets, same_data
 from gate.records.observed.environment import CPU, DEVICE, PACKAGES, Environment
 
 # The ordered key of an entry, from what moves a result most. `device` holds a GPU's model,
@@ -55,10 +56,12 @@ def select_entry(
     environment: Environment,
     training: Mapping[str, str],
     comparable: tuple[str, ...],
+    data: DataSets = (),
 ) -> Selection:
     """Choose by training first (another experiment is never compared), environment second.
 
-    An entry of this very environment goes first, then one of which only `comparable` parts moved;
+    Of those of one kind of accelerator, an entry of this very `data` goes first. After that, an
+    entry of this very environment goes first, then one of which only `comparable` parts moved;
     among those the nearest: whose first different place in `KEY` comes latest. Where that is the
     same place, the next different one decides, and in the end the newest entry. A result
     of a GPU never judges one of a CPU, nor the other way round. Where no
@@ -75,7 +78,7 @@ def select_entry(
     newest_first = sorted(
         candidates, key=lambda entry: (entry.recorded_at, entry_name(entry)), reverse=True
     )
-    chosen = min(newest_first, key=lambda entry: _distance(entry, environment, comparable))
+    chosen = min(newest_first, key=lambda entry: _distance(entry, environment, comparable, data))
     if fitting and environment.parts and chosen.environment.on_gpu != environment.on_gpu:
         return Selection(entry=None, same_training=True, nearest=chosen)
     others = () if fitting else _differing_keys(chosen.training, training)
@@ -88,12 +91,13 @@ def _differing_keys(recorded: Mapping[str, str], here: Mapping[str, str]) -> tup
 
 
 def _distance(
-    entry: BaselineEntry, environment: Environment, comparable: tuple[str, ...]
-) -> tuple[bool, bool, tuple[float, ...]]:
-    """The lowest is nearest: another accelerator, more than comparable parts moved, which ones."""
+    entry: BaselineEntry, environment: Environment, comparable: tuple[str, ...], data: DataSets
+) -> tuple[bool, bool, bool, tuple[float, ...]]:
+    """The lowest is nearest: another accelerator, other data, more than comparable parts, which."""
     moved = entry.environment.moved(environment)
     another = entry.environment.on_gpu != environment.on_gpu
-    return another, not set(comparable).issuperset(moved), _lateness(moved)
+    other_data = not same_data(entry.data, data)
+    return another, other_data, not set(comparable).issuperset(moved), _lateness(moved)
 
 
 def _lateness(moved: tuple[str, ...]) -> tuple[float, ...]:

@@ -14,7 +14,7 @@ from gate.commands.state_options import STATE_HELP, chosen_exclusions, state_par
 from gate.comparison.tensors.states import compare_states
 from gate.errors import ExitCode, SettingsError
 from gate.pipelines.saved_states import MAX_BYTES, open_saved_state
-from gate.records.state_difference import StateDifference
+from gate.records.measured.state_difference import StateDifference
 from gate.report.difference_words import difference_document
 
 SHOWN_ROWS = 20

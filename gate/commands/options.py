@@ -15,9 +15,9 @@ from gate.codec.documents import write_document
 from gate.codec.untrusted_text import safe_block
 from gate.commands.program import FILES, INTERRUPTS
 from gate.errors import SettingsError
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import DeliveredVerdict
 from gate.pipelines.entry import LocalCall, build_adapters, local_request
-from gate.pipelines.runs import Adapters
 from gate.ports import Progress
 from gate.records.document import Document
 from gate.records.request import GateRequest, SigningMethod

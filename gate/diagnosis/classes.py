@@ -105,6 +105,9 @@ def concluded_class(diagnosis: Diagnosis, outcome: Outcome) -> CauseClass | None
             return CauseClass.DATA_ORDER
         if trace.real_numbers and outcome is not Outcome.NONDETERMINISTIC:
             return CauseClass.DATA
+    # known from the digests, whatever the runs show
+    if outcome is Outcome.DATA_DRIFT:
+        return CauseClass.DATA
     if outcome is Outcome.NONDETERMINISTIC:
         return recorded or _proved(trace)
     if outcome is not Outcome.CODE_DRIFT and recorded is CauseClass.CODE:

@@ -18,6 +18,7 @@ import gate
 from gate.codec.documents import read_document, write_document
 from gate.codec.untrusted_text import escaped_lines
 from gate.errors import (
+    DataError,
     DocumentError,
     EvidenceError,
     GateError,
@@ -28,8 +29,9 @@ from gate.errors import (
 from gate.evidence.state_manifest import MAX_STATE_BYTES
 from gate.ports import Files, Processes, Progress
 from gate.records.observed.state_distance import StateDistance
+from gate.records.processes import ProcessRequest, ProcessResult, ReadOnlyMount
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
-from gate.records.runs import Credentials, ProcessRequest, ProcessResult
+from gate.records.runs import Credentials
 
 PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
 REQUEST_NAME = "request.json"
@@ -51,7 +53,8 @@ TIMEOUT_SECONDS = 1800.0
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 SHOWN_LINES = 5
 FAULTS: dict[str, type[GateError]] = {
-    fault.__name__: fault for fault in (DocumentError, EvidenceError, SettingsError, StorageError)
+    fault.__name__: fault
+    for fault in (DataError, DocumentError, EvidenceError, SettingsError, StorageError)
 }
 ANY_FAULT: tuple[type[GateError], ...] = (RunError, *FAULTS.values())
 CHANGED_HINT = (
@@ -80,15 +83,22 @@ class FreshReader:
         self._credentials = replace(credentials, groups=()) if credentials else None
         self.parser_unsandboxed_reason = ""
 
-    def ask(self, request: ReadingRequest, folder: Path) -> ReadingAnswer:
+    def ask(
+        self,
+        request: ReadingRequest,
+        folder: Path,
+        mounts: tuple[ReadOnlyMount, ...] = (),
+    ) -> ReadingAnswer:
         """The answer to a question; `folder` is the gate's alone and takes the request's file.
+
+        `mounts` are shown to the process where it has an account with a view of its own.
 
         Raises the fault that the process found, and `EvidenceError` when it crashed, was stopped
         by one of its limits, or gave no proper answer.
         """
         path = folder / REQUEST_NAME
         self._files.write_bytes(path, write_document(request))
-        answer = _parsed(self._started(path))
+        answer = _parsed(self._started(path, mounts))
         if answer.fault is not None:
             fault = answer.fault
             raise FAULTS[fault.kind](
@@ -135,10 +145,10 @@ class FreshReader:
         finally:
             self._files.remove_tree(copy)
 
-    def _started(self, path: Path) -> ProcessResult:
+    def _started(self, path: Path, mounts: tuple[ReadOnlyMount, ...]) -> ProcessResult:
         """Run it; an account that cannot even start our own program is given up, and said so."""
         try:
-            result = self._run(path, self._credentials)
+            result = self._run(path, self._credentials, mounts)
             # READY is written before a byte of the run is looked at, so what fails behind
             # it is the run's doing and no reason to read it under the gate's own account
             if self._credentials is None or result.output.startswith(READY):
@@ -151,9 +161,11 @@ class FreshReader:
         self._credentials = None
         self.parser_unsandboxed_reason = reason
         self._progress.step(f"runs are read under the gate's own account: {reason}")
-        return self._run(path, None)
+        return self._run(path, None, mounts)
 
-    def _run(self, path: Path, credentials: Credentials | None) -> ProcessResult:
+    def _run(
+        self, path: Path, credentials: Credentials | None, mounts: tuple[ReadOnlyMount, ...]
+    ) -> ProcessResult:
         request = ProcessRequest(
             # isolated, without site packages and without byte-code, as the launcher of trainings
             argv=(sys.executable, "-I", "-S", "-B", "-c", PROGRAM, str(path), *_import_folders()),
@@ -164,6 +176,7 @@ class FreshReader:
             # half of the limit is kept from its beginning
             output_limit_bytes=2 * MAX_ANSWER_BYTES,
             credentials=credentials,
+            mounts=mounts,
         )
         return self._processes.run(request, lambda _: None)
 

@@ -87,6 +87,7 @@ def _harness(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -
     variables = {
         "REPRO_GATE_OUT": str(folders.out),
         "REPRO_GATE_TREE": str(folders.tree),
+        "REPRO_GATE_DATA": str(folders.data),
         "REPRO_GATE_MODE": planned.mode.value,
         "REPRO_GATE_SEED": str(settings.train.seed),
         "REPRO_GATE_MAX_STEPS": str(_last_step(planned, settings)),

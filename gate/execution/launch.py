@@ -11,20 +11,14 @@ from pathlib import Path
 from gate.codec.untrusted_text import masked, without_sequences
 from gate.errors import RunError
 from gate.execution.child_environment import child_environment
+from gate.execution.data import mounts_of, place_data
 from gate.execution.plan import training_of
 from gate.execution.trials import with_trial
 from gate.ports import Files, Processes, Progress
 from gate.records.determinism.variations import Folder
-from gate.records.runs import (
-    Isolation,
-    PlannedRun,
-    ProcessRequest,
-    ProcessResult,
-    RunFolders,
-    RunRecord,
-    Snapshot,
-    Varied,
-)
+from gate.records.observed.data.listed import FetchedData
+from gate.records.processes import ProcessRequest, ProcessResult
+from gate.records.runs import Isolation, PlannedRun, RunFolders, RunRecord, Snapshot, Varied
 from gate.records.settings import GateSettings
 
 HARNESS = Path(__file__).resolve().parent.parent / "harness"
@@ -104,6 +98,7 @@ class Launcher:
     settings: GateSettings
     isolation: Isolation
     host: Mapping[str, str]
+    data: tuple[FetchedData, ...] = ()
 
     def run(
         self,
@@ -116,7 +111,7 @@ class Launcher:
         Raises `RunError` when the training failed, timed out or could not be started: then there
         is nothing to compare, however alike two failures look.
         """
-        prepare_folders(self.files, snapshot, folders, self.isolation)
+        prepare_folders(self.files, snapshot, folders, self.isolation, self.data)
         request = self._request(planned, snapshot, folders)
         result = self.processes.run(request, self.progress.output)
         _refuse_failure(planned, result, request)
@@ -154,7 +149,8 @@ class Launcher:
             network=self.isolation.network,
             container=self.isolation.container,
             writable=(folders.tree, folders.home, folders.tmp, folders.out),
-            readable=(folders.harness,),
+            readable=(folders.harness, folders.data),
+            mounts=mounts_of(self.data, folders, self.isolation),
         )
 
 
@@ -175,13 +171,18 @@ def run_folders(root: Path, varied: Varied | None = None) -> RunFolders:
         home=named[Folder.HOME],
         tmp=named[Folder.TMP],
         out=named[Folder.OUT],
+        data=root / "data",
         harness=root / "harness",
         taken=root / "taken",
     )
 
 
 def prepare_folders(
-    files: Files, snapshot: Snapshot, folders: RunFolders, isolation: Isolation
+    files: Files,
+    snapshot: Snapshot,
+    folders: RunFolders,
+    isolation: Isolation,
+    data: tuple[FetchedData, ...] = (),
 ) -> None:
     """Empty every folder, copy code and harness afresh, and hand them to the training's account."""
     for folder in (folders.home, folders.tmp, folders.out):
@@ -191,6 +192,7 @@ def prepare_folders(
     files.copy_tree(snapshot.tree, folders.tree)
     # afresh for every run: even if one could write there, the next would not start with it
     install_harness(files, folders.harness)
+    place_data(files, data, folders, isolation)
     for account in isolation.own_accounts:
         for folder in (folders.tree, folders.home, folders.tmp, folders.out):
             files.give_to(folder, account.uid, account.gid)

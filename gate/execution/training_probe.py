@@ -13,7 +13,8 @@ from gate.ports import Files, Processes
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import DeviceFile, GpuTried
 from gate.records.observed.environment import MAX_PACKAGES
-from gate.records.runs import Isolation, PlannedRun, ProcessRequest, RunFolders, RunMode
+from gate.records.processes import ProcessRequest
+from gate.records.runs import Isolation, PlannedRun, RunFolders, RunMode
 from gate.records.settings import Device, GateSettings
 
 PROBE_SECONDS = 180.0

@@ -11,8 +11,8 @@ from typing import Final
 from gate.baseline.folder import files_in, read_entries, read_entry, refuse_future, refuse_unfit
 from gate.codec.entry_names import entry_name
 from gate.errors import DocumentError, GateError, RepositoryError
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.head_files import HeadFiles
-from gate.pipelines.runs import Adapters
 from gate.ports import Git
 from gate.records.baseline import MAX_BASELINE_BYTES, MAX_ENTRIES, Baseline, Baselines
 from gate.records.published.entry_history import (

@@ -10,8 +10,9 @@ from gate.comparison.measuring.tolerance_snippet import calibrated_block
 from gate.errors import EvidenceError, SettingsError
 from gate.evidence.folder import MANIFEST_NAME, read_evidence_set
 from gate.execution.cost_plan import plan_noise
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.measurement import provenance_of
-from gate.pipelines.runs import Adapters, Session
+from gate.pipelines.runs import Session
 from gate.ports import Files
 from gate.records.measurement import CalibrationDocument
 from gate.records.observed.evidence import EvidenceSet, RunEvidence

@@ -11,9 +11,10 @@ from gate.comparison.measuring.base_head import metrics_beside, speed_ratio
 from gate.comparison.measuring.performance import performance_of
 from gate.errors import EvidenceError, RepositoryError, RunError, SettingsError
 from gate.execution.plan import plan_compare
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.preparation.output_folder import prepare_out
-from gate.pipelines.runs import Adapters, Session
+from gate.pipelines.runs import Session
 from gate.records.comparison import Comparison
 from gate.records.measured.base_head import (
     MAX_PLACES,

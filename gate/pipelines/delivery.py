@@ -12,10 +12,10 @@ from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.codec.entry_names import entry_name
 from gate.errors import AttestationError, ExitCode, GateError, SettingsError, StorageError
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines
 from gate.pipelines.gate import Gated, judge, train_all
 from gate.pipelines.imported_evidence import take_over
-from gate.pipelines.runs import Adapters
 from gate.pipelines.sealing import (
     PACKAGE,
     Sealing,

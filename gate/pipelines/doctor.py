@@ -33,9 +33,9 @@ from gate.checkup.training import (
 )
 from gate.errors import CancelledError, GateError, RepositoryError, StorageError
 from gate.execution.training_probe import probe_training
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import baseline_below
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config
-from gate.pipelines.runs import Adapters
 from gate.ports import Git
 from gate.records.doctor import (
     CheckResult,

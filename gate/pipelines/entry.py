@@ -12,6 +12,9 @@ from pathlib import Path
 
 from gate.adapters.account.restricted_paths import restrict_access, secret_paths
 from gate.adapters.clock import SystemClock
+from gate.adapters.data.fetching.fetch import Fetcher
+from gate.adapters.data.fetching.tools import Tools
+from gate.adapters.data.local_data import LocalData
 from gate.adapters.engine.docker_api import connect_docker
 from gate.adapters.engine.engine import Engine, engine_address
 from gate.adapters.git.repository import GitRepository
@@ -22,8 +25,8 @@ from gate.adapters.process.stop_signals import StopSignals
 from gate.adapters.sigstore.services import SigstoreServices
 from gate.errors import SettingsError
 from gate.execution.child_environment import path_with_interpreter
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.preparation.brought import brought_environment
-from gate.pipelines.runs import Adapters
 from gate.ports import Files, Progress
 from gate.records.request import GateRequest, SigningMethod
 from gate.records.settings import FILE_NAME
@@ -47,12 +50,13 @@ def build_adapters(
         variables.get("PATH", ""), interpreter, beside_torch=find_spec("torch") is not None
     )
     trains = shutil.which("python", path=path) or shutil.which("python3", path=path)
-    libraries = variables.get("LD_LIBRARY_PATH", "")
-    address = engine_address(variables)
+    libraries, address = variables.get("LD_LIBRARY_PATH", ""), engine_address(variables)
     engine = Engine(connect_docker(address), address)
     socket = address.removeprefix("unix://") if address.startswith("unix://") else ""
     # nothing is tried here: a call that is refused for its settings must start nothing
     isolating = Isolating(engine, interrupts, trains or sys.executable, socket)
+
+    tools = Tools(processes=isolating.processes, progress=progress, environment=variables)
 
     def closed(places: tuple[Path, ...], way: Path) -> AbstractContextManager[None]:
         private = (*secret_paths(top, variables), *places)
@@ -62,6 +66,7 @@ def build_adapters(
         files=files,
         git=GitRepository(top),
         processes=isolating.processes,
+        data=lambda sources: LocalData(Fetcher(top, sources, tools)),
         clock=SystemClock(),
         progress=progress,
         isolate=isolating.choose,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gate.baseline.record import propose_entry, successor
+from gate.codec.data_words import move_sentence
 from gate.codec.entry_names import entry_name
+from gate.comparison.data_moves import moved_data
 from gate.comparison.finiteness import first_not_finite
 from gate.comparison.measuring.performance import performance_of
 from gate.comparison.same_work import missed_share
@@ -18,6 +20,7 @@ from gate.execution.plan import (
     plan_operator_audit,
     plan_record,
 )
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines, work_tree_baseline
 from gate.pipelines.judging.budget import Budget
 from gate.pipelines.judging.comparisons import (
@@ -28,7 +31,14 @@ from gate.pipelines.judging.comparisons import (
     repeats_of,
 )
 from gate.pipelines.judging.decided import Decided, brought_entry, decided
-from gate.pipelines.judging.entries import movement, rules_in_force, selected, settled, with_settled
+from gate.pipelines.judging.entries import (
+    movement,
+    recorded_data,
+    rules_in_force,
+    selected,
+    settled,
+    with_settled,
+)
 from gate.pipelines.judging.escalation import escalate, lines_of_the_change
 from gate.pipelines.judging.explanation import RARE, diagnosis_of, rare_faults_of
 from gate.pipelines.judging.seed_results import (
@@ -39,9 +49,10 @@ from gate.pipelines.judging.seed_results import (
 )
 from gate.pipelines.judging.seed_runs import run_seeds
 from gate.pipelines.judging.settings_tried import try_settings
-from gate.pipelines.runs import Adapters, Session
+from gate.pipelines.runs import Session
 from gate.records.baseline import MAX_RUN_URL, Baseline, BaselineEntry, Baselines
 from gate.records.comparison import Comparison
+from gate.records.observed.data.sets import DataSets, same_data
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.observed.seeds import SeedResults
@@ -90,12 +101,15 @@ def gate(request: GateRequest, adapters: Adapters) -> Gated:
 def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) -> Ran:
     """All runs of a gate call, the base commit's too where only those can decide."""
     changes = lines_of_the_change(request, adapters)
-    with Session(request, adapters) as session:
+    recorded = recorded_data(request, baselines.trusted)
+    with Session(request, adapters, recorded=recorded) as session:
+        tell_moved_data(recorded, session)
         # one at a time: runs beside each other would share
         # cores, and neither time nor noise would be theirs
         runs = tuple(session.run(planned) for planned in plan_gate(request.strict_runs))
         runs += _base_runs(session, runs[0], baselines.trusted)
-        seeded = run_seeds(session, runs[0]) if _needs_seeds(request, runs, baselines) else ()
+        needed = _needs_seeds(request, runs, baselines, session.data)
+        seeded = run_seeds(session, runs[0]) if needed else ()
         # after the runs that are judged: what it does to the machine must not reach them
         counted, failure = (
             _operator_audit_run(session) if request.settings.operator_audit else ((), "")
@@ -112,13 +126,19 @@ def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) ->
         return Ran(evidence=evidence, isolation=session.isolation, operator_audit_failure=failure)
 
 
+def tell_moved_data(recorded: DataSets, session: Session) -> None:
+    """Say before the first run that declared data is not what the baseline was recorded with."""
+    for move in moved_data(recorded, session.data) if recorded else ():
+        session.adapters.progress.step(f"data-moved: {move_sentence(move)}")
+
+
 def _base_runs(
     session: Session, run: RunEvidence, trusted: Baseline | None
 ) -> tuple[RunEvidence, ...]:
     """The base commit's runs where only those can decide, each side in its own environment."""
     request, own = session.request, session.own_environments
     now = session.adapters.clock.now().isoformat()
-    if not _needs_base_run(request, run, trusted, now, own_environments=own):
+    if not _needs_base_run(session, run, trusted, now):
         return ()
     environment = Commit.BASE if own else Commit.HEAD
     base = tuple(session.run(planned) for planned in plan_base(environment))
@@ -247,15 +267,21 @@ def record_baseline(
     return with_settled(entry.model_copy(update={"accepted_by": who}), known, request)
 
 
-def _needs_seeds(request: GateRequest, runs: tuple[RunEvidence, ...], baselines: Baselines) -> bool:
+def _needs_seeds(
+    request: GateRequest,
+    runs: tuple[RunEvidence, ...],
+    baselines: Baselines,
+    data: DataSets,
+) -> bool:
     """Whether the policy's level, or the entry that is proposed, hangs on runs of more seeds."""
     heads = tuple(run for run in runs if run.run.commit is Commit.HEAD)
     strict = tuple(run for run in heads if run.run.mode is RunMode.STRICT)
     if not request.settings.policy.level.needs_seeds or not _fit(strict, request):
         return False
-    trusted = selected(request, strict[0], baselines.trusted)
+    trusted = selected(request, strict[0], baselines.trusted, data)
     against = against_entry(trusted.entry, strict[0], request)
-    return seeds_are_open(trusted, against, brought_entry(request, strict[0], baselines.brought))
+    brought = brought_entry(request, strict[0], baselines.brought, data)
+    return seeds_are_open(trusted, against, brought)
 
 
 def _fit(strict: tuple[RunEvidence, ...], request: GateRequest) -> bool:
@@ -264,26 +290,22 @@ def _fit(strict: tuple[RunEvidence, ...], request: GateRequest) -> bool:
     return equal and not first_not_finite(strict, request.settings.compare.allow_not_finite)
 
 
-def _needs_base_run(
-    request: GateRequest,
-    run: RunEvidence,
-    trusted: Baseline | None,
-    now: str,
-    *,
-    own_environments: bool,
-) -> bool:
-    """Whether the environment moved so that the base commit, run here, has something to say."""
+def _needs_base_run(session: Session, run: RunEvidence, trusted: Baseline | None, now: str) -> bool:
+    """Whether something moved so that the base commit, run here, has something to say."""
+    request, data = session.request, session.data
     if request.base_commit is None or not request.settings.policy.run_base_on_drift:
         return False
-    selection = selected(request, run, trusted)
+    selection = selected(request, run, trusted, data)
     against = against_entry(selection.entry, run, request)
+    recorded = selection.entry.data if selection.entry is not None else ()
     return (
         against is not None
         and selection.same_training
         and needs_base_run(
             against,
             request.settings,
-            own_environments=own_environments,
+            own_environments=session.own_environments,
+            data_moved=not session.brings_data and not same_data(recorded, data),
             quarantine=rules_in_force(request, selection.entry, now),
         )
     )

@@ -27,10 +27,10 @@ from gate.execution.plan import (
     plan_seeds,
     training_of,
 )
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.preparation.locks import locks_of_commits
 from gate.pipelines.preparation.output_folder import prepare_out
 from gate.pipelines.preparation.snapshots import export_snapshot
-from gate.pipelines.runs import Adapters
 from gate.ports import Files
 from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
 from gate.records.observed.locks import LockFile

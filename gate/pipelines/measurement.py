@@ -33,7 +33,8 @@ from gate.execution.cost_plan import (
     plan_rounds,
     without,
 )
-from gate.pipelines.runs import Adapters, Session
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.runs import Session
 from gate.records.comparison import CostState
 from gate.records.determinism.priced_knobs import (
     NO_KNOBS,

@@ -11,10 +11,10 @@ from pathlib import Path
 from gate.baseline.folder import read_entry, refuse_future
 from gate.baseline.select import select_entry
 from gate.errors import BaselineError, RepositoryError
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import work_tree_baseline
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.judging.entries import settled, with_settled
-from gate.pipelines.runs import Adapters
 from gate.pipelines.sealing import PACKAGE
 from gate.records.baseline import (
     MAX_ARTIFACT_BYTES,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from gate.checkup.gpu import why_no_gpu
-from gate.codec.digests import sha256_hex
 from gate.errors import EvidenceError, GateError, RepositoryError, RunError
 from gate.evidence import capture
 from gate.evidence.capture import CapturedFile
@@ -21,14 +20,19 @@ from gate.evidence.usable import refuse_unusable
 from gate.execution.launch import Launcher, run_folders
 from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
-from gate.pipelines.preparation.environments import training_environments
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.preparation.declared_data import DeclaredData
+from gate.pipelines.preparation.environments import TrainingEnvironment, training_environments
+from gate.pipelines.preparation.kept_files import OUTPUT_FILE, KeptFiles
 from gate.pipelines.preparation.locks import locks_of_commits
 from gate.pipelines.preparation.output_folder import prepare_out
-from gate.pipelines.preparation.snapshots import export_snapshot
-from gate.ports import Clock, Files, Git, Processes, Progress, SealServices
+from gate.pipelines.preparation.pointers import read_pointers
+from gate.pipelines.preparation.preprocess import Preprocessing
+from gate.pipelines.preparation.snapshots import check_snapshots, export_all
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import GpuMissed, GpusSeen
 from gate.records.measurement import ReductionSpread, WeightDistance
+from gate.records.observed.data.sets import DataSets, UnrepeatedData
 from gate.records.observed.evidence import (
     DivergedStates,
     EvidenceSet,
@@ -36,7 +40,6 @@ from gate.records.observed.evidence import (
     RunEvidence,
     SeededRun,
 )
-from gate.records.observed.facts import MachineFacts
 from gate.records.observed.operator_audit import Refusal
 from gate.records.observed.trace import Traces
 from gate.records.observed.traced import TraceFinding
@@ -47,62 +50,42 @@ from gate.records.runs import (
     FIRST_STRICT,
     SECOND_STRICT,
     Commit,
-    Isolation,
     PlannedRun,
     RunFolders,
     RunRecord,
     Snapshot,
 )
-from gate.records.settings import Device, GateSettings, SigningSettings
+from gate.records.settings import Device
 from gate.settings.load import settings_digest, training_digest
 
-OUTPUT_FILE = "output.txt"
 NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Adapters:
-    """Every effect that a pipeline has, handed in by the entry points.
-
-    `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
-    `clean_up` leaves no process and no file of the training's account outside that folder;
-    `release` lets another gate have that account. `run` marks the containers of this call. `gpus`
-    looks for GPUs of this machine, `machine` for facts that are only told. `base_path` is the PATH
-    of the base commit's own packages, empty where it has none. `seal_services` gives those of a
-    seal without a key.
-    """
-
-    files: Files
-    git: Git
-    processes: Processes
-    clock: Clock
-    progress: Progress
-    isolate: Callable[[GateSettings, tuple[Path, ...]], Isolation]
-    closed: Callable[[tuple[Path, ...], Path], AbstractContextManager[None]]
-    clean_up: Callable[[Isolation], None]
-    release: Callable[[], None]
-    host: Mapping[str, str]
-    run: str
-    gpus: Callable[[], GpusSeen]
-    base_path: str
-    machine: Callable[[], MachineFacts]
-    seal_services: Callable[[SigningSettings], SealServices]
 
 
 class Session:
     """The runs of one call: snapshots exported once, folders emptied for each run."""
 
     def __init__(
-        self, request: GateRequest, adapters: Adapters, *, runs_base: bool = False
+        self,
+        request: GateRequest,
+        adapters: Adapters,
+        *,
+        runs_base: bool = False,
+        recorded: DataSets = (),
     ) -> None:
-        """Nothing is touched before `with` is entered; `runs_base`: whatever the policy says."""
+        """Nothing is touched before `with` is entered; `runs_base`: whatever the policy says.
+
+        `recorded` is the declared data of the entry that may judge.
+        """
         self.request = request
         self._runs_base = runs_base or request.settings.policy.run_base_on_drift
         self.adapters = adapters
         self._work = request.out / "work"
         self._snapshots: dict[Commit, Snapshot] = {}
         self._no_base: RepositoryError | None = None
-        self._kept: list[KeptFile] = []
+        self._recorded = recorded
+        self._preprocessing: Preprocessing | None = None
+        self._unrepeated: UnrepeatedData | None = None
+        self._kept = KeptFiles(request.out / "evidence", adapters.files)
         self._first: RunEvidence | None = None
         self._apart: DivergedStates | None = None
         self._looked_for_gpu = False
@@ -121,14 +104,16 @@ class Session:
         self._ends.close()
 
     def _prepare(self, ends: ExitStack) -> None:
-        adapters, settings = self.adapters, self.request.settings
+        adapters = self.adapters
         prepare_out(self.request.out, adapters.files)
         ends.callback(adapters.release)  # last of all: the account owns files in the work folder
         # registered before the folder is made: callbacks
         # run backwards, so this one after the clean-up
         ends.callback(adapters.files.remove_tree, self._work)
         adapters.files.fresh_folder(self._work)
-        self._export_all()
+        self._snapshots, self._no_base = export_all(
+            self.request, adapters, self._work, runs_base=self._runs_base
+        )
         # asked now: git does not look at the clone once a training has run
         self._left_out = NotCommitted(
             ignored=adapters.git.ignored(), untracked=adapters.git.untracked()
@@ -145,49 +130,74 @@ class Session:
             # what an earlier call under this account left would be there for the first run to find
             adapters.clean_up(environment.isolation)
         self._launchers = {
-            commit: Launcher(
-                files=adapters.files,
-                processes=adapters.processes,
-                progress=adapters.progress,
-                settings=settings,
-                isolation=environment.isolation,
-                host=environment.host,
-            )
-            for commit, environment in environments.items()
+            which: self._launcher_in(environment) for which, environment in environments.items()
         }
         self._reader = FreshReader(
             adapters.files, adapters.processes, adapters.progress, self.isolation.credentials
         )
+        self._prepare_inputs(ends)
+
+    def _prepare_inputs(self, ends: ExitStack) -> None:
+        """Lock files and declared data of every commit that may be trained."""
+        adapters = self.adapters
         trees = {which: snapshot.tree for which, snapshot in self._snapshots.items()}
         taken = run_folders(self._work / "run").taken
         self._locks = locks_of_commits(self.request, trees, taken, adapters.files, self._reader.ask)
+        self._declared = DeclaredData(
+            self.request,
+            adapters,
+            self.isolation,
+            partial(
+                read_pointers, request=self.request, files=adapters.files, ask=self._reader.ask
+            ),
+            self._reader.ask,
+            self._recorded,
+        )
+        ends.callback(self._declared.store.close)
+        made = self.request.settings.preprocess
+        if made is not None:
+            self._preprocessing = Preprocessing(
+                self.request, made, adapters, self._declared.store, self._reader.ask, self._work
+            )
+        self._declared.prepare(self._snapshots, taken)
+        # head's preprocessing too runs before the first training
+        self._launcher(Commit.HEAD, Commit.HEAD)
+
+    def _launcher_in(self, environment: TrainingEnvironment) -> Launcher:
+        adapters = self.adapters
+        return Launcher(
+            files=adapters.files,
+            processes=adapters.processes,
+            progress=adapters.progress,
+            settings=self.request.settings,
+            isolation=environment.isolation,
+            host=environment.host,
+        )
+
+    def _launcher(self, environment: Commit, commit: Commit) -> Launcher:
+        """Starts the runs of a commit in the environment of one."""
+        launcher = replace(self._launchers[environment], data=self._declared.fetched(commit))
+        preprocessing = self._preprocessing
+        if preprocessing is None or not preprocessing.is_due(commit):
+            return launcher
+        made = preprocessing.of_commit(commit, launcher, self._snapshots[commit])
+        self._declared.add(commit, made.fetched, made.listing, made.described)
+        self._unrepeated = made.unrepeated or self._unrepeated
+        return replace(launcher, data=self._declared.fetched(commit))
+
+    @property
+    def data(self) -> DataSets:
+        """The declared data that head's runs find."""
+        return self._declared.sets(Commit.HEAD)
+
+    @property
+    def brings_data(self) -> bool:
+        """Whether the base commit names other data than head."""
+        return self._declared.brought
 
     def _image(self) -> str:
         container = self.isolation.container
         return container.image_id[:200] if container is not None else ""
-
-    def _export_all(self) -> None:
-        """All that may be trained, before any training: git never looks at the clone after one."""
-        adapters = self.adapters
-        request, work = self.request, self._work
-        self._snapshots[Commit.HEAD] = export_snapshot(Commit.HEAD, request, adapters, work)
-        if request.base_commit and self._runs_base:
-            try:
-                self._snapshots[Commit.BASE] = export_snapshot(Commit.BASE, request, adapters, work)
-            except RepositoryError as fault:
-                # most often the base is never run: its fault counts when it is
-                self._no_base = fault
-        self._check_snapshots()
-
-    def _check_snapshots(self) -> None:
-        """Is the code on disk still what was exported? Every run is a copy of it."""
-        for which, snapshot in self._snapshots.items():
-            if self.adapters.files.tree_digest(snapshot.tree) != snapshot.digest:
-                raise RunError(
-                    f"the exported {which.value} commit changed on disk while the gate ran",
-                    hint="The training can write where it must not: let the gate isolate it "
-                    "(isolation.minimum: uid), and look at what else writes to --out.",
-                )
 
     @property
     def own_environments(self) -> bool:
@@ -198,9 +208,10 @@ class Session:
         """One run from empty folders to evidence on disk."""
         files = self.adapters.files
         folders = run_folders(self._work / "run", planned.varied)
-        launcher = self._launchers[planned.environment]
-        if planned.commit is Commit.BASE and self._no_base is not None:
-            raise self._no_base
+        no_base = self._no_base or self._declared.base_fault
+        if planned.commit is Commit.BASE and no_base is not None:
+            raise no_base
+        launcher = self._launcher(planned.environment, planned.commit)
         snapshot = self._snapshots[planned.commit]
         files.fresh_folder(self._work / "run")
         files.fresh_folder(folders.taken)
@@ -222,7 +233,7 @@ class Session:
         if planned.window is not None or planned.varied is not None:
             return evidence
         second = planned.label == SECOND_STRICT
-        self._keep(planned.label, result.output, () if second else taken)
+        self._kept.keep(planned.label, result.output, () if second else taken)
         if second and taken:
             self._keep_apart(evidence, taken[0], folders.taken)
         self._first = evidence if planned.label == FIRST_STRICT else self._first
@@ -300,26 +311,12 @@ class Session:
         except EvidenceError:
             return ()
 
-    def _keep(self, label: str, output: bytes, taken: tuple[CapturedFile, ...]) -> None:
-        """Put what was read beside the documents, under the digests that it had then."""
-        files, folder = self.adapters.files, self.request.out / "evidence" / label
-        files.fresh_folder(folder)
-        files.write_bytes(folder / OUTPUT_FILE, output)
-        digests = {OUTPUT_FILE: sha256_hex(output)}
-        for captured in taken:
-            # moved and not read again: these are the bytes that were hashed
-            files.move_file(captured.path, folder / captured.kept_name)
-            digests[captured.kept_name] = captured.sha256
-        self._kept += [
-            KeptFile(name=f"{label}/{name}", sha256=digest) for name, digest in digests.items()
-        ]
-
     def _keep_apart(self, second: RunEvidence, taken: CapturedFile, folder: Path) -> None:
         """Keep the second strict run's state when it is another than the first's, and how far."""
         if self._first is None or not capture.ends_diverged(self._first, second):
             return
         evidence = self.request.out / "evidence"
-        first = self._kept_file(capture.FIRST_STATE)
+        first = self._kept.file(capture.FIRST_STATE)
         distance = self._reader.distance(first, taken.path, folder)
         self.adapters.files.move_file(taken.path, evidence / capture.SECOND_STATE)
         state = KeptFile(name=capture.SECOND_STATE, sha256=taken.sha256)
@@ -335,7 +332,7 @@ class Session:
         folder = self.request.out / "evidence" / newest
         files.move_file(folder / capture.STATE_FILE, second)
         files.remove_tree(folder / capture.GRADIENTS_FILE)
-        kept = self._kept_file(f"{first}/{capture.STATE_FILE}")
+        kept = self._kept.file(f"{first}/{capture.STATE_FILE}")
         answer = self._reader.ask_of_kept(ReadingTask.WEIGHTS, kept, taken, second)
         if answer.weights is None:
             raise EvidenceError("the process that reads weights gave none", hint=NO_ANSWER_HINT)
@@ -343,18 +340,13 @@ class Session:
 
     def keeps_gradients(self, label: str) -> bool:
         """Whether the harness saved gradients in this run."""
-        return any(kept.name == f"{label}/{capture.GRADIENTS_FILE}" for kept in self._kept)
+        return any(kept.name == f"{label}/{capture.GRADIENTS_FILE}" for kept in self._kept.files)
 
     def reduction_spread(self, label: str) -> ReductionSpread | None:
         """What the order of summation does to a run's gradients; None where none can be summed."""
-        kept = self._kept_file(f"{label}/{capture.GRADIENTS_FILE}")
+        kept = self._kept.file(f"{label}/{capture.GRADIENTS_FILE}")
         taken = run_folders(self._work / "run").taken
         return self._reader.ask_of_kept(ReadingTask.REDUCTION, kept, taken).reduction
-
-    def _kept_file(self, name: str) -> tuple[Path, str]:
-        """A file of the evidence and the SHA-256 that it had when it was kept."""
-        kept = next(kept for kept in self._kept if kept.name == name)
-        return self.request.out / "evidence" / name, kept.sha256
 
     def evidence(
         self,
@@ -366,7 +358,8 @@ class Session:
         """All runs as one document, written to the evidence folder; call it after the last run."""
         # once more at the end: each run was a copy of it,
         # and one run could have changed it for the next
-        self._check_snapshots()
+        check_snapshots(self._snapshots, self.adapters.files)
+        self._declared.refuse_changed()
         snapshot = self._snapshots[Commit.HEAD]
         evidence = EvidenceSet(
             commit=snapshot.commit,
@@ -378,7 +371,7 @@ class Session:
             created_at=self.adapters.clock.now().isoformat(),
             runs=runs,
             seeded=seeded,
-            kept=tuple(self._kept),
+            kept=tuple(self._kept.files),
             apart=self._apart,
             gpu_missed=self._gpu_missed,
             machine=self.adapters.machine().model_copy(update={"image": self._image()}),
@@ -386,6 +379,9 @@ class Session:
             base_locks=self._locks.get(Commit.BASE, ()),
             trace=trace,
             tried=tried,
+            data=self.data,
+            base_data=self._declared.sets(Commit.BASE),
+            unrepeated=self._unrepeated,
         )
         for name, data in evidence_documents(evidence):
             self.adapters.files.write_bytes(self.request.out / "evidence" / name, data)

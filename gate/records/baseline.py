@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from gate.records.comparison import KnobCosts
 from gate.records.document import Document, Timestamp
 from gate.records.measured.acceptance import FarFromPeers, Movement
+from gate.records.observed.data.sets import DataSets
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import CheckpointManifest, MetricSeries, StepDigest
 from gate.records.observed.seeds import SeedResults
@@ -42,6 +43,7 @@ class BaselineEntry(Document):
     took it over, from which run on GitHub and out of which package: claims, empty where not known.
     `moved` says how far it is from the entry that it replaced. `recordings` counts the calls that
     gave these very bits here; one that is `far` from its peers judges after the second.
+    `data` is the declared data that it was recorded with.
     `digest` is the SHA-256 of all the rest: a number that was edited by hand shows.
     """
 
@@ -64,7 +66,16 @@ class BaselineEntry(Document):
     recordings: int = Field(default=1, ge=1)
     far: FarFromPeers | None = None
     seeded: SeedResults = ()
+    data: DataSets = ()
     digest: str = Field(default="", max_length=64)
+
+    @model_serializer(mode="wrap")
+    def _without_undeclared_data(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Most trainings declare none: their entries say nothing of it."""
+        written: dict[str, object] = handler(self)
+        if not self.data:
+            written.pop("data", None)
+        return written
 
     @property
     def provisional(self) -> bool:

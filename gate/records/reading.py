@@ -10,7 +10,12 @@ from pydantic import Field
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.document import Document
 from gate.records.measurement import ReductionSpread, WeightDistance
-from gate.records.observed.data.sets import MAX_STATISTICS, DataStatistics
+from gate.records.observed.data.sets import (
+    MAX_STATISTICS,
+    DataPointers,
+    DataStatistics,
+    PointerFile,
+)
 from gate.records.observed.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence
 from gate.records.observed.locks import Locks
 from gate.records.observed.operator_audit import Refusal
@@ -24,6 +29,7 @@ from gate.records.settings import GateSettings, TrainSettings
 REQUEST_SCHEMA: Final = "repro-gate.reading-request/1"
 ANSWER_SCHEMA: Final = "repro-gate.reading-answer/1"
 MAX_TEXT = 4000
+MAX_POINTER_FILES: Final = 2000
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 
 
@@ -34,7 +40,8 @@ class ReadingTask(StrEnum):
     weights together; kept gradients, how far their sums move; of a pull request's head
     its settings, its baseline, and what it changes in the files that decide; a proposed entry of a
     baseline, as a file or in the archive of an artifact; earlier runs; lock files, each by its
-    path; the operator traces of a run; simple statistics of a data set.
+    path; the operator traces of a run; where two files that preprocessing wrote first differ;
+    pointers to declared data, and simple statistics of it.
     """
 
     RUN = "run"
@@ -54,7 +61,9 @@ class ReadingTask(StrEnum):
     ROOT_CHANGES = "root-changes"
     LOCKS = "locks"
     TRACES = "traces"
+    DATA_DIFFERENCE = "data-difference"
     DATA_STATISTICS = "data-statistics"
+    DATA_POINTERS = "data-pointers"
 
 
 class ReadingRequest(Document):
@@ -65,8 +74,8 @@ class ReadingRequest(Document):
     `output` the file with what it printed, `taken` the copies that are read in the place of the
     harness's files of those names, or of lock files by their paths. For files of a head, `out` is
     the head's and `against` the base's, empty where there is none, and `shown` the name for
-    messages; a baseline is a folder. For data `out` is the file or folder, and `shown` a name whose
-    suffix tells the format of a file.
+    messages; a baseline is a folder. `pointer_files` are copied into `out`. For statistics `out` is
+    the data's file or folder, and `shown` a name whose suffix tells the format of a file.
     """
 
     schema_version: Literal["repro-gate.reading-request/1"] = REQUEST_SCHEMA
@@ -79,12 +88,13 @@ class ReadingRequest(Document):
     taken: dict[str, str] = Field(default_factory=dict)
     run: RunRecord | None = None
     train: TrainSettings | None = None
+    pointer_files: Annotated[tuple[PointerFile, ...], Field(max_length=MAX_POINTER_FILES)] = ()
 
 
 class ReadingFault(Document):
     """A fault that the reading process found; `kind` is the name of its class."""
 
-    kind: Literal["DocumentError", "EvidenceError", "SettingsError", "StorageError"]
+    kind: Literal["DataError", "DocumentError", "EvidenceError", "SettingsError", "StorageError"]
     message: Text
     hint: Text = ""
     details: Annotated[tuple[Text, ...], Field(max_length=200)] = ()
@@ -117,4 +127,6 @@ class ReadingAnswer(Document):
     history_problem: Text = ""
     locks: Locks = ()
     traces: Traces = ()
+    where: Text = ""
     statistics: Annotated[tuple[DataStatistics, ...], Field(max_length=MAX_STATISTICS)] = ()
+    pointers: DataPointers = ()

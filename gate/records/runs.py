@@ -137,13 +137,15 @@ class PlannedRun:
 class RunFolders:
     """Where a run lives: the same paths for every run, emptied in between.
 
-    `taken` is the gate's alone: what it took over of the run to read.
+    `data` holds declared data that has no path in the tree. `taken` is the gate's alone: what it
+    took over of the run to read.
     """
 
     tree: Path
     home: Path
     tmp: Path
     out: Path
+    data: Path
     harness: Path
     taken: Path
 
@@ -258,6 +260,11 @@ class Isolation:
         return self.container is not None
 
     @property
+    def shows_mounts(self) -> bool:
+        """Whether a run can be shown a folder of the machine at another path, read-only."""
+        return self.in_container or self.guard is WriteGuard.MOUNT_NAMESPACE
+
+    @property
     def marked_containers(self) -> tuple[str, ...]:
         """The mark of all containers that were made for this call."""
         return () if self.container is None else (self.container.run,)
@@ -308,63 +315,6 @@ class Isolation:
                 f"({reason})"
             )
         return f"isolation: {self.described}. {reason[:1].upper()}{reason[1:]}."
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReadOnlyMount:
-    """A file or folder of this machine that a run sees at another path, and cannot change."""
-
-    source: Path
-    target: Path
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProcessRequest:
-    """A process to start: no shell, no inherited variable, no inherited descriptor.
-
-    `network` lets a process of another account make sockets that are not local.
-    `writable` and `readable` are the folders that it needs: a container holds no others.
-    `mounts` are shown where the isolation can show one thing at the path of another.
-    """
-
-    argv: tuple[str, ...]
-    env: dict[str, str]
-    workdir: Path
-    timeout_seconds: float
-    output_limit_bytes: int
-    credentials: Credentials | None = None
-    network: bool = False
-    container: TrainingContainer | None = None
-    writable: tuple[Path, ...] = ()
-    readable: tuple[Path, ...] = ()
-    mounts: tuple[ReadOnlyMount, ...] = ()
-
-    @property
-    def under_own_account(self) -> bool:
-        """Whether it runs under another account than the gate's."""
-        return self.credentials is not None
-
-    @property
-    def in_container(self) -> bool:
-        """Whether it runs in a container."""
-        return self.container is not None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProcessResult:
-    """How a process ended and what it printed.
-
-    `exit_code` is negative for a signal, as in `subprocess`. `output` holds stdout and stderr as
-    they came, cut in its middle when `output_bytes` exceeds the limit of the request.
-    `out_of_memory` is set where it is known that the kernel ended a process for lack of memory.
-    """
-
-    exit_code: int
-    timed_out: bool
-    wall_seconds: float
-    output: bytes
-    output_bytes: int
-    out_of_memory: bool = False
 
 
 class RunRecord(Document):

@@ -232,6 +232,11 @@ class PolicySettings(LevelPolicy):
         description="When the machine is not the baseline's, and the base commit gives the "
         "change's result here too: `pass`, or `fail` until the baseline is recorded again.",
     )
+    data_drift: Literal["fail", "pass"] = Field(
+        default="fail",
+        description="When declared data is not what the baseline was recorded with, and the bits "
+        "differ: `fail`, or `pass` where the result is within tolerance all the same.",
+    )
     images: tuple[ImagePattern, ...] = Field(
         default=(),
         max_length=50,

@@ -22,6 +22,7 @@ from gate.records.measured.growth import Growth
 from gate.records.measured.levels import LevelResult
 from gate.records.measured.performance import Performance
 from gate.records.observed.brought import NOTHING_BROUGHT, BroughtEnvironment
+from gate.records.observed.data.sets import DataMoves, DataSets, UnrepeatedData
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
@@ -45,6 +46,7 @@ class Outcome(StrEnum):
     CODE_DRIFT = "code-drift"
     ENVIRONMENT_DRIFT = "environment-drift"
     DEPENDENCY_DRIFT = "dependency-drift"
+    DATA_DRIFT = "data-drift"
     BASELINE_CHANGE = "baseline-change"
     NO_BASELINE = "no-baseline"
     NOT_COMPARABLE = "not-comparable"
@@ -53,7 +55,9 @@ class Outcome(StrEnum):
 
 
 # another result than the one that it is compared with, which the runs agree on
-DRIFTS: Final = frozenset((Outcome.CODE_DRIFT, Outcome.ENVIRONMENT_DRIFT, Outcome.DEPENDENCY_DRIFT))
+DRIFTS: Final = frozenset(
+    (Outcome.CODE_DRIFT, Outcome.ENVIRONMENT_DRIFT, Outcome.DEPENDENCY_DRIFT, Outcome.DATA_DRIFT)
+)
 
 
 class Severity(StrEnum):
@@ -276,7 +280,9 @@ class Verdict(Document):
     `nearest_entry` is what separates the nearest entry where none can judge a run here.
     `provisional` is the entry that may not judge yet. `quarantine` is the rule that covers the
     result, and `excused` says that the base commit judged instead and agrees. `movement` is how far
-    a new baseline is from the old one.
+    a new baseline is from the old one. `data` is the declared data, `data_moved` how it moved since
+    the baseline was recorded, and `data_brought` says that the change moved it; `unrepeated` is
+    what the preprocessing command wrote differently when it ran again.
     `fault_details` holds lines of a fault, such as the last output of a training that failed.
     """
 
@@ -308,6 +314,10 @@ class Verdict(Document):
     quarantine: InQuarantine | None = None
     excused: bool = False
     movement: Movement | None = None
+    data: DataSets = ()
+    data_moved: DataMoves = ()
+    data_brought: bool = False
+    unrepeated: UnrepeatedData | None = None
     brought: BroughtEnvironment = NOTHING_BROUGHT
     baseline_facts: BaselineFacts | None = None
     diagnosis: Diagnosis | None = None

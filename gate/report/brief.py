@@ -13,22 +13,21 @@ from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Answer, Diagnosis, Outcome, Verdict
 from gate.report.diagnosed.traced import traced_words
 from gate.report.diagnosed.tried import tried_sentence
-from gate.report.differences import worst_first
 from gate.report.environment_words import moved_words
 from gate.report.layout import Brief
+from gate.report.measured.data_words import data_change_words, data_drift_words, unrepeated_words
 from gate.report.measured.entry_words import (
     movement_words,
     provisional_words,
     quarantine_sentence,
 )
 from gate.report.measured.level_words import level_sentence
+from gate.report.measured.number_words import delta_words, numbers_words, worst_words
 from gate.report.wording import (
     CAUSE_TITLES,
     PAIR,
     TWO,
-    pair,
     percent,
-    share,
     strict_runs,
     suspect_words,
     threshold_words,
@@ -133,21 +132,21 @@ def _within(verdict: Verdict) -> str:
     if verdict.base_run is not None and verdict.excused:
         how = "bit for bit"
         if verdict.answers.base_run is not Answer.EQUAL:
-            how = f"within tolerance{_worst(verdict.base_run)}"
+            how = f"within tolerance{worst_words(verdict.base_run)}"
         words = (
-            f"The result differs from it. {_numbers(verdict.baseline)} The base commit, run here, "
-            f"gives the result of this commit, {how}."
+            f"The result differs from it. {numbers_words(verdict.baseline)} The base commit, run "
+            f"here, gives the result of this commit, {how}."
         )
     elif verdict.base_run is not None:
         how = "the same result, bit for bit"
         if verdict.answers.base_run is not Answer.EQUAL:
-            how = f"the same result within tolerance{_worst(verdict.base_run)}"
+            how = f"the same result within tolerance{worst_words(verdict.base_run)}"
         words = (
             f"The committed baseline no longer holds on this machine{_since(verdict.baseline)}. "
             f"The base commit, run here{_in_its_own(verdict)}, gives {how}."
         )
     else:
-        words = f"The result is within tolerance of the baseline{_worst(verdict.baseline)}."
+        words = f"The result is within tolerance of the baseline{worst_words(verdict.baseline)}."
     if not verdict.passes and not verdict.held_back:
         words += " But policy.require_bitwise asks for equal bits."
     return words
@@ -156,22 +155,21 @@ def _within(verdict: Verdict) -> str:
 def _code_drift(verdict: Verdict) -> str:
     if verdict.base_run is not None:
         return (
-            f"{_numbers(verdict.base_run)} That is against the base commit run here"
+            f"{numbers_words(verdict.base_run)} That is against the base commit run here"
             f"{_in_its_own(verdict)}: the committed baseline does not hold on this machine"
             f"{_since(verdict.baseline)}."
         )
-    return _numbers(verdict.baseline)
+    return numbers_words(verdict.baseline)
 
 
 def _environment_drift(verdict: Verdict) -> str:
     if verdict.nothing_moved:
         return (
             "The code and the environment are the baseline's, and the result is not: data outside "
-            f"the repository moved, or the hardware. {_numbers(verdict.baseline)}"
+            f"the repository moved, or the hardware. {numbers_words(verdict.baseline)}"
         )
-    return (
-        f"Since the baseline was recorded: {_moved(verdict.baseline)}. {_numbers(verdict.baseline)}"
-    )
+    moved = _moved(verdict.baseline)
+    return f"Since the baseline was recorded: {moved}. {numbers_words(verdict.baseline)}"
 
 
 def _dependency_drift(verdict: Verdict) -> str:
@@ -179,8 +177,12 @@ def _dependency_drift(verdict: Verdict) -> str:
     named = f": {moved}" if moved else ""
     return (
         f"This change brings another {_what_is_brought(verdict)}{named}. "
-        f"{_numbers(verdict.base_run)}"
+        f"{numbers_words(verdict.base_run)}"
     )
+
+
+def _data_drift(verdict: Verdict) -> str:
+    return data_drift_words(verdict, numbers_words(verdict.baseline))
 
 
 def _what_is_brought(verdict: Verdict) -> str:
@@ -207,7 +209,11 @@ def _baseline_change(verdict: Verdict) -> str:
         return f"{words} But policy.allow_baseline_change is false."
     last = _last_of_main(verdict)
     moved = f" At most: {movement_words(verdict.movement)}." if verdict.movement else ""
-    return f"{words} {_delta(last, 'the last')}.{moved}" if last is not None else f"{words}{moved}"
+    return (
+        f"{words} {delta_words(last, 'the last')}.{moved}"
+        if last is not None
+        else f"{words}{moved}"
+    )
 
 
 def _last_of_main(verdict: Verdict) -> MetricDelta | None:
@@ -243,64 +249,14 @@ def _nondeterministic(verdict: Verdict) -> str:
         whose += f" ({repeat.expected} and {repeat.observed} of {verdict.strict_runs})"
     if repeat is not None and repeat.numerically_equal:
         whose = "The strict runs are identical, but a default run of the same work is not: they"
+    if verdict.unrepeated is not None:
+        return unrepeated_words(verdict.unrepeated)
     if diagnosis is None:
         return f"{whose} differ."
     if diagnosis.kind is EventKind.STEPS:
         return _sentence(verdict.cause)
     where = "at the end" if diagnosis.first_step is None else f"from step {diagnosis.first_step} on"
     return f"{whose} differ {where}, first in the {CAUSE_TITLES[diagnosis.kind]}."
-
-
-def _numbers(comparison: Comparison | None) -> str:
-    """The first number outside, and the worst of all when it is farther off."""
-    if comparison is None:
-        return ""
-    if comparison.retyped:
-        tensor = comparison.retyped[0]
-        expected, observed = (
-            form.rpartition(" ")[0] for form in (tensor.expected, tensor.observed)
-        )
-        return f"Tensor {tensor.name} is {observed} instead of {expected}."
-    delta = comparison.first_outside
-    if delta is None:
-        return (
-            f"{len(comparison.tensors):,} of {comparison.compared_tensors:,} tensors differ at the "
-            "end; every metric is equal or within tolerance."
-        )
-    words = _delta(delta, f"at step {delta.step}")
-    worst = next(iter(worst_first(comparison.metrics)), None)
-    if worst is not None and (worst.relative or 0) > (delta.relative or 0) * 1.01:
-        words += f"; up to {share(worst.relative)} later ({worst.metric} at step {worst.step})"
-    return f"{words}."
-
-
-def _delta(delta: MetricDelta, which: str) -> str:
-    """`Loss at step 7: 1.338 instead of 1.336 (+0.2 %)`."""
-    expected, observed = pair(delta.expected, delta.observed)
-    # a metric's own name stays as it is
-    name = "Loss" if delta.metric == "loss" else delta.metric
-    if which == "the last":
-        name, which = f"Last {delta.metric}", ""
-    signed = ""
-    if delta.relative is not None:
-        judged = "" if delta.better is None else f", {'better' if delta.better else 'worse'}"
-        signed = f" ({'-' if _falls(delta) else '+'}{share(delta.relative)}{judged})"
-    return f"{f'{name} {which}'.rstrip()}: {observed} instead of {expected}{signed}"
-
-
-def _falls(delta: MetricDelta) -> bool:
-    try:
-        return float(delta.observed) < float(delta.expected)
-    except ValueError:
-        return False
-
-
-def _worst(comparison: Comparison | None) -> str:
-    """How far the worst metric is off, to be put behind a sentence's last word."""
-    worst = next(iter(worst_first(comparison.metrics if comparison else ())), None)
-    if worst is None or worst.relative is None:
-        return ""
-    return f": {worst.metric} is off by {share(worst.relative)} at step {worst.step}, at most"
 
 
 def _moved(comparison: Comparison | None) -> str:
@@ -376,7 +332,9 @@ def _not_comparable_change(verdict: Verdict) -> str:
     return f"Most likely. Of the environment, only {_moved(baseline)}."
 
 
-def _not_repeating_change(_: Verdict) -> str:
+def _not_repeating_change(verdict: Verdict) -> str:
+    if verdict.unrepeated is not None:
+        return "Not known. The base commit's preprocessing may not repeat either."
     return "Not known. Only this commit was run; the base commit may not repeat either."
 
 
@@ -391,6 +349,7 @@ _ANSWERS: dict[Outcome, tuple[Words, Words]] = {
     Outcome.CODE_DRIFT: (_code_drift, _drift_change),
     Outcome.ENVIRONMENT_DRIFT: (_environment_drift, _environment_change),
     Outcome.DEPENDENCY_DRIFT: (_dependency_drift, _dependency_change),
+    Outcome.DATA_DRIFT: (_data_drift, data_change_words),
     Outcome.BASELINE_CHANGE: (_baseline_change, _baseline_is_change),
     Outcome.NO_BASELINE: (_no_baseline, _nothing_wrong),
     Outcome.NOT_COMPARABLE: (_as_decided, _not_comparable_change),

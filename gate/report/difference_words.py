@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from gate.records.state_difference import (
+from gate.records.measured.state_difference import (
     DIFFERENCE_SCHEMA,
     ComparedState,
     LeafDifference,

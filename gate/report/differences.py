@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from gate.records.comparison import Comparison, MetricDelta
 from gate.report.layout import Cell, Limits, Row, Section, Table, table_of
-from gate.report.wording import magnitude, share, short_if_digest
+from gate.report.wording import magnitude, share, short_if_digest, worst_first
 
 
 def comparison_sections(
@@ -24,22 +22,6 @@ def comparison_sections(
         _tensors(name, comparison, limits),
     )
     return tuple(section for section in sections if section is not None)
-
-
-def severity(delta: MetricDelta) -> tuple[bool, float]:
-    """How bad a difference is: outside its tolerance first, then by relative size.
-
-    A difference without a finite size (NaN, or a baseline of zero) is as large as can be.
-    """
-    relative = delta.relative
-    known = relative is not None and math.isfinite(relative)
-    # without a finite size nothing says how far it is, so it must not sink to the end of the list
-    return not delta.within, relative if known and relative is not None else math.inf
-
-
-def worst_first(deltas: tuple[MetricDelta, ...]) -> list[MetricDelta]:
-    """The same differences, the worst at the head; equally bad ones in their given order."""
-    return sorted(deltas, key=severity, reverse=True)
 
 
 def _numbers(name: str, comparison: Comparison, limits: Limits, *, judged: bool) -> Section | None:

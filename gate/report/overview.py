@@ -6,10 +6,10 @@ from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.published.history import HistoryLine
 from gate.records.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
 from gate.report.context import cost_words
-from gate.report.differences import worst_first
 from gate.report.environment_words import moved_words
 from gate.report.history import history_row
 from gate.report.layout import Cell, Row, Table, table_of
+from gate.report.measured.data_words import data_rows
 from gate.report.measured.level_words import level_row
 from gate.report.measured.performance_words import performance_words
 from gate.report.sparkline import sparkline
@@ -23,6 +23,7 @@ from gate.report.wording import (
     share,
     strict_runs,
     threshold_words,
+    worst_first,
 )
 
 MAX_PARTS_NAMED = 4
@@ -43,6 +44,7 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
         rows.append((Cell("Against the base commit, run here"), Cell(answer)))
     if verdict.baseline is not None or verdict.environment is not None:
         rows.append((Cell("Machine and packages"), Cell(_environment(verdict))))
+    rows += data_rows(verdict)
     if verdict.thresholds:
         rows.append((Cell("Thresholds"), Cell(_thresholds(verdict))))
     if verdict.judged is not None:

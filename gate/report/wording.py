@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gate.records.comparison import EventKind
+from gate.records.comparison import EventKind, MetricDelta
 from gate.records.determinism.causes import CauseClass
 from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import (
@@ -51,6 +51,7 @@ TITLES: Mapping[Outcome, tuple[str, str]] = MappingProxyType(
         Outcome.CODE_DRIFT: (OTHER_RESULT, "this change moves the result"),
         Outcome.ENVIRONMENT_DRIFT: (OTHER_RESULT, "the environment moved, and the result with it"),
         Outcome.DEPENDENCY_DRIFT: (OTHER_RESULT, "the new environment moves the result"),
+        Outcome.DATA_DRIFT: (OTHER_RESULT, "the data moved, and the result with it"),
         Outcome.BASELINE_CHANGE: ("new baseline", "a new baseline is not allowed here"),
         Outcome.NO_BASELINE: ("", "nothing to compare with yet"),
         Outcome.NOT_COMPARABLE: ("", "not comparable with the baseline"),
@@ -103,6 +104,8 @@ def _headline(verdict: Verdict) -> str:
         return failing
     if verdict.missed_threshold:
         return "failed: a threshold is missed"
+    if verdict.unrepeated is not None:
+        return "failed: the preprocessing does not repeat"
     if verdict.over_budget:
         return f"failed: {TITLES[Outcome.REPRODUCED][1]}"
     if verdict.provisional is not None and verdict.outcome is Outcome.NO_BASELINE:
@@ -246,3 +249,19 @@ def short(digest: str) -> str:
 def short_if_digest(value: str) -> str:
     """The value, but a SHA-256 by its head: nobody compares 64 digits by eye."""
     return short(value) if SHA256.fullmatch(value) else value
+
+
+def severity(delta: MetricDelta) -> tuple[bool, float]:
+    """How bad a difference is: outside its tolerance first, then by relative size.
+
+    A difference without a finite size (NaN, or a baseline of zero) is as large as can be.
+    """
+    relative = delta.relative
+    known = relative is not None and math.isfinite(relative)
+    # without a finite size nothing says how far it is, so it must not sink to the end of the list
+    return not delta.within, relative if known and relative is not None else math.inf
+
+
+def worst_first(deltas: tuple[MetricDelta, ...]) -> list[MetricDelta]:
+    """The same differences, the worst at the head; equally bad ones in their given order."""
+    return sorted(deltas, key=severity, reverse=True)

@@ -12,6 +12,7 @@ from gate.codec.documents import KeyPath, fault_lines
 from gate.codec.json_text import canonical_json
 from gate.codec.strict_yaml import parse_yaml
 from gate.errors import SettingsError
+from gate.records.sections.data import Verify
 from gate.records.settings import GateSettings
 
 MINIMAL_FILE = """\
@@ -78,7 +79,16 @@ def training_settings(settings: GateSettings) -> dict[str, str]:
         name: variant.model_dump(mode="json", exclude_defaults=True)
         for name, variant in settings.variants.items()
     }
-    sections = {"train": train, "determinism": determinism, "variants": variants}
+    # what the data holds is judged by its digest: here is which data sets there are
+    data = {source.label: source.verify is Verify.SAMPLE for source in settings.data}
+    made = settings.preprocess
+    sections = {
+        "train": train,
+        "determinism": determinism,
+        "variants": variants,
+        "data": {name: "sample" if sampled else "whole" for name, sampled in data.items()},
+        "preprocess": {"command": made.command, "out": made.out} if made is not None else {},
+    }
     return dict(_flat(sections, ""))
 
 

@@ -30,8 +30,9 @@ from gate.records.verdict import (
 )
 from gate.verdict import blind_spots, findings, levels, operators
 from gate.verdict.answers import answer_of
-from gate.verdict.decision import Decision, Facts
+from gate.verdict.data import moved_data
 from gate.verdict.environment import environment
+from gate.verdict.facts import Decision, Facts
 from gate.verdict.levels import SeedsOfBrought
 from gate.verdict.next_step import (
     after_fault,
@@ -39,6 +40,7 @@ from gate.verdict.next_step import (
     next_steps,
     place_of,
     where_nothing_moved,
+    where_preprocessing_differs,
     where_provisional,
 )
 from gate.verdict.overrides import override_findings
@@ -132,7 +134,13 @@ def _quarantine(facts: Facts) -> InQuarantine | None:
 
 def _seen(assessment: Assessment, run: RunEvidence) -> dict[str, object]:
     """What the verdict says of the runs themselves, whatever was decided."""
+    evidence, facts = assessment.evidence, assessment.facts
     return {
+        # which part moved is said already, and they are many
+        "data": tuple(one.model_copy(update={"parts": ()}) for one in evidence.data),
+        "data_moved": facts.data_moved,
+        "data_brought": facts.data_brought,
+        "unrepeated": facts.unrepeated,
         "environment": run.environment,
         "checkpoint_root": run.checkpoint.root,
         "snapshot_digest": assessment.evidence.snapshot_digest,
@@ -163,6 +171,8 @@ def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
     decision = assessment.decision
     if decision.missed_threshold:
         return after_missed_threshold()
+    if assessment.facts.unrepeated is not None:
+        return where_preprocessing_differs()
     if (
         not decision.passes
         and decision.outcome is Outcome.ENVIRONMENT_DRIFT
@@ -228,6 +238,7 @@ def _findings(
         *findings.uninstrumented_subprocesses(run),
         *findings.weaker_children(run),
         *environment(facts.baseline, evidence),
+        *moved_data(facts),
         *findings.stale_baseline(about_baseline),
         *_in_quarantine(assessment, request),
         *findings.default_mode(assessment.default_repeat),

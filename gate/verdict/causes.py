@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gate.codec.data_words import move_sentence
 from gate.records.comparison import (
     Comparison,
     EnvironmentChange,
@@ -11,6 +12,7 @@ from gate.records.comparison import (
     TensorChange,
 )
 from gate.records.measured.acceptance import ProvisionalEntry
+from gate.records.observed.data.sets import DataMoves, UnrepeatedData
 from gate.records.sections.quarantine import Quarantine
 from gate.records.verdict import NotFinite, ThresholdResult
 
@@ -211,6 +213,24 @@ def same_code(baseline: Comparison) -> str:
     return (
         "same code, same environment, another result: data outside the repository, or the "
         f"hardware; {drift(baseline, 'the baseline')}"
+    )
+
+
+def moved_data(moves: DataMoves, *, brought: bool) -> str:
+    """Which declared data is not the baseline's, the first by name; `brought` by the change."""
+    rest = len(moves) - SHOWN_SETTINGS
+    more = f"; and {rest} more" if rest > 0 else ""
+    named = "; ".join(move_sentence(move) for move in moves[:SHOWN_SETTINGS])
+    whose = "the change brings other data" if brought else "the declared data moved"
+    return f"{whose} ({named}{more})"
+
+
+def unrepeated_data(found: UnrepeatedData) -> str:
+    """What the preprocessing command wrote differently when it ran again."""
+    where = f", {found.where}" if found.where else ""
+    return (
+        f"the preprocessing does not repeat: two runs of {found.command} wrote different data "
+        f"({move_sentence(found.move)}{where})"
     )
 
 

@@ -6,96 +6,22 @@ still see, is the training repeatable, and only then what it is compared with.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from gate.records.comparison import Comparison, CostState, DeterminismCost, EnvironmentChange
-from gate.records.measured.acceptance import ProvisionalEntry
-from gate.records.measured.levels import LevelResult
-from gate.records.sections.levels import ReachedLevel
+from gate.records.comparison import Comparison, CostState
 from gate.records.sections.quarantine import Quarantine
 from gate.records.settings import GateSettings
 from gate.records.verdict import (
     DRIFTS,
     Answer,
     Answers,
-    NotFinite,
     Outcome,
-    SelfTestProbe,
-    ThresholdResult,
 )
 from gate.verdict import causes, levels
 from gate.verdict.answers import agree, answer_of, inside, repeat_answer
+from gate.verdict.data import with_moved_data
+from gate.verdict.facts import Decision, Facts, failed, passed, within
 from gate.verdict.quarantine import excusing
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
-    """All that an outcome depends on.
-
-    `repeat` compares the first strict run with the first of the others that differs from it, else
-    with the second; `unequal` counts those of the `strict_runs` that differ. `like_strict` compares
-    the first with every other run that does the same work. `baseline` compares the first strict run
-    with the chosen entry; `other_settings` names the settings that the entry was recorded with a
-    different value of. `proposed` compares it with the entry that the pull request itself brings;
-    `base_run` and `base_repeat` compare head with base and base with base on this machine; where
-    the pull request brings an environment of its own (`own_environments`), each ran in its own, and
-    `base_here` compares head with the base commit in head's environment, `base_moved` the base
-    commit in the two. `same_code`: the entry was recorded from the very same files.
-    `nearest` is what separates the nearest entry where none can judge a run here; `provisional` is
-    the entry of this environment where it may not judge yet, and whether this run repeats it.
-    `quarantine` are the rules of the settings that hold for the chosen entry today. `judged` is
-    what came of a level that several seeds decide.
-    """
-
-    settings: GateSettings
-    repeat: Comparison
-    self_test: tuple[SelfTestProbe, ...]
-    strict_runs: int = 2
-    unequal: int = 0
-    not_finite: NotFinite | None = None
-    like_strict: tuple[Comparison, ...] = ()
-    baseline: Comparison | None = None
-    same_training: bool = True
-    other_settings: tuple[str, ...] = ()
-    proposed: Comparison | None = None
-    base_run: Comparison | None = None
-    base_repeat: Comparison | None = None
-    own_environments: bool = False
-    base_here: Comparison | None = None
-    base_moved: Comparison | None = None
-    same_code: bool = False
-    nearest: tuple[EnvironmentChange, ...] = ()
-    provisional: ProvisionalEntry | None = None
-    quarantine: tuple[Quarantine, ...] = ()
-    cost: DeterminismCost | None = None
-    thresholds: tuple[ThresholdResult, ...] = ()
-    judged: LevelResult | None = None
-
-    @property
-    def nothing_moved(self) -> bool:
-        """Whether neither the code nor the environment is another than the baseline's."""
-        return self.same_code and self.baseline is not None and self.baseline.same_environment
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
-    """An outcome, whether it passes, the one sentence that says why, and each question's answer.
-
-    `over_budget` tells that nothing but the price of determinism keeps it from passing,
-    `missed_threshold` that nothing but a threshold does. `level` is what was reached. `decided`
-    is the comparison that the outcome rests on: what a diagnosis is made of. `excused` tells that
-    a quarantine left the judgement to the base commit, and that it agrees.
-    """
-
-    outcome: Outcome
-    passes: bool
-    cause: str
-    answers: Answers = field(default_factory=Answers)
-    decided: Comparison | None = None
-    over_budget: bool = False
-    missed_threshold: bool = False
-    level: ReachedLevel | None = None
-    excused: bool = False
 
 
 def decide(facts: Facts) -> Decision:
@@ -148,7 +74,7 @@ def _judge(facts: Facts) -> Decision:
     # first of all: with blind comparators or nothing compared, no later answer means anything
     blocked = _error(facts)
     if blocked:
-        return _fail(Outcome.ERROR, blocked)
+        return failed(Outcome.ERROR, blocked)
     apart = _not_repeatable(facts)
     if apart is not None:
         return apart
@@ -159,33 +85,28 @@ def _judge(facts: Facts) -> Decision:
     # first: an entry that may not judge yet is no answer, even where the run gives the same bits
     if facts.provisional is not None or facts.baseline is None:
         cause = causes.no_baseline(facts.nearest, facts.provisional)
-        return _fail(Outcome.NO_BASELINE, cause)
+        return failed(Outcome.NO_BASELINE, cause)
     # another command, seed or step count is another experiment: its numbers need not be near
     if not facts.same_training:
-        return _fail(Outcome.NOT_COMPARABLE, causes.other_settings(facts.other_settings))
+        return failed(Outcome.NOT_COMPARABLE, causes.other_settings(facts.other_settings))
     return _against_baseline(facts, facts.baseline)
 
 
 def _not_repeatable(facts: Facts) -> Decision | None:
+    # the trainings were all given what its second run wrote: that they agree says nothing of this
+    if facts.unrepeated is not None:
+        return failed(Outcome.NONDETERMINISTIC, causes.unrepeated_data(facts.unrepeated))
     if not facts.repeat.numerically_equal:
-        return _fail(Outcome.NONDETERMINISTIC, _runs_differ(facts), facts.repeat)
+        return failed(Outcome.NONDETERMINISTIC, _runs_differ(facts), facts.repeat)
     # a fault that strikes one run in ten is missed by two of them four times out of five
     for other in facts.like_strict:
         if not other.numerically_equal:
-            return _fail(Outcome.NONDETERMINISTIC, causes.one_run_differs(other), other)
+            return failed(Outcome.NONDETERMINISTIC, causes.one_run_differs(other), other)
     return None
 
 
 def _runs_differ(facts: Facts) -> str:
     return causes.runs_differ(facts.repeat, facts.unequal, facts.strict_runs)
-
-
-def _fail(outcome: Outcome, cause: str, decided: Comparison | None = None) -> Decision:
-    return Decision(outcome=outcome, passes=False, cause=cause, decided=decided)
-
-
-def _pass(outcome: Outcome, cause: str, decided: Comparison | None = None) -> Decision:
-    return Decision(outcome=outcome, passes=True, cause=cause, decided=decided)
 
 
 def _error(facts: Facts) -> str:
@@ -220,7 +141,9 @@ def _baseline_change(facts: Facts) -> Decision:
 def _against_baseline(facts: Facts, baseline: Comparison) -> Decision:
     # equal bits answer by themselves: no change of the environment can make them less equal
     if baseline.numerically_equal:
-        return _pass(Outcome.REPRODUCED, "equal to the baseline, bit for bit", baseline)
+        return passed(Outcome.REPRODUCED, "equal to the baseline, bit for bit", baseline)
+    if facts.data_moved:
+        return with_moved_data(facts, baseline)
     if facts.own_environments and facts.base_run is not None:
         return _environment_brought(facts, baseline, facts.base_run)
     usual = _judged_by_entry(facts, baseline)
@@ -232,9 +155,9 @@ def _judged_by_entry(facts: Facts, baseline: Comparison) -> Decision:
     if needs_base_run(baseline, facts.settings):
         return _environment_moved(facts, baseline)
     if baseline.comparable_environment and not baseline.comparable:
-        return _fail(Outcome.NOT_COMPARABLE, causes.not_common(baseline), baseline)
+        return failed(Outcome.NOT_COMPARABLE, causes.not_common(baseline), baseline)
     if baseline.comparable_environment and inside(baseline, facts.settings):
-        return _within(facts, f"within tolerance of the baseline{causes.worst(baseline)}")
+        return within(facts, f"within tolerance of the baseline{causes.worst(baseline)}")
     return _outside(facts, baseline)
 
 
@@ -243,7 +166,7 @@ def _outside(facts: Facts, baseline: Comparison) -> Decision:
     if facts.nothing_moved:
         return _environment_drift(causes.same_code(baseline), baseline)
     cause = causes.drift(baseline, "the baseline of this environment")
-    return _fail(Outcome.CODE_DRIFT, cause, baseline)
+    return failed(Outcome.CODE_DRIFT, cause, baseline)
 
 
 def _in_quarantine(
@@ -259,10 +182,10 @@ def _in_quarantine(
         return _environment_drift(cause, baseline)
     if not agree(base, facts.settings):
         cause = causes.drift(base, "the base commit run on this machine")
-        return _fail(Outcome.CODE_DRIFT, f"{words}; {cause}", base)
+        return failed(Outcome.CODE_DRIFT, f"{words}; {cause}", base)
     how = "equal to" if base.numerically_equal else "within tolerance of"
     cause = f"{words}; {how} the base commit run on this machine"
-    return replace(_within(facts, cause), excused=True)
+    return replace(within(facts, cause), excused=True)
 
 
 def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
@@ -288,7 +211,7 @@ def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
     agrees = base.numerically_equal
     if not agree(base, facts.settings):
         cause = causes.drift(base, "the base commit run on this machine")
-        return _fail(Outcome.CODE_DRIFT, cause, base)
+        return failed(Outcome.CODE_DRIFT, cause, base)
     if baseline.software_moved:
         return _environment_drift(causes.software_moved(baseline, moved), baseline)
     how = "equal to" if agrees else "within tolerance of"
@@ -300,7 +223,7 @@ def _held_by_base(facts: Facts, cause: str, baseline: Comparison) -> Decision:
     """The base commit gives the same result here, and the committed baseline another."""
     if facts.settings.policy.environment_drift == "fail":
         return _environment_drift(f"{cause}, but policy.environment_drift is fail", baseline)
-    return _within(facts, cause)
+    return within(facts, cause)
 
 
 def _environment_brought(facts: Facts, baseline: Comparison, base: Comparison) -> Decision:
@@ -319,9 +242,9 @@ def _environment_brought(facts: Facts, baseline: Comparison, base: Comparison) -
     code = moved is not None and agree(moved, facts.settings)
     if code:
         cause = causes.drift(base, "the base commit, which gives one result in both environments")
-        return _fail(Outcome.CODE_DRIFT, cause, base)
+        return failed(Outcome.CODE_DRIFT, cause, base)
     alone = here is not None and agree(here, facts.settings)
-    return _fail(Outcome.DEPENDENCY_DRIFT, causes.dependency_drift(base, alone=alone), base)
+    return failed(Outcome.DEPENDENCY_DRIFT, causes.dependency_drift(base, alone=alone), base)
 
 
 def base_run_decides(base: Comparison, settings: GateSettings) -> bool:
@@ -335,13 +258,18 @@ def needs_base_run(
     *,
     own_environments: bool = False,
     quarantine: tuple[Quarantine, ...] = (),
+    data_moved: bool = False,
 ) -> bool:
     """Whether the outcome hangs on a run of the base commit: the environment moved, and more.
 
-    `own_environments`: the change brings another environment, of whatever parts it may consist.
+    `data_moved`: the declared data did, and not by the change: the base commit tells whether the
+    change moves the result as well. `own_environments`: the change brings another environment, of
+    whatever parts it may consist.
     `quarantine` are the rules that hold for the entry: what they cover, the base commit judges.
     """
     if not answer_of(baseline, settings).good and excusing(baseline, quarantine, settings):
+        return True
+    if data_moved and not baseline.numerically_equal:
         return True
     # settled either way: equal bits need no base, and in one environment the code alone can differ
     if baseline.numerically_equal or (baseline.same_environment and not own_environments):
@@ -351,16 +279,7 @@ def needs_base_run(
 
 
 def _environment_drift(cause: str, baseline: Comparison) -> Decision:
-    return _fail(Outcome.ENVIRONMENT_DRIFT, cause, baseline)
-
-
-def _within(facts: Facts, cause: str) -> Decision:
-    decided = facts.base_run or facts.baseline
-    # the outcome keeps its name: it is the policy that refuses, and a reader should see that
-    if facts.settings.policy.require_bitwise:
-        cause = f"{cause}, but the policy requires equal bits"
-        return _fail(Outcome.WITHIN_TOLERANCE, cause, decided)
-    return _pass(Outcome.WITHIN_TOLERANCE, cause, decided)
+    return failed(Outcome.ENVIRONMENT_DRIFT, cause, baseline)
 
 
 def _answers(facts: Facts) -> Answers:

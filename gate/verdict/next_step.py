@@ -14,14 +14,18 @@ from gate.records.verdict import DRIFTS, Diagnosis, NextStep, Outcome
 
 REVIEW = "Review the new baseline as code: merge only if the new result is what you want."
 LOOK_OUTSIDE = (
-    "Look at the data that the training reads from outside the repository, and at the hardware: "
-    "neither the commit nor its environment is another."
+    "Look at the hardware, and at the data that the training reads from outside the repository: "
+    "declared under `data`, the gate would tell when it moves."
 )
 LOOK_AT_ENTRY = (
     "Look whether the entry was recorded from the right code and data: another machine moves last "
     "digits, and no more."
 )
 OTHER_THRESHOLD = "Meant: change policy.thresholds in a pull request of its own."
+REPEAT_PREPROCESSING = (
+    "Make the preprocessing repeat: give its random draws a seed, sort what it lists, write no "
+    "time and no path into its output. The trainings are judged once it does."
+)
 ANOTHER_RESULT = "The result is another one than the baseline's: merge only if that is meant."
 LOOK = "Find out what this change does to the training, and undo it."
 
@@ -90,6 +94,11 @@ def where_provisional(place: Place, *, repeated: bool, proposed: bool) -> tuple[
         when = "To confirm the entry" if repeated else "To record this result in its place"
         steps.append(_accept(place, when, "recorded again" if repeated else ""))
     return tuple(steps)
+
+
+def where_preprocessing_differs() -> tuple[NextStep, ...]:
+    """What to do where the preprocessing command wrote other data when it ran again."""
+    return (_step(REPEAT_PREPROCESSING),)
 
 
 def after_missed_threshold() -> tuple[NextStep, ...]:
@@ -191,6 +200,13 @@ def _dependency_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]
     )
 
 
+def _data_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+    return (
+        _step("Not meant: bring back the data that the baseline was recorded with."),
+        _accept(place, "Meant"),
+    )
+
+
 def _not_comparable(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (
         _step("Not meant: revert what changed the settings, steps, metrics or tensors."),
@@ -244,6 +260,7 @@ _STEPS: dict[Outcome, Steps] = {
     Outcome.CODE_DRIFT: _code_drift,
     Outcome.ENVIRONMENT_DRIFT: _environment_drift,
     Outcome.DEPENDENCY_DRIFT: _dependency_drift,
+    Outcome.DATA_DRIFT: _data_drift,
     Outcome.BASELINE_CHANGE: _baseline_change,
     Outcome.NO_BASELINE: _no_baseline,
     Outcome.NOT_COMPARABLE: _not_comparable,

@@ -26,8 +26,8 @@ from gate.adapters.files.files import LocalFiles
 from gate.adapters.isolating import Isolating
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import ExitCode
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.entry import build_adapters
-from gate.pipelines.runs import Adapters
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 CANARY = "CANARY-secret"

@@ -10,7 +10,7 @@ from action_scene import Scene
 from harmless import log_faults, markdown_faults
 
 from gate.errors import ExitCode
-from gate.pipelines.runs import Adapters
+from gate.pipelines.adapters import Adapters
 
 COMMAND = "##[set-output name=verdict;]reproduced"
 HOSTILE = {

@@ -33,7 +33,7 @@ from pathlib import Path
 from gate.adapters.engine.engine import Engine
 from gate.adapters.process.stop_signals import StopSignals
 from gate.adapters.isolating import Isolating
-from gate.records.runs import ProcessRequest
+from gate.records.processes import ProcessRequest
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 from gate.records.settings import GateSettings, TrainSettings
 isolating = Isolating(Engine(lambda _: None), StopSignals(), sys.argv[1])

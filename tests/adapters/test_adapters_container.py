@@ -19,7 +19,8 @@ from gate.adapters.engine.training_container import ContainerProcesses, RoutedPr
 from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError, RunError
-from gate.records.runs import Credentials, ProcessRequest, ProcessResult, TrainingContainer
+from gate.records.processes import ProcessRequest, ProcessResult
+from gate.records.runs import Credentials, TrainingContainer
 from gate.records.sections.isolation import ContainerSettings
 
 ACCOUNT = Credentials(uid=61042, gid=61042)

@@ -17,7 +17,8 @@ from gate.adapters.account.account_lock import acquire_uid, release_uid
 from gate.adapters.account.isolation import ACCOUNTS, choose_isolation, unused_account
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import RunError
-from gate.records.runs import Credentials, Isolation, ProcessRequest, ProcessResult, WriteGuard
+from gate.records.processes import ProcessRequest, ProcessResult
+from gate.records.runs import Credentials, Isolation, WriteGuard
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 
 Python = Callable[..., subprocess.CompletedProcess[bytes]]

@@ -50,6 +50,7 @@ def started(account: Credentials, guard: WriteGuard, *argv: str) -> tuple[bytes,
         "guard": guard.value,
         "writable": [],
         "shared": [],
+        "mounts": [],
     }
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as handed_over, os.fdopen(reading, "rb") as report:

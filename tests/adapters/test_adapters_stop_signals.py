@@ -27,7 +27,7 @@ from gate.adapters.process import running_process
 from gate.adapters.process.stop_signals import StopSignals
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import GateError
-from gate.records.runs import ProcessRequest
+from gate.records.processes import ProcessRequest
 
 running_process.GRACE_SECONDS = float(sys.argv[3])
 interrupts = StopSignals()

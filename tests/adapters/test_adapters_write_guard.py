@@ -14,7 +14,8 @@ from gate.adapters.account import writable_paths
 from gate.adapters.account.writable_paths import find_writable_paths
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import RunError
-from gate.records.runs import Credentials, ProcessRequest, WriteGuard
+from gate.records.processes import ProcessRequest
+from gate.records.runs import Credentials, WriteGuard
 
 THIRD = 60901
 GUARDS = [WriteGuard.MOUNT_NAMESPACE, WriteGuard.LANDLOCK]

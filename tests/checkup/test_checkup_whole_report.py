@@ -15,9 +15,9 @@ from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError, GateError, RepositoryError, RunError, SettingsError
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.doctor import Checks, Probes, examine
 from gate.pipelines.entry import build_adapters
-from gate.pipelines.runs import Adapters
 from gate.ports import Files, Git
 from gate.records.doctor import CheckResult, DoctorReport, TokenSeen
 

@@ -24,7 +24,7 @@ from gate.records.observed.data.sets import MAX_PARTS
 from gate.records.sections.data import Verify
 
 NAMES = st.binary(min_size=1, max_size=40).map(lambda name: name.decode("utf-8", "surrogateescape"))
-MANY = {f"{number:05}": str(number) for number in range(2500)}
+MANY = {f"{number:05}": str(number) for number in range(5000)}
 
 
 @given(NAMES)
@@ -62,7 +62,7 @@ def test_one_file_in_a_folder_is_no_file_by_itself() -> None:
     assert listing_digest(folder) == hashlib.sha256(listing_line(folder[0])).hexdigest()
 
 
-def test_up_to_a_thousand_files_have_a_part_each() -> None:
+def test_up_to_two_thousand_files_have_a_part_each() -> None:
     files = listing_of({name: MANY[name] for name in sorted(MANY)[:MAX_PARTS]}).files
     parts = data_parts(files)
     assert [part.first for part in parts] == [file.name for file in files]
@@ -71,9 +71,9 @@ def test_up_to_a_thousand_files_have_a_part_each() -> None:
 
 def test_more_files_have_runs_of_equal_count() -> None:
     parts = data_parts(listing_of(MANY).files)
-    assert len(parts) == 834
-    assert {part.files for part in parts} == {3, 1}
-    assert sum(part.files for part in parts) == 2500
+    assert len(parts) == 1667
+    assert {part.files for part in parts} == {3, 2}
+    assert sum(part.files for part in parts) == 5000
     assert parts[1].first == "00003"
 
 

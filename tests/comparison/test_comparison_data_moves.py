@@ -17,6 +17,7 @@ from gate.records.observed.data.sets import DataSet, DataSets, DataStatistics
 from gate.records.sections.data import Verify
 
 FILES = {f"a/{number:04}.npy": str(number) for number in range(1200)}
+MANY_FILES = {f"a/{number:04}.npy": str(number) for number in range(2400)}
 FEW = {f"a/{number:02}.npy": str(number) for number in range(40)}
 
 
@@ -77,18 +78,18 @@ def test_a_file_that_became_a_folder_has_another_content() -> None:
 
 
 def test_of_many_files_the_parts_are_counted() -> None:
-    after = FILES | {"a/0007.npy": "x", "a/0500.npy": "y"}
-    assert _sentences(_set(FILES), _set(after)) == [
-        "mini, files in 2 of 600 parts (first: a/0006.npy or later)"
+    after = MANY_FILES | {"a/0007.npy": "x", "a/0500.npy": "y"}
+    assert _sentences(_set(MANY_FILES), _set(after)) == [
+        "mini, files in 2 of 1,200 parts (first: a/0006.npy or later)"
     ]
 
 
 def test_an_insertion_moves_one_part_where_the_listing_is_at_hand() -> None:
-    contents = FILES | {"a/0500x.npy": "new"}
-    before, after = _set(FILES), _set(contents)
+    contents = MANY_FILES | {"a/0500x.npy": "new"}
+    before, after = _set(MANY_FILES), _set(contents)
     (move,) = moved_data((before,), (after,), {"mini": listing_of(contents)})
     assert move_sentence(move) == (
-        "mini, files in 1 of 600 parts (first: a/0500.npy or later), 1,200 → 1,201 files"
+        "mini, files in 1 of 1,200 parts (first: a/0500.npy or later), 2,400 → 2,401 files"
     )
 
 
@@ -108,17 +109,17 @@ def test_parts_that_were_cut_as_recorded_count_without_the_listing(
 
 
 def test_without_the_listing_nobody_counts_parts_with_other_cuts() -> None:
-    after = _set(FILES | {"a/0500x.npy": "new"})
-    assert _sentences(_set(FILES), after) == [
-        "mini, another content, from a/0500.npy on, 1,200 → 1,201 files"
+    after = _set(MANY_FILES | {"a/0500x.npy": "new"})
+    assert _sentences(_set(MANY_FILES), after) == [
+        "mini, another content, from a/0500.npy on, 2,400 → 2,401 files"
     ]
 
 
-def test_a_thousand_files_that_become_more_move_one_part() -> None:
-    contents = dict(list(FILES.items())[:1000])
+def test_two_thousand_files_that_become_more_move_one_part() -> None:
+    contents = dict(list(MANY_FILES.items())[:2000])
     more = contents | {"a/0500x.npy": "new"}
     (move,) = moved_data((_set(contents),), (_set(more),), {"mini": listing_of(more)})
-    assert (move.moved_files, move.moved_parts, move.parts) == (None, 1, 1000)
+    assert (move.moved_files, move.moved_parts, move.parts) == (None, 1, 2000)
 
 
 def test_sets_that_are_new_or_gone() -> None:

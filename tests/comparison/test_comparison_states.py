@@ -18,7 +18,7 @@ from gate.checkpoint.leaves import HeldBytes, StateContent, TensorLeaf, ValueLea
 from gate.comparison.tensors.states import compare_states
 from gate.comparison.tensors.values import shown_value
 from gate.errors import EvidenceError
-from gate.records.state_difference import LeafChange
+from gate.records.measured.state_difference import LeafChange
 
 
 def _content(*leaves: TensorLeaf | ValueLeaf) -> StateContent:

@@ -24,8 +24,9 @@ from gate.errors import EvidenceError, RunError
 from gate.evidence.collect import collect_run
 from gate.evidence.fresh_process import READY, FreshReader
 from gate.ports import Processes
+from gate.records.processes import ProcessRequest, ProcessResult
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
-from gate.records.runs import Credentials, ProcessRequest, ProcessResult
+from gate.records.runs import Credentials
 
 FILES = LocalFiles()
 RUN = record_of().model_copy(update={"output_bytes": 0})

@@ -23,15 +23,8 @@ from gate.execution.launch import (
     run_folders,
 )
 from gate.execution.plan import plan_base, plan_gate, plan_record
-from gate.records.runs import (
-    Commit,
-    Credentials,
-    Isolation,
-    ProcessRequest,
-    ProcessResult,
-    RunMode,
-    Snapshot,
-)
+from gate.records.processes import ProcessRequest, ProcessResult
+from gate.records.runs import Commit, Credentials, Isolation, RunMode, Snapshot
 from gate.records.sections.isolation import IsolationMode
 
 NOBODY = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")

@@ -15,7 +15,8 @@ from gate.adapters.process.processes import LocalProcesses
 from gate.execution.training_probe import probe_training
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import DeviceFile
-from gate.records.runs import Isolation, ProcessRequest, ProcessResult
+from gate.records.processes import ProcessRequest, ProcessResult
+from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
 
 NOBODY = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")

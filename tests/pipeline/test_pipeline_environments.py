@@ -17,12 +17,12 @@ from played_training import SCRIPT, WITH_PACKAGE, Project
 from gate.adapters.console import QuietProgress
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import SettingsError
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.entry import BASE_PROGRAMS, build_adapters
 from gate.pipelines.gate import Gated, gate
 from gate.pipelines.preparation.brought import brought_environment
 from gate.pipelines.preparation.environments import refuse_image, training_environments
-from gate.pipelines.runs import Adapters
 from gate.records.observed.brought import BroughtEnvironment
 from gate.records.runs import Commit, Isolation, TrainingContainer
 from gate.records.sections.isolation import ContainerSettings, IsolationMode

@@ -14,8 +14,8 @@ from gate.errors import RunError
 from gate.pipelines.gate import Gated, gate
 from gate.ports import Processes
 from gate.records.gpu import GpusSeen
+from gate.records.processes import ProcessRequest, ProcessResult
 from gate.records.published.links import ReportLinks
-from gate.records.runs import ProcessRequest, ProcessResult
 from gate.report.comment.comment import comment_text
 
 HOST = GpusSeen(kernel=("NVIDIA H100",), problem="nvidia-smi was not found")

@@ -18,7 +18,7 @@ from gate.attestation.archive import read_archive
 from gate.errors import StorageError
 from gate.pipelines.gate import Gated, gate
 from gate.pipelines.sealing import write_package
-from gate.records.runs import ProcessRequest, ProcessResult
+from gate.records.processes import ProcessRequest, ProcessResult
 
 STATE = "strict-1/state.safetensors"
 

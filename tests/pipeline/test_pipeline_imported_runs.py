@@ -17,9 +17,9 @@ from played_training import Project
 
 from gate.codec.digests import sha256_hex
 from gate.errors import EvidenceError
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated
-from gate.pipelines.runs import Adapters
 from gate.records.verdict import Outcome
 
 STATE = "strict-1/state.safetensors"

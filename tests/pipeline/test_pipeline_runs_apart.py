@@ -12,7 +12,8 @@ from played_training import SCRIPT, Project
 from gate.execution.plan import plan_gate
 from gate.pipelines.runs import Session
 from gate.ports import Processes
-from gate.records.runs import ProcessRequest, ProcessResult, RunMode
+from gate.records.processes import ProcessRequest, ProcessResult
+from gate.records.runs import RunMode
 
 # Leaves a drawn number in everything that it may write: what the harness reports, and every folder.
 HOSTILE = """

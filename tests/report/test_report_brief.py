@@ -94,6 +94,36 @@ SAID = {
         ),
         "Yes, but not its code: the base commit, run in the new environment, moves as well.",
     ),
+    "data-drift": (
+        "failed: the data moved, and the result with it",
+        (
+            "The declared data moved: mini, 3 of 1,200 files (first: a/0000.npy), mean 0.481 → "
+            "0.533. Loss at step 3: 1.916 instead of 1.912 (+0.2 %); up to 4.4 % later "
+            "(file.accuracy at step 24). The base commit, run here with this data, gives the "
+            "result of this commit. Cause: weights and random states equal the baseline's, but "
+            "the data loader returns a different batch."
+        ),
+        "No. The base commit gives the same result with this data.",
+    ),
+    "data-brought": (
+        "failed: the data moved, and the result with it",
+        (
+            "This change brings other data: mini, 3 of 1,200 files (first: a/0000.npy), mean "
+            "0.481 → 0.533. Loss at step 3: 1.916 instead of 1.912 (+0.2 %); up to 4.4 % later "
+            "(file.accuracy at step 24). Cause: weights and random states equal the baseline's, "
+            "but the data loader returns a different batch."
+        ),
+        "Yes. It names other data than the base commit; its code may move the result too.",
+    ),
+    "preprocessing": (
+        "failed: the preprocessing does not repeat",
+        (
+            "The preprocessing does not repeat: two runs of python prepare.py wrote different "
+            "data: data/ready, 1 of 1 file (first: train.csv), first at line 17. The trainings "
+            "were given what the second run wrote."
+        ),
+        "Not known. The base commit's preprocessing may not repeat either.",
+    ),
     "same-code": (
         "failed: another result from the same code",
         (
@@ -257,5 +287,5 @@ def _known(verdict: Verdict) -> bool:
 
 def test_it_is_this_change_only_where_the_decision_says_so() -> None:
     yes = {name for name, verdict in CASES.items() if brief_of(verdict).this_change[:4] == "Yes."}
-    assert yes == {"code-drift", "not-comparable"}
+    assert yes == {"code-drift", "data-brought", "not-comparable"}
     assert not any(_known(CASES[name]) for name in ("error", "nondeterministic"))

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_cases import delta, digest
 
-from gate.report.differences import worst_first
 from gate.report.sparkline import BLOCKS, GAP, sparkline
 from gate.report.wording import (
     count,
@@ -20,6 +19,7 @@ from gate.report.wording import (
     sentences,
     share,
     short_if_digest,
+    worst_first,
 )
 
 VALUES = st.lists(st.none() | st.floats(), max_size=90)

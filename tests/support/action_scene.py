@@ -21,8 +21,8 @@ from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import ExitCode
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.entry import build_adapters
-from gate.pipelines.runs import Adapters
 from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 from gate.records.settings import GateSettings

@@ -13,7 +13,8 @@ from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import RunEvidence
 from gate.records.settings import GateSettings
 from gate.records.verdict import Outcome, SelfTestProbe
-from gate.verdict.decision import Decision, Facts, decide
+from gate.verdict.decision import decide
+from gate.verdict.facts import Decision, Facts
 
 EXACT = settings_of()
 TOLERANT = settings_of(compare={"tolerances": ({"metric": "*", "absolute": 0.5},)})

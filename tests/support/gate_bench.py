@@ -12,9 +12,9 @@ from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.process.stop_signals import StopSignals
 from gate.baseline.folder import write_entries
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.entry import LocalCall, build_adapters, local_request
 from gate.pipelines.gate import Gated, gate, record_baseline
-from gate.pipelines.runs import Adapters
 from gate.records.request import GateRequest
 
 FILES = LocalFiles()

@@ -12,6 +12,7 @@ from report_outcomes import (
     OLD_PARTS,
     PLAIN,
     TOLERANT,
+    WITH_DATA,
     base_in_its_own,
     base_runs,
     both,
@@ -62,6 +63,11 @@ SOURCES: Mapping[str, PageSources] = {
         entry(ran(parts=MOVED_PARTS)),
         base_in_its_own(ran(BASE_HERE, commit=Commit.BASE, since=2), parts=MOVED_PARTS),
     ),
+    "data-drift": _sources(
+        both(first="batch", since=2), WITH_DATA, base_runs(first="batch", since=2)
+    ),
+    "data-brought": _sources(both(first="batch", since=2), WITH_DATA),
+    "preprocessing": _sources(both()),
     "same-code": _sources(both(since=2)),
     "baseline-change": _sources(DRIFTED),
     "quarantine": _sources(both(), entry(ran(since=2)), base_runs()),

@@ -16,7 +16,8 @@ from gate.evidence.collect import collect_run
 from gate.execution.child_environment import path_with_interpreter
 from gate.execution.launch import Launcher, run_folders
 from gate.records.observed.evidence import MetricSeries, RunEvidence
-from gate.records.runs import Isolation, PlannedRun, ProcessResult, RunMode, Snapshot
+from gate.records.processes import ProcessResult
+from gate.records.runs import Isolation, PlannedRun, RunMode, Snapshot
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import Device, GateSettings
 

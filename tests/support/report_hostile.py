@@ -26,7 +26,7 @@ HOSTILE = st.lists(st.sampled_from(FRAGMENTS) | st.text(PLAIN, max_size=8), max_
 MAX_PACKAGE = 200
 KEPT_KEYS = frozenset((
     "schema_version", "outcome", "severity", "kind", "state", "mode", "created_at", "recorded_at",
-    "measured_at", "answers", "level", "cause_class", "shape",
+    "measured_at", "answers", "level", "cause_class", "shape", "sha256", "verify", "format",
 ))  # fmt: skip
 
 

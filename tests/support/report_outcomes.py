@@ -11,15 +11,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from data_cases import many_files, set_of
 from evidence_cases import evidence_set_of, record_of
 from report_cases import BASE, COMMIT, CPU_PARTS, SERIES, TENSOR_NAMES, digest, loss
 
 from gate.baseline.record import with_entry
+from gate.comparison.data_moves import moved_data
 from gate.errors import RunError
 from gate.pipelines.gate import judge
 from gate.records.baseline import Baseline, BaselineEntry, Baselines
 from gate.records.measured.acceptance import FarFromPeers
 from gate.records.observed.brought import BroughtEnvironment
+from gate.records.observed.data.sets import UnrepeatedData
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import (
     CheckpointManifest,
@@ -37,6 +40,7 @@ from gate.records.observed.point import Point
 from gate.records.policy_files import PolicyChange
 from gate.records.request import GateRequest
 from gate.records.runs import BASE_HERE, Commit, Isolation, RunIsolation
+from gate.records.sections.data import DataKind
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import GateSettings
 from gate.records.verdict import Verdict
@@ -202,8 +206,12 @@ def judged(
     base: tuple[RunEvidence, ...] = (),
     request: GateRequest = REQUEST,
     same_code: bool = False,
+    **declared: object,
 ) -> Verdict:
-    """The pipeline's verdict about two strict and two default runs."""
+    """The pipeline's verdict about two strict and two default runs.
+
+    `declared` are the fields of the evidence that are about declared data.
+    """
     first, second = head or (ran(), ran("strict-2"))
     beside = first.model_copy(
         update={"run": record_of("default-1"), "timings": ran("default-1").timings}
@@ -212,7 +220,7 @@ def judged(
     runs = evidence_set_of(first, default[0], second, default[1], *base)
     evidence = EvidenceSet.model_validate(
         runs.model_dump() | {"commit": COMMIT, "base_commit": BASE, "created_at": JUDGED_AT}
-    )
+    ).model_copy(update=declared)
     trusted = Baseline(entries=(against,)) if against else None
     bringing = with_entry(trusted, brought) if brought else None
     same = frozenset({BASE} if same_code else ())
@@ -277,6 +285,30 @@ DEPENDENCY_DRIFT = judged(
     base=base_in_its_own(ran(BASE_HERE, commit=Commit.BASE, since=2), parts=MOVED_PARTS),
     request=replace(REQUEST, brought=NEW_IMAGE),
 )  # fmt: skip
+MINI = settings(data=({"path": "/srv/mini", "as": "mini"},))
+RECORDED_DATA = (set_of(many_files(1200), mean=0.481),)
+MOVED_DATA = (set_of(many_files(1200, changed=3), mean=0.533),)
+WITH_DATA = entry(ran(), under=MINI).model_copy(update={"data": RECORDED_DATA})
+DATA_DRIFT = judged(
+    both(first="batch", since=2), against=WITH_DATA, base=base_runs(first="batch", since=2),
+    request=replace(REQUEST, settings=MINI), data=MOVED_DATA, base_data=MOVED_DATA,
+)  # fmt: skip
+DATA_BROUGHT = judged(
+    both(first="batch", since=2), against=WITH_DATA,
+    request=replace(REQUEST, settings=MINI), data=MOVED_DATA, base_data=RECORDED_DATA,
+)  # fmt: skip
+PREPARED = settings(preprocess={"command": ("python", "prepare.py"), "out": "data/ready"})
+WRITTEN = [
+    (set_of({"train.csv": content}, "data/ready", kind=DataKind.PREPROCESS),)
+    for content in (b"1,2", b"1,3")
+]
+PREPROCESSING = judged(
+    against=entry(ran(), under=PREPARED).model_copy(update={"data": WRITTEN[1]}),
+    request=replace(REQUEST, settings=PREPARED), data=WRITTEN[1],
+    unrepeated=UnrepeatedData(
+        command="python prepare.py", where="line 17", move=moved_data(WRITTEN[0], WRITTEN[1])[0]
+    ),
+)  # fmt: skip
 SAME_CODE = judged(both(since=2), against=PLAIN, same_code=True)
 BASELINE_CHANGE = judged(
     DRIFTED, against=PLAIN, brought=entry(DRIFTED[0], recorded_at=JUDGED_AT),
@@ -326,6 +358,9 @@ CASES: Mapping[str, Verdict] = {
     "environment-drift": ENVIRONMENT_DRIFT,
     "environment-moved": ENVIRONMENT_MOVED,
     "dependency-drift": DEPENDENCY_DRIFT,
+    "data-drift": DATA_DRIFT,
+    "data-brought": DATA_BROUGHT,
+    "preprocessing": PREPROCESSING,
     "same-code": SAME_CODE,
     "baseline-change": BASELINE_CHANGE,
     "quarantine": QUARANTINE,

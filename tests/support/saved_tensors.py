@@ -14,7 +14,7 @@ from gate.adapters.files.files import LocalFiles
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.formats.formats import open_state
 from gate.comparison.tensors.states import compare_states
-from gate.records.state_difference import LeafDifference, NumberDifference, StateDifference
+from gate.records.measured.state_difference import LeafDifference, NumberDifference, StateDifference
 
 MAX_BYTES = 1024**3
 

@@ -31,8 +31,9 @@ from gate.records.runs import Isolation, RunIsolation, WriteGuard
 from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import DRIFTS, Diagnosis, Outcome, SelfTestProbe, Severity, Verdict
 from gate.verdict.assemble import Assessment, assemble, error_verdict
-from gate.verdict.decision import Facts, decide
+from gate.verdict.decision import decide
 from gate.verdict.environment import packages_aside, unlike_ranks
+from gate.verdict.facts import Facts
 from gate.verdict.findings import ended_early, not_exercised
 from gate.verdict.next_step import ANOTHER_RESULT, REVIEW, Place, next_steps
 

@@ -10,7 +10,8 @@ from evidence_cases import evidence_of, settings_of
 from gate.comparison.compare import compare_results
 from gate.records.comparison import CostState, DeterminismCost
 from gate.records.verdict import Outcome, SelfTestProbe
-from gate.verdict.decision import Decision, Facts, decide
+from gate.verdict.decision import decide
+from gate.verdict.facts import Decision, Facts
 from gate.verdict.next_step import Place, next_steps
 
 RUN = evidence_of()

@@ -16,7 +16,8 @@ from gate.records.sections.levels import Level, ReachedLevel
 from gate.records.settings import GateSettings
 from gate.records.verdict import Outcome, SelfTestProbe
 from gate.settings.load import parse_settings
-from gate.verdict.decision import Decision, Facts, decide
+from gate.verdict.decision import decide
+from gate.verdict.facts import Decision, Facts
 from gate.verdict.levels import SeedsOfBrought, brought_seeds
 
 RUN = evidence_of()

@@ -30,7 +30,8 @@ from hypothesis import strategies as st
 from gate.records.observed.evidence import RunEvidence
 from gate.records.settings import GateSettings
 from gate.records.verdict import Outcome
-from gate.verdict.decision import Decision, decide
+from gate.verdict.decision import decide
+from gate.verdict.facts import Decision
 
 
 def _brought(

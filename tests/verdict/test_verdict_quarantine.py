@@ -14,7 +14,8 @@ from gate.records.baseline import BaselineEntry
 from gate.records.observed.evidence import RunEvidence
 from gate.records.sections.quarantine import Quarantine
 from gate.records.verdict import Answer, Outcome
-from gate.verdict.decision import Decision, decide, needs_base_run
+from gate.verdict.decision import decide, needs_base_run
+from gate.verdict.facts import Decision
 from gate.verdict.quarantine import in_force, quarantine_findings
 
 RULE = Quarantine(reason="one runner is broken", since="2026-01-01", until="2026-01-20")

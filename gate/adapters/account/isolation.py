@@ -17,7 +17,8 @@ from gate.adapters.process.process_table import processes
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 from gate.ports import Processes
-from gate.records.runs import Credentials, Isolation, ProcessRequest, WriteGuard
+from gate.records.processes import ProcessRequest
+from gate.records.runs import Credentials, Isolation, WriteGuard
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 
 # between the ranges that systemd hands out by itself: systemd.io/UIDS-GIDS

@@ -15,7 +15,8 @@ from gate.adapters.engine.engine import Engine
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 from gate.ports import Processes
-from gate.records.runs import Credentials, Isolation, ProcessRequest, TrainingContainer
+from gate.records.processes import ProcessRequest
+from gate.records.runs import Credentials, Isolation, TrainingContainer
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 from gate.records.settings import Device, GateSettings
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gate.adapters.engine.engine import RUN_LABEL
-from gate.records.runs import ProcessRequest, TrainingContainer
+from gate.records.processes import ProcessRequest
+from gate.records.runs import TrainingContainer
 
 TMP_BYTES = 1024**3
 ALL_GPUS = "all"
@@ -20,8 +21,9 @@ def container_config(
 ) -> dict[str, Any]:
     """The body of the engine's `POST /containers/create`.
 
-    Folders have the same path inside as for the gate, so one path never means two things; `source`
-    answers what the engine calls a folder. The image's own entry point and health check are off.
+    Folders have the same path inside as for the gate, so one path never means two things, except
+    for declared data; `source` answers what the engine calls a folder. The image's own entry point
+    and health check are off.
     """
     account = request.credentials
     assert account is not None  # noqa: S101 - a training container always has one; tells the checker
@@ -70,6 +72,7 @@ def _host_config(
         "Mounts": [
             *(_mount(path, source, read_only=False) for path in request.writable),
             *(_mount(path, source, read_only=True) for path in request.readable),
+            *(_mount(one.target, source, read_only=True, of=one.source) for one in request.mounts),
         ],
         "DeviceRequests": _devices(container.gpus),
         # the first process of a container ignores most signals: let that be none of the training's
@@ -81,9 +84,15 @@ def _host_config(
     }
 
 
-def _mount(path: Path, source: Callable[[Path], str], *, read_only: bool) -> dict[str, Any]:
-    """A bind mount; unlike `Binds`, a source that is missing is an error and not made."""
-    return {"Type": "bind", "Source": source(path), "Target": str(path), "ReadOnly": read_only}
+def _mount(
+    path: Path, source: Callable[[Path], str], *, read_only: bool, of: Path | None = None
+) -> dict[str, Any]:
+    """A bind mount; unlike `Binds`, a source that is missing is an error and not made.
+
+    Declared data (`of`) is another path's.
+    """
+    there = source(path if of is None else of)
+    return {"Type": "bind", "Source": there, "Target": str(path), "ReadOnly": read_only}
 
 
 def _devices(gpus: tuple[str, ...]) -> list[dict[str, Any]]:

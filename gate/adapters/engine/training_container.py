@@ -20,7 +20,8 @@ from gate.adapters.process.stop_signals import StopSignals
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 from gate.ports import Processes
-from gate.records.runs import ProcessRequest, ProcessResult, TrainingContainer
+from gate.records.processes import ProcessRequest, ProcessResult
+from gate.records.runs import TrainingContainer
 
 
 class ContainerProcesses:

@@ -150,6 +150,12 @@ class LocalFiles:
             trees.write_new(target, hashed(file), 0o644)
         return hasher.hexdigest()
 
+    def link(self, path: Path, target: Path) -> None:
+        """`os.symlink`, which never replaces what is there."""
+        with storage_faults("making", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(target)
+
     def move_file(self, source: Path, target: Path) -> None:
         """Give a file another name on the same disk; what was there is replaced."""
         with storage_faults("moving to", target):
@@ -180,12 +186,18 @@ class LocalFiles:
             path.mkdir(parents=True)
             path.chmod(mode)
 
-    def copy_tree(self, source: Path, target: Path) -> None:
+    def copy_tree(self, source: Path, target: Path, *, max_bytes: int | None = None) -> None:
         """Copy a folder into a new or empty one: regular files, and links as links.
 
         Permissions and times of modification stay, so that every copy looks the same to a script.
+        `StorageError` when the files hold more than `max_bytes` together.
         """
-        trees.copy_tree(source, target)
+        trees.copy_tree(source, target, max_bytes=max_bytes)
+
+    def let_read(self, path: Path) -> None:
+        """`chmod -R a+rX,a-w`, no link followed; folders stay writable for their owner."""
+        with storage_faults("opening", path):
+            trees.let_read(path)
 
     def remove_tree(self, path: Path) -> None:
         """Remove what lies there, whatever its permissions and depth; no link is followed."""

@@ -52,8 +52,29 @@ def chunks_of(file: IO[bytes]) -> Iterator[bytes]:
     return iter(lambda: file.read(CHUNK_BYTES), b"")
 
 
-def copy_tree(source: Path, target: Path) -> None:
+class _Room:
+    """How many bytes a copy may still take."""
+
+    def __init__(self, max_bytes: int | None) -> None:
+        self._left = max_bytes
+        self._most = max_bytes
+
+    def counted(self, chunks: Iterable[bytes], name: str) -> Iterator[bytes]:
+        """The same pieces; `StorageError` at the one that is too much."""
+        for chunk in chunks:
+            if self._left is not None:
+                self._left -= len(chunk)
+                if self._left < 0:
+                    raise StorageError(
+                        f"{safe_line(name)}: with it there are more than {self._most:,} bytes",
+                        hint="Write less, or raise the limit (preprocess.max_bytes).",
+                    )
+            yield chunk
+
+
+def copy_tree(source: Path, target: Path, *, max_bytes: int | None = None) -> None:
     """Copy regular files and links; anything else (socket, FIFO, device) is refused."""
+    room = _Room(max_bytes)
     with storage_faults("making", target):
         target.mkdir(parents=True, exist_ok=True)
     pending = [Path()]
@@ -62,14 +83,14 @@ def copy_tree(source: Path, target: Path) -> None:
         relative = pending.pop()
         copied.append(relative)
         with storage_faults("copying", source / relative):
-            pending += _copy_entries(source / relative, target / relative, relative)
+            pending += _copy_entries(source / relative, target / relative, relative, room)
     # innermost first: a finished folder is not touched again, so its time stays
     for relative in reversed(copied):
         with storage_faults("copying", source / relative):
             _copy_facts(os.lstat(source / relative), target / relative)
 
 
-def _copy_entries(source: Path, target: Path, relative: Path) -> list[Path]:
+def _copy_entries(source: Path, target: Path, relative: Path, room: _Room) -> list[Path]:
     """Copy one folder's files and links; answer its sub-folders, already made."""
     folders = []
     with open_folder(source) as descriptor, os.scandir(descriptor) as entries:
@@ -82,7 +103,7 @@ def _copy_entries(source: Path, target: Path, relative: Path) -> list[Path]:
             elif stat.S_ISLNK(facts.st_mode):
                 there.symlink_to(os.readlink(entry.name, dir_fd=descriptor))
             elif stat.S_ISREG(facts.st_mode):
-                write_new(there, _chunks(entry.name, descriptor), 0o600)
+                write_new(there, room.counted(_chunks(entry.name, descriptor), entry.name), 0o600)
                 _copy_facts(facts, there)
             else:
                 raise StorageError(
@@ -103,6 +124,33 @@ def _copy_facts(facts: os.stat_result, target: Path) -> None:
     # a copy that root makes must not carry setuid or setgid
     target.chmod(facts.st_mode & 0o777)
     os.utime(target, ns=(facts.st_mtime_ns, facts.st_mtime_ns))
+
+
+def let_read(path: Path) -> None:
+    """Let every account read, and nobody write files; what is a link stays as it is."""
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        _let_read_file(path, None)
+        return
+    pending = [path]
+    while pending:
+        folder = pending.pop()
+        with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(folder / entry.name)
+                elif entry.is_file(follow_symlinks=False):
+                    _let_read_file(entry.name, descriptor)
+            os.fchmod(descriptor, 0o755)
+
+
+def _let_read_file(name: str | Path, within: int | None) -> None:
+    # through a descriptor: chmod(2) of a name follows a link that came to be there
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(name, flags, dir_fd=within)
+    try:
+        os.fchmod(descriptor, 0o444)
+    finally:
+        os.close(descriptor)
 
 
 def give_to(path: Path, uid: int, gid: int) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from gate.records.runs import ProcessResult
+from gate.records.processes import ProcessResult
 
 LINE_LIMIT_BYTES = 4096
 LINES_PER_SECOND = 50

@@ -7,7 +7,8 @@ import shutil
 import stat
 from pathlib import Path
 
-from gate.records.runs import Credentials, ProcessRequest
+from gate.records.processes import ProcessRequest
+from gate.records.runs import Credentials
 
 # a path through links that go in a circle has no end
 MAX_STEPS = 1000

@@ -18,22 +18,25 @@ from gate.adapters.process.kernel_calls import checked, library, system_call
 # linux/sched.h, linux/mount.h, linux/fcntl.h
 CLONE_NEWNS = 0x00020000
 CLONE_NEWIPC = 0x08000000
-MS_NOSUID, MS_NODEV, MS_BIND, MS_PRIVATE = 0x2, 0x4, 0x1000, 0x40000
+MS_NOSUID, MS_NODEV, MS_BIND, MS_RECURSIVE, MS_PRIVATE = 0x2, 0x4, 0x1000, 0x4000, 0x40000
 READ_ONLY, NO_ACCESS_TIMES, ALL_TIMES = 0x1, 0x10, 0x70
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 # the same number on x86_64 and aarch64
 MOUNT_SETATTR = 442
 FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+HELD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - made private
 TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - made private
 # libraries name threads through files of /proc; all there that is not the account's own is root's
 KERNEL_FILES = Path("/proc")
 
 
-def make_view(writable: Sequence[Path]) -> None:
+def make_view(writable: Sequence[Path], mounts: Sequence[tuple[Path, Path]] = ()) -> None:
     """Move this process into a view of its own, in which only these folders keep what is written.
 
-    No time of access moves. Raises `OSError` where kernel (5.12) or container do not allow it.
+    `mounts` are pairs: what lies at the first path, with all that is mounted below it, is seen at
+    the second too, read-only. No time of access moves. Raises `OSError` where kernel (5.12) or
+    container do not allow it.
     """
     # a namespace of System V objects too: they need no file, and outlive the process that made them
     checked(library.unshare(CLONE_NEWNS | CLONE_NEWIPC))
@@ -42,9 +45,13 @@ def make_view(writable: Sequence[Path]) -> None:
     _change_mount(Path("/"), flags=AT_RECURSIVE, propagation=MS_PRIVATE)
     # taken hold of now: a layer may come to lie over them
     own = [(path, os.open(path, FOLDER)) for path in writable]
+    shown = [(target, os.open(source, HELD)) for source, target in mounts]
     opened = [path for path in TEMPORARY if _lay_over(path)]
     for path, folder in own:
         _bind(folder, path)
+    # these lie in the others, which are bound by now
+    for target, held in shown:
+        _bind(held, target, MS_RECURSIVE)
     if SHARED_MEMORY.is_dir():
         room = os.statvfs(SHARED_MEMORY)
         _mount_memory(SHARED_MEMORY, f"mode=1777,size={room.f_blocks * room.f_frsize}")
@@ -94,9 +101,9 @@ def _mounts_below(place: Path) -> list[Path]:
     return sorted(path for path in paths if path != place and path.is_relative_to(place))
 
 
-def _bind(descriptor: int, path: Path) -> None:
+def _bind(descriptor: int, path: Path, flags: int = 0) -> None:
     """Show at a path what a descriptor stands for, which is closed."""
-    _mount(f"/proc/self/fd/{descriptor}", path, "", MS_BIND)
+    _mount(f"/proc/self/fd/{descriptor}", path, "", MS_BIND | flags)
     os.close(descriptor)
 
 

@@ -18,7 +18,7 @@ from gate.adapters.process.sandboxed_start import start_sandboxed
 from gate.adapters.process.stop_signals import StopSignals
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
-from gate.records.runs import ProcessRequest, ProcessResult
+from gate.records.processes import ProcessRequest, ProcessResult
 
 
 class LocalProcesses:

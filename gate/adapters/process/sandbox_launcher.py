@@ -44,7 +44,8 @@ class Plan(TypedDict):
     """What `sandboxed_start.py` asks for; `seccomp_filter` is in base64, `limits` by name.
 
     `groups` are all that it has beside its own. `guard` is a `WriteGuard`; `writable` are the run's
-    own folders, `shared` the temporary folders of all accounts that Landlock leaves open to them.
+    own folders, `shared` the temporary folders of all accounts that Landlock leaves open to them;
+    `mounts` are pairs of what a view shows and where.
     """
 
     argv: list[str]
@@ -58,6 +59,7 @@ class Plan(TypedDict):
     guard: str
     writable: list[str]
     shared: list[str]
+    mounts: list[tuple[str, str]]
 
 
 def main(report: int) -> None:
@@ -103,7 +105,8 @@ def _lower(now: int, most: int) -> int:
 def show_own_view(plan: Plan) -> None:
     """Where it is asked for, show the run a machine that it can only read, but for its folders."""
     if plan["guard"] == "mount namespace":
-        make_view([Path(folder) for folder in plan["writable"]])
+        mounts = [(Path(source), Path(target)) for source, target in plan["mounts"]]
+        make_view([Path(folder) for folder in plan["writable"]], mounts)
 
 
 def change_account(plan: Plan) -> None:

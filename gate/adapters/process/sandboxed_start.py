@@ -17,7 +17,8 @@ from gate.adapters.process.sandbox_launcher import READY, Plan
 from gate.adapters.process.seccomp_filter import seccomp_filter
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
-from gate.records.runs import Credentials, ProcessRequest
+from gate.records.processes import ProcessRequest
+from gate.records.runs import Credentials
 
 PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
 # the package's folder comes last: nothing there takes the place of a standard module
@@ -60,6 +61,7 @@ def start_sandboxed(request: ProcessRequest, account: Credentials) -> subprocess
         "guard": account.guard.value,
         "writable": [str(folder) for folder in request.writable],
         "shared": [str(folder) for folder in account.shared],
+        "mounts": [(str(one.source), str(one.target)) for one in request.mounts],
     }
     process, report = _launch(plan)
     if report != READY:

@@ -17,7 +17,7 @@ from gate.comparison.tensors.equal_bytes import (
     mapped_stretches,
     stretches,
 )
-from gate.records.state_difference import NumberDifference
+from gate.records.measured.state_difference import NumberDifference
 
 if TYPE_CHECKING:
     from gate.comparison.tensors.tensor_numbers import TensorNumbers

@@ -20,7 +20,7 @@ from gate.codec.parameter_names import parameter_of, short_names
 from gate.comparison.tensors.changed_tensors import TensorPair, changed_tensors, number_differences
 from gate.comparison.tensors.values import relative_gap, shown_value
 from gate.errors import EvidenceError
-from gate.records.state_difference import (
+from gate.records.measured.state_difference import (
     ComparedState,
     LeafChange,
     LeafDifference,

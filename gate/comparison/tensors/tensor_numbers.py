@@ -23,7 +23,7 @@ from gate.comparison.tensors.block_numbers import (
     class_end,
 )
 from gate.comparison.tensors.element_types import ELEMENT_TYPES
-from gate.records.state_difference import NumberDifference, UlpShare
+from gate.records.measured.state_difference import NumberDifference, UlpShare
 
 SHARES: Final = (0.5, 0.9, 0.99, 1.0)
 # Below, squares of float64 have lost digits.

@@ -1,1 +1,1 @@
-"""Simple statistics of declared data, made in the confined process that reads untrusted bytes."""
+"""Declared data in the confined process: pointers of a commit, and simple statistics."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gate.baseline.select import Selection
+from gate.comparison.data_moves import moved_data
 from gate.comparison.finiteness import first_not_finite
 from gate.comparison.measuring.cost import determinism_cost
 from gate.comparison.same_work import runs_of_the_same_work
@@ -21,10 +22,12 @@ from gate.pipelines.judging.comparisons import (
 from gate.pipelines.judging.entries import provisional_entry, rules_in_force, selected
 from gate.pipelines.judging.seed_results import judged, seeds_of_brought
 from gate.records.baseline import Baseline, BaselineEntry, Baselines
+from gate.records.observed.data.sets import DataSets, brings_data, same_data
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, RunMode
-from gate.verdict.decision import Decision, Facts, decide
+from gate.verdict.decision import decide
+from gate.verdict.facts import Decision, Facts
 from gate.verdict.levels import SeedsOfBrought
 
 BROUGHT_SIDE = "the pull request's baseline"
@@ -43,21 +46,28 @@ class Decided:
 def decided(request: GateRequest, baselines: Baselines, evidence: EvidenceSet) -> Decided:
     """Compare what was run with itself, with the baseline and with the base; decide."""
     first = evidence.runs_of(RunMode.STRICT)[0]
-    selection = selected(request, first, baselines.trusted)
+    selection = selected(request, first, baselines.trusted, evidence.data)
     trusted = selection.entry if selection.same_training else None
-    brought = brought_entry(request, first, baselines.brought)
+    brought = brought_entry(request, first, baselines.brought, evidence.data)
     seeds = seeds_of_brought(brought, trusted, evidence, request.settings)
     # with other results of seeds than were seen here it is not reproduced
-    facts = _facts(request, baselines, evidence, selection, brought if seeds.seen else None)
+    facts = replace(
+        _facts(request, baselines, evidence, selection, brought if seeds.seen else None),
+        data_moved=moved_data(trusted.data, evidence.data) if trusted is not None else (),
+        data_brought=brings_data(evidence.base_data, evidence.data),
+        unrepeated=evidence.unrepeated,
+    )
     return Decided(selection=selection, facts=facts, decision=decide(facts), seeds=seeds)
 
 
 def brought_entry(
-    request: GateRequest, run: RunEvidence, brought: Baseline | None
+    request: GateRequest, run: RunEvidence, brought: Baseline | None, data: DataSets
 ) -> BaselineEntry | None:
-    """The entry for this run of the baseline that the pull request itself brings."""
-    selection = selected(request, run, brought)
-    return selection.entry if selection.same_training else None
+    """The entry for this run and its data of the baseline that the pull request itself brings."""
+    selection = selected(request, run, brought, data)
+    entry = selection.entry if selection.same_training else None
+    # recorded with other data it would call the next run's data moved, whatever bits it holds
+    return entry if entry is not None and same_data(entry.data, data) else None
 
 
 def _facts(
@@ -94,7 +104,9 @@ def _facts(
         base_here=against_run(here, first, request) if here else None,
         base_moved=against_run(base[0], here, request) if here and base else None,
         nearest=separated(selection.nearest, first, request),
-        provisional=provisional_entry(request, first, baselines.trusted, baselines.brought),
+        provisional=provisional_entry(
+            request, first, baselines.trusted, baselines.brought, evidence.data
+        ),
         quarantine=rules_in_force(request, selection.entry, evidence.created_at),
         same_code=selection.entry is not None and selection.entry.commit in baselines.same_code,
         thresholds=threshold_results(first, settings.policy.thresholds),

@@ -13,6 +13,7 @@ from gate.comparison.peers import far_from_peers
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.comparison import BASELINE_SIDE, Comparison
 from gate.records.measured.acceptance import FarFromPeers, Movement, ProvisionalEntry
+from gate.records.observed.data.sets import DataSets
 from gate.records.observed.evidence import RunEvidence
 from gate.records.request import GateRequest
 from gate.records.sections.quarantine import Quarantine
@@ -22,12 +23,26 @@ from gate.verdict.quarantine import in_force
 NEW = "new entry"
 
 
-def selected(request: GateRequest, run: RunEvidence, baseline: Baseline | None) -> Selection:
-    """The entry that judges a run; none where the one of its environment may not do so yet."""
-    found = _nearest(request, run, baseline)
+def selected(
+    request: GateRequest, run: RunEvidence, baseline: Baseline | None, data: DataSets
+) -> Selection:
+    """The entry that judges a run; none where the one of its environment may not do so yet.
+
+    `data` is the declared data that the run found.
+    """
+    found = _nearest(request, run, baseline, data)
     if found.entry is not None and found.same_training and found.entry.provisional:
         return replace(found, entry=None)
     return found
+
+
+def recorded_data(request: GateRequest, baseline: Baseline | None) -> DataSets:
+    """The data of the newest entry of this training: all entries are recorded with the same."""
+    training = training_settings(request.settings)
+    entries = baseline.entries if baseline is not None else ()
+    fitting = [entry for entry in entries if entry.training == training]
+    newest = max(fitting, key=lambda entry: entry.recorded_at, default=None)
+    return newest.data if newest is not None else ()
 
 
 def provisional_entry(
@@ -35,6 +50,7 @@ def provisional_entry(
     run: RunEvidence,
     trusted: Baseline | None,
     brought: Baseline | None,
+    data: DataSets,
 ) -> ProvisionalEntry | None:
     """The entry of this environment where it may not judge yet.
 
@@ -42,7 +58,7 @@ def provisional_entry(
     claim, and what decides is the base's.
     """
     for baseline in (brought, trusted):
-        found = _nearest(request, run, baseline)
+        found = _nearest(request, run, baseline, data)
         entry = found.entry
         if entry is None or entry.far is None or not (entry.provisional and found.same_training):
             continue
@@ -71,11 +87,13 @@ def movement(
     return movement_of(against, request.settings.compare.tolerances, commit=entry.commit)
 
 
-def _nearest(request: GateRequest, run: RunEvidence, baseline: Baseline | None) -> Selection:
+def _nearest(
+    request: GateRequest, run: RunEvidence, baseline: Baseline | None, data: DataSets
+) -> Selection:
     comparable = request.settings.compare.comparable_environment
     training = training_settings(request.settings)
     entries = judging_entries(baseline, run.environment)
-    return select_entry(entries, run.environment, training, comparable)
+    return select_entry(entries, run.environment, training, comparable, data)
 
 
 def settled(

@@ -13,8 +13,9 @@ from gate.diagnosis.trace_words import not_found
 from gate.diagnosis.traces import compare_traces
 from gate.errors import GateError, RepositoryError
 from gate.execution.plan import plan_trace
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.judging.budget import Budget, run_within
-from gate.pipelines.runs import Adapters, Session
+from gate.pipelines.runs import Session
 from gate.records.comparison import Comparison
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.trace import Traces
@@ -22,11 +23,12 @@ from gate.records.observed.traced import MAX_SEEDS, ChangedLines, TraceFinding
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, PlannedRun, RunMode, TraceWindow
 from gate.records.verdict import DRIFTS, Outcome
-from gate.verdict.decision import Decision
+from gate.verdict.facts import Decision
 from gate.verdict.overrides import changed_seeds
 
-# the base commit is run again for these, whatever the baseline was recorded from
-AGAINST_THE_BASE = DRIFTS | {Outcome.NOT_COMPARABLE}
+# the base commit is run again for these, whatever the baseline was recorded from; with the data
+# that moved it has nothing to show
+AGAINST_THE_BASE = (DRIFTS - {Outcome.DATA_DRIFT}) | {Outcome.NOT_COMPARABLE}
 OTHER_RESULT = (
     "a traced run gave another result than the run without a trace, so nothing is claimed from it"
 )

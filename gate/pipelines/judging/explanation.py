@@ -14,7 +14,7 @@ from gate.records.observed.evidence import EvidenceSet
 from gate.records.runs import Commit, RunMode
 from gate.records.verdict import Diagnosis, Outcome
 from gate.verdict.blind_spots import rare_faults
-from gate.verdict.decision import Decision, Facts
+from gate.verdict.facts import Decision, Facts
 from gate.verdict.overrides import changed_seeds, suspected_seeds, suspected_settings
 from gate.verdict.sources import changed_precision, suspected_sources
 

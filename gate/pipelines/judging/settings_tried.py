@@ -27,7 +27,7 @@ from gate.records.observed.trials.tried import (
 )
 from gate.records.runs import RunMode, Trial
 from gate.records.verdict import Outcome
-from gate.verdict.decision import Decision
+from gate.verdict.facts import Decision
 
 # a training as short as this runs whole: stopping it earlier saves nothing
 WHOLE_SECONDS: Final = 10.0

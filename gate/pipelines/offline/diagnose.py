@@ -28,7 +28,7 @@ from gate.records.published.kept_diagnosis import Retold
 from gate.records.runs import Commit, RunMode
 from gate.records.settings import ComparisonSettings
 from gate.records.verdict import Outcome, Verdict
-from gate.verdict.decision import Decision
+from gate.verdict.facts import Decision
 
 PAIR: Final = 2
 NO_BASELINE: Final = (

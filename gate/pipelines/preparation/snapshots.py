@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from gate.checkup.commit import refused, uncommitted
+from gate.errors import RepositoryError, RunError
 from gate.ports import Files, Git
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Snapshot
@@ -48,3 +50,30 @@ def _changed_files(request: GateRequest, git: Git) -> tuple[str, ...]:
     if changed and not request.allow_dirty:
         raise refused(uncommitted(changed, git.untracked()))
     return changed
+
+
+def export_all(
+    request: GateRequest, adapters: ExportEdges, work: Path, *, runs_base: bool
+) -> tuple[dict[Commit, Snapshot], RepositoryError | None]:
+    """All that may be trained, and why the base cannot be: git never looks at the clone later."""
+    found = {Commit.HEAD: export_snapshot(Commit.HEAD, request, adapters, work)}
+    no_base = None
+    if request.base_commit and runs_base:
+        try:
+            found[Commit.BASE] = export_snapshot(Commit.BASE, request, adapters, work)
+        except RepositoryError as fault:
+            # most often the base is never run: its fault counts when it is
+            no_base = fault
+    check_snapshots(found, adapters.files)
+    return found, no_base
+
+
+def check_snapshots(snapshots: Mapping[Commit, Snapshot], files: Files) -> None:
+    """Is the code on disk still what was exported? Every run is a copy of it."""
+    for which, snapshot in snapshots.items():
+        if files.tree_digest(snapshot.tree) != snapshot.digest:
+            raise RunError(
+                f"the exported {which.value} commit changed on disk while the gate ran",
+                hint="The training can write where it must not: let the gate isolate it "
+                "(isolation.minimum: uid), and look at what else writes to --out.",
+            )

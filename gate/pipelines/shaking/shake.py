@@ -12,8 +12,9 @@ from gate.comparison.compare import compare_results
 from gate.diagnosis.readings import reading_lines, varied_words
 from gate.errors import EvidenceError, GateError, RunError
 from gate.execution.plan import plan_record, plan_shaken
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.measurement import provenance_of
-from gate.pipelines.runs import Adapters, Session
+from gate.pipelines.runs import Session
 from gate.pipelines.shaking.choice import cards_of, why_not, why_one_order
 from gate.records.comparison import Comparison
 from gate.records.determinism.variations import Variation

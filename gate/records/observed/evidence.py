@@ -16,6 +16,7 @@ from pydantic import (
 from gate.records.document import Document, Timestamp
 from gate.records.gpu import GpuMissed
 from gate.records.observed.children import UnattestedChild, WeakerChild
+from gate.records.observed.data.sets import DataSets, UnrepeatedData
 from gate.records.observed.environment import Environment
 from gate.records.observed.facts import MachineFacts, RankFacts
 from gate.records.observed.fingerprints import PARAMETERS
@@ -330,7 +331,9 @@ class EvidenceSet(Document):
     `base_locks` those of the base. `apart` is there when the second strict run ended in another
     state, `gpu_missed` when runs that might have used a GPU of the machine could not. `trace` is
     what traced runs, made after a difference, say of it, and `tried` what runs with one setting
-    moved say; `seeded` are results of further seeds, and of variants.
+    moved say; `seeded` are results of further seeds, and of variants. `data` is what was declared,
+    as the runs found it, `base_data` the same for the base commit, and `unrepeated` what the
+    preprocessing command wrote differently when it ran again.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -351,6 +354,9 @@ class EvidenceSet(Document):
     base_locks: Locks = ()
     trace: TraceFinding | None = None
     tried: TriedSettings | None = None
+    data: DataSets = ()
+    base_data: DataSets = ()
+    unrepeated: UnrepeatedData | None = None
 
     def runs_of(self, mode: RunMode, commit: Commit = Commit.HEAD) -> tuple[RunEvidence, ...]:
         """The runs of one kind, in order; `base_here` is not among those of the base commit."""

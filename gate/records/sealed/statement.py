@@ -10,8 +10,10 @@ from pydantic import ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
 from gate.records.document import Document, Timestamp
+from gate.records.observed.data.sets import MAX_NAME
 from gate.records.observed.evidence import SHA256_PATTERN
 from gate.records.runs import RunIsolation
+from gate.records.sections.data import MAX_SOURCES
 from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Outcome
 
@@ -38,6 +40,7 @@ class Property(StrEnum):
 class StatementFacts:
     """Everything that a statement about a passing verdict says.
 
+    `data` are name and digest of each declared data set, in the order of the names.
     `commit` is the trained commit, of which `strict_runs` runs were equal bit for bit;
     `baseline_digest` is empty when no baseline was used. Digests are SHA-256 in lowercase
     hexadecimal, `created_at` is UTC with whole seconds and a `Z`.
@@ -61,6 +64,7 @@ class StatementFacts:
     repository: str
     run_id: str
     gate_version: str
+    data: tuple[tuple[str, str], ...] = ()
 
 
 class CamelDocument(Document):
@@ -85,6 +89,13 @@ class FileDescriptor(CamelDocument):
     """A file, named and identified: the package, or a policy."""
 
     name: ShortText
+    digest: FileDigest
+
+
+class DataDescriptor(CamelDocument):
+    """A declared data set, by the digest of docs/data.md."""
+
+    name: str = Field(min_length=1, max_length=MAX_NAME)
     digest: FileDigest
 
 
@@ -131,6 +142,7 @@ class GateClaims(CamelDocument):
     repository: ShortText
     run_id: ShortText
     gate_version: ShortText
+    data: Annotated[tuple[DataDescriptor, ...], Field(max_length=MAX_SOURCES + 1)] = ()
 
 
 class VerdictPredicate(CamelDocument):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from gate.records.state_difference import StateDifference
+from gate.records.measured.state_difference import StateDifference
 from gate.report.difference_words import difference_headline, facts, sections
 from gate.report.escape import clean
 from gate.report.terminal.tables import section_view

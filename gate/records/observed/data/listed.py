@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from gate.records.sections.data import DataKind, Verify
+from gate.records.sections.data import DataKind, FetchSettings, Verify
 
 
 class ListedFile(NamedTuple):
@@ -48,6 +48,21 @@ class CopiedFile:
     place: str
     sha256: str
     size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FetchSources:
+    """Where data may be fetched from and kept, as the commit that decides says.
+
+    `dvc_config` and `lfs_config` are its `.dvc/config` and `.lfsconfig`, empty for none. With
+    `clone_is_trusted`, as for a call without a base commit, what stands beside them in the clone
+    counts too.
+    """
+
+    settings: FetchSettings
+    dvc_config: bytes = b""
+    lfs_config: bytes = b""
+    clone_is_trusted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

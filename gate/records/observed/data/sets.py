@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from gate.records.document import Document
 from gate.records.sections.data import MAX_SOURCES, DataKind, Verify
 
-MAX_PARTS: Final = 1000
+MAX_PARTS: Final = 2000
 MAX_STATISTICS: Final = 50
 MAX_CLASSES: Final = 200
 MAX_NAME: Final = 1000
@@ -61,7 +61,7 @@ class DataSet(Document):
     a path of the machine, the digest that a pointer names.
     """
 
-    name: str = Field(min_length=1, max_length=MAX_NAME)
+    name: str = Field(max_length=MAX_NAME)
     kind: DataKind
     place: str = Field(default="", max_length=MAX_NAME)
     origin: str = Field(default="", max_length=2000)
@@ -80,6 +80,21 @@ class DataSet(Document):
 
 # with one more for what preprocessing wrote
 DataSets = Annotated[tuple[DataSet, ...], Field(max_length=MAX_SOURCES + 1)]
+
+
+def same_data(before: DataSets, after: DataSets) -> bool:
+    """Whether two lists of data sets have the same names and digests."""
+    left, right = ({one.name: one.sha256 for one in sets} for sets in (before, after))
+    return left == right
+
+
+def brings_data(base: DataSets, head: DataSets) -> bool:
+    """Whether a change names other data than its base, as far as the base's is known.
+
+    What the base commit's preprocessing writes is known only once it has run.
+    """
+    after = {one.name: one.sha256 for one in head}
+    return any(after.get(one.name) != one.sha256 for one in base)
 
 
 class DataMove(Document):
@@ -105,20 +120,64 @@ class DataMove(Document):
 DataMoves = Annotated[tuple[DataMove, ...], Field(max_length=2 * (MAX_SOURCES + 1))]
 
 
-class DataPointer(Document):
-    """What a pointer in a commit names: a file or folder, by the digest of its tool.
+class UnrepeatedData(Document):
+    """What the preprocessing command wrote twice, and differently.
 
-    `path` is that of the content, from the repository's root. DVC names an MD5 (of a folder, that
-    of its listing), Git LFS a SHA-256.
+    `move` is from the first run's to the second's; `where` is the place of the first difference in
+    the first file that differs, such as `row 17`; empty where that is not known.
+    """
+
+    command: str = Field(max_length=200)
+    move: DataMove
+    where: str = Field(default="", max_length=200)
+
+
+def _place_in_a_tree(path: str) -> str:
+    """Refuse what is no path below the repository's root, or belongs to git or DVC themselves."""
+    parts = path.split("/")
+    if not path.isprintable() or not {"", ".", ".."}.isdisjoint(parts):
+        message = "must be a path from the repository's root, in its shortest spelling"
+        raise ValueError(message)
+    if not {".git", ".dvc"}.isdisjoint(part.casefold() for part in parts):
+        message = "must not be a place of git or DVC"
+        raise ValueError(message)
+    return path
+
+
+TreePath = Annotated[
+    str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_place_in_a_tree)
+]
+
+
+class PointerFile(Document):
+    """A pointer file to read: for the entry `name`, at `path` from the repository's root.
+
+    `copy_name` is that of its copy in the folder of the question; `stage` belongs to a `dvc.lock`.
     """
 
     name: str = Field(min_length=1, max_length=MAX_NAME)
     kind: Literal[DataKind.DVC, DataKind.LFS]
-    path: str = Field(min_length=1, max_length=MAX_NAME)
+    path: TreePath
+    stage: str = Field(default="", max_length=200)
+    copy_name: str = Field(default="", max_length=50)
+
+
+class DataPointer(Document):
+    """What a pointer in a commit names: a file or folder, by the digest of its tool.
+
+    `path` is that of the content, from the repository's root. DVC names an MD5 (of a folder, that
+    of its listing), Git LFS a SHA-256. With `dos2unix` the MD5 is that of DVC before version 3,
+    which left out the carriage returns of text.
+    """
+
+    name: str = Field(min_length=1, max_length=MAX_NAME)
+    kind: Literal[DataKind.DVC, DataKind.LFS]
+    path: TreePath
     digest: str = Field(pattern=r"^([0-9a-f]{32}|[0-9a-f]{64})$")
     is_folder: bool = False
     size_bytes: Count | None = None
     files: Count | None = None
+    dos2unix: bool = False
 
 
 MAX_POINTERS: Final = 20_000

@@ -1,0 +1,77 @@
+"""Data that lies on the machine already: looked at, and taken as it is."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from gate.adapters.files.reading import refuse_foreign_links
+from gate.codec.untrusted_text import safe_line
+from gate.errors import DataError, StorageError
+
+MISSING_HINT = (
+    "Correct `path` in repro-gate.yml, or put the data there. In the action's container a folder "
+    "of the runner is there only if it is mounted: `options: --volume {path}:{path}:ro`."
+)
+
+
+def machine_path(name: str, path: Path) -> Path:
+    """The file or folder that an entry names, without a link in its path.
+
+    Raises `DataError` where nothing is there, where it is a link or neither file nor folder, and
+    where this account may not read it. What lies in a folder is not looked at.
+    """
+    shown = safe_line(str(path))
+    try:
+        facts = os.lstat(path)
+        if stat.S_ISLNK(facts.st_mode):
+            raise _is_link(name, path)
+        refuse_foreign_links(path)
+        if not (stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode)):
+            raise DataError(
+                f"data: {name}: {shown} is neither a file nor a folder",
+                hint="Declare a regular file, or a folder of them.",
+            )
+        _try_to_read(path, facts)
+        return path.resolve(strict=True)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DataError(
+            f"data: {name}: there is no {shown}", hint=MISSING_HINT.format(path=shown)
+        ) from error
+    except StorageError as error:
+        raise DataError(f"data: {name}: {error.message}", hint="Declare the real path.") from error
+    except (OSError, RuntimeError) as error:
+        raise _unreadable(name, shown, error) from error
+
+
+def _try_to_read(path: Path, facts: os.stat_result) -> None:
+    if stat.S_ISDIR(facts.st_mode):
+        with os.scandir(path):
+            return
+    os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
+
+
+def _is_link(name: str, path: Path) -> DataError:
+    real = os.path.realpath(path)
+    there = Path(real).exists()
+    return DataError(
+        f"data: {name}: {safe_line(str(path))} is a link",
+        hint=f"Write the real path: `path: {safe_line(real)}`."
+        if there
+        else f"It leads to {safe_line(real)}, where nothing is, or in a circle: correct `path`.",
+    )
+
+
+def _unreadable(name: str, shown: str, error: OSError | RuntimeError) -> DataError:
+    if isinstance(error, PermissionError):
+        return DataError(
+            f"data: {name}: the gate's account may not read {shown}",
+            hint=f"Let it: for a group, `chgrp -R GROUP {shown}` and `chmod -R g+rX {shown}`; the "
+            "folders above must let it pass (x).",
+        )
+    reason = error.strerror if isinstance(error, OSError) else "a loop of links"
+    return DataError(
+        f"data: {name}: {shown} cannot be read: {reason}",
+        hint="Check the path, and the disk that it is on.",
+    )

@@ -1,0 +1,154 @@
+"""Starting the programs that fetch: bounded in time, output, size and disk, with progress shown."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from gate.adapters.data.fetching import watched
+from gate.adapters.data.fetching.amounts import shown_bytes, shown_rate
+from gate.adapters.data.fetching.cache import LIMIT_HINT, disk_full
+from gate.codec.untrusted_text import safe_line
+from gate.errors import DataError, RunError
+from gate.ports import Processes, Progress
+from gate.records.processes import ProcessRequest, ProcessResult
+
+MAX_OUTPUT_BYTES: Final = 256 * 1024
+SHOWN_LINES: Final = 8
+# what other programs of the machine need to go on
+MIN_FREE_BYTES: Final = 256 * 1024**2
+TELL_SECONDS: Final = 5.0
+# the job's own secrets and words, which no program that fetches needs
+NOT_HANDED_ON: Final = ("INPUT_", "ACTIONS_", "REPRO_GATE_", "PYTHON")
+# where git would look for a repository, were it not told
+GIT_PLACES: Final = frozenset(
+    {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"}
+    | {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX"}
+)
+_PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]+@")
+_FETCHED: Final = re.compile(rf"{watched.MARK}([0-9]{{1,20}})\Z")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolCall:
+    """A program to run for an entry of the settings; it may put `max_bytes` into `staging`."""
+
+    entry: str
+    argv: tuple[str, ...]
+    staging: Path
+    workdir: Path
+    seconds: float
+    max_bytes: int
+    more_environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tools:
+    """The programs of this machine; `environment` is the gate's own, credentials and all."""
+
+    processes: Processes
+    progress: Progress
+    environment: Mapping[str, str]
+
+    def find(self, name: str, hint: str) -> str:
+        """The program's path; `DataError` where there is none."""
+        # a relative folder of the search path would be one of the commit under test
+        path = os.pathsep.join(filter(os.path.isabs, self._search_path().split(os.pathsep)))
+        found = shutil.which(name, path=path)
+        if found is None:
+            raise DataError(f"data: {name} is not installed, or not on the PATH", hint=hint)
+        return found
+
+    def run(self, call: ToolCall) -> ProcessResult:
+        """Run it to its end, whatever its exit code.
+
+        Raises `DataError` where it took too long, or more room than there may be.
+        """
+        meter = _Meter(call.entry, self.progress)
+        request = ProcessRequest(
+            argv=(
+                *(sys.executable, "-I", "-S", "-B", watched.__file__, str(call.staging)),
+                *(str(call.max_bytes), str(MIN_FREE_BYTES), *call.argv),
+            ),
+            env={**self._environment(), **call.more_environment},
+            workdir=call.workdir,
+            timeout_seconds=call.seconds,
+            output_limit_bytes=MAX_OUTPUT_BYTES,
+        )
+        try:
+            result = self.processes.run(request, meter.line)
+        except RunError as error:
+            raise DataError(
+                f"data: {call.entry}: {Path(call.argv[0]).name} cannot be run: {error.message}",
+                hint="Check its installation.",
+            ) from error
+        if result.timed_out:
+            raise too_slow(call.entry, call.seconds, said(result))
+        if result.exit_code == watched.TOO_LARGE:
+            raise DataError(
+                f"data: {call.entry}: more than {call.max_bytes:,} bytes came", hint=LIMIT_HINT
+            )
+        if result.exit_code == watched.DISK_FULL:
+            raise disk_full(call.staging, f"stopped fetching {call.entry} before nothing was left")
+        return result
+
+    def _search_path(self) -> str:
+        return self.environment.get("PATH", os.defpath)
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            name: value
+            for name, value in self.environment.items()
+            if not name.startswith(NOT_HANDED_ON) and name not in GIT_PLACES
+        }
+
+
+def too_slow(entry: str, seconds: float, details: tuple[str, ...] = ()) -> DataError:
+    """The same words for all kinds of data."""
+    return DataError(
+        f"data: {entry}: not fetched within {seconds:g} s",
+        hint="Check the network and the server, or raise fetch.timeout_seconds; what has come is "
+        "kept for the next call.",
+        details=details,
+    )
+
+
+def said(result: ProcessResult) -> tuple[str, ...]:
+    """The last lines that a program printed, harmless and without passwords."""
+    text = result.output.decode("utf-8", "replace").replace("\r", "\n")
+    lines = [line for line in text.splitlines() if line.strip() and not _FETCHED.match(line)]
+    return tuple(safe_line(without_password(line)) for line in lines[-SHOWN_LINES:])
+
+
+def without_password(text: str) -> str:
+    """An address in a text, without the user and password that may stand before its host."""
+    return _PASSWORD.sub("", text)
+
+
+class _Meter:
+    """Shows lines of a program, and now and then how much has come, and how fast."""
+
+    def __init__(self, entry: str, progress: Progress) -> None:
+        self._entry = entry
+        self._progress = progress
+        self._began = self._told = time.monotonic()
+
+    def line(self, line: bytes) -> None:
+        """One line of output."""
+        found = _FETCHED.match(line.decode("utf-8", "replace").strip())
+        if found is None:
+            self._progress.output(without_password(line.decode("utf-8", "replace")).encode())
+            return
+        now = time.monotonic()
+        size = int(found[1])
+        if size and now - self._told >= TELL_SECONDS:
+            self._told = now
+            rate = shown_rate(size, now - self._began)
+            self._progress.step(f"{self._entry}: {shown_bytes(size)}, {rate}")

@@ -1,0 +1,89 @@
+"""Where two files of one name first differ: a tensor and its element, a row, or a byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from gate.checkpoint.formats.formats import open_state
+from gate.codec.untrusted_text import safe_line
+from gate.comparison.tensors.states import compare_states
+from gate.errors import EvidenceError, StorageError
+from gate.ports import Files
+from gate.records.measured.state_difference import LeafChange, LeafDifference
+
+STATES: Final = (".npy", ".npz", ".pt", ".pth", ".ckpt", ".bin", ".safetensors")
+ROWS: Final = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".json")
+MAX_BYTES: Final = 2**40
+CHUNK_BYTES: Final = 1024 * 1024
+# of a line that has no end: such a file is no text
+MAX_LINE: Final = 16 * 1024 * 1024
+
+
+def first_difference(files: Files, one: Path, other: Path) -> str:
+    """Where the second file leaves the first, in a few words; empty where they are equal.
+
+    By what the name's ending says the file is, as far as it can be read as that.
+    """
+    ending = one.suffix.lower()
+    if ending in STATES:
+        try:
+            return _in_state(files, one, other)
+        except (EvidenceError, StorageError):
+            # what cannot be read as a state has bytes all the same
+            return _byte(files, one, other)
+    return _row(files, one, other) if ending in ROWS else _byte(files, one, other)
+
+
+def _in_state(files: Files, one: Path, other: Path) -> str:
+    with (
+        open_state(files, one, one.name, max_bytes=MAX_BYTES) as left,
+        open_state(files, other, other.name, max_bytes=MAX_BYTES) as right,
+    ):
+        found = compare_states(left, right, exclusions=(), max_bytes=MAX_BYTES).differences
+    # those of a file by name: the order of the worst first would name another one each time
+    return _named(min(found, key=lambda leaf: leaf.path)) if found else ""
+
+
+def _named(leaf: LeafDifference) -> str:
+    name = f"tensor {safe_line(leaf.path)}" if leaf.path else "the array"
+    if leaf.change is not LeafChange.CHANGED:
+        return f"{name}: {leaf.left or 'absent'} → {leaf.right or 'absent'}"
+    if leaf.numbers is None:
+        return name
+    index = ", ".join(map(str, leaf.numbers.first_index))
+    share = f"{leaf.numbers.differing:,} of {leaf.numbers.elements:,} elements"
+    return f"{name} at [{index}] ({share})"
+
+
+def _row(files: Files, one: Path, other: Path) -> str:
+    with (
+        files.open_binary(one, max_bytes=MAX_BYTES) as left,
+        files.open_binary(other, max_bytes=MAX_BYTES) as right,
+    ):
+        for number, (before, after) in enumerate(zip_longest(_lines(left), _lines(right)), 1):
+            if before != after:
+                return f"line {number:,}"
+    return ""
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: stream.readline(MAX_LINE), b"")
+
+
+def _byte(files: Files, one: Path, other: Path) -> str:
+    at = 0
+    with (
+        files.open_binary(one, max_bytes=MAX_BYTES) as left,
+        files.open_binary(other, max_bytes=MAX_BYTES) as right,
+    ):
+        while True:
+            before, after = left.read(CHUNK_BYTES), right.read(CHUNK_BYTES)
+            if before != after:
+                pairs = enumerate(zip_longest(before, after))
+                return f"byte {at + next(n for n, (x, y) in pairs if x != y):,}"
+            if not before:
+                return ""
+            at += len(before)

@@ -1,0 +1,45 @@
+"""Every effect that a pipeline has, in one record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate.ports import Clock, DataStore, Files, Git, Processes, Progress, SealServices
+from gate.records.gpu import GpusSeen
+from gate.records.observed.data.listed import FetchSources
+from gate.records.observed.facts import MachineFacts
+from gate.records.runs import Isolation
+from gate.records.settings import GateSettings, SigningSettings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Adapters:
+    """Every effect that a pipeline has, handed in by the entry points.
+
+    `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
+    `clean_up` leaves no process and no file of the training's account outside that folder;
+    `release` lets another gate have that account. `run` marks the containers of this call. `gpus`
+    looks for GPUs of this machine, `machine` for facts that are only told. `base_path` is the PATH
+    of the base commit's own packages, empty where it has none. `seal_services` gives those of a
+    seal without a key.
+    """
+
+    files: Files
+    git: Git
+    processes: Processes
+    data: Callable[[FetchSources], DataStore]
+    clock: Clock
+    progress: Progress
+    isolate: Callable[[GateSettings, tuple[Path, ...]], Isolation]
+    closed: Callable[[tuple[Path, ...], Path], AbstractContextManager[None]]
+    clean_up: Callable[[Isolation], None]
+    release: Callable[[], None]
+    host: Mapping[str, str]
+    run: str
+    gpus: Callable[[], GpusSeen]
+    base_path: str
+    machine: Callable[[], MachineFacts]
+    seal_services: Callable[[SigningSettings], SealServices]

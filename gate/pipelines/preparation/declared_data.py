@@ -1,0 +1,273 @@
+"""The declared data of one call: prepared for head and base, handed to their runs, looked at again.
+
+What the base commit's preprocessing writes is made when the base is first run: most often it never
+is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from gate.codec.data_digests import data_set, with_parts_of
+from gate.codec.file_names import name_bytes
+from gate.errors import DataError, GateError, RunError
+from gate.pipelines.adapters import Adapters
+from gate.ports import Git
+from gate.records.observed.data.listed import FetchedData, FetchSources, ListedFile, Listing
+from gate.records.observed.data.sets import (
+    DataPointers,
+    DataSet,
+    DataSets,
+    DataStatistics,
+    brings_data,
+)
+from gate.records.processes import ReadOnlyMount
+from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.records.request import GateRequest
+from gate.records.runs import Commit, Isolation, Snapshot, WriteGuard
+from gate.records.sections.data import Verify
+
+SHOWN_UNREADABLE = 3
+DVC_CONFIG = ".dvc/config"
+LFS_CONFIG = ".lfsconfig"
+
+
+class Pointers(Protocol):
+    """The pointers of an exported commit by the labels of their entries."""
+
+    def __call__(self, tree: Path, folder: Path, *, required: bool) -> Mapping[str, DataPointers]:
+        """Without `required`, what the commit does not have is left out."""
+        ...
+
+
+class Ask(Protocol):
+    """Has the confined process read something, as `FreshReader.ask` does."""
+
+    def __call__(
+        self, request: ReadingRequest, folder: Path, mounts: tuple[ReadOnlyMount, ...] = ()
+    ) -> ReadingAnswer:
+        """The answer; `folder` takes the request, `mounts` are shown to the process."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreparedData:
+    """What the runs of one commit find: where it lies, what was listed of it, and its digests."""
+
+    fetched: tuple[FetchedData, ...] = ()
+    listings: tuple[tuple[FetchedData, Listing], ...] = ()
+    sets: DataSets = ()
+
+    def with_one(
+        self, one: FetchedData, described: DataSet, listing: Listing | None = None
+    ) -> PreparedData:
+        """The same and one more data set."""
+        listed = ((one, listing),) if listing is not None else ()
+        return PreparedData(
+            fetched=(*self.fetched, one),
+            listings=(*self.listings, *listed),
+            sets=tuple(sorted((*self.sets, described), key=lambda each: each.name)),
+        )
+
+
+class DataPreparation:
+    """Prepares the declared data of one call; what two commits share is listed once."""
+
+    def __init__(
+        self,
+        request: GateRequest,
+        adapters: Adapters,
+        isolation: Isolation,
+        pointers: Pointers,
+        ask: Ask,
+        recorded: DataSets,
+    ) -> None:
+        """Nothing is touched yet; `recorded` is the data of the entry that may judge."""
+        self.store = adapters.data(fetch_sources(request, adapters.git))
+        self._request = request
+        self._adapters = adapters
+        self._isolation = isolation
+        self._pointers = pointers
+        self._ask = ask
+        self._recorded = recorded
+        self._known: dict[tuple[Path, Verify], tuple[Listing, tuple[DataStatistics, ...]]] = {}
+
+    def of_commit(self, snapshot: Snapshot, folder: Path, *, required: bool) -> PreparedData:
+        """All that the settings declare, as this commit names it; `folder` takes what is read.
+
+        Raises `DataError` for what cannot be had or must not be used, with the name of its entry.
+        Without `required`, as for a base commit that may be older, an entry that the commit knows
+        nothing of is left out.
+        """
+        settings = self._request.settings
+        if not settings.data:
+            return PreparedData()
+        pointers = self._pointers(snapshot.tree, folder, required=required)
+        prepared = PreparedData()
+        for source in settings.data:
+            for one in self.store.fetch(source, pointers.get(source.label, ())):
+                prepared = self._with(prepared, one, source.verify, folder)
+        return prepared
+
+    def _with(
+        self, prepared: PreparedData, one: FetchedData, verify: Verify, folder: Path
+    ) -> PreparedData:
+        if one.source is None:
+            return prepared.with_one(one, data_set(one, listing_of_copies(one)))
+        listing, statistics = self._listed(one.source, verify, folder)
+        self._refuse_unreachable(one, listing)
+        described = data_set(one, listing).model_copy(update={"statistics": statistics})
+        return prepared.with_one(one, self.as_recorded(described, listing), listing)
+
+    def as_recorded(self, described: DataSet, listing: Listing) -> DataSet:
+        """The data set in the parts that it was recorded in, so that few of them move."""
+        recorded = next((each for each in self._recorded if each.name == described.name), None)
+        return described if recorded is None else with_parts_of(described, listing, recorded)
+
+    def _listed(
+        self, source: Path, verify: Verify, folder: Path
+    ) -> tuple[Listing, tuple[DataStatistics, ...]]:
+        if (source, verify) not in self._known:
+            with self._adapters.progress.running(f"reading declared data ({verify.value})"):
+                listing = self.store.listing(source, verify)
+                self._known[source, verify] = listing, self._statistics(source, folder)
+        return self._known[source, verify]
+
+    def _statistics(self, source: Path, folder: Path) -> tuple[DataStatistics, ...]:
+        """By the confined process; none where it cannot say, since nothing hangs on them."""
+        files, shown = self._adapters.files, folder / "data" / source.name
+        files.fresh_folder(shown.parent)
+        mounts: tuple[ReadOnlyMount, ...] = ()
+        if self._isolation.guard is WriteGuard.MOUNT_NAMESPACE:
+            # the account may not have the way to where it lies
+            mounts = (ReadOnlyMount(source=source, target=shown),)
+            if files.is_folder(source):
+                files.fresh_folder(shown)
+            else:
+                files.write_new(shown, b"")
+        path = shown if mounts else source
+        request = ReadingRequest(task=ReadingTask.DATA_STATISTICS, out=str(path))
+        try:
+            return self._ask(request, folder, mounts).statistics
+        except GateError:
+            return ()
+
+    def _refuse_unreachable(self, one: FetchedData, listing: Listing) -> None:
+        """What another account cannot read would fail in the training, with words of its own."""
+        if not self._isolation.own_accounts or one.source is None:
+            return
+        if listing.unreadable:
+            names = ", ".join(map(ascii, listing.unreadable[:SHOWN_UNREADABLE]))
+            raise DataError(
+                f"{one.name}: the training's account may not read {names}",
+                hint=f"Let every account read it: chmod -R o+rX {one.source}",
+            )
+        if self._isolation.shows_mounts:
+            return
+        closed = self.store.closed_folder(one.source)
+        if closed:
+            raise DataError(
+                f"{one.name}: the training's account may not pass {closed}",
+                hint=f"chmod o+x {closed}, or give the gate CAP_SYS_ADMIN, so that it can show the "
+                "data at another path.",
+            )
+
+
+def listing_of_copies(one: FetchedData) -> Listing:
+    """Files that each run gets a copy of, as their pointers name them."""
+    files = (
+        ListedFile(copied.place, copied.size_bytes, copied.sha256, (0, 0, 0, 0))
+        for copied in one.copies
+    )
+    return Listing(
+        files=tuple(sorted(files, key=lambda file: name_bytes(file.name))), verify=Verify.FULL
+    )
+
+
+def fetch_sources(request: GateRequest, git: Git) -> FetchSources:
+    """What the commit that decides says of remotes: next to the settings, or at the root."""
+    commit = request.base_commit or request.commit or git.resolve("HEAD")
+
+    def found(name: str) -> bytes:
+        paths = dict.fromkeys((request.repository_path(name), name))
+        texts = (git.read_file(commit, path) for path in paths)
+        return next((text for text in texts if text is not None), b"")
+
+    return FetchSources(
+        settings=request.settings.fetch,
+        dvc_config=found(DVC_CONFIG),
+        lfs_config=found(LFS_CONFIG),
+        clone_is_trusted=request.base_commit is None,
+    )
+
+
+class DeclaredData:
+    """What `data` of the settings comes to, and what preprocessing adds to it."""
+
+    def __init__(
+        self,
+        request: GateRequest,
+        adapters: Adapters,
+        isolation: Isolation,
+        pointers: Pointers,
+        ask: Ask,
+        recorded: DataSets,
+    ) -> None:
+        """`recorded` is the data of the entry that may judge."""
+        self._preparation = DataPreparation(request, adapters, isolation, pointers, ask, recorded)
+        self.store = self._preparation.store
+        self._prepared: dict[Commit, PreparedData] = {}
+        self.base_fault: GateError | None = None
+
+    def prepare(self, snapshots: Mapping[Commit, Snapshot], folder: Path) -> None:
+        """All that the settings name, of every commit that may be trained, before any training.
+
+        `folder` takes what the confined process reads. Raises `DataError` for head's.
+        """
+        for which, snapshot in snapshots.items():
+            try:
+                self._prepared[which] = self._preparation.of_commit(
+                    snapshot, folder, required=which is Commit.HEAD
+                )
+            except DataError as fault:
+                if which is Commit.HEAD:
+                    raise
+                # as with its code: most often the base is never run
+                self.base_fault = fault
+
+    def fetched(self, which: Commit) -> tuple[FetchedData, ...]:
+        """What the runs of a commit are shown."""
+        return self._prepared.get(which, PreparedData()).fetched
+
+    def add(self, which: Commit, one: FetchedData, listing: Listing, described: DataSet) -> None:
+        """One more data set of a commit: what its preprocessing wrote."""
+        described = self._preparation.as_recorded(described, listing)
+        prepared = self._prepared.get(which, PreparedData())
+        self._prepared[which] = prepared.with_one(one, described, listing)
+
+    def sets(self, which: Commit) -> DataSets:
+        """The data sets of a commit, sorted by name; none where it has none, or is not run."""
+        return self._prepared.get(which, PreparedData()).sets
+
+    @property
+    def brought(self) -> bool:
+        """Whether the change names other data than its base."""
+        return brings_data(self.sets(Commit.BASE), self.sets(Commit.HEAD))
+
+    def refuse_changed(self) -> None:
+        """Raise `RunError` where data is no longer as it was listed before the first run."""
+        for each in self._prepared.values():
+            for one, listing in each.listings:
+                if one.source is None:
+                    continue
+                name = self.store.changed_since(one.source, listing)
+                if name:
+                    raise RunError(
+                        f"the data set {one.name} changed while the gate ran: {name}",
+                        hint="Nothing may write to declared data while trainings read it: a job "
+                        "that makes it has to end first. If the training wrote there, let the "
+                        "gate isolate it (isolation.minimum: uid).",
+                    )

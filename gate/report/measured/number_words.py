@@ -1,0 +1,58 @@
+"""Numbers that differ, in the sentences that stand first in a report."""
+
+from __future__ import annotations
+
+from gate.records.comparison import Comparison, MetricDelta
+from gate.report.wording import pair, share, worst_first
+
+
+def numbers_words(comparison: Comparison | None) -> str:
+    """The first number outside, and the worst of all when it is farther off."""
+    if comparison is None:
+        return ""
+    if comparison.retyped:
+        tensor = comparison.retyped[0]
+        expected, observed = (
+            form.rpartition(" ")[0] for form in (tensor.expected, tensor.observed)
+        )
+        return f"Tensor {tensor.name} is {observed} instead of {expected}."
+    delta = comparison.first_outside
+    if delta is None:
+        return (
+            f"{len(comparison.tensors):,} of {comparison.compared_tensors:,} tensors differ at the "
+            "end; every metric is equal or within tolerance."
+        )
+    words = delta_words(delta, f"at step {delta.step}")
+    worst = next(iter(worst_first(comparison.metrics)), None)
+    if worst is not None and (worst.relative or 0) > (delta.relative or 0) * 1.01:
+        words += f"; up to {share(worst.relative)} later ({worst.metric} at step {worst.step})"
+    return f"{words}."
+
+
+def delta_words(delta: MetricDelta, which: str) -> str:
+    """`Loss at step 7: 1.338 instead of 1.336 (+0.2 %)`."""
+    expected, observed = pair(delta.expected, delta.observed)
+    # a metric's own name stays as it is
+    name = "Loss" if delta.metric == "loss" else delta.metric
+    if which == "the last":
+        name, which = f"Last {delta.metric}", ""
+    signed = ""
+    if delta.relative is not None:
+        judged = "" if delta.better is None else f", {'better' if delta.better else 'worse'}"
+        signed = f" ({'-' if _falls(delta) else '+'}{share(delta.relative)}{judged})"
+    return f"{f'{name} {which}'.rstrip()}: {observed} instead of {expected}{signed}"
+
+
+def _falls(delta: MetricDelta) -> bool:
+    try:
+        return float(delta.observed) < float(delta.expected)
+    except ValueError:
+        return False
+
+
+def worst_words(comparison: Comparison | None) -> str:
+    """How far the worst metric is off, to be put behind a sentence's last word."""
+    worst = next(iter(worst_first(comparison.metrics if comparison else ())), None)
+    if worst is None or worst.relative is None:
+        return ""
+    return f": {worst.metric} is off by {share(worst.relative)} at step {worst.step}, at most"

@@ -1,0 +1,116 @@
+"""What an outcome depends on, and what a decision says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gate.records.comparison import Comparison, DeterminismCost, EnvironmentChange
+from gate.records.measured.acceptance import ProvisionalEntry
+from gate.records.measured.levels import LevelResult
+from gate.records.observed.data.sets import DataMoves, UnrepeatedData
+from gate.records.sections.levels import ReachedLevel
+from gate.records.sections.quarantine import Quarantine
+from gate.records.settings import GateSettings
+from gate.records.verdict import (
+    Answers,
+    NotFinite,
+    Outcome,
+    SelfTestProbe,
+    ThresholdResult,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """All that an outcome depends on.
+
+    `repeat` compares the first strict run with the first of the others that differs from it, else
+    with the second; `unequal` counts those of the `strict_runs` that differ. `like_strict` compares
+    the first with every other run that does the same work. `baseline` compares the first strict run
+    with the chosen entry; `other_settings` names the settings that the entry was recorded with a
+    different value of. `proposed` compares it with the entry that the pull request itself brings;
+    `base_run` and `base_repeat` compare head with base and base with base on this machine; where
+    the pull request brings an environment of its own (`own_environments`), each ran in its own, and
+    `base_here` compares head with the base commit in head's environment, `base_moved` the base
+    commit in the two. `same_code`: the entry was recorded from the very same files.
+    `nearest` is what separates the nearest entry where none can judge a run here; `provisional` is
+    the entry of this environment where it may not judge yet, and whether this run repeats it.
+    `quarantine` are the rules of the settings that hold for the chosen entry today. `judged` is
+    what came of a level that several seeds decide. `data_moved` is how declared data moved since
+    the entry was recorded, and `data_brought` says that the change moved it; `unrepeated` is what
+    the preprocessing command wrote differently when it ran again.
+    """
+
+    settings: GateSettings
+    repeat: Comparison
+    self_test: tuple[SelfTestProbe, ...]
+    strict_runs: int = 2
+    unequal: int = 0
+    not_finite: NotFinite | None = None
+    like_strict: tuple[Comparison, ...] = ()
+    baseline: Comparison | None = None
+    same_training: bool = True
+    other_settings: tuple[str, ...] = ()
+    proposed: Comparison | None = None
+    base_run: Comparison | None = None
+    base_repeat: Comparison | None = None
+    own_environments: bool = False
+    base_here: Comparison | None = None
+    base_moved: Comparison | None = None
+    same_code: bool = False
+    nearest: tuple[EnvironmentChange, ...] = ()
+    provisional: ProvisionalEntry | None = None
+    quarantine: tuple[Quarantine, ...] = ()
+    cost: DeterminismCost | None = None
+    thresholds: tuple[ThresholdResult, ...] = ()
+    judged: LevelResult | None = None
+    data_moved: DataMoves = ()
+    data_brought: bool = False
+    unrepeated: UnrepeatedData | None = None
+
+    @property
+    def nothing_moved(self) -> bool:
+        """Whether neither the code nor the environment is another than the baseline's."""
+        same_environment = self.baseline is not None and self.baseline.same_environment
+        return self.same_code and same_environment
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """An outcome, whether it passes, the one sentence that says why, and each question's answer.
+
+    `over_budget` tells that nothing but the price of determinism keeps it from passing,
+    `missed_threshold` that nothing but a threshold does. `level` is what was reached. `decided`
+    is the comparison that the outcome rests on: what a diagnosis is made of. `excused` tells that
+    a quarantine left the judgement to the base commit, and that it agrees.
+    """
+
+    outcome: Outcome
+    passes: bool
+    cause: str
+    answers: Answers = field(default_factory=Answers)
+    decided: Comparison | None = None
+    over_budget: bool = False
+    missed_threshold: bool = False
+    level: ReachedLevel | None = None
+    excused: bool = False
+
+
+def failed(outcome: Outcome, cause: str, decided: Comparison | None = None) -> Decision:
+    """A decision that does not pass."""
+    return Decision(outcome=outcome, passes=False, cause=cause, decided=decided)
+
+
+def passed(outcome: Outcome, cause: str, decided: Comparison | None = None) -> Decision:
+    """A decision that passes."""
+    return Decision(outcome=outcome, passes=True, cause=cause, decided=decided)
+
+
+def within(facts: Facts, cause: str) -> Decision:
+    """Within tolerance, by the baseline or by the base commit that ran here."""
+    decided = facts.base_run or facts.baseline
+    # the outcome keeps its name: it is the policy that refuses, and a reader should see that
+    if facts.settings.policy.require_bitwise:
+        cause = f"{cause}, but the policy requires equal bits"
+        return failed(Outcome.WITHIN_TOLERANCE, cause, decided)
+    return passed(Outcome.WITHIN_TOLERANCE, cause, decided)

@@ -1,0 +1,53 @@
+"""Data sets as a gate would have listed them, made of names and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from gate.codec.data_digests import data_set
+from gate.codec.file_names import name_bytes
+from gate.records.observed.data.listed import FetchedData, ListedFile, Listing
+from gate.records.observed.data.sets import DataSet, DataStatistics
+from gate.records.sections.data import DataKind, Verify
+
+
+def listing_of(files: Mapping[str, bytes]) -> Listing:
+    """What is listed of a folder with these files."""
+    rows = (
+        ListedFile(name, len(content), sha256(content).hexdigest(), (0, 0, 0, 0))
+        for name, content in files.items()
+    )
+    return Listing(
+        files=tuple(sorted(rows, key=lambda row: name_bytes(row.name))), verify=Verify.FULL
+    )
+
+
+def set_of(
+    files: Mapping[str, bytes],
+    name: str = "mini",
+    *,
+    kind: DataKind = DataKind.PATH,
+    mean: float | None = None,
+) -> DataSet:
+    """A data set with these files; with a `mean`, that of a column of theirs."""
+    place = "" if kind is DataKind.PATH else name
+    fetched = FetchedData(
+        name=name, kind=kind, origin=f"/srv/{name}", place=place, source=Path("/srv") / name
+    )
+    numbers = (
+        ()
+        if mean is None
+        else (DataStatistics(format="npy", rows=1200, rows_read=1200, mean=mean, deviation=0.25),)
+    )
+    described = data_set(fetched, listing_of(files))
+    return described.model_copy(update={"statistics": numbers})
+
+
+def many_files(count: int, *, changed: int = 0) -> dict[str, bytes]:
+    """`a/0000.npy` and so on; the first `changed` of them have another content."""
+    return {
+        f"a/{number:04}.npy": b"new" if number < changed else b"%d" % number
+        for number in range(count)
+    }
