@@ -100,12 +100,12 @@ def test_an_insertion_moves_one_part_where_the_listing_is_at_hand() -> None:
 def test_parts_that_were_cut_as_recorded_count_without_the_listing(
     removed: str, added: str, first: str
 ) -> None:
-    contents = {name: text for name, text in FILES.items() if name != removed}
+    contents = {name: text for name, text in MANY_FILES.items() if name != removed}
     contents |= {added: "new"} if added else {}
-    before = _set(FILES)
+    before = _set(MANY_FILES)
     after = with_parts_of(_set(contents), listing_of(contents), before)
     (move,) = moved_data((before,), (after,))
-    assert (move.moved_parts, move.parts, move.first) == (1, 600, first)
+    assert (move.moved_parts, move.parts, move.first) == (1, 1200, first)
 
 
 def test_without_the_listing_nobody_counts_parts_with_other_cuts() -> None:
