@@ -15,7 +15,7 @@ RESULTS ?= docs/results
 GPU_PARTS := $(addprefix gpu-,facts tests doctor account examples digests observing workers stability compile \
 	graphs knobs ranks price repeats)
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= pickle archive safetensors json state settings baseline keys locks data
+FUZZ_TARGETS ?= pickle archive safetensors json state settings baseline keys locks data pointers
 # A test that hangs is named after so many seconds, instead of holding up everything.
 PYTEST := $(BIN)/python -m pytest --timeout 900
 # A process for each core; the tests of one file stay together, since they share trainings.
@@ -59,6 +59,15 @@ test-zoo: $(READY) ## Let the gate diagnose every planted fault and write docs/r
 test-frameworks: $(READY) ## Install Lightning, transformers, accelerate and TensorBoard; run their tests
 	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[frameworks]'
 	$(PYTEST) -q tests/frameworks -m "not gpu"
+
+# In an environment of its own, as most users have it: DVC's dependencies are not the gate's.
+DATA_BIN := $(VENV)-data/bin
+
+.PHONY: test-data
+test-data: $(READY) ## Install DVC and an S3 server beside .venv; test declared data with them and with git-lfs
+	test -x $(DATA_BIN)/python || $(PYTHON) -m venv $(VENV)-data
+	$(DATA_BIN)/pip install --quiet --disable-pip-version-check -e '.[data]'
+	PATH="$(abspath $(DATA_BIN)):$$PATH" $(PYTEST) -q -rs tests/data
 
 .PHONY: test-browser
 test-browser: $(READY) ## Install playwright and look at the page in the system's Chromium (or $$CHROMIUM)
@@ -195,4 +204,4 @@ screenshots: ## Show the comment of each outcome as GitHub would, in docs/screen
 
 .PHONY: clean
 clean: ## Remove what the targets made, the environment included
-	rm -rf $(VENV) $(VENV)-3.* $(VENV)-signing .lint-action $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info
+	rm -rf $(VENV) $(VENV)-3.* $(VENV)-data $(VENV)-signing .lint-action $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info

@@ -50,6 +50,27 @@ train:
       reason: measured times
   device: cuda
 """,
+    "data": """\
+data:
+  - path: /srv/mini                  # read from $REPRO_GATE_DATA/mini
+  - {path: /srv/labels-2026.csv, as: labels.csv, verify: cached}
+  - dvc: data/train.dvc              # found at data/train
+  - {dvc: dvc.lock, stage: tokenize}
+  - lfs: data/*.bin
+  - url: https://data.example.org/weights.pt
+    sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+""",
+    "fetch": """\
+fetch:
+  cache: /srv/cache/repro-gate
+  max_bytes: 53687091200
+  timeout_seconds: 600
+""",
+    "preprocess": """\
+preprocess:
+  command: python prepare.py --small
+  out: data/prepared
+""",
     "determinism": """\
 determinism:
   threads: 4
@@ -144,13 +165,15 @@ def page_text() -> str:
     definitions: Schema = schema["$defs"]
     single, sections = [], []
     for name, value in schema["properties"].items():
-        below = _below(value, definitions)
+        entry = _below(value.get("items", {}), definitions)
+        below = entry or _below(value, definitions)
         if below is None:
             required = name in schema["required"]
             single.append(_row(name, value, definitions, required=required))
         else:
             table = _table(_rows(below, definitions, ""))
-            sentence = value["description"]
+            listed = "" if entry is None else " A list; the keys of an entry:"
+            sentence = f"{value['description']}{listed}"
             example = f"```yaml\n{EXAMPLES[name]}```"
             sections.append(f"## {name}\n\n{sentence}\n\n{table}\n\n{example}\n")
     return "\n".join([HEAD, "## Single keys\n", _table(single) + "\n", *sections])
@@ -196,7 +219,7 @@ def _default(value: Schema) -> str:
     default = value.get("default")
     if default in ([], {}) or (default is None and value.get("type") == "object"):
         return "empty"
-    if default is None:
+    if default in (None, ""):
         return ""
     return f"`{default}`" if isinstance(default, str) else f"`{json.dumps(default)}`"
 

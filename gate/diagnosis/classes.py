@@ -42,6 +42,7 @@ BY_SUSPECT: Final = {
     SuspectKind.UNSEEDED: CauseClass.SEED,
     SuspectKind.SEED: CauseClass.SEED,
     SuspectKind.PRECISION: CauseClass.PRECISION,
+    SuspectKind.READ: CauseClass.DATA,
 }
 
 BY_CLAIM: Final = {

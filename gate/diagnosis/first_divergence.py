@@ -15,6 +15,7 @@ from gate.diagnosis.causes import Cause, Question, cause_of
 from gate.diagnosis.classes import class_of, of_environment
 from gate.diagnosis.suspects import NOTHING_KNOWN, ORIGINS, Known, suspects_of
 from gate.records.comparison import Comparison, EventKind
+from gate.records.observed.data.declaring import entries_for, names_of
 from gate.records.verdict import Diagnosis, Suspect, SuspectKind
 
 KEEP_STILL = "Change nothing on the machine while the gate runs, and check what the script sets."
@@ -128,6 +129,10 @@ REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {
     SuspectKind.ORDER: lambda one: f"Sort what {one.call}() lists at {one.place}",
     SuspectKind.PRECISION: lambda one: (
         f"Keep {one.call} {one.before} for the whole training at {one.place}"
+    ),
+    SuspectKind.READ: lambda one: (
+        f"Declare {one.call} (`{entries_for(names_of((one.call,)))}`), and let nothing change it "
+        "while the gate runs"
     ),
     SuspectKind.SETTING: _leave,
     SuspectKind.PROCESS: lambda one: f"Do not use {one.call}() at {one.place}",

@@ -50,6 +50,7 @@ CAN_CHANGE: Final = {
     SuspectKind.ORDER: frozenset(ORDERED),
     SuspectKind.COMPLETION: AT_WORK - {EventKind.INITIAL, EventKind.STRUCTURE},
     SuspectKind.CHILD: AT_WORK,
+    SuspectKind.READ: AT_WORK - {EventKind.RANDOM},
     SuspectKind.THREAD: AT_WORK,
 }
 # what is drawn first; behind it a seed is one of many that may have changed something
@@ -200,7 +201,7 @@ def _of_sources(first: Event, sources: Iterable[Source], *, timed: bool) -> Iter
     for source in (*others, *reversed(clocks)):
         kind = SuspectKind(source.kind.value)
         clock = kind is SuspectKind.CLOCK and timed
-        turned = source.kind is SourceKind.PRECISION
+        turned = source.kind in {SourceKind.PRECISION, SourceKind.READ}
         yield Suspect(
             place=source.place,
             kind=kind,
@@ -265,5 +266,8 @@ def _rank(suspect: Suspect, first: Event) -> tuple[object, ...]:
         kinds = [SuspectKind.SETTING, SuspectKind.PRECISION, *kinds]
     elif first.kind is EventKind.RANDOM:
         kinds = [SuspectKind.DRAW, *kinds]
+    if suspect.changed_file and first.kind not in {EventKind.INITIAL, EventKind.STRUCTURE}:
+        # no guess: what it reads was another
+        kinds = [SuspectKind.READ, *kinds]
     # of one kind what ran last before the difference is the nearest to it
     return suspect.possible, kinds.index(suspect.kind), -suspect.step

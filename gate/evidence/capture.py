@@ -9,15 +9,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from gate.codec.digests import sha256_hex
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.processes.harness_files import MAX_NAMES
 from gate.evidence.processes.ranks import MAX_SHOWN_PIDS, ONE_A_RANK
 from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
 from gate.ports import Files
-from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.evidence import KeptFile, RunEvidence
 from gate.records.runs import FIRST_STRICT, SECOND_STRICT, PlannedRun
+
+OUTPUT_FILE: Final = "output.txt"
 
 STATE_FILE = "state.safetensors"
 GRADIENTS_FILE = "gradients.safetensors"
@@ -100,3 +104,32 @@ def _taken(files: Files, source: Path, target: Path, kind: str) -> CapturedFile:
     path = target / source.name
     digest = files.copy_file(source, path, max_bytes=MAX_STATE_BYTES)
     return CapturedFile(name=source.name, kept_name=KEPT[kind], path=path, sha256=digest)
+
+
+class KeptFiles:
+    """Outputs and captured files of the runs, under the digests that they had when read."""
+
+    def __init__(self, folder: Path, files: Files) -> None:
+        """`folder` is that of the evidence."""
+        self._folder = folder
+        self._adapter = files
+        self.files: list[KeptFile] = []
+
+    def keep(self, label: str, output: bytes, taken: tuple[CapturedFile, ...]) -> None:
+        """What a run printed, and what was captured of it."""
+        folder = self._folder / label
+        self._adapter.fresh_folder(folder)
+        self._adapter.write_bytes(folder / OUTPUT_FILE, output)
+        digests = {OUTPUT_FILE: sha256_hex(output)}
+        for captured in taken:
+            # moved and not read again: these are the bytes that were hashed
+            self._adapter.move_file(captured.path, folder / captured.kept_name)
+            digests[captured.kept_name] = captured.sha256
+        self.files += [
+            KeptFile(name=f"{label}/{name}", sha256=digest) for name, digest in digests.items()
+        ]
+
+    def file(self, name: str) -> tuple[Path, str]:
+        """Where a kept file lies, and the SHA-256 that it had when it was kept."""
+        kept = next(kept for kept in self.files if kept.name == name)
+        return self._folder / name, kept.sha256

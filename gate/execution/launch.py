@@ -12,6 +12,7 @@ from gate.codec.untrusted_text import masked, without_sequences
 from gate.errors import RunError
 from gate.execution.child_environment import child_environment
 from gate.execution.data import mounts_of, place_data
+from gate.execution.missing_data import Lacking, data_hint
 from gate.execution.plan import training_of
 from gate.execution.trials import with_trial
 from gate.ports import Files, Processes, Progress
@@ -114,7 +115,7 @@ class Launcher:
         prepare_folders(self.files, snapshot, folders, self.isolation, self.data)
         request = self._request(planned, snapshot, folders)
         result = self.processes.run(request, self.progress.output)
-        _refuse_failure(planned, result, request)
+        _refuse_failure(planned, result, request, self._data_hint(request, result, snapshot))
         record = RunRecord(
             label=planned.label,
             mode=planned.mode,
@@ -128,6 +129,18 @@ class Launcher:
             environment=planned.environment,
         )
         return record, result
+
+    def _data_hint(self, request: ProcessRequest, result: ProcessResult, snapshot: Snapshot) -> str:
+        if result.exit_code == 0 or result.timed_out or result.out_of_memory:
+            return ""
+        lacking = Lacking(
+            request=request,
+            snapshot=snapshot,
+            project_workdir=self.settings.train.workdir,
+            output=result.output,
+            lines=last_lines(result.output),
+        )
+        return data_hint(lacking, self.files)
 
     def _request(
         self,
@@ -219,7 +232,9 @@ def _copy_package(files: Files, source: Path, target: Path) -> None:
             _copy_package(files, source / name, target / name)
 
 
-def _refuse_failure(planned: PlannedRun, result: ProcessResult, request: ProcessRequest) -> None:
+def _refuse_failure(
+    planned: PlannedRun, result: ProcessResult, request: ProcessRequest, data_hint: str
+) -> None:
     label = planned.label
     if result.timed_out:
         own = "train.timeout_seconds" if planned.window is None else "diagnosis.budget_seconds"
@@ -237,7 +252,7 @@ def _refuse_failure(planned: PlannedRun, result: ProcessResult, request: Process
         raise RunError(
             f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result)}"
             f"{_exception(lines)}{where}",
-            hint=_failure_hint(result, request),
+            hint=data_hint or _failure_hint(result, request),
             details=lines,
             file=file,
             line=line,

@@ -11,7 +11,7 @@ from typing import Self
 from gate.checkup.gpu import why_no_gpu
 from gate.errors import EvidenceError, GateError, RepositoryError, RunError
 from gate.evidence import capture
-from gate.evidence.capture import CapturedFile
+from gate.evidence.capture import OUTPUT_FILE, CapturedFile, KeptFiles
 from gate.evidence.environment import leave_out_packages
 from gate.evidence.folder import evidence_documents
 from gate.evidence.fresh_process import FreshReader
@@ -23,7 +23,6 @@ from gate.execution.training_probe import probe_training
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.preparation.declared_data import DeclaredData
 from gate.pipelines.preparation.environments import TrainingEnvironment, training_environments
-from gate.pipelines.preparation.kept_files import OUTPUT_FILE, KeptFiles
 from gate.pipelines.preparation.locks import locks_of_commits
 from gate.pipelines.preparation.output_folder import prepare_out
 from gate.pipelines.preparation.pointers import read_pointers

@@ -168,6 +168,7 @@ class SuspectKind(StrEnum):
     DRAW = "draw"
     ORDER = "order"
     PRECISION = "precision"
+    READ = "read"
     SETTING = "setting"
     PROCESS = "process"
     ADDRESS = "address"
@@ -179,7 +180,8 @@ class SuspectKind(StrEnum):
 class Suspect(Document):
     """A line of the training's that may be the cause.
 
-    `call` is what it called, seeded or turned; of what it turned `before` and `after` are words.
+    `call` is what it called, seeded, turned or read; of what it turned `before` and `after` are
+    words, and of a file that it read they are its size and time of change in each run.
     `used` says where that shows first, such as `step 1's batch`. `possible` means that it would
     explain the difference, but gives the same answer in two runs as well as another. `stack` holds
     the user's innermost frames, `file:line function`.
@@ -195,6 +197,11 @@ class Suspect(Document):
     possible: bool = False
     stack: tuple[str, ...] = ()
     code_place: CodePlace | None = None
+
+    @property
+    def changed_file(self) -> bool:
+        """Whether it reads a file that was another in each run, and was read in both."""
+        return self.kind is SuspectKind.READ and bool(self.before) and bool(self.after)
 
 
 class Diagnosis(Document):

@@ -149,7 +149,12 @@ def _does(suspect: Suspect) -> str:
         SuspectKind.PROCESS: f"uses {call}, another number in each run",
         SuspectKind.ADDRESS: f"uses {call}, which may be another number in each run",
         SuspectKind.THREAD: "starts a thread",
+        SuspectKind.READ: f"reads {suspect.call}, which {_read_unlike(suspect)}",
     }[suspect.kind]
+
+
+def _read_unlike(suspect: Suspect) -> str:
+    return "changed between the runs" if suspect.changed_file else "only one of the runs read"
 
 
 def class_words(cause_class: CauseClass) -> str:

@@ -45,6 +45,7 @@ from gate.verdict.next_step import (
 )
 from gate.verdict.overrides import override_findings
 from gate.verdict.quarantine import excusing, quarantine_findings
+from gate.verdict.undeclared import splits_by_listing, undeclared_reads
 
 MAX_SERIES = 20
 SECONDS_A_DAY = 86_400
@@ -239,6 +240,8 @@ def _findings(
         *findings.weaker_children(run),
         *environment(facts.baseline, evidence),
         *moved_data(facts),
+        *undeclared_reads(strict, facts.settings),
+        *splits_by_listing(run),
         *findings.stale_baseline(about_baseline),
         *_in_quarantine(assessment, request),
         *findings.default_mode(assessment.default_repeat),

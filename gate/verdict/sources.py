@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.sources import Source, SourceKind
 
 ORDERS = frozenset((SourceKind.ORDER, SourceKind.COMPLETION))
-COMPARED = ORDERS | {SourceKind.PRECISION}
+# a split is advice: it is drawn alike in both runs
+COMPARED = ORDERS | {SourceKind.PRECISION, SourceKind.READ, SourceKind.SPLIT}
+# as many of a kind as a process tells; see gate/harness/sources/found.py
+MOST_OF_A_KIND = 40
+MAX_WORDS = 200
 # of other runs than those that are judged, where only a training that forges them has them
 SHAKEN = frozenset((SourceKind.VARIED, SourceKind.READING))
 
@@ -14,7 +20,7 @@ SHAKEN = frozenset((SourceKind.VARIED, SourceKind.READING))
 def suspected_sources(strict: tuple[RunEvidence, ...]) -> tuple[Source, ...]:
     """What may make two runs of one commit differ.
 
-    An order, and a switch of precision, only where the runs differ in it.
+    An order, a switch of precision and a file, only where the runs differ in it.
     """
     if len(strict) < 2:  # noqa: PLR2004 - a difference takes two
         return ()
@@ -23,7 +29,12 @@ def suspected_sources(strict: tuple[RunEvidence, ...]) -> tuple[Source, ...]:
     differing = (
         source for source in first.sources if source.kind not in passed_over and source.file
     )
-    return (*_other_orders(first, second), *_other_precision(first, second), *differing)
+    return (
+        *_other_reads(first, second),
+        *_other_orders(first, second),
+        *_other_precision(first, second),
+        *differing,
+    )
 
 
 def changed_precision(run: RunEvidence, base: RunEvidence | None) -> tuple[Source, ...]:
@@ -57,6 +68,42 @@ def _other_orders(first: RunEvidence, second: RunEvidence) -> tuple[Source, ...]
         for source in first.sources
         if source.kind in ORDERS and orders.get(_ordered(source), source.after) != source.after
     )
+
+
+def _other_reads(first: RunEvidence, second: RunEvidence) -> Iterator[Source]:
+    """Files that changed between the runs, and those that only one of them read.
+
+    `before` and `after` are what they were in each, empty where it was not read.
+    """
+    both = tuple(map(_reads, (first, second)))
+    stamps = [
+        {path: sorted({one.after for one in lines if one.stamp}) for path, lines in reads.items()}
+        for reads in both
+    ]
+    # where some were left out, what one run lacks it may have read all the same
+    every = not any(map(_some_left_out, both))
+    for path in dict.fromkeys((*both[0], *both[1])):
+        was, now = (known.get(path, []) for known in stamps)
+        if was != now and (every or (was and now)):
+            line = (both[0].get(path) or both[1][path])[0]
+            words = {
+                "before": " and ".join(was)[:MAX_WORDS],
+                "after": " and ".join(now)[:MAX_WORDS],
+            }
+            yield line.model_copy(update=words)
+
+
+def _reads(run: RunEvidence) -> dict[str, list[Source]]:
+    reads: dict[str, list[Source]] = {}
+    for source in run.sources:
+        if source.kind is SourceKind.READ:
+            reads.setdefault(source.call, []).append(source)
+    return reads
+
+
+def _some_left_out(reads: dict[str, list[Source]]) -> bool:
+    lines = sum(map(len, reads.values()))
+    return lines >= MOST_OF_A_KIND or any(path.endswith("/") for path in reads)
 
 
 def _ordered(source: Source) -> tuple[object, ...]:

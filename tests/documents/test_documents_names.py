@@ -41,14 +41,18 @@ CALL = re.compile(r"(?<![\w/])repro-gate ((?:[a-z]|--)[^`|;&#<>()\[\]\"\n]*)")
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]+)")
 # Options of other programs that our texts advise, and whose they are.
 FOREIGN_OPTIONS = {
+    "--all": "git lfs push",
+    "--cached": "git rm",
     "--ephemeral": "GitHub's runner",
     "--filter": "git clone",
+    "--global": "dvc remote modify",
     "--gpus": "docker run",
     "--ipc": "docker run",
     "--pid": "docker run",
     "--shm-size": "docker run",
     "--unshallow": "git fetch",
     "--user": "docker run",
+    "--volume": "docker run",
 }
 EXTRA = re.compile(r"(?:repro-gate|(?<=['\" ])\.)\[(\w[\w,-]*)\]")
 KEY = re.compile(

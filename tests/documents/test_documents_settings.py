@@ -47,7 +47,8 @@ def test_each_section_has_an_example_and_one_shows_tolerances() -> None:
 def test_each_sentence_of_the_schema_is_one() -> None:
     """A capital or a name at its start, a full stop at its end."""
     for key, model in setting_keys().items():
-        sentence = model.model_fields[key.rpartition(".")[2]].description or ""
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
+        sentence = fields[key.rpartition(".")[2]].description or ""
         assert sentence.endswith("."), key
         assert sentence[0].isupper() or sentence[0] == "`", key
 

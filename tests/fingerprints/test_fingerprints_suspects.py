@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from evidence_cases import settings_of
 from harness_runs import HarnessRuns
@@ -67,7 +69,11 @@ def script(**places: str) -> str:
 
 def diagnosed(runs: HarnessRuns, source: str) -> Diagnosis:
     """What the gate says of two strict runs of this script."""
-    strict = (runs.run(source), runs.run(source))
+    return explained((runs.run(source), runs.run(source)))
+
+
+def explained(strict: tuple[RunEvidence, RunEvidence]) -> Diagnosis:
+    """The same of two runs that are there."""
     compared = compare_results(*strict, settings_of().compare, ("strict-1", "strict-2"))
     known = Known(overrides=suspected_seeds(strict), sources=suspected_sources(strict))
     found = diagnose_repeat(compared, known, one_cpu_thread=True)
@@ -246,6 +252,43 @@ def test_a_stop_by_time_is_named_with_its_line(runs: HarnessRuns) -> None:
     assert cause_words(found) == "script.py:13 reads the time by time.monotonic()"
     assert found.remedy.startswith(
         "Count steps instead of asking time.monotonic() at script.py:13."
+    )
+
+
+def test_a_file_that_changed_between_the_runs_is_named_with_its_line(
+    runs: HarnessRuns, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.txt"
+    source = script(prepare=f"shift = float(open({str(path)!r}).read())", forward="x = x + shift")
+    strict = []
+    for shift in ("0.5", "0.25"):
+        path.write_text(shift, encoding="utf-8")
+        strict.append(runs.run(source))
+    found = explained((strict[0], strict[1]))
+    assert (found.kind, found.first_step) == ("input", 1)
+    assert found.cause_class is CauseClass.DATA
+    assert cause_words(found) == (
+        f"script.py:4 reads {path}, which changed between the runs, "
+        "first used in step 1's input of the model"
+    )
+    assert found.remedy.startswith(
+        f"Declare {path} (`data: [{{path: {path}, as: rows.txt}}]`), and let nothing change it "
+        "while the gate runs."
+    )
+
+
+def test_a_file_that_the_first_run_left_for_the_second_is_named(
+    runs: HarnessRuns, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "cache.txt")
+    cached = f"""shift = 0.5
+if os.path.exists({path!r}): shift = float(open({path!r}).read())
+open({path!r}, "w").write("0.25")"""
+    found = diagnosed(runs, script(prepare=cached, forward="x = x + shift"))
+    assert found.cause_class is CauseClass.DATA
+    assert cause_words(found) == (
+        f"script.py:5 reads {path}, which only one of the runs read, "
+        "first used in step 1's input of the model"
     )
 
 

@@ -6,7 +6,7 @@ import io
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +25,13 @@ from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.checkpoint.state_tree import leaves
 from gate.codec.entry_names import entry_name
 from gate.codec.strict_json import parse_json
+from gate.errors import DataError
 from gate.evidence.data.budget import Budget, Limits
+from gate.evidence.data.pointers import read_pointers
 from gate.evidence.data.statistics import FORMATS, data_statistics
 from gate.evidence.locks import read_lock
+from gate.records.observed.data.sets import PointerFile
+from gate.records.sections.data import DataKind
 from gate.settings.changes import baseline_changes, key_changes, root_changes, settings_changes
 from gate.settings.load import MINIMAL_FILE, parse_settings
 
@@ -114,6 +118,14 @@ def read_any_data(data: bytes) -> None:
             data_statistics(LocalFiles(), path, f"x{suffix}", Budget(Limits(), time.monotonic))
 
 
+def read_any_pointer(data: bytes) -> None:
+    """Pointers to data: a `.dvc` file, a `dvc.lock`, a pointer of Git LFS."""
+    for file in POINTER_FILES:
+        # each on its own: a fault in one is no reason not to read the next
+        with suppress(DataError):
+            read_pointers((file,), lambda _: data)
+
+
 TARGETS: dict[str, Target] = {
     "pickle": read_any_pickle,
     "archive": read_any_archive,
@@ -125,7 +137,19 @@ TARGETS: dict[str, Target] = {
     "keys": read_any_keys,
     "locks": read_any_lock,
     "data": read_any_data,
+    "pointers": read_any_pointer,
 }
+POINTER_FILES = (
+    PointerFile(name="x", kind=DataKind.DVC, path="data/x.dvc"),
+    PointerFile(name="x", kind=DataKind.DVC, path="dvc.lock"),
+    PointerFile(name="x", kind=DataKind.LFS, path="data/x.bin"),
+)
+MD5 = b"a" * 32
+POINTERS = (
+    b"wdir: ..\nouts:\n- md5: " + MD5 + b".dir\n  size: 6\n  nfiles: 2\n  hash: md5\n  path: x\n",
+    b"schema: '2.0'\nstages:\n  a:\n    outs:\n    - {path: x, md5: " + MD5 + b", size: 1}\n",
+    b"version https://git-lfs.github.com/spec/v1\noid sha256:" + 2 * MD5 + b"\nsize 12\n",
+)
 LOCK_NAMES = ("uv.lock", "poetry.lock", "Pipfile.lock", "requirements.txt", "conda-explicit.txt")
 LOCKS = (
     (
@@ -137,6 +161,7 @@ LOCKS = (
     b"a==1 \\\n  --hash=sha256:00\nb[x] @ https://x/b.whl#sha256=00 ; python_version < '4'\n",
     b"@EXPLICIT\nhttps://x/linux-64/a-1-0.conda#00\n",
 )
+WRITTEN_HERE = {"locks": LOCKS, "pointers": POINTERS}
 DOCUMENTS = {
     "settings": ("**/repro-gate.yml", MINIMAL_FILE.encode()),
     # no entry is small: the examples' own are the seeds
@@ -167,8 +192,8 @@ def _opened(data: bytes) -> Iterator[UntrustedFile]:
 
 def seeds(target: str) -> Iterator[bytes]:
     """The vectors, or the part of them that the target reads; for documents those of examples."""
-    if target == "locks":
-        yield from LOCKS
+    if target in WRITTEN_HERE:
+        yield from WRITTEN_HERE[target]
         return
     if target == "data":
         yield from _data_files()

@@ -76,7 +76,8 @@ def section_keys() -> frozenset[str]:
 
 def _keys(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
     for name, field in model.model_fields.items():
-        key = f"{path}{name}"
+        # some keys are no names in Python
+        key = f"{path}{field.alias or name}"
         yield key, model
         for below in models_in(field.annotation):
             yield from _keys(below, f"{key}.")

@@ -161,9 +161,11 @@ def _inside(file: PointerFile, place: str, path: object, wdir: str) -> str:
                 "settings.",
             )
     whole = posixpath.normpath(posixpath.join(posixpath.dirname(file.path), wdir, path))
-    if ".." in path.split("/") or whole.split("/")[0] in {"..", "."}:
+    own = posixpath.normpath(path)
+    if ".." in path.split("/") or own == "." or whole.split("/")[0] == "..":
         raise DataError(
-            f"{file.path}: {place} leaves the repository, or is all of it: {short_text(path)}",
+            f"{file.path}: {place} leaves the repository, or is a whole folder of it: "
+            f"{short_text(path)}",
             hint="Keep the .dvc file beside its data, inside the repository.",
         )
     return whole

@@ -29,7 +29,8 @@ from ..recording.state import capture, parameter_names, write_gradients
 from ..settings import HarnessSettings
 from ..sources import precision
 from ..sources.addresses import tell_addresses
-from ..sources.found import ADDRESS, IN_CODE, Source
+from ..sources.found import ADDRESS, IN_CODE, SPLIT, Source
+from ..sources.splits import tell_splits
 from ..tensors.safetensors_file import write_safetensors
 from ..this_process import current_rank, started_at
 from . import attestation, environment, facts
@@ -109,7 +110,7 @@ class HarnessSession:
     def note_source(self, source: Source) -> None:
         """Put what may make two runs differ on record."""
         # code is looked through at the end, and may have run from the first step on
-        in_code = source.kind == ADDRESS or source.before == IN_CODE
+        in_code = source.kind in {ADDRESS, SPLIT} or source.before == IN_CODE
         with self.problems.noting("writing what may make two runs differ"):
             record = {
                 "step": 1 if in_code else self.working_step(),
@@ -261,6 +262,8 @@ class HarnessSession:
             self.guard.poll()
         with self.problems.noting("looking for addresses in the code"):
             tell_addresses()
+        with self.problems.noting("looking for splits in the code"):
+            tell_splits()
         if self.settings.shake:
             # no other run imports anything of it
             from ..shaking.readings import tell_code

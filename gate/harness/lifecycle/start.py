@@ -31,6 +31,7 @@ def start(environ: Mapping[str, str]) -> None:
         return
     _started = True
     settings = HarnessSettings(environ)
+    _watch_files(settings, environ)
     # Registered before any user code, so it runs after all of the user's own exit handlers.
     atexit.register(_finish)
     children = Children(environ)
@@ -52,6 +53,16 @@ def start(environ: Mapping[str, str]) -> None:
     if settings.shake:
         callbacks = _shaken(settings.shake, callbacks)
     ImportHook(callbacks).install()
+
+
+def _watch_files(settings: HarnessSettings, environ: Mapping[str, str]) -> None:
+    """Before the script can open anything."""
+    try:
+        from ..sources.outside import install
+
+        install(settings.tree, environ)
+    except Exception as error:
+        _complain(f"files that the script reads are not recorded: {error}")
 
 
 def _shaken(name: str, callbacks: dict[str, Callable[[], None]]) -> dict[str, Callable[[], None]]:

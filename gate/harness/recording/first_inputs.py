@@ -16,6 +16,9 @@ from torch import nn
 
 _waiting = [False]
 _is_compiling = torch.compiler.is_compiling
+_jit: Any = torch.jit
+_is_tracing = _jit.is_tracing
+_PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
 
 def wait() -> None:
@@ -29,7 +32,7 @@ def install(on_input: Callable[[object], None]) -> None:
 
     def call(self: Any, *args: Any, **named: Any) -> Any:
         # asked first: the compiler takes the answer for a constant and never sees the rest
-        if not _is_compiling() and _waiting[0] and torch.is_grad_enabled() and _trained(self):
+        if not _is_compiling() and _waiting[0] and _holds_a_batch(self, args, named):
             _waiting[0] = False
             on_input((args, named))
         return plain(self, *args, **named)
@@ -39,6 +42,16 @@ def install(on_input: Callable[[object], None]) -> None:
     call.__module__ = plain.__module__
     nn.Module.__call__ = call  # type: ignore[method-assign]
     wait()
+
+
+def _holds_a_batch(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Whether a module that is trained is called with more than numbers and words.
+
+    A learned prompt takes nothing; the batch enters behind it. While a graph is traced, what looks
+    like a batch is an example, and whatever is done with it becomes part of the graph.
+    """
+    passed = any(type(value) not in _PLAIN for value in (*args, *named.values()))
+    return passed and not _is_tracing() and torch.is_grad_enabled() and _trained(module)
 
 
 def _trained(module: nn.Module) -> bool:

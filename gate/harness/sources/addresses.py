@@ -21,6 +21,8 @@ from .found import ADDRESS, SOURCES, Source
 NAMES = frozenset(("id", "hash"))
 MAX_FILES = 100
 MAX_BYTES = 1_000_000
+# now, when torch is imported: once a script has run to its end, Python takes the name away
+_SCRIPT = os.path.abspath(getattr(sys.modules.get("__main__"), "__file__", None) or os.sep)  # noqa: PTH100 - as text
 
 
 def tell_addresses() -> None:
@@ -36,15 +38,18 @@ def uses_in_code(
 
     With `sets` also those that make a set without naming it.
     """
-    files = dict.fromkeys(
-        str(file)
-        for module in list(sys.modules.values())
-        if (file := getattr(module, "__file__", None)) and is_users_file(str(file))
-    )
-    for file in list(files)[:MAX_FILES]:
+    for file, source in users_files():
+        for name, line, function in _uses(source, file, names, sets=sets):
+            yield name, CodeLine(shown_file(file), line), function
+
+
+def users_files() -> Iterator[tuple[str, bytes]]:
+    """The files of the user's modules with what is in them; not the longest ones."""
+    loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    every = map(os.path.abspath, [_SCRIPT, *(str(file) for file in loaded if file)])
+    for file in list(dict.fromkeys(filter(is_users_file, every)))[:MAX_FILES]:
         if os.path.isfile(file) and os.path.getsize(file) <= MAX_BYTES:  # noqa: PTH113, PTH202 - names of modules are text
-            for name, line, function in _uses(Path(file).read_bytes(), file, names, sets=sets):
-                yield name, CodeLine(shown_file(file), line), function
+            yield file, Path(file).read_bytes()
 
 
 def _uses(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ENTROPY, CLOCK, PROCESS, ORDER = "entropy", "clock", "process", "order"
 ADDRESS, THREAD, DRAW, PRECISION = "address", "thread", "draw", "precision"
-COMPLETION = "completion"
+COMPLETION, READ, SPLIT = "completion", "read", "split"
 # of runs in which something is varied on purpose: that it was, and the lines that read it
 VARIED, READING = "varied", "reading"
 # what is `before` of a reading that was found by looking through the code, at the end

@@ -11,13 +11,16 @@ import torch
 from .digests import OnLeftOut, StartedDigest, finish_all
 
 MAX_DEPTH: Final = 16
+# of a mapping in an object
+MAX_ENTRIES: Final = 64
 _PLAIN: Final = (str, bytes, int, float, complex, bool, type(None))
 
 
 def start_value(value: object, on_left_out: OnLeftOut) -> StartedDigest:
     """Begin a digest over every tensor, array, number and text inside, with where it stands.
 
-    Objects of other kinds count by the name of their type alone: their text may hold an address.
+    Objects of other kinds count by the name of their type, since their text may hold an address,
+    and by those of their attributes that are tensors, arrays or mappings.
     """
     return StartedDigest(_tensors(value), "batch", on_left_out, fast=True)
 
@@ -54,11 +57,30 @@ def nested_leaves(place: str, value: Any, depth: int) -> Iterator[tuple[str, obj
             yield from nested_leaves(f"{place}/{position}", part, depth + 1)
     elif type(value).__module__ == "numpy":
         yield f"{place} {value.dtype} {value.shape}", _array(value)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from nested_leaves(f"{place}.{field.name}", getattr(value, field.name), depth + 1)
     else:
-        yield place, f"[{type(value).__name__}]"
+        if isinstance(value, type) or not dataclasses.is_dataclass(value):
+            yield place, f"[{type(value).__name__}]"
+        for name, part in _attributes(value):
+            yield from nested_leaves(f"{place}.{name}", part, depth + 1)
+
+
+def _attributes(value: object) -> Iterator[tuple[str, object]]:
+    """All fields of a dataclass; of any other object the data in it.
+
+    That is not the model, the tokenizer, the vocabulary or the data set that it may refer to.
+    """
+    held = getattr(value, "__dict__", None)
+    if isinstance(value, type | torch.nn.Module):
+        return
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield field.name, getattr(value, field.name)
+    elif isinstance(held, dict):
+        for name, part in list(held.items()):
+            array = type(part).__module__ == "numpy" and hasattr(part, "dtype")
+            few = isinstance(part, Mapping) and len(part) <= MAX_ENTRIES
+            if array or few or isinstance(part, torch.Tensor):
+                yield str(name), part
 
 
 def _array(value: Any) -> object:

@@ -205,7 +205,7 @@ def fetch_sources(request: GateRequest, git: Git) -> FetchSources:
 
 
 class DeclaredData:
-    """What `data` of the settings comes to, and what preprocessing adds to it."""
+    """What the settings declare, and what preprocessing adds to it."""
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,13 @@ class DvcFetch:
         text, remote = own_config(self.trusted, self.top, staging / "objects")
         _lay_out(staging, text, wanted)
         try:
-            call = _Call(fetch=self, program=program, staging=staging, room=room)
+            call = _Call(
+                fetch=self,
+                program=program,
+                staging=staging,
+                room=room,
+                ends_at=time.monotonic() + self.seconds,
+            )
             listings = {
                 pointer.digest: call.listing(pointer, remote)
                 for pointer in wanted
@@ -145,6 +152,7 @@ class _Call:
     program: str
     staging: Path
     room: int
+    ends_at: float
 
     def dvc(self, *arguments: str) -> ProcessResult:
         """Run it to its end; what it says is looked at where something is missing."""
@@ -155,6 +163,7 @@ class _Call:
                 staging=self.staging,
                 workdir=self.staging,
                 seconds=self.fetch.seconds,
+                ends_at=self.ends_at,
                 max_bytes=self.room,
                 more_environment={
                     "DVC_NO_ANALYTICS": "1",

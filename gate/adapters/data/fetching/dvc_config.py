@@ -16,7 +16,7 @@ from gate.codec.untrusted_text import short_text
 from gate.errors import DataError
 
 MAX_CONFIG_BYTES: Final = 64 * 1024
-HINT: Final = "Write it with `dvc remote add --default NAME URL`, and commit .dvc/config."
+HINT: Final = "Write it with `dvc remote add -d NAME URL`, and commit .dvc/config."
 # files that say who asks; some of their formats can name a program to run
 FILE_KEYS: Final = frozenset(
     {"credentialpath", "configpath", "keyfile", "cert_path", "key_path"}
@@ -149,5 +149,5 @@ def _no_digests(name: str, key: str) -> DataError:
     return DataError(
         f"data: the remote {short_text(name)} has {key} = true: it keeps files by their names and "
         "not by their digests",
-        hint="Push to a remote without it: `dvc remote add --default NAME URL`, `dvc push`.",
+        hint="Push to a remote without it: `dvc remote add -d NAME URL`, `dvc push`.",
     )

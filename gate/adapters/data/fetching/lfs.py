@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +104,7 @@ class LfsFetch:
                     staging=staging,
                     workdir=staging,
                     seconds=self.seconds,
+                    ends_at=time.monotonic() + self.seconds,
                     max_bytes=room,
                     more_environment={"GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"},
                 )

@@ -55,7 +55,8 @@ def endpoint_of(top: Path, trusted: bytes, scratch: Path) -> LfsEndpoint:
     Raises `DataError` where there is no remote.
     """
     git = GitCommand(top, search_path=SEARCH_PATH, overrides=(f"safe.directory={top}",))
-    own = dict(_rows(git.run("config", "-z", "--get-regexp", KEYS).stdout))
+    rows = tuple(_rows(git.run("config", "-z", "--get-regexp", KEYS).stdout))
+    own = dict(rows)
     file = scratch / "lfsconfig"
     file.write_bytes(trusted[:MAX_CONFIG_BYTES])
     base = dict(_rows(git.run("config", "--file", str(file), "-z", "--get-regexp", KEYS).stdout))
@@ -68,7 +69,7 @@ def endpoint_of(top: Path, trusted: bytes, scratch: Path) -> LfsEndpoint:
     lfs_url = next(filter(None, candidates), "")
     if not key and not lfs_url:
         raise DataError("data: where Git LFS keeps its objects is not known", hint=HINT)
-    headers = tuple(row for row in own.items() if row[0].startswith("http."))
+    headers = tuple(row for row in rows if row[0].startswith("http."))
     return LfsEndpoint(
         remote_url=_absolute(own.get(key, ""), top),
         lfs_url=_absolute(lfs_url, top),
@@ -98,7 +99,7 @@ def _section(row: tuple[str, str]) -> str:
     if not all(map(str.isprintable, (key, value))):
         raise DataError(
             f"data: the configuration {short_text(key)} of the clone has a value of several lines",
-            hint="Look at it with `git config --list --show-origin`.",
+            hint="Look at it with `git config -l`.",
         )
     section = f"[{first} {_quoted(middle)}]" if middle else f"[{first}]"
     return f"{section}\n\t{last} = {_quoted(value)}\n"

@@ -38,13 +38,17 @@ _FETCHED: Final = re.compile(rf"{watched.MARK}([0-9]{{1,20}})\Z")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolCall:
-    """A program to run for an entry of the settings; it may put `max_bytes` into `staging`."""
+    """A program to run for one data set; it may put `max_bytes` into `staging`.
+
+    `ends_at`, of the monotonic clock, is when its `seconds` are over.
+    """
 
     entry: str
     argv: tuple[str, ...]
     staging: Path
     workdir: Path
     seconds: float
+    ends_at: float
     max_bytes: int
     more_environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -79,7 +83,7 @@ class Tools:
             ),
             env={**self._environment(), **call.more_environment},
             workdir=call.workdir,
-            timeout_seconds=call.seconds,
+            timeout_seconds=max(0.0, call.ends_at - time.monotonic()),
             output_limit_bytes=MAX_OUTPUT_BYTES,
         )
         try:

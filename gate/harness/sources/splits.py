@@ -1,0 +1,294 @@
+"""Lines that draw a split from the names of files as a folder lists them.
+
+The files of the user's own modules are looked through once, at the end. In one function, or in the
+body of a module, names are followed from a listing (`os.listdir`, `glob`, `iterdir`, ...) to a draw
+(`shuffle`, `permutation`, `random_split`, ...). A shuffle alone may be the order of an epoch, so it
+counts where the result is cut in two. What happens across functions is not seen.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ..user_code import CodeLine, shown_file
+from .addresses import users_files
+from .found import SOURCES, SPLIT, Source
+
+MAX_BYTES = 300_000
+LISTS = frozenset(("listdir", "scandir", "iterdir", "glob", "iglob", "rglob"))
+# of two names, one alone means something else elsewhere, as `ast.walk` does
+LISTS_OF_OS = frozenset(("os.walk", "os.fwalk"))
+SHUFFLES = frozenset(("shuffle",))
+PERMUTES = frozenset(("permutation", "permuted", "randperm"))
+SPLITS = frozenset(("random_split", "train_test_split"))
+SAMPLE = "sample"
+CUTS = frozenset(("split", "array_split", "tensor_split", "chunk"))
+GROWS = frozenset(("append", "extend", "add"))
+# what loads batches, whose rows and numbers are no names of files
+NO_NAMES = ("Loader", "loader")
+# without one of each no file is parsed
+HINTS = (b"listdir", b"scandir", b"iterdir", b"glob", b"os.walk", b"os.fwalk")
+DRAWS = (b"shuffle", b"permut", b"randperm", b"_split", b"sample")
+SORTED = "sorted"
+
+
+class Drawn(NamedTuple):
+    """A shuffle or another draw: its line, and the call by its name."""
+
+    line: int
+    call: str
+
+
+class Names(NamedTuple):
+    """What a value has of a listing: the call, whether sorted, `number` if it is only how many.
+
+    It was listed inside so many other `loops`. `drawn` is the shuffle that it has been through.
+    """
+
+    listing: str
+    loops: int = 0
+    ordered: bool = False
+    number: bool = False
+    drawn: Drawn | None = None
+
+    def replaced(self, drawn: Drawn | None) -> Names:
+        """The same names, or as many numbers, in the order of a draw."""
+        return self._replace(number=False, drawn=drawn)
+
+
+class Found(NamedTuple):
+    """A split: where it is drawn, and from what."""
+
+    drawn: Drawn
+    names: Names
+
+
+def tell_splits() -> None:
+    """Report every such line of the user's modules."""
+    for file, source in users_files():
+        for found in splits_in(source):
+            place = CodeLine(shown_file(file), found.drawn.line)
+            ordered = SORTED if found.names.ordered else ""
+            listing = found.names.listing
+            SOURCES.report(
+                Source(SPLIT, found.drawn.call, place, [], before=listing, after=ordered)
+            )
+
+
+def splits_in(source: bytes) -> tuple[Found, ...]:
+    """The splits in one file, by line; none where it is too long or no Python."""
+    likely = any(word in source for word in HINTS) and any(word in source for word in DRAWS)
+    if not likely or len(source) > MAX_BYTES:
+        return ()
+    try:
+        module = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+    found: dict[int, Found] = {}
+    for body in _bodies(module):
+        scope = _Scope()
+        scope.run(body)
+        for one in scope.found:
+            found.setdefault(one.drawn.line, one)
+    return tuple(found[line] for line in sorted(found))
+
+
+def _bodies(module: ast.Module) -> Iterator[list[ast.stmt]]:
+    yield module.body
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.body
+
+
+class _Scope:
+    """One body, its statements in order, and what its names hold."""
+
+    def __init__(self) -> None:
+        self.found: list[Found] = []
+        self._held: dict[str, Names] = {}
+        # of the loops that run over a listing
+        self._loops: list[Names] = []
+        self._repeats = 0
+
+    def run(self, body: Iterable[ast.stmt]) -> None:
+        for statement in body:
+            self._statement(statement)
+
+    def _statement(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            return
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            self._assign(targets, node.value)
+            return
+        if isinstance(node, ast.AugAssign):
+            self._grow(_dotted(node.target), self._of(node.value))
+            return
+        if isinstance(node, ast.For | ast.AsyncFor):
+            self._loop(node, self._of(node.iter))
+        elif isinstance(node, ast.While):
+            self._loop(node, None)
+        else:
+            self._parts(node)
+
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, names: Names | None) -> None:
+        over_names = names is not None
+        self._repeats += not over_names
+        if names is not None:
+            self._loops.append(names)
+        self.run(node.body)
+        if names is not None:
+            self._loops.pop()
+        self._repeats -= not over_names
+        self.run(node.orelse)
+
+    def _parts(self, node: ast.stmt) -> None:
+        """Any other statement: its expressions, then the statements in it."""
+        for value in ast.iter_child_nodes(node):
+            if isinstance(value, ast.expr):
+                self._of(value)
+            elif isinstance(value, ast.stmt):
+                self._statement(value)
+            elif isinstance(value, ast.withitem):
+                names = self._of(value.context_expr)
+                self._hold(value.optional_vars, names)
+            elif isinstance(value, ast.ExceptHandler | ast.match_case):
+                self.run(value.body)
+
+    def _assign(self, targets: Iterable[ast.expr], value: ast.expr | None) -> None:
+        for target in targets:
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                # as many on both sides, or it fails when it runs
+                for one, part in zip(target.elts, value.elts, strict=False):
+                    self._hold(one, self._of(part))
+            else:
+                self._hold(target, self._of(value))
+
+    def _hold(self, target: ast.expr | None, names: Names | None) -> None:
+        if isinstance(target, ast.Tuple | ast.List):
+            for one in target.elts:
+                # the only one of a listing is one file
+                self._hold(one, names if len(target.elts) > 1 else None)
+        elif target is not None and (name := _dotted(target)):
+            self._held.pop(name, None)
+            if names is not None:
+                self._held[name] = names
+
+    def _grow(self, name: str, names: Names | None) -> None:
+        """A list takes something in; in a loop over a listing it takes one for each file."""
+        names = names or (self._loops[-1] if self._loops else None)
+        if name and names is not None and not names.number:
+            self._held.setdefault(name, names)
+
+    def _of(self, node: ast.expr | None) -> Names | None:
+        """What the value of an expression has of a listing."""
+        if isinstance(node, ast.Name | ast.Attribute):
+            return self._held.get(_dotted(node))
+        if isinstance(node, ast.Call):
+            return self._of_call(node)
+        if isinstance(node, ast.Subscript):
+            return self._of_part(node)
+        if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+            return _first(self._of(part.iter) for part in node.generators)
+        return None if node is None else self._of_parts(node)
+
+    def _of_parts(self, node: ast.expr) -> Names | None:
+        inside = (
+            self._of(part) for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)
+        )
+        names = _first(inside)
+        if isinstance(node, ast.NamedExpr):
+            self._hold(node.target, names)
+        # of a number that is computed from how many there are nothing is said
+        computed = names is not None and names.number and not isinstance(node, ast.NamedExpr)
+        return None if computed or isinstance(node, ast.Compare | ast.Lambda) else names
+
+    def _of_part(self, node: ast.Subscript) -> Names | None:
+        names = self._of(node.value)
+        if names is None or not isinstance(node.slice, ast.Slice):
+            # one file's name, or a choice by indices that may have been drawn
+            return None if names is None else self._of(node.slice)
+        # with both bounds it is a batch, or the middle of three
+        one_bound = (node.slice.lower is None) is not (node.slice.upper is None)
+        if names.drawn is not None and one_bound and node.slice.step is None:
+            self.found.append(Found(names.drawn, names))
+        return names
+
+    def _of_call(self, node: ast.Call) -> Names | None:
+        call = _dotted(node.func) or _attribute(node.func)
+        last = call.rpartition(".")[2]
+        base = self._of(node.func.value) if isinstance(node.func, ast.Attribute) else None
+        passed = [self._of(value) for value in _values(node)]
+        if last in LISTS or call in LISTS_OF_OS:
+            return Names(call, loops=self._repeats)
+        names = _first((*passed, base))
+        if names is None or last.endswith(NO_NAMES):
+            return self._grown(node, last, None)
+        if last in SHUFFLES | PERMUTES | SPLITS or last == SAMPLE:
+            return self._draw(node, Drawn(node.lineno, call), last, names)
+        if last in CUTS and names.drawn is not None:
+            self.found.append(Found(names.drawn, names))
+        return self._grown(node, last, _passed_on(last, names))
+
+    def _grown(self, node: ast.Call, last: str, names: Names | None) -> Names | None:
+        if last in GROWS and isinstance(node.func, ast.Attribute):
+            self._grow(_dotted(node.func.value), names)
+            return None
+        return names
+
+    def _draw(self, node: ast.Call, drawn: Drawn, last: str, names: Names) -> Names | None:
+        # what is drawn again and again is the order of an epoch, or a batch
+        told = None if self._repeats > names.loops else drawn
+        if last in SHUFFLES:
+            if node.args and not names.number:
+                self._hold(node.args[0], names.replaced(told))
+            return None
+        whole = last == SAMPLE and any(_length(value) for value in _values(node)[1:])
+        if last in PERMUTES or whole:
+            return names.replaced(told)
+        if told is not None and not names.number:
+            self.found.append(Found(told, names))
+        return names
+
+
+def _passed_on(function: str, names: Names | None) -> Names | None:
+    """What the result of a call has of what it was given."""
+    if names is None or function == "len":
+        return None if names is None else names._replace(number=True)
+    if names.number and function not in {"range", "arange"}:
+        return None
+    ordered = names.ordered or function == SORTED
+    # sorted again, a shuffle is undone
+    drawn = None if function == SORTED else names.drawn
+    return names._replace(number=False, ordered=ordered, drawn=drawn)
+
+
+def _first(several: Iterable[Names | None]) -> Names | None:
+    """The first that is one; all are asked, since a name may be bound in any."""
+    return next((one for one in list(several) if one is not None), None)
+
+
+def _values(node: ast.Call) -> list[ast.expr]:
+    every = [*node.args, *(one.value for one in node.keywords)]
+    return [one.value if isinstance(one, ast.Starred) else one for one in every]
+
+
+def _length(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and _dotted(node.func) == "len"
+
+
+def _dotted(node: ast.expr) -> str:
+    """`self.files` and its like as text; empty for all else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        before = _dotted(node.value)
+        return f"{before}.{node.attr}" if before else ""
+    return ""
+
+
+def _attribute(node: ast.expr) -> str:
+    """The last name of a call of something that has no name, as `Path(root).glob` has none."""
+    return node.attr if isinstance(node, ast.Attribute) else ""

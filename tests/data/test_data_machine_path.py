@@ -1,0 +1,93 @@
+"""Data of the machine: there, missing, closed, a link, a loop, and no file at all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from data_bench import DataBench
+
+from gate.errors import DataError
+
+
+def refused(bench: DataBench, path: Path) -> DataError:
+    with pytest.raises(DataError) as caught:
+        bench.one({"path": str(path), "as": "mini"})
+    return caught.value
+
+
+def test_a_folder_and_a_file_are_taken_where_they_lie(bench: DataBench) -> None:
+    folder = bench.root / "mini"
+    folder.mkdir()
+    (folder / "x.npy").touch()
+    found = bench.one({"path": str(folder)})
+    assert (found.name, found.source, found.origin) == ("mini", folder.resolve(), str(folder))
+    assert bench.one({"path": str(folder / "x.npy")}).source == (folder / "x.npy").resolve()
+    assert not bench.cache.exists()
+
+
+def test_a_missing_path_says_what_a_container_needs(bench: DataBench) -> None:
+    error = refused(bench, bench.root / "none" / "x")
+    assert error.message == f"data: mini: there is no {bench.root}/none/x"
+    assert f"`options: --volume {bench.root}/none/x:{bench.root}/none/x:ro`" in error.hint
+    (bench.root / "file").touch()
+    assert "there is no" in refused(bench, bench.root / "file" / "x").message
+
+
+def test_a_link_is_refused_with_the_real_path(bench: DataBench) -> None:
+    (bench.root / "real").mkdir()
+    (bench.root / "link").symlink_to("real")
+    error = refused(bench, bench.root / "link")
+    assert error.message == f"data: mini: {bench.root}/link is a link"
+    assert error.hint == f"Write the real path: `path: {bench.root.resolve()}/real`."
+
+
+@pytest.mark.parametrize("target", ["link", "nowhere"])
+def test_a_link_in_a_circle_or_to_nothing_is_told(bench: DataBench, target: str) -> None:
+    (bench.root / "link").symlink_to(target)
+    error = refused(bench, bench.root / "link")
+    assert error.message == f"data: mini: {bench.root}/link is a link"
+    assert "where nothing is, or in a circle" in error.hint
+
+
+def test_a_path_through_a_circle_of_links_is_one_error(bench: DataBench) -> None:
+    (bench.root / "link").symlink_to("link")
+    error = refused(bench, bench.root / "link" / "x")
+    assert "cannot be read" in error.message
+    assert error.hint
+
+
+def test_a_pipe_is_no_data(bench: DataBench) -> None:
+    os.mkfifo(bench.root / "pipe")
+    error = refused(bench, bench.root / "pipe")
+    assert error.message == f"data: mini: {bench.root}/pipe is neither a file nor a folder"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can become another account")
+def test_a_closed_folder_is_one_error_for_another_account(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o700)
+    program = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from gate.adapters.data.fetching.machine_path import machine_path\n"
+        "from gate.errors import DataError\n"
+        "for path in (Path(sys.argv[1]).parents, ):\n"
+        "    [os.chmod(p, 0o755) for p in path if str(p).startswith('/tmp/')]\n"
+        "os.setuid(65534)\n"
+        "try:\n"
+        "    machine_path('mini', Path(sys.argv[1]))\n"
+        "except DataError as error:\n"
+        "    print(error)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "closed")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert told.startswith(
+        f"data: mini: the gate's account may not read {tmp_path}/closed\nhint: Let it: "
+    )

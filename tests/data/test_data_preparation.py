@@ -1,0 +1,205 @@
+"""Pointers of an exported commit: found, copied out, read by the process of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from data_bench import Shown
+
+from gate.adapters.files.files import LocalFiles
+from gate.adapters.process.processes import LocalProcesses
+from gate.errors import DataError
+from gate.evidence.fresh_process import FreshReader
+from gate.pipelines.preparation.pointers import read_pointers
+from gate.records.observed.data.sets import DataPointer, DataPointers
+from gate.records.reading import ReadingAnswer, ReadingRequest
+from gate.records.request import GateRequest
+from gate.records.sections.data import DataKind
+from gate.settings.load import parse_settings
+
+A = "a" * 32
+DVC = f"outs:\n- md5: {A}.dir\n  hash: md5\n  path: train\n"
+OID = "b" * 64
+LFS = f"version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize 5\n"
+FILES = LocalFiles()
+Ask = Callable[[ReadingRequest, Path], ReadingAnswer]
+
+
+class Tree:
+    """An exported commit to fill, and the question about it."""
+
+    def __init__(self, root: Path) -> None:
+        self.top = root / "tree"
+        self.top.mkdir()
+        self.folder = root / "asked"
+
+    def write(self, path: str, text: str | bytes) -> None:
+        there = self.top / path
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_bytes(text.encode() if isinstance(text, str) else text)
+
+    def read(
+        self,
+        *lines: str,
+        project: str = ".",
+        required: bool = True,
+        ask: Ask | None = None,
+    ) -> dict[str, DataPointers]:
+        text = "version: 1\ntrain:\n  command: python train.py\n  max_steps: 2\ndata:\n"
+        settings = parse_settings((text + "".join(f"- {line}\n" for line in lines)).encode(), "s")
+        request = GateRequest(
+            top=self.top,
+            project=project,
+            config_name="repro-gate.yml",
+            settings=settings,
+            settings_text=b"",
+            settings_from="",
+            out=self.top,
+        )
+        reader = FreshReader(FILES, LocalProcesses(), Shown(), None)
+        return read_pointers(
+            self.top,
+            self.folder,
+            request=request,
+            files=FILES,
+            ask=ask or reader.ask,
+            required=required,
+        )
+
+    def refused(self, *lines: str, ask: Ask | None = None) -> DataError:
+        with pytest.raises(DataError) as caught:
+            self.read(*lines, ask=ask)
+        assert caught.value.hint
+        assert str(self.top) not in caught.value.message
+        return caught.value
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
+
+
+def test_entries_of_both_kinds_are_read_from_the_project(tree: Tree) -> None:
+    tree.write("project/data/train.dvc", DVC)
+    tree.write("project/data/x.bin", LFS)
+    tree.write("project/data/own.bin", b"\0" * 5000)
+    tree.write("project/data/small.bin", b"own")
+    tree.write("data/other.bin", LFS)
+    found = tree.read("dvc: data/train.dvc", "lfs: data/*.bin", project="project")
+    assert found == {
+        "data/train.dvc": (
+            DataPointer(
+                name="data/train.dvc",
+                kind=DataKind.DVC,
+                path="project/data/train",
+                digest=A,
+                is_folder=True,
+            ),
+        ),
+        "data/*.bin": (
+            DataPointer(
+                name="data/*.bin",
+                kind=DataKind.LFS,
+                path="project/data/x.bin",
+                digest=OID,
+                size_bytes=5,
+            ),
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "paths"),
+    [
+        ("'*.bin'", ["a.bin"]),
+        ("'**/*.bin'", ["a.bin", "x/b.bin", "x/y/c.bin"]),
+        ("x/**", ["x/b.bin", "x/y/c.bin"]),
+        ("x/y/c.bin", ["x/y/c.bin"]),
+        ("'x/[a-y]/?.bin'", ["x/y/c.bin"]),
+        ("'**'", ["a.bin", "x/b.bin", "x/y/c.bin"]),
+    ],
+)
+def test_a_star_ends_at_a_slash_and_two_do_not(tree: Tree, pattern: str, paths: list[str]) -> None:
+    for path in ("a.bin", "x/b.bin", "x/y/c.bin"):
+        tree.write(path, LFS)
+    (tree.top / "x" / "link.bin").symlink_to("b.bin")
+    (tree.top / "up").symlink_to("x")
+    (found,) = tree.read(f"lfs: {pattern}").values()
+    assert sorted(one.path for one in found) == paths
+
+
+def test_files_with_their_own_content_need_nothing(tree: Tree) -> None:
+    tree.write("data/x.bin", b"own")
+    assert tree.read("lfs: data/*.bin") == {"data/*.bin": ()}
+
+
+def test_what_is_not_in_the_commit_is_one_error(tree: Tree) -> None:
+    error = tree.refused("dvc: data/train.dvc")
+    assert error.message == "data: data/train.dvc is not in the commit"
+    assert "git add data/train.dvc" in error.hint
+    error = tree.refused("lfs: data/*.bin")
+    assert error.message == "data: the pattern data/*.bin matches no file of the commit"
+
+
+def test_an_older_commit_may_lack_it(tree: Tree) -> None:
+    assert tree.read("dvc: data/train.dvc", "lfs: data/*.bin", required=False) == {}
+
+
+def test_links_are_not_followed(tree: Tree) -> None:
+    tree.write("real/train.dvc", DVC)
+    (tree.top / "data").symlink_to("real")
+    (tree.top / "x.dvc").symlink_to("real/train.dvc")
+    assert tree.refused("dvc: data/train.dvc").message == (
+        "data: data/train.dvc leads through data, a link"
+    )
+    assert "link" in tree.refused("dvc: x.dvc").message
+
+
+def test_a_large_dvc_file_and_a_pipe_are_refused(tree: Tree) -> None:
+    tree.write("x.dvc", b"#" * 300_000)
+    assert tree.refused("dvc: x.dvc").message == "data: x.dvc is larger than 262,144 bytes"
+    os.mkfifo(tree.top / "y.dvc")
+    assert tree.refused("dvc: y.dvc").message == "data: y.dvc is a FIFO, not a regular file"
+
+
+def test_a_fault_that_the_other_process_finds_is_that_error(tree: Tree) -> None:
+    tree.write("x.dvc", DVC.replace("path: train", "path: ../../etc"))
+    error = tree.refused("dvc: x.dvc")
+    assert "x.dvc: outs[0] leaves the repository" in error.message
+    tree.write("y.bin", LFS.replace("size 5", "size x"))
+    assert "y.bin: the pointer of Git LFS has no size" in tree.refused("lfs: '*.bin'").message
+
+
+def test_data_that_is_in_the_commit_too_is_refused(tree: Tree) -> None:
+    tree.write("data/train.dvc", DVC)
+    tree.write("data/train/0.npy", b"0")
+    error = tree.refused("dvc: data/train.dvc")
+    assert error.message == "data: data/train.dvc: data/train is in the commit as well"
+
+
+def test_an_output_of_a_lock_that_git_keeps_is_left_to_git(tree: Tree) -> None:
+    rows = "".join(f"    - {{path: {name}, hash: md5, md5: {A}}}\n" for name in ("m.json", "big"))
+    tree.write("dvc.lock", f"schema: '2.0'\nstages:\n  train:\n    outs:\n{rows}")
+    tree.write("m.json", "{}")
+    (found,) = tree.read("{dvc: dvc.lock, stage: train}").values()
+    assert [one.path for one in found] == ["big"]
+
+
+def test_an_answer_about_something_else_is_not_taken(tree: Tree) -> None:
+    tree.write("x.bin", LFS)
+
+    def ask(request: ReadingRequest, folder: Path) -> ReadingAnswer:
+        del folder
+        (file,) = request.pointer_files
+        mine = DataPointer(name=file.name, kind=DataKind.LFS, path=file.path, digest=OID)
+        others = [
+            mine.model_copy(update=update)
+            for update in ({"name": "other"}, {"path": "y.bin"}, {"kind": DataKind.DVC})
+        ]
+        return ReadingAnswer(pointers=(*others, mine))
+
+    (found,) = tree.read("lfs: x.bin", ask=ask).values()
+    assert [one.path for one in found] == ["x.bin"]

@@ -1,0 +1,118 @@
+"""Fetching as the gate does it, into a cache of the test, with everything that was shown kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gate.adapters.data.fetching.fetch import Fetcher
+from gate.adapters.data.fetching.tools import Tools
+from gate.adapters.data.local_data import LocalData
+from gate.adapters.github.retry import RetryPolicy
+from gate.adapters.process.processes import LocalProcesses
+from gate.evidence.data.dvc_files import read_dvc
+from gate.evidence.data.lfs_pointers import read_lfs
+from gate.records.observed.data.listed import FetchedData, FetchSources
+from gate.records.observed.data.sets import DataPointers, PointerFile
+from gate.records.sections.data import DataKind, DataSource, FetchSettings
+
+QUICK = RetryPolicy(timeout_seconds=20.0, backoff_seconds=0.001, sleep=lambda _: None)
+
+
+@dataclass
+class Shown:
+    """The port `Progress`, keeping what it was told."""
+
+    steps: list[str] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+
+    def step(self, text: str) -> None:
+        self.steps.append(text)
+
+    def output(self, line: bytes) -> None:
+        self.lines.append(line)
+
+    @contextmanager
+    def running(self, text: str) -> Iterator[None]:
+        self.steps.append(text)
+        yield
+
+
+@dataclass
+class DataBench:
+    """A clone at `root/clone`, a cache at `root/cache`."""
+
+    root: Path
+    environment: dict[str, str]
+    policy: RetryPolicy = QUICK
+    shown: Shown = field(default_factory=Shown)
+    opened: list[LocalData] = field(default_factory=list)
+
+    @property
+    def clone(self) -> Path:
+        return self.root / "clone"
+
+    @property
+    def cache(self) -> Path:
+        return self.root / "cache"
+
+    def data(
+        self,
+        *,
+        trusted: bool = False,
+        lfs_config: bytes = b"",
+        dvc_config: bytes = b"",
+        **settings: object,
+    ) -> LocalData:
+        """A gate's own; closed with the bench."""
+        fetch = FetchSettings.model_validate({"cache": str(self.cache), **settings})
+        tools = Tools(processes=LocalProcesses(), progress=self.shown, environment=self.environment)
+        sources = FetchSources(
+            settings=fetch,
+            dvc_config=dvc_config,
+            lfs_config=lfs_config,
+            clone_is_trusted=trusted,
+        )
+        made = LocalData(Fetcher(self.clone, sources, tools, self.policy))
+        self.opened.append(made)
+        return made
+
+    def one(self, source: dict[str, object], **settings: object) -> FetchedData:
+        """The one data set of a path or a url."""
+        entry = DataSource.model_validate(source, strict=False)
+        (found,) = self.data(**settings).fetch(entry, ())  # type: ignore[arg-type] # by name
+        return found
+
+    def dvc(self, path: str, *, stage: str | None = None, **options: object) -> FetchedData:
+        """The one output of a `.dvc` file of the clone."""
+        (found,) = self.dvc_all(path, stage=stage, **options)
+        return found
+
+    def dvc_all(
+        self, path: str, *, stage: str | None = None, **options: object
+    ) -> tuple[FetchedData, ...]:
+        """All outputs of a `.dvc` file or a `dvc.lock` of the clone."""
+        entry = DataSource(dvc=path, stage=stage)
+        file = PointerFile(name=entry.label, kind=DataKind.DVC, path=path, stage=stage or "")
+        pointers = read_dvc(file, (self.clone / path).read_bytes())
+        config = (self.clone / ".dvc" / "config").read_bytes()
+        data = self.data(dvc_config=config, **options)  # type: ignore[arg-type] # by name
+        return data.fetch(entry, pointers)
+
+    def lfs_pointers(self, commit: dict[str, bytes]) -> DataPointers:
+        """What the files of a commit point to, by their paths."""
+        found = (
+            read_lfs(PointerFile(name="*.bin", kind=DataKind.LFS, path=path), text)
+            for path, text in commit.items()
+        )
+        return tuple(pointer for pointer in found if pointer is not None)
+
+    def left_on_the_way(self) -> list[str]:
+        """What lies in the cache and is not whole."""
+        return sorted(path.name for path in (self.cache / "fetching").rglob("*"))
+
+    def close(self) -> None:
+        for made in self.opened:
+            made.close()
