@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, zip_longest
+from itertools import islice, pairwise, zip_longest
 from typing import Final
 
 from gate.codec.data_digests import MIN_SAMPLED, with_parts_of
@@ -38,7 +39,7 @@ def moved_data(
     """The data sets that are new, gone or not as they were, by their names.
 
     `listings` are those of `after`: with them the new files are cut into the recorded parts, so
-    that an inserted file moves one part; without them parts count only where the cuts are equal. A
+    that an inserted file moves one part; without them, parts count where they were cut so before. A
     pair of which one was only sampled moved where counts, sizes or names tell it; else
     `not_comparable` speaks of it.
     """
@@ -97,7 +98,6 @@ def _alone(there: DataSet, *, is_new: bool) -> DataMove:
 
 
 def _move(old: DataSet, new: DataSet, listing: Listing | None) -> DataMove:
-    same_cuts = listing is not None or _firsts(old) == _firsts(new)
     if listing is not None:
         new = with_parts_of(new, listing, old)
     move = DataMove(
@@ -117,11 +117,19 @@ def _move(old: DataSet, new: DataSet, listing: Listing | None) -> DataMove:
         return move.model_copy(
             update={"moved_files": len(names), "first": names[0] if names else ""}
         )
-    if not same_cuts:
+    if not _cut_alike(old, new):
         return move
     kept = set(new.parts)
     moved = sum(part not in kept for part in old.parts)
     return move.model_copy(update={"moved_parts": moved, "parts": len(old.parts)})
+
+
+def _cut_alike(old: DataSet, new: DataSet) -> bool:
+    """Whether no two new parts begin within one recorded part: a count of parts means something."""
+    firsts = [bytes_of_shown(first) for first in _firsts(old)]
+    # what stands before the first belongs to the first
+    places = [max(1, bisect_right(firsts, bytes_of_shown(first))) for first in _firsts(new)]
+    return all(one < other for one, other in pairwise(places))
 
 
 def _firsts(each: DataSet) -> tuple[str, ...]:

@@ -57,6 +57,12 @@ def test_a_file_that_was_read_before_is_not_read_again(
     assert _digests(take_listing(data, Verify.CACHED, cache)) == {FALSE}
 
 
+def test_many_files_are_asked_for_at_once(cache: DigestCache, tmp_path: Path) -> None:
+    data = folder_of(tmp_path / "many", {b"%d" % number: b"%d" % number for number in range(1200)})
+    first = take_listing(data, Verify.CACHED, cache)
+    assert cache.known(first.files) == dict(enumerate(file.sha256 for file in first.files))
+
+
 @pytest.mark.parametrize("verify", [Verify.FULL, Verify.SAMPLE])
 def test_only_cached_asks(data: Path, cache: DigestCache, tmp_path: Path, verify: Verify) -> None:
     first = take_listing(data, Verify.CACHED, cache)

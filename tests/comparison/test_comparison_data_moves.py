@@ -9,7 +9,7 @@ from data_folders import fetched, listing_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.codec.data_digests import data_set
+from gate.codec.data_digests import data_set, with_parts_of
 from gate.codec.data_words import move_sentence
 from gate.comparison.data_moves import _rounded, _unlike, moved_data, not_comparable
 from gate.records.observed.data.listed import Listing
@@ -91,6 +91,21 @@ def test_an_insertion_moves_one_part_where_the_listing_is_at_hand() -> None:
     assert move_sentence(move) == (
         "mini, files in 1 of 1,200 parts (first: a/0500.npy or later), 2,400 → 2,401 files"
     )
+
+
+@pytest.mark.parametrize(
+    ("removed", "added", "first"),
+    [("a/0500.npy", "", "a/0500.npy"), ("", "a", "a"), ("a/0000.npy", "", "a/0000.npy")],
+)
+def test_parts_that_were_cut_as_recorded_count_without_the_listing(
+    removed: str, added: str, first: str
+) -> None:
+    contents = {name: text for name, text in MANY_FILES.items() if name != removed}
+    contents |= {added: "new"} if added else {}
+    before = _set(MANY_FILES)
+    after = with_parts_of(_set(contents), listing_of(contents), before)
+    (move,) = moved_data((before,), (after,))
+    assert (move.moved_parts, move.parts, move.first) == (1, 1200, first)
 
 
 def test_without_the_listing_nobody_counts_parts_with_other_cuts() -> None:

@@ -49,7 +49,7 @@ def file_digest(
             if facts.st_blocks * DISK_BLOCK_BYTES < facts.st_size:
                 count = _hash_sparse(descriptor, facts.st_size, hasher, buffers.block)
             else:
-                count = _hash_bytes(descriptor, facts.st_size + 1, hasher, buffers.block)
+                count = _hash_bytes(descriptor, facts.st_size, hasher, buffers.block)
             if count != facts.st_size:
                 raise changed(source, listed.name)
             _require_same(os.fstat(descriptor), listed, source)
