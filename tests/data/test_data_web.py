@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 from data_bench import DataBench
 from file_server import (
+    Answer,
     Behaviour,
     FileServer,
     cut_after,
@@ -134,6 +135,17 @@ def test_another_digest_is_an_error_and_nothing_is_kept(
     assert error.details[0] == f"declared {DIGEST}"
     assert list((bench.cache / "objects").iterdir()) == []
     assert all(path.stat().st_size == 0 for path in bench.cache.rglob("part"))
+
+
+def test_another_part_than_asked_for_is_not_taken(bench: DataBench, server: FileServer) -> None:
+    def other(answer: Answer) -> None:
+        answer.begin(206, 3, Content_Range="bytes 5-7/300000")
+        answer.wfile.write(CONTENT[5:8])
+
+    server.behaviours.extend([cut_after(100_000), other])
+    found = bench.one(source(server))
+    assert found.source is not None
+    assert found.source.read_bytes() == CONTENT
 
 
 def test_a_length_that_is_not_told_is_no_fault(bench: DataBench, server: FileServer) -> None:

@@ -205,7 +205,10 @@ class Download:
             seconds = limit_seconds({"Retry-After": wait}, self._policy.now()) if wait else 0.0
             raise _TryAgainError(f"{self._host} answered {status}", seconds)
         span = _RANGE.match(response.headers.get("Content-Range", ""))
-        if status == requests.codes.partial_content and span and int(span["first"]) == part.size:
+        if status == requests.codes.partial_content:
+            if span is None or int(span["first"]) != part.size:
+                part.restart()
+                raise _TryAgainError("the server gave another part than it was asked for")
             part.resumed = True
             return None if span["all"] == "*" else int(span["all"])
         if status != requests.codes.ok:
