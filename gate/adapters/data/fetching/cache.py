@@ -249,7 +249,8 @@ class SharedCache:
                         f"another process has held {safe_line(str(path))} for {wait_seconds:g} s",
                         hint="Wait for the other gate, or raise fetch.timeout_seconds.",
                     ) from None
-                if not told:
+                # the cache's own lock is held for moments only
+                if not told and path.parent != self._root:
                     self._progress.step("waiting for another gate that fetches the same data")
                 told = True
                 time.sleep(POLL_SECONDS)
