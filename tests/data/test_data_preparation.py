@@ -13,7 +13,7 @@ from gate.adapters.files.files import LocalFiles
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import DataError
 from gate.evidence.fresh_process import FreshReader
-from gate.pipelines.preparation.pointers import read_pointers
+from gate.pipelines.preparation.pointers import pointers_of_commit
 from gate.records.observed.data.sets import DataPointer, DataPointers
 from gate.records.reading import ReadingAnswer, ReadingRequest
 from gate.records.request import GateRequest
@@ -60,7 +60,7 @@ class Tree:
             out=self.top,
         )
         reader = FreshReader(FILES, LocalProcesses(), Shown(), None)
-        return read_pointers(
+        return pointers_of_commit(
             request, self.top, self.folder, FILES, ask or reader.ask, required=required
         )
 

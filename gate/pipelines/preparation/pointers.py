@@ -39,7 +39,7 @@ ANY_FOLDERS: Final = "**"
 Ask = Callable[[ReadingRequest, Path], ReadingAnswer]
 
 
-def read_pointers(
+def pointers_of_commit(
     request: GateRequest, tree: Path, folder: Path, files: Files, ask: Ask, *, required: bool
 ) -> dict[str, DataPointers]:
     """What the `dvc` and `lfs` entries of the settings name in an exported commit, by their labels.
