@@ -183,6 +183,15 @@ def test_an_output_of_a_lock_that_git_keeps_is_left_to_git(tree: Tree) -> None:
     assert [one.path for one in found] == ["big"]
 
 
+@pytest.mark.parametrize("path", ["train", "train/sub"])
+def test_two_entries_at_one_place_are_refused(tree: Tree, path: str) -> None:
+    tree.write("data/a.dvc", DVC)
+    tree.write("data/b.dvc", DVC.replace("path: train", f"path: {path}"))
+    error = tree.refused("dvc: data/a.dvc", "dvc: data/b.dvc")
+    assert " both name data/train" in error.message
+    assert error.hint == "Leave one of the two entries out of `data`."
+
+
 def test_an_answer_about_something_else_is_not_taken(tree: Tree) -> None:
     tree.write("x.bin", LFS)
 

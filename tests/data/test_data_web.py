@@ -201,6 +201,9 @@ def test_a_redirect_is_followed_but_not_out_of_https(bench: DataBench, server: F
     server.behaviours.extend([status(302, Location="/again")] * 6)
     error = refused(lambda: bench.one({**source(server), "sha256": "0" * 64}))
     assert error.message.endswith("redirects more than 5 times")
+    server.behaviours.append(status(302, Location="https://["))
+    error = refused(lambda: bench.one({**source(server), "sha256": "0" * 64}))
+    assert error.message.endswith("redirects to 'https://[', which is no address")
 
 
 def test_nobody_there_is_one_error(bench: DataBench) -> None:

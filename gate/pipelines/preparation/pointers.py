@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gate.errors import DataError, StorageError
@@ -63,7 +63,32 @@ def pointers_of_commit(
                 raise _missing(source)
             continue
         found[source.label] = tuple(_read(source, named, (tree, folder), files, ask))
+    _refuse_one_place(found)
     return found
+
+
+def _refuse_one_place(found: dict[str, DataPointers]) -> None:
+    """Two entries cannot both be shown at one path, or one within the other."""
+    owners = {
+        pointer.path: label
+        for label, pointers in found.items()
+        for pointer in pointers
+        if pointer.kind is DataKind.DVC
+    }
+    for label, pointers in found.items():
+        for pointer in pointers:
+            above = (
+                str(path)
+                for path in (PurePosixPath(pointer.path), *PurePosixPath(pointer.path).parents)
+            )
+            other = next(
+                (owners[path] for path in above if path in owners and owners[path] != label), ""
+            )
+            if other:
+                raise DataError(
+                    f"data: {label} and {other} both name {pointer.path}",
+                    hint="Leave one of the two entries out of `data`.",
+                )
 
 
 def _dvc_file(
