@@ -129,11 +129,10 @@ def _matches(tree: Path, pattern: list[str], files: Files) -> Iterator[str]:
         for name in _names(tree / place, pattern, states, files):
             path = f"{place}/{name}" if place else name
             seen += 1
-            if seen > MAX_ENTRIES or path.count("/") > MAX_DEPTH:
-                raise DataError(
-                    f"data: {'/'.join(pattern)}: more than {MAX_ENTRIES:,} files are in question",
-                    hint="Begin the pattern with the folder that holds them, as in data/*.bin.",
-                )
+            if seen > MAX_ENTRIES:
+                raise _too_many(pattern, f"more than {MAX_ENTRIES:,} files are in question")
+            if path.count("/") > MAX_DEPTH:
+                raise _too_many(pattern, f"folders lie deeper than {MAX_DEPTH} levels")
             behind = _reached(pattern, tuple(_steps(pattern, states, name)))
             if not behind:
                 continue
@@ -141,6 +140,13 @@ def _matches(tree: Path, pattern: list[str], files: Files) -> Iterator[str]:
                 pending.append((path, behind))
             elif len(pattern) in behind and not _is_link(tree / path, tree, files):
                 yield path
+
+
+def _too_many(pattern: list[str], why: str) -> DataError:
+    return DataError(
+        f"data: {'/'.join(pattern)}: {why}",
+        hint="Begin the pattern with the folder that holds the files, as in data/*.bin.",
+    )
 
 
 def _is_link(path: Path, tree: Path, files: Files) -> bool:
