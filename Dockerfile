@@ -27,9 +27,10 @@ COPY container/post-step /code/bin/post-step
 
 FROM ${BASE_IMAGE}
 # git only reads the repository; its version decides nothing, and old ones leave Debian's mirrors.
+# git-lfs fetches declared data that the clone lacks.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends git \
+    && apt-get install -y --no-install-recommends git git-lfs \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/*
 # What the training imports: requirements/training.txt, requirements/training-cpu.txt, or empty.
 ARG TRAINING_REQUIREMENTS=requirements/training.txt

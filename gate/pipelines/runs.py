@@ -25,7 +25,7 @@ from gate.pipelines.preparation.declared_data import DeclaredData
 from gate.pipelines.preparation.environments import TrainingEnvironment, training_environments
 from gate.pipelines.preparation.locks import locks_of_commits
 from gate.pipelines.preparation.output_folder import prepare_out
-from gate.pipelines.preparation.pointers import read_pointers
+from gate.pipelines.preparation.pointers import pointers_of_commit
 from gate.pipelines.preparation.preprocess import Preprocessing
 from gate.pipelines.preparation.snapshots import check_snapshots, export_all
 from gate.records.doctor import TrainingSeen
@@ -147,7 +147,7 @@ class Session:
             adapters,
             self.isolation,
             partial(
-                read_pointers, request=self.request, files=adapters.files, ask=self._reader.ask
+                pointers_of_commit, request=self.request, files=adapters.files, ask=self._reader.ask
             ),
             self._reader.ask,
             self._recorded,

@@ -92,6 +92,17 @@ def test_a_folder_is_read_only_for_all(cache: SharedCache) -> None:
     assert stat.S_IMODE((there / "sub" / "x").stat().st_mode) == 0o444
 
 
+def test_a_strict_umask_closes_nothing(cache: SharedCache) -> None:
+    before = os.umask(0o077)
+    try:
+        path = stored(cache, A)
+    finally:
+        os.umask(before)
+    # below the folder of the test, which is closed
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in path.parents[:4]} == {0o755}
+    assert stat.S_IMODE((path.parents[3] / "fetching").stat().st_mode) == 0o755
+
+
 def test_another_gate_waits_for_what_is_being_fetched(
     cache: SharedCache, other: SharedCache
 ) -> None:
@@ -134,5 +145,5 @@ def test_a_cache_that_cannot_be_made_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataError) as caught:
         SharedCache(tmp_path / "file" / "cache", 1, Shown()).claim([A])
-    assert "cannot be used: Not a directory" in caught.value.message
+    assert "cannot be used: File exists" in caught.value.message
     assert "fetch.cache" in caught.value.hint

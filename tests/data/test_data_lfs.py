@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from data_bench import DataBench
 from git_workshop import IDENTITY, Repository
+from lfs_server import LfsServer
 
 from gate.errors import DataError
 from gate.records.observed.data.listed import FetchedData
@@ -217,6 +218,22 @@ def test_a_header_of_the_clone_is_handed_on_and_not_left_behind(
     assert any(line.endswith("config:1") for line in error.details)
     left = [path for path in bench.cache.rglob("*") if path.is_file()]
     assert not any(b"dGVzdA==" in path.read_bytes() for path in left)
+
+
+def test_objects_come_over_http_with_the_header_of_the_clone(
+    bench: DataBench, repository: LfsRepository
+) -> None:
+    with LfsServer({hashlib.sha256(data).hexdigest(): data for data in WHOLE.values()}) as server:
+        key = f"http.{server.url}/.extraheader"
+        subprocess.run(
+            ("git", "-C", str(bench.clone), "config", key, "Authorization: basic dGVzdA=="),  # noqa: S607 - as above
+            env=IDENTITY,
+            check=True,
+        )
+        config = f"[lfs]\n\turl = {server.url}/org/repo.git/info/lfs\n".encode()
+        assert content_of(fetched(bench, repository, lfs_config=config)) == WHOLE
+    asked = [(path, header) for path, header in server.asked if path.endswith("/batch")]
+    assert asked == [("/org/repo.git/info/lfs/objects/batch", "basic dGVzdA==")]
 
 
 def test_an_entry_without_pointers_needs_nothing(bench: DataBench) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from data_bench import Shown
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import DataError
 from gate.evidence.fresh_process import FreshReader
-from gate.pipelines.preparation.pointers import read_pointers
+from gate.pipelines.preparation.pointers import _matches, pointers_of_commit
 from gate.records.observed.data.sets import DataPointer, DataPointers
 from gate.records.reading import ReadingAnswer, ReadingRequest
 from gate.records.request import GateRequest
@@ -60,7 +64,7 @@ class Tree:
             out=self.top,
         )
         reader = FreshReader(FILES, LocalProcesses(), Shown(), None)
-        return read_pointers(
+        return pointers_of_commit(
             self.top,
             self.folder,
             request=request,
@@ -131,6 +135,30 @@ def test_a_star_ends_at_a_slash_and_two_do_not(tree: Tree, pattern: str, paths: 
     assert sorted(one.path for one in found) == paths
 
 
+@given(
+    st.sets(st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map("/".join), max_size=8),
+    st.lists(st.sampled_from(["a", "b", "*", "?", "**", "[a]"]), min_size=1, max_size=4),
+)
+def test_a_pattern_matches_what_its_expression_does(names: set[str], pattern: list[str]) -> None:
+    # a name that is also a folder of another cannot be a file
+    paths = {name for name in names if not any(one.startswith(f"{name}/") for one in names)}
+    parts = {"*": "[^/]+/", "?": "[^/]/", "**": "(?:[^/]+/)*", "[a]": "a/"}
+    expression = re.compile("".join(parts.get(part, f"{part}/") for part in pattern))
+    with TemporaryDirectory() as folder:
+        for path in paths:
+            there = Path(folder, path)
+            there.parent.mkdir(parents=True, exist_ok=True)
+            there.touch()
+        found = set(_matches(Path(folder), pattern, FILES))
+    assert found == {path for path in paths if expression.fullmatch(f"{path}/")}
+
+
+def test_a_folder_without_end_is_one_error(tree: Tree) -> None:
+    tree.write(f"{'d/' * 102}x.bin", LFS)
+    error = tree.refused("lfs: '**/*.bin'")
+    assert error.message == "data: **/*.bin: folders lie deeper than 100 levels"
+
+
 def test_files_with_their_own_content_need_nothing(tree: Tree) -> None:
     tree.write("data/x.bin", b"own")
     assert tree.read("lfs: data/*.bin") == {"data/*.bin": ()}
@@ -186,6 +214,15 @@ def test_an_output_of_a_lock_that_git_keeps_is_left_to_git(tree: Tree) -> None:
     tree.write("m.json", "{}")
     (found,) = tree.read("{dvc: dvc.lock, stage: train}").values()
     assert [one.path for one in found] == ["big"]
+
+
+@pytest.mark.parametrize("path", ["train", "train/sub"])
+def test_two_entries_at_one_place_are_refused(tree: Tree, path: str) -> None:
+    tree.write("data/a.dvc", DVC)
+    tree.write("data/b.dvc", DVC.replace("path: train", f"path: {path}"))
+    error = tree.refused("dvc: data/a.dvc", "dvc: data/b.dvc")
+    assert " both name data/train" in error.message
+    assert error.hint == "Leave one of the two entries out of `data`."
 
 
 def test_an_answer_about_something_else_is_not_taken(tree: Tree) -> None:

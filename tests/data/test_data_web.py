@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 from data_bench import DataBench
 from file_server import (
+    Answer,
     Behaviour,
     FileServer,
     cut_after,
@@ -136,6 +137,17 @@ def test_another_digest_is_an_error_and_nothing_is_kept(
     assert all(path.stat().st_size == 0 for path in bench.cache.rglob("part"))
 
 
+def test_another_part_than_asked_for_is_not_taken(bench: DataBench, server: FileServer) -> None:
+    def other(answer: Answer) -> None:
+        answer.begin(206, 3, Content_Range="bytes 5-7/300000")
+        answer.wfile.write(CONTENT[5:8])
+
+    server.behaviours.extend([cut_after(100_000), other])
+    found = bench.one(source(server))
+    assert found.source is not None
+    assert found.source.read_bytes() == CONTENT
+
+
 def test_a_length_that_is_not_told_is_no_fault(bench: DataBench, server: FileServer) -> None:
     server.behaviours.append(of_unknown_length(CONTENT))
     assert bench.one(source(server)).source is not None
@@ -189,6 +201,9 @@ def test_a_redirect_is_followed_but_not_out_of_https(bench: DataBench, server: F
     server.behaviours.extend([status(302, Location="/again")] * 6)
     error = refused(lambda: bench.one({**source(server), "sha256": "0" * 64}))
     assert error.message.endswith("redirects more than 5 times")
+    server.behaviours.append(status(302, Location="https://["))
+    error = refused(lambda: bench.one({**source(server), "sha256": "0" * 64}))
+    assert error.message.endswith("redirects to 'https://[', which is no address")
 
 
 def test_nobody_there_is_one_error(bench: DataBench) -> None:

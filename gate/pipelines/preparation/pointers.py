@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gate.errors import DataError, StorageError
@@ -39,7 +39,7 @@ ANY_FOLDERS: Final = "**"
 Ask = Callable[[ReadingRequest, Path], ReadingAnswer]
 
 
-def read_pointers(
+def pointers_of_commit(
     tree: Path, folder: Path, *, request: GateRequest, files: Files, ask: Ask, required: bool
 ) -> dict[str, DataPointers]:
     """What the `dvc` and `lfs` entries of the settings name in an exported commit, by their labels.
@@ -63,7 +63,32 @@ def read_pointers(
                 raise _missing(source)
             continue
         found[source.label] = tuple(_read(source, named, (tree, folder), files, ask))
+    _refuse_one_place(found)
     return found
+
+
+def _refuse_one_place(found: dict[str, DataPointers]) -> None:
+    """Two entries cannot both be shown at one path, or one within the other."""
+    owners = {
+        pointer.path: label
+        for label, pointers in found.items()
+        for pointer in pointers
+        if pointer.kind is DataKind.DVC
+    }
+    for label, pointers in found.items():
+        for pointer in pointers:
+            above = (
+                str(path)
+                for path in (PurePosixPath(pointer.path), *PurePosixPath(pointer.path).parents)
+            )
+            other = next(
+                (owners[path] for path in above if path in owners and owners[path] != label), ""
+            )
+            if other:
+                raise DataError(
+                    f"data: {label} and {other} both name {pointer.path}",
+                    hint="Leave one of the two entries out of `data`.",
+                )
 
 
 def _dvc_file(
@@ -104,11 +129,10 @@ def _matches(tree: Path, pattern: list[str], files: Files) -> Iterator[str]:
         for name in _names(tree / place, pattern, states, files):
             path = f"{place}/{name}" if place else name
             seen += 1
-            if seen > MAX_ENTRIES or path.count("/") > MAX_DEPTH:
-                raise DataError(
-                    f"data: {'/'.join(pattern)}: more than {MAX_ENTRIES:,} files are in question",
-                    hint="Begin the pattern with the folder that holds them, as in data/*.bin.",
-                )
+            if seen > MAX_ENTRIES:
+                raise _too_many(pattern, f"more than {MAX_ENTRIES:,} files are in question")
+            if path.count("/") > MAX_DEPTH:
+                raise _too_many(pattern, f"folders lie deeper than {MAX_DEPTH} levels")
             behind = _reached(pattern, tuple(_steps(pattern, states, name)))
             if not behind:
                 continue
@@ -116,6 +140,13 @@ def _matches(tree: Path, pattern: list[str], files: Files) -> Iterator[str]:
                 pending.append((path, behind))
             elif len(pattern) in behind and not _is_link(tree / path, tree, files):
                 yield path
+
+
+def _too_many(pattern: list[str], why: str) -> DataError:
+    return DataError(
+        f"data: {'/'.join(pattern)}: {why}",
+        hint="Begin the pattern with the folder that holds the files, as in data/*.bin.",
+    )
 
 
 def _is_link(path: Path, tree: Path, files: Files) -> bool:

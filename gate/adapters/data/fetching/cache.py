@@ -98,9 +98,9 @@ class SharedCache:
         there = self.path(name)
         with self._faults():
             _make_readable(staged)
-            there.parent.mkdir(parents=True, exist_ok=True)
+            for folder in (there.parents[1], there.parent, self._size_file(name).parent):
+                _make_folder(folder)
             # before the object: without its size no eviction would count it
-            self._size_file(name).parent.mkdir(exist_ok=True)
             self._size_file(name).write_text(f"{size_bytes}\n", "ascii")
             if os.path.lexists(there):
                 trees.remove_tree(staged)
@@ -249,7 +249,8 @@ class SharedCache:
                         f"another process has held {safe_line(str(path))} for {wait_seconds:g} s",
                         hint="Wait for the other gate, or raise fetch.timeout_seconds.",
                     ) from None
-                if not told:
+                # the cache's own lock is held for moments only
+                if not told and path.parent != self.root:
                     self._progress.step("waiting for another gate that fetches the same data")
                 told = True
                 time.sleep(POLL_SECONDS)
@@ -260,7 +261,8 @@ class SharedCache:
         """Make the folders; one that others can write to would let them choose what is trained."""
         if self._using is not None:
             return
-        self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(self.root)
         facts = self.root.stat()
         if facts.st_uid != os.geteuid() or facts.st_mode & WRITABLE_BY_OTHERS:
             raise DataError(
@@ -269,7 +271,7 @@ class SharedCache:
                 hint="Name a folder of the gate's own account as fetch.cache (chmod 755).",
             )
         for name in FOLDERS:
-            (self.root / name).mkdir(mode=0o755, exist_ok=True)
+            _make_folder(self.root / name)
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -297,6 +299,15 @@ def disk_full(root: Path, why: str) -> DataError:
         f"the disk of the cache {safe_line(str(root))} is full: {why}",
         hint="Free some space there, or name a folder of another disk as fetch.cache.",
     )
+
+
+def _make_folder(path: Path) -> None:
+    """One that all may enter, whatever the account's umask says; one that is there stays so."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return
+    path.chmod(0o755)
 
 
 def _make_readable(path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ TEXT_BLOCK_BYTES: Final = 512
 TEXT_SIGNS: Final = bytes(range(32, 127)) + b"\n\r\t\f\b"
 MOST_OTHER_SIGNS: Final = 0.3
 MAX_THREADS: Final = 16
+BATCH_FILES: Final = 64
 FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -42,18 +44,23 @@ def md5_of(path: Path, *, dos2unix: bool) -> str:
 
 def wrong_md5(files: Iterable[tuple[Path, str]], *, dos2unix: bool) -> Iterator[Path]:
     """Those of the files that are missing or have another MD5, in order; read side by side."""
-    rows = tuple(files)
 
-    def wrong(row: tuple[Path, str]) -> bool:
-        try:
-            return md5_of(row[0], dos2unix=dos2unix) != row[1]
-        except OSError:
-            return True
+    def wrong(rows: tuple[tuple[Path, str], ...]) -> list[Path]:
+        return [path for path, digest in rows if _differs(path, digest, dos2unix=dos2unix)]
 
+    pending = iter(files)
+    # batches: a future for each of a million files would take more memory than their bytes
+    batches = iter(lambda: tuple(islice(pending, BATCH_FILES)), ())
     with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as threads:
-        for (path, _), differs in zip(rows, threads.map(wrong, rows), strict=True):
-            if differs:
-                yield path
+        for found in threads.map(wrong, batches):
+            yield from found
+
+
+def _differs(path: Path, digest: str, *, dos2unix: bool) -> bool:
+    try:
+        return md5_of(path, dos2unix=dos2unix) != digest
+    except OSError:
+        return True
 
 
 def _looks_like_text(block: bytes) -> bool:

@@ -53,9 +53,8 @@ def content_of(cache: SharedCache, pointer: DataPointer) -> Path:
     return there / CONTENT if pointer.is_folder else there
 
 
-def is_sound(cache: SharedCache, pointer: DataPointer) -> bool:
-    """Whether what lies in the cache is still what the pointer says; reads all of it."""
-    there = cache.path(object_name(pointer))
+def is_sound(pointer: DataPointer, there: Path) -> bool:
+    """Whether an object of the cache is still what the pointer says; reads all of it."""
     if pointer.is_folder:
         return is_whole(there, pointer.digest, dos2unix=pointer.dos2unix)
     return not any(True for _ in wrong_md5([(there, pointer.digest)], dos2unix=pointer.dos2unix))

@@ -59,9 +59,12 @@ def put_together(
     """
     (target / CONTENT).mkdir(parents=True)
     size = 0
+    made: set[Path] = set()
     for file in files:
         there = target / CONTENT / file.path
-        there.parent.mkdir(parents=True, exist_ok=True)
+        if there.parent not in made:
+            there.parent.mkdir(parents=True, exist_ok=True)
+            made.add(there.parent)
         # equal files are one on disk: nobody may write to either
         os.link(objects[file.md5], there, follow_symlinks=False)
         size += there.lstat().st_size

@@ -97,7 +97,7 @@ class Fetcher:
             path = Download(file, self._tools.progress, self._policy).fetch(staging)
             self._cache.store(name, path, path.lstat().st_size)
 
-        self._have(source, {name: lambda path: sha256_of(path) == digest}, fetch)
+        self._have(source, {name: partial(_has_sha256, digest)}, fetch)
         return FetchedData(
             name=source.label, kind=DataKind.URL, origin=url, source=self._cache.path(name)
         )
@@ -114,10 +114,7 @@ class Fetcher:
         )
         self._have(
             source,
-            {
-                name: lambda _, pointer=pointer: dvc.is_sound(self._cache, pointer)  # type: ignore[misc] # bound now
-                for name, pointer in named.items()
-            },
+            {name: partial(dvc.is_sound, pointer) for name, pointer in named.items()},
             lambda missing, staging: call.fetch([named[name] for name in missing], staging),
         )
         return tuple(self._of_dvc(source, pointer, pointers) for pointer in pointers)
@@ -161,21 +158,10 @@ class Fetcher:
         )
         self._have(
             source,
-            {
-                name: lambda path, pointer=pointer: sha256_of(path) == pointer.digest  # type: ignore[misc] # bound now
-                for name, pointer in named.items()
-            },
+            {name: partial(_has_sha256, pointer.digest) for name, pointer in named.items()},
             lambda missing, staging: call.fetch(tuple(named[name] for name in missing), staging),
         )
-        copies = tuple(
-            CopiedFile(
-                source=self._cache.path(lfs.object_name(pointer.digest)),
-                place=pointer.path,
-                sha256=pointer.digest,
-                size_bytes=pointer.size_bytes or 0,
-            )
-            for pointer in pointers
-        )
+        copies = tuple(self._copy(pointer) for pointer in pointers)
         return (
             FetchedData(
                 name=source.label,
@@ -183,6 +169,16 @@ class Fetcher:
                 origin=f"{len(named):,} objects of Git LFS",
                 copies=copies,
             ),
+        )
+
+    def _copy(self, pointer: DataPointer) -> CopiedFile:
+        name = lfs.object_name(pointer.digest)
+        return CopiedFile(
+            source=self._cache.path(name),
+            place=pointer.path,
+            sha256=pointer.digest,
+            # not what the pointer says: that is the commit's own word
+            size_bytes=self._cache.size_of(name),
         )
 
     def _have(
@@ -230,3 +226,10 @@ class Fetcher:
             f"{source.label}: fetched {shown_bytes(size)} in {seconds:.1f} s, "
             f"{shown_bytes(size / max(seconds, 1e-3))}/s"
         )
+
+
+def _has_sha256(digest: str, path: Path) -> bool:
+    try:
+        return sha256_of(path) == digest
+    except OSError:
+        return False

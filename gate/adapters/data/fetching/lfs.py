@@ -84,7 +84,7 @@ class LfsFetch:
         if sha256_of(copy) != digest:
             copy.unlink()
             return False
-        self.cache.store(object_name(digest), copy, size)
+        self.cache.store(object_name(digest), copy, copy.lstat().st_size)
         return True
 
     def _fetch(self, missing: dict[str, int], staging: Path, room: int) -> None:
@@ -136,7 +136,7 @@ class LfsFetch:
 
     def _keep(self, missing: dict[str, int], staging: Path, done: ProcessResult) -> None:
         absent, wrong = 0, 0
-        for digest, size in missing.items():
+        for digest in missing:
             path = _place(staging / WHERE, digest)
             if not path.exists():
                 absent += 1
@@ -144,7 +144,7 @@ class LfsFetch:
                 wrong += 1
                 path.unlink()
             else:
-                self.cache.store(object_name(digest), path, size)
+                self.cache.store(object_name(digest), path, path.lstat().st_size)
         if wrong or absent:
             problem = "came with other content" if wrong else "did not come from the remote"
             raise DataError(

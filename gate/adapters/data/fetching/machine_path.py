@@ -11,8 +11,10 @@ from gate.codec.untrusted_text import safe_line
 from gate.errors import DataError, StorageError
 
 MISSING_HINT = (
-    "Correct `path` in repro-gate.yml, or put the data there. In the action's container a folder "
-    "of the runner is there only if it is mounted: `options: --volume {path}:{path}:ro`."
+    "Correct `path` in repro-gate.yml, or put the data there. In a container a folder of the "
+    "runner is there only if the job mounts it: `container:` with `options: --volume "
+    "{path}:{path}:ro`, and org/repro-gate/container as its step; the action org/repro-gate sees "
+    "the workspace alone."
 )
 
 

@@ -63,9 +63,11 @@ class Tools:
 
     def find(self, name: str, hint: str) -> str:
         """The program's path; `DataError` where there is none."""
+        told = self.environment.get("PATH", os.defpath).split(os.pathsep)
+        # what was installed with the gate is there also where its environment is not activated
+        folders = (*told, str(Path(sys.executable).parent))
         # a relative folder of the search path would be one of the commit under test
-        path = os.pathsep.join(filter(os.path.isabs, self._search_path().split(os.pathsep)))
-        found = shutil.which(name, path=path)
+        found = shutil.which(name, path=os.pathsep.join(filter(os.path.isabs, folders)))
         if found is None:
             raise DataError(f"data: {name} is not installed, or not on the PATH", hint=hint)
         return found
@@ -102,9 +104,6 @@ class Tools:
         if result.exit_code == watched.DISK_FULL:
             raise disk_full(call.staging, f"stopped fetching {call.entry} before nothing was left")
         return result
-
-    def _search_path(self) -> str:
-        return self.environment.get("PATH", os.defpath)
 
     def _environment(self) -> dict[str, str]:
         return {

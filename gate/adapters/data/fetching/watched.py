@@ -54,7 +54,7 @@ def main(folder: str, max_bytes: int, min_free_bytes: int, program: list[str]) -
 
 
 def _sizes(folder: str) -> Iterator[int]:
-    """Of each file below, as the disk counts it: a hole takes no room."""
+    """Of each file below."""
     pending = [folder]
     while pending:
         try:
@@ -63,7 +63,7 @@ def _sizes(folder: str) -> Iterator[int]:
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)
                     else:
-                        yield entry.stat(follow_symlinks=False).st_blocks * 512
+                        yield entry.stat(follow_symlinks=False).st_size
         except FileNotFoundError:
             # the program moves its files about
             continue

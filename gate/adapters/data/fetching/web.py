@@ -56,6 +56,14 @@ class _TryAgainError(requests.RequestException):
         self.wait_seconds = wait_seconds
 
 
+class _Session(requests.Session):
+    """Leaves redirects alone: requests would read the body of each, however long it is."""
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """None: they are followed by hand."""
+        del resp
+
+
 class _Part:
     """What has come of a file, beside the tag that its server gave it."""
 
@@ -120,7 +128,7 @@ class Download:
         path = staging / "part"
         part = _Part(path)
         try:
-            with requests.Session() as session:
+            with _Session() as session:
                 session.headers.update({"Accept-Encoding": "identity", "User-Agent": "repro-gate"})
                 self._to_the_end(session, part)
                 if part.digest() != self._file.sha256 and part.resumed:
@@ -180,19 +188,25 @@ class Download:
             if response.status_code not in REDIRECTS:
                 return response
             response.close()
-            url = self._checked(urljoin(url, response.headers.get("Location", "")))
+            url = self._checked(url, response.headers.get("Location", ""))
         raise self._fault(f"redirects more than {MAX_REDIRECTS} times")
 
-    def _checked(self, url: str) -> str:
+    def _checked(self, url: str, location: str) -> str:
         """As the settings allow it: a redirect must not lead out of https."""
-        parts = urlsplit(url)
+        try:
+            following = urljoin(url, location)
+            parts = urlsplit(following)
+        except ValueError as error:
+            raise self._fault(
+                f"redirects to {short_text(location)}, which is no address"
+            ) from error
         plain = parts.scheme == "http" and urlsplit(self._file.url).scheme == "http"
         local = parts.hostname in {"localhost", "127.0.0.1"}
         if parts.scheme != "https" and not (plain and local):
-            raise self._fault(f"redirects to {short_text(url)}, which is not https")
+            raise self._fault(f"redirects to {short_text(following)}, which is not https")
         if not parts.hostname or parts.username or parts.password:
             raise self._fault("redirects to an address with a user name, or without a host")
-        return url
+        return following
 
     def _begun(self, response: requests.Response, part: _Part) -> int | None:
         """Look at the beginning of an answer; the size of the whole file, if that is told."""
@@ -205,7 +219,10 @@ class Download:
             seconds = limit_seconds({"Retry-After": wait}, self._policy.now()) if wait else 0.0
             raise _TryAgainError(f"{self._host} answered {status}", seconds)
         span = _RANGE.match(response.headers.get("Content-Range", ""))
-        if status == requests.codes.partial_content and span and int(span["first"]) == part.size:
+        if status == requests.codes.partial_content:
+            if span is None or int(span["first"]) != part.size:
+                part.restart()
+                raise _TryAgainError("the server gave another part than it was asked for")
             part.resumed = True
             return None if span["all"] == "*" else int(span["all"])
         if status != requests.codes.ok:
