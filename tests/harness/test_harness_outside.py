@@ -218,5 +218,6 @@ def test_the_folders_of_the_interpreter_are_no_data() -> None:
     assert f"{os.path.realpath(sys.prefix)}/" in passed or sys.prefix in {"/usr", "/usr/local"}
     for data in ("/usr/share/nltk_data/x", "/opt/data/x", "/var/lib/rows/x", "/srv/x", "/home/x"):
         assert not data.startswith(passed)
+    assert "/usr/local/cuda-13.0/version.json".startswith(passed)
     for own in ("/usr/lib/x", "/usr/share/zoneinfo/UTC", "/dev/x", "/etc/x", "/lib64/x"):
         assert own.startswith(passed)

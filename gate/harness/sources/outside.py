@@ -237,7 +237,9 @@ def _passed_over(tree: str, environ: Mapping[str, str], declared: list[str]) -> 
         roots += [f"{prefix}/{name}" for name in OF_A_PREFIX]
         roots += [f"{prefix}/share/{name}" for name in SHARED]
     absolute = (root for root in roots if root.startswith(os.sep) and root.strip(os.sep))
-    return dict.fromkeys(_folder(os.path.normpath(root)) for root in absolute)
+    folders = dict.fromkeys(_folder(os.path.normpath(root)) for root in absolute)
+    # with a version behind it
+    return (*folders, "/usr/local/cuda-")
 
 
 def _folder(path: str) -> str:
