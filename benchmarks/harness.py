@@ -42,6 +42,23 @@ from repro_gate_harness.settings import HarnessSettings
 begin(HarnessSettings(os.environ))
 print(time.perf_counter() - begun)
 """
+# Each call is an audit event that the hook on opened files passes over.
+EVENTS = """
+import time
+begun = time.perf_counter()
+for _ in range(1_000_000):
+    id(None)
+print(time.perf_counter() - begun)
+"""
+COUNTED = """
+import atexit, sys
+count = [0]
+def count_event(event, args):
+    count[0] += 1
+sys.addaudithook(count_event)
+atexit.register(lambda: print(count[0]))
+"""
+COUNTED_STEPS = (10, 30)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,6 +148,31 @@ def _share(lines: list[dict[str, float]], observed: float | None = None) -> floa
     return spent / sum(line["seconds"] for line in lines)
 
 
+def event_rows(harness: Path, folder: Path) -> Iterator[str]:
+    """What the hook on opened files costs where nothing is opened."""
+    bare, guarded = (
+        min(float(run(EVENTS, variables)[1]) for _ in range(ROUNDS))
+        for variables in ({}, harness_variables(harness, folder / "start", 1))
+    )
+    # of a million calls, in seconds: a millisecond is a nanosecond of each
+    each = (guarded - bare) * MILLI
+    yield (
+        f"Beside an event that opens nothing, such as a call of `id()`: {each:.0f} ns (fastest of "
+        f"{ROUNDS} times a million, less the same without the harness)."
+    )
+    for workload in WORKLOADS:
+        few, many = (
+            int(run(COUNTED + workload.script, harness_variables(harness, made, steps))[1])
+            for steps in COUNTED_STEPS
+            for made in (Path(tempfile.mkdtemp(dir=folder)),)
+        )
+        events = (many - few) / (COUNTED_STEPS[1] - COUNTED_STEPS[0])
+        yield (
+            f"A step of the {workload.name} has {events:.0f} events, which takes "
+            f"{events * each / MILLI:.0f} µs."
+        )
+
+
 def fingerprint_costs(workload: Workload, harness: Path) -> dict[str, float]:
     """Seconds of each fingerprint's digest alone, after some steps of the same training."""
     head, _, body = workload.script.rpartition("    optimizer.step()\n")
@@ -208,6 +250,8 @@ def page(harness: Path, folder: Path) -> Iterator[str]:
         f"{statistics.median(begins) * MILLI:.1f} ms (median of {TORCH_ROUNDS}); the row above "
         "holds the noise of torch's import, which is larger."
     )
+    yield "\n## The hook on opened files\n"
+    yield from event_rows(harness, folder)
     yield "\n## Each fingerprint's digest alone\n"
     yield "Share of a step, if the fingerprint were taken at every step; median of 9.\n"
     yield "| fingerprint | " + " | ".join(f"{one.name} ms | share" for one in WORKLOADS) + " |"

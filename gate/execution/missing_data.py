@@ -23,6 +23,10 @@ from gate.records.runs import Snapshot
 POINTER: Final = re.compile(rb"^repro-gate: '([^'\n]{1,300})' is a Git LFS pointer", re.MULTILINE)
 FORBIDDEN: Final = re.compile(r"Permission denied: '(/[^'\n]{1,300})'")
 MAX_DEPTH: Final = 20
+QUOTED: Final = re.compile(r"['\"<]([^'\"<>\n]{1,300})['\">]")
+MAX_NAMED: Final = 20
+POINTER_BEGINS: Final = b"version https://git-lfs.github.com/spec/"
+POINTER_BYTES: Final = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,24 +45,51 @@ class Lacking:
 
 def data_hint(lacking: Lacking, files: Files) -> str:
     """What to declare; empty where the output points at no data."""
-    return _pointer_hint(lacking) or _missing_hint(lacking, files) or _forbidden_hint(lacking)
+    return (
+        _missing_hint(lacking, files) or _pointer_hint(lacking, files) or _forbidden_hint(lacking)
+    )
 
 
-def _pointer_hint(lacking: Lacking) -> str:
+def _pointer_hint(lacking: Lacking, files: Files) -> str:
     found = POINTER.search(lacking.output)
-    if found is None:
+    path = plain_text(found[1].decode("utf-8", "replace")) if found else ""
+    path = path or _named_pointer(lacking, files)
+    if not path:
         return ""
-    path = plain_text(found[1].decode("utf-8", "replace"))
     entry = entry_of_pointer("lfs", _from_project(path, lacking))
     return f"{path} is a Git LFS pointer, not its content: declare `{entry}`."
+
+
+def _named_pointer(lacking: Lacking, files: Files) -> str:
+    """A pointer of the commit that the last lines name: what C code opens, no harness sees."""
+    named = [match[1] for line in reversed(lacking.lines) for match in QUOTED.finditer(line)]
+    for name in list(dict.fromkeys(named))[:MAX_NAMED]:
+        inside = inside_tree(name, _tree(lacking), lacking.snapshot.workdir)
+        if inside is not None and _is_pointer(inside, lacking, files):
+            return inside
+    return ""
+
+
+def _is_pointer(inside: str, lacking: Lacking, files: Files) -> bool:
+    path = lacking.snapshot.tree / inside
+    try:
+        files.refuse_links(path, below=lacking.snapshot.tree)
+        return files.read_bytes(path, max_bytes=POINTER_BYTES).startswith(POINTER_BEGINS)
+    except StorageError:
+        # no file, or none that is as short as a pointer is
+        return False
+
+
+def _tree(lacking: Lacking) -> Path:
+    """Where the run's copy of the commit lay."""
+    return lacking.request.writable[0] if lacking.request.writable else lacking.request.workdir
 
 
 def _missing_hint(lacking: Lacking, files: Files) -> str:
     path = missing_path(lacking.lines)
     if path is None:
         return ""
-    tree = lacking.request.writable[0] if lacking.request.writable else lacking.request.workdir
-    inside = inside_tree(path, tree, lacking.snapshot.workdir)
+    inside = inside_tree(path, _tree(lacking), lacking.snapshot.workdir)
     if inside is not None:
         return _tracked_hint(inside, lacking, files)
     # on the machine itself the path may be mistyped; a container has nothing of the machine's

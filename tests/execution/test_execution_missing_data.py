@@ -137,6 +137,36 @@ def test_a_pointer_of_git_lfs_that_was_read_is_named() -> None:
     assert "\x1b" not in hint("repro-gate: 'x\x1b[31m.bin' is a Git LFS pointer")
 
 
+def test_a_pointer_that_c_code_has_read_is_found_by_its_name_in_the_traceback(
+    tmp_path: Path,
+) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x.safetensors").write_text(pointer, encoding="utf-8")
+    (tmp_path / "long.bin").write_text(pointer + "x" * 1024, encoding="utf-8")
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    line = "    tensors = load_file({!r})"
+    said = (
+        "data/x.safetensors is a Git LFS pointer, not its content: "
+        "declare `data: [{lfs: data/x.safetensors}]`."
+    )
+    for name in (
+        "data/x.safetensors",
+        f"{RUN}/tree/data/x.safetensors",
+        "data/../data/x.safetensors",
+    ):
+        assert hint(line.format(name), tmp_path) == said
+    for name in (
+        "long.bin",
+        "link/x.safetensors",
+        "data",
+        "none",
+        "/data/x.safetensors",
+        "a" * 300,
+    ):
+        assert hint(line.format(name), tmp_path) == ""
+
+
 def test_a_hint_that_names_an_entry_is_kept_and_the_line_too(tmp_path: Path) -> None:
     snapshot = Snapshot(commit="a" * 40, tree=tmp_path, workdir=".", digest="d")
     details = (missing("data/x"),)

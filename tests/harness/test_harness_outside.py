@@ -82,6 +82,29 @@ def test_it_is_seen_however_it_is_opened(harness: Harness, data: Path) -> None:
     assert [line["line"] for line in found] == list(range(4, 4 + len(WAYS)))
 
 
+# a mapping, a number that is kept, and one that a program in C has opened; all without a hook
+HELD = """
+import ctypes
+libc = ctypes.CDLL(None)
+rows = torch.from_file({mapped!r}, size=1)
+number = libc.open({kept!r}.encode(), os.O_RDONLY)
+written = libc.open({written!r}.encode(), os.O_RDWR | os.O_CREAT, 0o600)
+gone = libc.open({gone!r}.encode(), os.O_RDONLY)
+os.remove({gone!r})
+"""
+
+
+def test_what_c_code_holds_open_is_told_without_a_line(harness: Harness, data: Path) -> None:
+    names = {name: str(data / name) for name in ("mapped", "kept", "written", "gone")}
+    for path in names.values():
+        Path(path).write_bytes(b"12345678")
+    found = reads(harness, HELD.format(**names))
+    assert [(line["call"], line["file"], line["line"]) for line in found] == [
+        (names["kept"], "", 0),
+        (names["mapped"], "", 0),
+    ]
+
+
 def test_a_worker_of_a_loader_tells_the_line_in_the_dataset(harness: Harness, data: Path) -> None:
     code = f"""
 class Rows(torch.utils.data.Dataset):
@@ -195,5 +218,6 @@ def test_the_folders_of_the_interpreter_are_no_data() -> None:
     assert f"{os.path.realpath(sys.prefix)}/" in passed or sys.prefix in {"/usr", "/usr/local"}
     for data in ("/usr/share/nltk_data/x", "/opt/data/x", "/var/lib/rows/x", "/srv/x", "/home/x"):
         assert not data.startswith(passed)
+    assert "/usr/local/cuda-13.0/version.json".startswith(passed)
     for own in ("/usr/lib/x", "/usr/share/zoneinfo/UTC", "/dev/x", "/etc/x", "/lib64/x"):
         assert own.startswith(passed)

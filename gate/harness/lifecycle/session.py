@@ -27,7 +27,7 @@ from ..recording.recorder import Recorder
 from ..recording.schedule import Schedule
 from ..recording.state import capture, parameter_names, write_gradients
 from ..settings import HarnessSettings
-from ..sources import precision
+from ..sources import outside, precision
 from ..sources.addresses import tell_addresses
 from ..sources.found import ADDRESS, IN_CODE, SPLIT, Source
 from ..sources.splits import tell_splits
@@ -242,6 +242,7 @@ class HarnessSession:
         with self.problems.noting("timing the start"):
             cuda.wait(self.recorder.devices)
             self.first_step_seconds = time.perf_counter() - started_at
+        self._look_at_open_files()
         if cuda.in_use():
             # before it started there was neither a device to name nor a seed of its own to read
             with self.problems.noting("attesting the device"):
@@ -249,6 +250,10 @@ class HarnessSession:
         if self.settings.noise:
             with self.problems.noting("writing the gradients"):
                 write_gradients(optimizer, self.output, self.problems)
+
+    def _look_at_open_files(self) -> None:
+        with self.problems.noting("looking at open files"):
+            outside.tell_held()
 
     def finish(self, stopped_by: str) -> None:
         """Write state and summary, once, if there was a step."""
@@ -264,6 +269,7 @@ class HarnessSession:
             tell_addresses()
         with self.problems.noting("looking for splits in the code"):
             tell_splits()
+        self._look_at_open_files()
         if self.settings.shake:
             # no other run imports anything of it
             from ..shaking.readings import tell_code

@@ -1,8 +1,9 @@
 """Files outside the commit that the training opens for reading: data that nobody declared.
 
-An audit hook sees what passes Python's own `open` and `os.open`; a library that opens files in C
-does not. The hook stands in every Python process, so its first line leaves for any other event. A
-file is looked at once, and after `MAX_KNOWN` files no more is looked at.
+An audit hook sees what passes Python's own `open` and `os.open`. The hook stands in every Python
+process, so its first line leaves for any other event. A file is looked at once, and after
+`MAX_KNOWN` files no more is looked at. What a library opens in C is found where it is open still,
+or mapped, when the process takes its first step or ends; no line is known of it then.
 
 Imported by every Python process of a training, so nothing heavy is imported here.
 """
@@ -15,8 +16,10 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
+
+    from ..user_code import CodeLine
 
 MAX_KNOWN = 5_000
 MAX_KNOWN_OF_TREE = 2_000
@@ -49,6 +52,9 @@ POINTER_BYTES = range(100, 1024)
 MAX_POINTERS = 3
 
 
+_outside: OutsideReads | None = None
+
+
 class OutsideReads:
     """Notes the files of one process, and of those that are forked from it."""
 
@@ -71,19 +77,36 @@ class OutsideReads:
         if self._full or isinstance(path, int):
             return
         whole = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - as above
+        # what the training writes, it may read again
+        if self._is_new(whole) and not flags & WRITTEN:
+            self._look(self._without_links(whole))
+
+    def held(self) -> None:
+        """Look at the files that are open or mapped now."""
+        from ..user_code import CodeLine
+
+        # in the order of names: that of addresses is another in each run
+        for path in sorted({*_mapped(), *_open()}):
+            if ".so" not in path and not path.startswith(self._tree) and self._is_new(path):
+                try:
+                    self._tell(path, CodeLine(), [])
+                except OSError:
+                    # deleted since, or no name of a file
+                    continue
+
+    def _is_new(self, whole: str) -> bool:
+        """Whether this file may be data and was not looked at."""
         if whole.startswith(self._passed) or whole.endswith(CODE):
-            return
+            return False
         in_tree = whole.startswith(self._tree)
         known = self._known_of_tree if in_tree else self._known
         if whole in known:
-            return
+            return False
         if len(known) >= (MAX_KNOWN_OF_TREE if in_tree else MAX_KNOWN):
             self._full = not in_tree
-            return
+            return False
         known.add(whole)
-        # what the training writes, it may read again
-        if not flags & WRITTEN:
-            self._look(self._without_links(whole))
+        return True
 
     def _without_links(self, whole: str) -> str:
         folder, _, name = whole.rpartition(os.sep)
@@ -97,28 +120,31 @@ class OutsideReads:
         if path.startswith(self._tree):
             self._look_for_pointer(path)
             return
-        if path.startswith(self._passed) or path in self._declared:
+        if path.startswith(self._passed):
             return
         # most processes come to no such file
         from ..user_code import caller_of, user_stack
+
+        frame = sys._getframe()  # noqa: SLF001 - inspect offers only slower copies
+        caller = caller_of(frame)
+        # what a library reads while it is imported is its own
+        if not caller.importing:
+            self._known.add(path)
+            self._tell(path, caller.place, user_stack(frame))
+
+    def _tell(self, path: str, place: CodeLine, stack: list[str]) -> None:
         from .found import READ, SOURCES, Source
 
         status = os.stat(path)  # noqa: PTH116 - as above
-        caller = caller_of(sys._getframe())  # noqa: SLF001 - inspect offers only slower copies
-        # what a library reads while it is imported is its own
-        if not stat.S_ISREG(status.st_mode) or caller.importing or SOURCES.full(READ):
+        if not stat.S_ISREG(status.st_mode) or path in self._declared or SOURCES.full(READ):
             return
         told, count = self._counted(path)
         if told == path:
             stamp = f"{status.st_size} {status.st_mtime_ns}"
-            source = Source(READ, _short(path), caller.place, [], after=stamp)
+            SOURCES.report(Source(READ, _short(path), place, stack, after=stamp))
         elif count in COUNTS or told not in self._told:
             self._told.add(told)
-            source = Source(READ, _short(told), caller.place, [], before=str(count))
-        else:
-            return
-        source.stack = user_stack(sys._getframe())  # noqa: SLF001 - as above
-        SOURCES.report(source)
+            SOURCES.report(Source(READ, _short(told), place, stack, before=str(count)))
 
     def _counted(self, path: str) -> tuple[str, int]:
         """What is told of a file: itself, or a folder and how many of its files were read."""
@@ -154,7 +180,9 @@ class OutsideReads:
 
 def install(tree: str, environ: Mapping[str, str]) -> None:
     """Look at what this process opens from now on; an audit hook cannot be taken away again."""
-    opened = OutsideReads(tree, environ).opened
+    global _outside
+    _outside = OutsideReads(tree, environ)
+    opened = _outside.opened
 
     def on_event(event: str, args: tuple[Any, ...]) -> None:
         if event != "open":
@@ -166,6 +194,35 @@ def install(tree: str, environ: Mapping[str, str]) -> None:
             return
 
     sys.addaudithook(on_event)
+
+
+def tell_held() -> None:
+    """Look at the files that are open now, whoever opened them."""
+    if _outside is not None:
+        _outside.held()
+
+
+def _mapped() -> Iterator[str]:
+    """Files in memory, unless what is written there reaches the file."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:  # noqa: PTH123 - as above
+        for line in maps:
+            _, modes, *_, path = line.rstrip("\n").split(maxsplit=5)
+            if path.startswith(os.sep) and (modes[3:] == "p" or modes.startswith("r--")):
+                yield path
+
+
+def _open() -> Iterator[str]:
+    """Files that are open for reading alone."""
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208 - as above
+        try:
+            path = os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115 - as above
+            with open(f"/proc/self/fdinfo/{number}", encoding="ascii") as about:  # noqa: PTH123 - as above
+                flags = int(about.read().partition("flags:")[2].split()[0], 8)
+        except OSError:
+            # the one that lists them is closed by now
+            continue
+        if path.startswith(os.sep) and flags & os.O_ACCMODE == os.O_RDONLY:
+            yield path
 
 
 def _passed_over(tree: str, environ: Mapping[str, str], declared: list[str]) -> Iterable[str]:
@@ -180,7 +237,9 @@ def _passed_over(tree: str, environ: Mapping[str, str], declared: list[str]) -> 
         roots += [f"{prefix}/{name}" for name in OF_A_PREFIX]
         roots += [f"{prefix}/share/{name}" for name in SHARED]
     absolute = (root for root in roots if root.startswith(os.sep) and root.strip(os.sep))
-    return dict.fromkeys(_folder(os.path.normpath(root)) for root in absolute)
+    folders = dict.fromkeys(_folder(os.path.normpath(root)) for root in absolute)
+    # with a version behind it
+    return (*folders, "/usr/local/cuda-")
 
 
 def _folder(path: str) -> str:
