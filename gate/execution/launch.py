@@ -30,6 +30,7 @@ START_UP = "startup"
 # the start-up file stands beside the package, and byte-code is made where it will be used
 LEFT_BEHIND = {START_UP, "__pycache__"}
 SHOWN_LINES = 20
+PREPROCESS_LIMIT = "preprocess.timeout_seconds"
 RANK_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "mpirun"}
 # what torch 2.13 says, for gloo and for its store, where no socket but a local one can be made
 RANK_SIGNS = (b"DistNetworkError", b"torch/distributed/", b"Cannot resolve 127.0.0.1 to a (local)")
@@ -240,9 +241,12 @@ def _refuse_failure(
         own = "train.timeout_seconds" if planned.window is None else "diagnosis.budget_seconds"
         if planned.varied is not None and planned.varied.max_seconds == request.timeout_seconds:
             own = "far longer than a run in which nothing is varied"
+        hint = "Lower train.max_steps or raise train.timeout_seconds."
+        if planned.preprocesses:
+            own, hint = PREPROCESS_LIMIT, f"Prepare less data, or raise {PREPROCESS_LIMIT}."
         raise RunError(
             f"run {label}: timed out after {request.timeout_seconds:g} s ({own})",
-            hint="Lower train.max_steps or raise train.timeout_seconds.",
+            hint=hint,
             details=last_lines(result.output),
         )
     if result.exit_code != 0:

@@ -102,6 +102,7 @@ class PlannedRun:
     `keep_values` keeps the state's values, and with them one step's gradients, with the evidence.
     `traced` and `trial` are for a diagnosis alone: nothing of such a run is kept but what it says.
     `varied` is what is other in this run than in all others, which is compared and not kept.
+    `preprocesses`: it is no training, but makes the data of one.
     `seed` and `command` stand in place of train.seed and train.command where they are given, and
     `variant` is the name of the variant that the command is of.
     """
@@ -116,6 +117,7 @@ class PlannedRun:
     traced: TraceWindow | None = None
     varied: Varied | None = None
     trial: Trial | None = None
+    preprocesses: bool = False
     seed: int | None = None
     command: tuple[str, ...] | None = None
     variant: str = ""

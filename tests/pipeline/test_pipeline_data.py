@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from file_server import FileServer
 from gate_bench import Bench
 from played_training import SCRIPT, SETTINGS, Project
 
@@ -205,6 +207,24 @@ def test_data_that_is_not_there_is_an_error_before_any_run(
     assert int(caught.value.exit_code) == 3
 
 
+def test_a_file_of_the_web_is_fetched_once_for_all_runs_and_calls(
+    bench: Bench, project: Project, tmp_path: Path
+) -> None:
+    one_file = READS.replace('"mini"', '"x"').replace('source / "losses.txt"', "source")
+    project.write("train.py", one_file)
+    with FileServer(LOSSES.encode()) as server:
+        digest = hashlib.sha256(LOSSES.encode()).hexdigest()
+        project.settings(
+            f"data:\n  - {{url: '{server.url}', sha256: {digest}, as: x}}\n"
+            f"fetch: {{cache: {tmp_path}/cache}}\n"
+        )
+        bench.record()
+        found = bench.gate()
+        assert len(server.asked) == 1
+    assert found.verdict.outcome is Outcome.REPRODUCED
+    assert (found.verdict.data[0].sha256, found.verdict.data[0].origin) == (digest, server.url)
+
+
 def test_preprocessing_runs_twice_and_feeds_the_trainings(
     bench: Bench, project: Project, mini: Path
 ) -> None:
@@ -336,6 +356,27 @@ def test_data_that_the_account_may_not_read_is_named(open_to_all: Path, mini: Pa
     with pytest.raises(DataError, match="account may not read") as caught:
         OwnAccount(project, open_to_all / "out").gate()
     assert caught.value.hint == f"Let every account read it: chmod -R o+rX {mini}"
+
+
+def test_a_sample_is_told_and_is_another_training(
+    bench: Bench, reading: Project, mini: Path
+) -> None:
+    bench.record()
+    for number in range(100):
+        (mini / f"{number}.bin").write_bytes(b"%d" % number)
+    reading.settings(f"data:\n  - {{path: {mini}, as: mini, verify: sample}}\n")
+    verdict = bench.gate().verdict
+    assert verdict.cause == "the baseline was recorded with a different data.mini"
+    assert verdict.data[0].sampled
+
+
+def test_preprocessing_without_end_is_stopped(bench: Bench, project: Project) -> None:
+    project.write("prepare.py", "import time; time.sleep(60)")
+    made = "{command: python3 prepare.py, out: data/ready, timeout_seconds: 0.5}"
+    project.settings(f"preprocess: {made}\n")
+    with pytest.raises(RunError, match="run preprocess-1: timed out after") as caught:
+        bench.gate()
+    assert "preprocess.timeout_seconds" in caught.value.hint
 
 
 @pytest.mark.usefixtures("reading")

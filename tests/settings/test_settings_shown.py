@@ -111,6 +111,29 @@ SHOWN_BY = {
         ("policy.ranking.metric", "policy.ranking.better_is", "variants"),
         "pipeline/pipeline_seeds: a_swapped_ranking_fails_at_the_scientific_level",
     ),
+    "policy.data_drift": "pipeline/pipeline_data: "
+    "within_a_tolerance_other_data_passes_only_by_policy",
+    **dict.fromkeys(
+        ("data.path", "data.as"), "pipeline/pipeline_data: the_base_commit_tells_data_from_code"
+    ),
+    "data.verify": "pipeline/pipeline_data: a_sample_is_told_and_is_another_training",
+    "data.dvc": "data/data_preparation: entries_of_both_kinds_are_read_from_the_project",
+    "data.stage": "data/data_dvc_files: a_lock_names_the_outputs_of_all_stages_or_of_one",
+    "data.lfs": "data/data_lfs: objects_come_from_the_remote",
+    **dict.fromkeys(
+        ("data.url", "data.sha256"),
+        "data/data_web: a_file_is_fetched_once_and_all_may_read_it",
+    ),
+    "fetch.cache": "pipeline/pipeline_data: "
+    "a_file_of_the_web_is_fetched_once_for_all_runs_and_calls",
+    "fetch.max_bytes": "data/data_web: more_than_the_cache_may_hold_is_refused",
+    "fetch.timeout_seconds": "data/data_web: a_server_that_takes_too_long_is_one_error",
+    **dict.fromkeys(
+        ("preprocess.command", "preprocess.out"),
+        "pipeline/pipeline_data: preprocessing_runs_twice_and_feeds_the_trainings",
+    ),
+    "preprocess.timeout_seconds": "pipeline/pipeline_data: preprocessing_without_end_is_stopped",
+    "preprocess.max_bytes": "pipeline/pipeline_data: preprocessing_that_fails_is_an_error",
     "seeds": "pipeline/pipeline_seeds: further_seeds_are_trained_only_where_they_are_needed",
     "record.overhead_budget": "fingerprints/fingerprints_evidence: "
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",

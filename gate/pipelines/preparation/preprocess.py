@@ -95,6 +95,7 @@ class Preprocessing:
             mode=RunMode.STRICT,
             commit=which,
             observe=False,
+            preprocesses=True,
             command=made.command,
         )
         own = replace(launcher, settings=_with_its_own_limits(launcher.settings, made))
