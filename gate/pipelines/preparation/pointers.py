@@ -269,7 +269,8 @@ def _pointer_file(source: DataSource, path: str, number: int) -> PointerFile:
     except ValueError as error:
         raise DataError(
             f"data: {source.label}: {path[:200]!a} cannot be the place of data",
-            hint="Give the file a name of at most 1,000 characters that can be printed.",
+            hint="Give the file a name of at most 1,000 characters that can be printed, and keep "
+            "it out of .git and .dvc.",
         ) from error
 
 

@@ -159,7 +159,7 @@ class _Call:
             ToolCall(
                 entry=self.fetch.entry,
                 argv=(self.program, *arguments),
-                staging=self.staging,
+                objects=self.staging / "objects",
                 workdir=self.staging,
                 seconds=self.fetch.seconds,
                 ends_at=self.ends_at,

@@ -88,7 +88,8 @@ class LfsFetch:
         return True
 
     def _fetch(self, missing: dict[str, int], staging: Path, room: int) -> None:
-        repository = staging / "repository.git"
+        repository, objects = staging / "repository.git", staging / "lfs"
+        objects.mkdir(exist_ok=True)
         trees.remove_tree(repository)
         git = self.tools.find("git", "Install git (2.30 or later).")
         self.tools.find("git-lfs", INSTALL_HINT)
@@ -101,7 +102,7 @@ class LfsFetch:
                         *(git, "-C", str(repository), "lfs", "fetch"),
                         *("--include=", "--exclude=", "origin", REFERENCE),
                     ),
-                    staging=staging,
+                    objects=objects,
                     workdir=staging,
                     seconds=self.seconds,
                     ends_at=time.monotonic() + self.seconds,

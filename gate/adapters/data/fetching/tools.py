@@ -38,14 +38,14 @@ _FETCHED: Final = re.compile(rf"{watched.MARK}([0-9]{{1,20}})\Z")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolCall:
-    """A program to run for one data set; it may put `max_bytes` into `staging`.
+    """A program to run for one data set; it may put `max_bytes` into `objects`.
 
     `ends_at`, of the monotonic clock, is when its `seconds` are over.
     """
 
     entry: str
     argv: tuple[str, ...]
-    staging: Path
+    objects: Path
     workdir: Path
     seconds: float
     ends_at: float
@@ -80,7 +80,7 @@ class Tools:
         meter = _Meter(call.entry, self.progress)
         request = ProcessRequest(
             argv=(
-                *(sys.executable, "-I", "-S", "-B", watched.__file__, str(call.staging)),
+                *(sys.executable, "-I", "-S", "-B", watched.__file__, str(call.objects)),
                 *(str(call.max_bytes), str(MIN_FREE_BYTES), *call.argv),
             ),
             env={**self._environment(), **call.more_environment},
@@ -102,7 +102,7 @@ class Tools:
                 f"data: {call.entry}: more than {call.max_bytes:,} bytes came", hint=LIMIT_HINT
             )
         if result.exit_code == watched.DISK_FULL:
-            raise disk_full(call.staging, f"stopped fetching {call.entry} before nothing was left")
+            raise disk_full(call.objects, f"stopped fetching {call.entry} before nothing was left")
         return result
 
     def _environment(self) -> dict[str, str]:
