@@ -30,6 +30,7 @@ fi
 
 # --base counts only where the environment is not the baseline's: then that commit runs twice more on
 # this machine.  --allow-dirty lets a developer try it in the middle of work.
+[ "$example" != declared ] || examples/declared/put-data.sh
 base=HEAD
 [ "$example" != drifts ] || base=$(commit_before_the_drift)
 status=0

@@ -14,7 +14,8 @@ cd "$scratch/clone"
 sed -i 's/^LEARNING_RATE = .*/LEARNING_RATE = 0.10/' examples/drifts/train.py
 git -c user.name=baseline -c user.email=baseline@invalid commit --quiet --all \
     --message "The learning rate that the baseline remembers" || true
-for example in digits chargpt drifts; do
+examples/declared/put-data.sh
+for example in digits chargpt drifts declared; do
     why=$reason
     [ "$example" != drifts ] || why="$reason, with LEARNING_RATE = 0.10 in a temporary commit"
     repro-gate baseline record --config "examples/$example/repro-gate.yml" \

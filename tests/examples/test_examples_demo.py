@@ -23,6 +23,7 @@ EXPECTED = {
     "chargpt": (0, ("reproduced", "within-tolerance")),
     "diverges": (1, ("nondeterministic",)),
     "drifts": (1, ("code-drift",)),
+    "declared": (0, ("reproduced", "within-tolerance")),
 }
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

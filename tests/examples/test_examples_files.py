@@ -45,8 +45,9 @@ def _constants(folder: Path) -> dict[str, float]:
     }
 
 
-def test_all_four_examples_are_there() -> None:
-    assert [folder.name for folder in FOLDERS] == ["chargpt", "digits", "diverges", "drifts"]
+def test_all_five_examples_are_there() -> None:
+    names = [folder.name for folder in FOLDERS]
+    assert names == ["chargpt", "declared", "digits", "diverges", "drifts"]
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)

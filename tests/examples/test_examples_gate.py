@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,16 @@ def test_a_real_training_reproduces_its_baseline(
     assert verdict.repeat is not None
     assert verdict.repeat.compared_steps == 25
     assert "loss" in [series.name for series in verdict.series]
+
+
+def test_declared_data_is_prepared_alike_and_its_baseline_reproduced(
+    repository: Repository, tmp_path: Path
+) -> None:
+    subprocess.run((EXAMPLES / "declared" / "put-data.sh",), check=True)
+    verdict = _recorded(repository, tmp_path, "declared").gate().verdict
+    assert (verdict.outcome, verdict.passes) == (Outcome.REPRODUCED, True)
+    assert [one.name for one in verdict.data] == ["digits.csv.gz", "ready"]
+    assert [one.rows for one in verdict.data[1].statistics] == [179, 1618]
 
 
 def test_a_shuffle_without_a_seed_is_nondeterministic(
