@@ -22,6 +22,7 @@ from measured_processes import Taken, load, processor, program, run
 from gate.adapters.data.digest_cache import SETTLED_NANOSECONDS
 
 ROUNDS = 5
+QUIET_LOAD = 1.0
 TOTAL_BYTES = 2_000_000_000
 COUNTS = (10, 20_000)
 FILES_IN_A_FOLDER = 200
@@ -170,6 +171,8 @@ def page(folder: Path, rounds: int, scale: int, dvc: str | None) -> Iterator[str
         f"{time.strftime('%Y-%m-%d')}. {processor()}, {len(os.sched_getaffinity(0))} cores; "
         f"Python {sys.version.split()[0]}, {', '.join(versions)}. Load at the start: {load()}."
     )
+    if os.getloadavg()[0] > QUIET_LOAD:
+        yield "Others used the machine too: its ratios say more than its seconds."
     for count in COUNTS:
         total = TOTAL_BYTES // scale
         yield f"\n## {total / 1e9:g} GB in {count:,} files\n"
