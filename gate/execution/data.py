@@ -28,6 +28,13 @@ def mounts_of(
     )
 
 
+def links_of(data: tuple[FetchedData, ...], isolation: Isolation) -> str:
+    """Where links of a run lead, for the harness: data that is read there is declared."""
+    if isolation.shows_mounts:
+        return ""
+    return ":".join(str(one.source) for one in data if one.source is not None)
+
+
 def place_data(
     files: Files, data: tuple[FetchedData, ...], folders: RunFolders, isolation: Isolation
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from gate.codec.untrusted_text import masked, without_sequences
 from gate.errors import RunError
 from gate.execution.child_environment import child_environment
-from gate.execution.data import mounts_of, place_data
+from gate.execution.data import links_of, mounts_of, place_data
 from gate.execution.missing_data import Lacking, data_hint
 from gate.execution.plan import training_of
 from gate.execution.trials import with_trial
@@ -155,7 +155,10 @@ class Launcher:
         host = self.isolation.host_variables(self.host, train.pass_env)
         return ProcessRequest(
             argv=train.command,
-            env=child_environment(planned, settings, folders, host),
+            env={
+                **child_environment(planned, settings, folders, host),
+                "REPRO_GATE_DECLARED": links_of(self.data, self.isolation),
+            },
             workdir=folders.tree / snapshot.workdir,
             timeout_seconds=_most_seconds(planned, train.timeout_seconds),
             output_limit_bytes=train.output_limit_bytes,

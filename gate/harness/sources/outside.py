@@ -61,7 +61,8 @@ class OutsideReads:
     def __init__(self, tree: str, environ: Mapping[str, str]) -> None:
         self._tree = _folder(os.path.realpath(tree or os.getcwd()))  # noqa: PTH109 - pathlib is slow to import
         declared = environ.get("REPRO_GATE_DECLARED", "").split(os.pathsep)
-        self._declared = frozenset(filter(None, declared))
+        # one that is a file is no folder of others
+        self._declared = frozenset(map(os.path.realpath, filter(None, declared)))
         self._passed = tuple(_passed_over(self._tree, environ, declared))
         self._known: set[str] = set()
         self._known_of_tree: set[str] = set()
