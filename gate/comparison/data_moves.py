@@ -40,8 +40,7 @@ def moved_data(
 
     `listings` are those of `after`: with them the new files are cut into the recorded parts, so
     that an inserted file moves one part; without them, parts count where they were cut so before. A
-    pair of which one was only sampled moved where counts, sizes or names tell it; else
-    `not_comparable` speaks of it.
+    pair of which one was only sampled moved where counts, sizes or names tell it.
     """
     one, other = _by_name(before), _by_name(after)
     moves = []
@@ -54,24 +53,8 @@ def moved_data(
     return tuple(moves)
 
 
-def not_comparable(before: DataSets, after: DataSets) -> tuple[str, ...]:
-    """A sentence for each data set of which one side was sampled, so that nobody can tell."""
-    one, other = _by_name(before), _by_name(after)
-    pairs = ((one[name], other[name]) for name in one if name in other)
-    return tuple(
-        f"{old.name}: {_read(old)} before and {_read(new)} now; counts and sizes are equal, "
-        "whether its content moved cannot be told"
-        for old, new in pairs
-        if old.sha256 != new.sha256 and not _comparable(old, new) and not _surely_moved(old, new)
-    )
-
-
 def _by_name(sets: DataSets) -> dict[str, DataSet]:
     return {each.name: each for each in sets}
-
-
-def _read(each: DataSet) -> str:
-    return "a sample was read" if each.sampled else "every file was read"
 
 
 def _comparable(old: DataSet, new: DataSet) -> bool:

@@ -25,10 +25,10 @@ from gate.records.observed.data.sets import (
     brings_data,
 )
 from gate.records.processes import ReadOnlyMount
-from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.records.reading import MAX_TEXT, ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, Snapshot, WriteGuard
-from gate.records.sections.data import Verify
+from gate.records.sections.data import DataKind, Verify
 
 SHOWN_UNREADABLE = 3
 DVC_CONFIG = ".dvc/config"
@@ -116,11 +116,21 @@ class DataPreparation:
         self, prepared: PreparedData, one: FetchedData, verify: Verify, folder: Path
     ) -> PreparedData:
         if one.source is None:
-            return prepared.with_one(one, data_set(one, listing_of_copies(one)))
-        listing, statistics = self._listed(one.source, verify, folder)
+            return self._with_copies(prepared, one, folder)
+        listing, statistics = self._listed(one, one.source, verify, folder)
         self._refuse_unreachable(one, listing)
         described = data_set(one, listing).model_copy(update={"statistics": statistics})
         return prepared.with_one(one, self.as_recorded(described, listing), listing)
+
+    def _with_copies(self, prepared: PreparedData, one: FetchedData, folder: Path) -> PreparedData:
+        listing = listing_of_copies(one)
+        described = self.as_recorded(data_set(one, listing), listing)
+        if len(one.copies) == 1:
+            # of several the numbers would be those of one, and nobody knew of which
+            (copied,) = one.copies
+            numbers = self.statistics(copied.source, copied.place, folder)
+            described = described.model_copy(update={"statistics": numbers})
+        return prepared.with_one(one, described)
 
     def as_recorded(self, described: DataSet, listing: Listing) -> DataSet:
         """The data set in the parts that it was recorded in, so that few of them move."""
@@ -128,15 +138,16 @@ class DataPreparation:
         return described if recorded is None else with_parts_of(described, listing, recorded)
 
     def _listed(
-        self, source: Path, verify: Verify, folder: Path
+        self, one: FetchedData, source: Path, verify: Verify, folder: Path
     ) -> tuple[Listing, tuple[DataStatistics, ...]]:
         if (source, verify) not in self._known:
             with self._adapters.progress.running(f"reading declared data ({verify.value})"):
                 listing = self.store.listing(source, verify)
-                self._known[source, verify] = listing, self.statistics(source, folder)
+                name = source.name if one.kind is DataKind.PATH else one.place or one.name
+                self._known[source, verify] = listing, self.statistics(source, name, folder)
         return self._known[source, verify]
 
-    def statistics(self, source: Path, folder: Path) -> tuple[DataStatistics, ...]:
+    def statistics(self, source: Path, name: str, folder: Path) -> tuple[DataStatistics, ...]:
         """By the confined process; none where it cannot say, since nothing hangs on them."""
         files, shown = self._adapters.files, folder / "data" / source.name
         files.fresh_folder(shown.parent)
@@ -149,7 +160,9 @@ class DataPreparation:
             else:
                 files.write_new(shown, b"")
         path = shown if mounts else source
-        request = ReadingRequest(task=ReadingTask.DATA_STATISTICS, out=str(path))
+        request = ReadingRequest(
+            task=ReadingTask.DATA_STATISTICS, out=str(path), shown=Path(name).name[:MAX_TEXT]
+        )
         try:
             return self._ask(request, folder, mounts).statistics
         except GateError:
@@ -160,7 +173,7 @@ class DataPreparation:
         if not self._isolation.own_accounts or one.source is None:
             return
         if listing.unreadable:
-            names = ", ".join(map(ascii, listing.unreadable[:SHOWN_UNREADABLE]))
+            names = ", ".join(listing.unreadable[:SHOWN_UNREADABLE])
             raise DataError(
                 f"{one.name}: the training's account may not read {names}",
                 hint=f"Let every account read it: chmod -R o+rX {one.source}",
@@ -246,7 +259,7 @@ class DeclaredData:
         self, which: Commit, output: Path, one: FetchedData, listing: Listing, folder: Path
     ) -> None:
         """One more data set of a commit: what its preprocessing wrote at `output`."""
-        statistics = self._preparation.statistics(output, folder)
+        statistics = self._preparation.statistics(output, one.place, folder)
         described = data_set(one, listing).model_copy(update={"statistics": statistics})
         described = self._preparation.as_recorded(described, listing)
         prepared = self._prepared.get(which, PreparedData())
