@@ -14,7 +14,7 @@ from gate.adapters.account import writable_paths
 from gate.adapters.account.writable_paths import find_writable_paths
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import RunError
-from gate.records.processes import ProcessRequest
+from gate.records.processes import ProcessRequest, ReadOnlyMount
 from gate.records.runs import Credentials, WriteGuard
 
 THIRD = 60901
@@ -247,3 +247,51 @@ def test_the_look_around_is_bounded(tmp_path: Path) -> None:
     assert not found.complete
     assert found.below(tmp_path)
     assert writable_paths.MAX_ENTRIES >= 10_000
+
+
+def test_a_mount_shows_what_the_account_could_not_reach_and_only_that(
+    own: Path, account: Credentials, tmp_path: Path
+) -> None:
+    """A file and a folder of closed folders, at paths inside of the run's own folder."""
+    closed = tmp_path / "closed"
+    (closed / "mini").mkdir(parents=True)
+    (closed / "mini" / "x").write_text("shown")
+    (closed / "secret").write_text("hidden")
+    closed.chmod(0o700)
+    (own / "mini").mkdir()
+    (own / "one").touch()
+    program = (
+        "import pathlib, sys\n"
+        "mini, one, secret = map(pathlib.Path, sys.argv[1:])\n"
+        "print((mini / 'x').read_text(), one.read_text())\n"
+        "for path in (secret, mini / '..' / '..' / 'secret'):\n"
+        "    try: print(path.read_text())\n"
+        "    except OSError as error: print(type(error).__name__)\n"
+        "try: (mini / 'new').touch()\n"
+        "except OSError as error: print(error.strerror)\n"
+    )
+    request = ProcessRequest(
+        argv=("/usr/bin/python3", "-c", program, str(own / "mini"), str(own / "one"),
+              str(closed / "secret")),
+        env={},
+        workdir=Path("/"),
+        timeout_seconds=30,
+        output_limit_bytes=4096,
+        credentials=replace(account, guard=WriteGuard.MOUNT_NAMESPACE),
+        writable=(own,),
+        mounts=(
+            ReadOnlyMount(source=closed / "mini", target=own / "mini"),
+            ReadOnlyMount(source=closed / "mini" / "x", target=own / "one"),
+        ),
+    )  # fmt: skip
+    try:
+        result = LocalProcesses().run(request, lambda _: None)
+    except RunError as error:
+        pytest.skip(f"no mount namespace here: {error.message}")
+    assert result.output.decode().splitlines() == [
+        "shown shown",
+        "PermissionError",
+        "FileNotFoundError",
+        "Read-only file system",
+    ]
+    assert (closed / "mini" / "x").read_text() == "shown"

@@ -141,7 +141,7 @@ class DataPreparation:
         self, one: FetchedData, source: Path, verify: Verify, folder: Path
     ) -> tuple[Listing, tuple[DataStatistics, ...]]:
         if (source, verify) not in self._known:
-            with self._adapters.progress.running(f"reading declared data ({verify.value})"):
+            with self._adapters.progress.running(f"reading {one.name} ({verify.value})"):
                 listing = self.store.listing(source, verify)
                 name = source.name if one.kind is DataKind.PATH else one.place or one.name
                 self._known[source, verify] = listing, self.statistics(source, name, folder)

@@ -166,7 +166,7 @@ class Fetcher:
             FetchedData(
                 name=source.label,
                 kind=DataKind.LFS,
-                origin=f"{len(named):,} objects of Git LFS",
+                origin=f"{len(named):,} object{'' if len(named) == 1 else 's'} of Git LFS",
                 copies=copies,
             ),
         )
