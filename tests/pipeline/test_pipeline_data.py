@@ -265,6 +265,28 @@ def test_preprocessing_that_does_not_repeat_has_words_of_its_own(
     assert bench.gate().proposed is None
 
 
+def test_preprocessing_may_not_write_over_other_data(bench: Bench, project: Project) -> None:
+    """Git LFS, whose object the clone has: no program is asked."""
+    content = b"0.5"
+    digest = hashlib.sha256(content).hexdigest()
+    kept = project.path / ".git/lfs/objects" / digest[:2] / digest[2:4] / digest
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(content)
+    project.write(
+        "data/x.bin",
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize 3\n",
+    )
+    project.write("prepare.py", "import pathlib; pathlib.Path('data/made').write_text('1')")
+    declared = "data:\n  - {lfs: data/*.bin}\npreprocess: {command: python3 prepare.py, out: OUT}\n"
+    cache = f"fetch: {{cache: {bench.out.parent}/cache}}\n"
+    project.settings(declared.replace("OUT", "data/made") + cache)
+    verdict = bench.gate().verdict
+    assert [one.name for one in verdict.data] == ["data/*.bin", "data/made"]
+    project.settings(declared.replace("OUT", "data") + cache)
+    with pytest.raises(DataError, match="both have the place data"):
+        bench.gate()
+
+
 @pytest.mark.parametrize(
     ("script", "settings", "message"),
     [

@@ -258,12 +258,27 @@ class DeclaredData:
     def add(
         self, which: Commit, output: Path, one: FetchedData, listing: Listing, folder: Path
     ) -> None:
-        """One more data set of a commit: what its preprocessing wrote at `output`."""
+        """One more data set of a commit: what its preprocessing wrote at `output`.
+
+        Raises `DataError` where other data has that place in the tree.
+        """
+        self._refuse_overlap(which, one)
         statistics = self._preparation.statistics(output, one.place, folder)
         described = data_set(one, listing).model_copy(update={"statistics": statistics})
         described = self._preparation.as_recorded(described, listing)
         prepared = self._prepared.get(which, PreparedData())
         self._prepared[which] = prepared.with_one(one, described, listing)
+
+    def _refuse_overlap(self, which: Commit, made: FetchedData) -> None:
+        """Two things at one path, or one inside the other: which of them would a run find?"""
+        for one in self.fetched(which):
+            for place in (one.place, *(copied.place for copied in one.copies)):
+                both = Path(place), Path(made.place)
+                if place and any(a.is_relative_to(b) for a, b in (both, both[::-1])):
+                    raise DataError(
+                        f"preprocess.out and data: {one.name} both have the place {place}",
+                        hint="Let the preprocessing write to a folder of its own.",
+                    )
 
     def sets(self, which: Commit) -> DataSets:
         """The data sets of a commit, sorted by name; none where it has none, or is not run."""
