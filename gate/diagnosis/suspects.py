@@ -159,39 +159,35 @@ USES: Final = {
 
 def _of_overrides(first: Event, overrides: Iterable[Override]) -> Iterator[Suspect]:
     for override in overrides:
-        kind = SuspectKind.SETTING
         if override.seeds:
             unseeded = override.kind is OverrideKind.ENTROPY
             kind = SuspectKind.UNSEEDED if unseeded else SuspectKind.SEED
-        changed = kind is SuspectKind.SETTING
-        yield Suspect(
-            place=override.place,
-            kind=kind,
-            call=override.name,
-            step=override.step,
-            before=override.before or ("unset" if changed else ""),
-            after=(override.after or "unset") if changed else "",
-            used=used_in(first),
-            stack=override.stack,
-            code_place=CodePlace.known(override.file, override.line),
-        )
+            yield _of_override(first, override, kind, override.before, "")
+        else:
+            before, after = override.before or "unset", override.after or "unset"
+            yield _of_override(first, override, SuspectKind.SETTING, before, after)
 
 
 def _of_changed_seeds(first: Event, seeds: Iterable[Override]) -> Iterator[Suspect]:
-    if first.kind not in DRAWN:
-        return
-    for seed in seeds:
-        yield Suspect(
-            place=seed.place,
-            kind=SuspectKind.SEED,
-            call=seed.name,
-            step=seed.step,
-            before=seed.before,
-            after=seed.after,
-            used=used_in(first),
-            stack=seed.stack,
-            code_place=CodePlace.known(seed.file, seed.line),
-        )
+    if first.kind in DRAWN:
+        for seed in seeds:
+            yield _of_override(first, seed, SuspectKind.SEED, seed.before, seed.after)
+
+
+def _of_override(
+    first: Event, override: Override, kind: SuspectKind, before: str, after: str
+) -> Suspect:
+    return Suspect(
+        place=override.place,
+        kind=kind,
+        call=override.name,
+        step=override.step,
+        before=before,
+        after=after,
+        used=used_in(first),
+        stack=override.stack,
+        code_place=CodePlace.known(override.file, override.line),
+    )
 
 
 def _of_sources(first: Event, sources: Iterable[Source], *, timed: bool) -> Iterator[Suspect]:

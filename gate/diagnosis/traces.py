@@ -22,7 +22,7 @@ from gate.diagnosis.roots import (
     unread,
 )
 from gate.diagnosis.trace_words import Point, agreement, finding_at, not_found
-from gate.records.observed.trace import NOBODY, RankTrace, TracedCall, TracedValue, Traces
+from gate.records.observed.trace import NOBODY, RankTrace, TracedCall, Traces
 from gate.records.observed.traced import Claim, TraceFinding
 
 HIGHER: Final = "higher_order"
@@ -145,7 +145,7 @@ def _claim(
         return (Claim.CODE_PATH if pair.drift else Claim.OUTSIDE_VALUE), None
     # that an operator is at fault takes inputs that are known to be equal
     inputs = root.inputs or unread(left, right)
-    if any(_made_elsewhere(pair, alignment, *values) for values in inputs):
+    if _made_elsewhere(pair, alignment, inputs):
         return Claim.OTHER_TENSORS, None
     if inputs:
         return _of_inputs(pair.observed.calls, inputs, right)
@@ -156,18 +156,20 @@ def _claim(
     return Claim.NONDETERMINISTIC_OPERATOR, None
 
 
-def _made_elsewhere(
-    pair: Pair, alignment: Alignment, left: TracedValue, right: TracedValue
-) -> bool:
-    """Whether calls made these values that are not each other's, all of them known on both sides.
+def _made_elsewhere(pair: Pair, alignment: Alignment, inputs: Pairs) -> bool:
+    """Whether calls made a pair's values that are not each other's, all known on both sides.
 
     Such as rows of a list that is shuffled by Python: each is as it was, and others are taken.
     """
     expected, observed = pair.calls
     same = {expected[one].number: observed[other].number for one, other in alignment.pairs}
     theirs = set(same.values())
-    known = {*left.made_by} <= same.keys() and {*right.made_by} <= theirs
-    return known and tuple(same[by] for by in left.made_by) != right.made_by
+    return any(
+        {*left.made_by} <= same.keys()
+        and {*right.made_by} <= theirs
+        and tuple(same[by] for by in left.made_by) != right.made_by
+        for left, right in inputs
+    )
 
 
 def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> tuple[Claim, TracedCall | None]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gate.records.determinism.knobs import KEEP, KNOBS, OFF, ON, Profile, effective_knobs
-from gate.records.determinism.trials import FIRST_FILL, Setting
+from gate.records.determinism.trials import FIRST_FILL, TUNABLES, Setting
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.sources import SourceKind
 from gate.records.observed.traced import Claim
@@ -21,7 +21,6 @@ from gate.records.settings import GateSettings
 from gate.records.verdict import Diagnosis, SuspectKind
 
 THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
-TUNABLES: Final = "GLIBC_TUNABLES"
 # strict mode leaves these to the user: attention has kernels that add in no fixed order, and TF32
 # rounds a race's difference away or makes it large
 LEFT_TO_THE_USER: Final = (

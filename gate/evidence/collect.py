@@ -21,7 +21,6 @@ from gate.evidence.processes.ranks import (
     TrainedRank,
     read_attestations,
     read_ranks,
-    refuse_idle_ranks,
     refuse_problems,
 )
 from gate.evidence.processes.sources import live_threads, read_sources
@@ -36,7 +35,6 @@ from gate.evidence.saved_state import (
 from gate.ports import Files
 from gate.records.observed.evidence import (
     MAX_NOT_FINITE,
-    HarnessProcess,
     MetricSeries,
     MetricSource,
     NotFiniteTensor,
@@ -69,8 +67,8 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     process_files = find_processes(files, out)
     children, weaker_children = read_children(files, out, process_files)
     processes = read_attestations(files, out, process_files, run, children)
-    ranks = read_ranks(files, out, process_files, children)
-    problems = _problems(run, ranks, processes)
+    ranks = read_ranks(files, out, process_files, children, processes)
+    problems = _problems(run, ranks)
     states = (*_captured(files, out, ranks, taken), saved_checkpoint(files, workdir_tree, train))
     script = _script_metrics(files, run, workdir_tree, output, train)
     return RunEvidence(
@@ -106,11 +104,8 @@ def _summaries(ranks: tuple[TrainedRank, ...]) -> dict[int, Summary]:
     return {rank.files.rank: rank.summary for rank in ranks}
 
 
-def _problems(
-    run: RunRecord, ranks: tuple[TrainedRank, ...], processes: tuple[HarnessProcess, ...]
-) -> list[str]:
+def _problems(run: RunRecord, ranks: tuple[TrainedRank, ...]) -> list[str]:
     """What the harness could not observe: an error of a strict run, a note of any other."""
-    refuse_idle_ranks(processes, ranks)
     problems = [
         f"rank {rank.files.rank}: {plain_text(problem)}"
         for rank in ranks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gate.execution.knob_environment import THREADS_VARIABLE
-from gate.records.determinism.trials import THREAD_VARIABLES, Setting
+from gate.records.determinism.trials import THREAD_VARIABLES, TUNABLES, Setting, perturbed_heap
 from gate.records.runs import Trial
 from gate.records.sections.determinism import DeterminismSettings, OnOverride
 from gate.records.settings import GateSettings
@@ -54,11 +54,7 @@ def _variables(trial: Trial) -> dict[str, str]:
     if trial.setting is Setting.LAUNCH_BLOCKING:
         return {"CUDA_LAUNCH_BLOCKING": "1"}
     if trial.setting is Setting.HEAP_FILL:
-        # GNU C library, Memory Allocation Tunables: new memory holds the complement of `perturb`,
-        # but not what a thread's own cache of small blocks hands out again
-        complement = trial.fill ^ 0xFF
-        tunables = f"glibc.malloc.perturb={complement}:glibc.malloc.tcache_count=0"
-        return {"GLIBC_TUNABLES": tunables}
+        return {TUNABLES: perturbed_heap(trial.fill ^ 0xFF)}
     return {}
 
 

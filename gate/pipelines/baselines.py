@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path, PurePosixPath
-from typing import Final
+from pathlib import Path
 
 from gate.baseline.folder import files_in, read_entries, read_entry, refuse_future, refuse_unfit
 from gate.codec.entry_names import entry_name
-from gate.errors import DocumentError, GateError, RepositoryError
+from gate.errors import GateError, RepositoryError
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.head_files import HeadFiles
 from gate.ports import Git
@@ -28,8 +27,6 @@ from gate.records.request import GateRequest
 MAX_ENTRIES_LOOKED_UP = 20
 # of the whole folder
 MAX_COMMITS_WALKED = 200
-# what all entries stood in before they had files of their own
-OLD_FILE: Final = "baseline.json"
 
 
 def read_baselines(request: GateRequest, adapters: Adapters) -> Baselines:
@@ -66,8 +63,6 @@ def committed_entries(git: Git, commit: str, path: str) -> Mapping[str, bytes] |
     """
     shown = f"{path} at {commit[:12]}"
     found = git.read_folder(commit, path, max_files=MAX_ENTRIES, max_bytes=MAX_BASELINE_BYTES)
-    if found is None and (old := _old_file(path)) and git.read_file(commit, old) is not None:
-        raise _old(f"{old} at {commit[:12]}", path)
     return refuse_unfit(found, shown)
 
 
@@ -103,8 +98,6 @@ def baseline_below(top: Path, shown: str, adapters: Adapters) -> Baseline | None
     """
     adapters.files.refuse_links(top / shown, below=top)
     found = files_in(adapters.files, top / shown, shown)
-    if found is None and (old := _old_file(shown)) and adapters.files.exists(top / old):
-        raise _old(old, shown)
     return refuse_future(read_entries(found, shown), adapters.clock.now(), shown)
 
 
@@ -150,16 +143,3 @@ def _reason(git: Git, change: FolderCommit, path: str) -> str | None:
         return None if data is None else read_entry(data, path).reason
     except GateError:
         return None
-
-
-def _old_file(path: str) -> str:
-    """Where all entries stood in one file, for a folder of the default name; else empty."""
-    old = PurePosixPath(path).with_suffix(".json")
-    return str(old) if old.name == OLD_FILE else ""
-
-
-def _old(file: str, folder: str) -> DocumentError:
-    return DocumentError(
-        f"{file}: a baseline is a folder, {folder}/, with one file for each entry",
-        hint="Remove the file, then `repro-gate baseline record`.",
-    )

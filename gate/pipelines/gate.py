@@ -77,10 +77,14 @@ class Gated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ran:
-    """A gate call's runs, not judged; `operator_audit_failure` says why that one is missing."""
+    """A gate call's runs, not judged; `operator_audit_failure` says why that one is missing.
+
+    `found` is what was decided about this very evidence; None where a trace was added after that.
+    """
 
     evidence: EvidenceSet
     isolation: Isolation
+    found: Decided | None
     operator_audit_failure: str = ""
 
 
@@ -94,6 +98,7 @@ def gate(request: GateRequest, adapters: Adapters) -> Gated:
         baselines,
         ran.evidence,
         ran.isolation,
+        found=ran.found,
         operator_audit_failure=ran.operator_audit_failure,
     )
 
@@ -115,15 +120,20 @@ def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) ->
             _operator_audit_run(session) if request.settings.operator_audit else ((), "")
         )
         evidence = session.evidence((*runs, *counted), seeded)
-        decision = decided(request, baselines, evidence).decision
+        found = decided(request, baselines, evidence)
         budget = Budget(request.settings.diagnosis, runs)
-        trace = escalate(session, decision, runs, changes, budget)
+        trace = escalate(session, found.decision, runs, changes, budget)
         if trace is not None:
             evidence = session.evidence((*runs, *counted), seeded, trace)
-            tried = try_settings(session, decision, evidence, budget)
+            tried = try_settings(session, found.decision, evidence, budget)
             if tried is not None:
                 evidence = session.evidence((*runs, *counted), seeded, trace, tried)
-        return Ran(evidence=evidence, isolation=session.isolation, operator_audit_failure=failure)
+        return Ran(
+            evidence=evidence,
+            isolation=session.isolation,
+            found=found if trace is None else None,
+            operator_audit_failure=failure,
+        )
 
 
 def tell_moved_data(recorded: DataSets, session: Session) -> None:
@@ -174,11 +184,15 @@ def judge(
     evidence: EvidenceSet,
     isolation: Isolation,
     *,
+    found: Decided | None = None,
     operator_audit_failure: str = "",
 ) -> Gated:
-    """Decide about what was run, and say what it rests on and what would become the baseline."""
+    """Decide about what was run, and say what it rests on and what would become the baseline.
+
+    `found` is the decision where it was made already: comparing many points takes long.
+    """
     first = evidence.runs_of(RunMode.STRICT)[0]
-    found = decided(request, baselines, evidence)
+    found = found or decided(request, baselines, evidence)
     decision, entry = found.decision, found.selection.entry
     seeds_problem = unfit_seeds(evidence, request.settings)
     unrepeated = decision.outcome is Outcome.NONDETERMINISTIC

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from evidence_cases import evidence_of
+from report_cases import comparison
 
 from gate.diagnosis.trace_window import same_until, window_of, with_trace
 from gate.records.comparison import Comparison, Event, EventKind
@@ -14,21 +15,7 @@ from gate.records.verdict import Diagnosis
 
 def _apart(step: int | None, equal_until: int | None = None) -> Comparison:
     event = Event(kind=EventKind.PARAMETERS, name="parameters", step=step, equal_until=equal_until)
-    return Comparison(
-        expected="strict-1",
-        observed="strict-2",
-        metrics=(),
-        series=(),
-        tensors=(),
-        step_faults=(),
-        environment=(),
-        compared_points=1,
-        compared_steps=1,
-        compared_tensors=1,
-        steps_expected=20,
-        steps_observed=20,
-        events=(event,),
-    )
+    return comparison(steps_expected=20, steps_observed=20, events=(event,))
 
 
 @pytest.mark.parametrize(

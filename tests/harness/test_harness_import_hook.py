@@ -89,3 +89,11 @@ def test_a_module_that_does_not_exist_stays_missing(arm: Arm, tmp_path: Path) ->
     importlib.invalidate_caches()
     assert importlib.util.find_spec(NAME) is None
     assert calls == []
+
+
+@pytest.mark.usefixtures("arm")
+def test_callbacks_of_one_module_run_in_their_order() -> None:
+    calls: list[int] = []
+    ImportHook({NAME: lambda: calls.append(1)}, {}, {NAME: lambda: calls.append(2)}).install()
+    importlib.import_module(NAME)
+    assert calls == [1, 2]

@@ -54,6 +54,12 @@ arrays = [
 ]
 print(json.dumps([sorted(map(str, set(array.reshape(-1).tolist()))) for array in arrays]))
 """
+ORDER = """
+from multiprocessing.pool import ThreadPool
+import torch
+with ThreadPool(3) as pool:
+    print(list(pool.imap_unordered(abs, range(3))))
+"""
 THREADS = "import torch; print(torch.get_num_interop_threads())"
 
 
@@ -66,6 +72,12 @@ def said(harness: Harness, source: str, **variables: str) -> object:
 def test_each_pool_has_one_worker(harness: Harness) -> None:
     assert said(harness, POOLS) == [[4, 3], 4, [4, 2], [0, 1, 2]]
     assert said(harness, POOLS, REPRO_GATE_TRIAL="one-worker") == [[1, 1], 1, [1, 1], [0, 1, 2]]
+
+
+def test_one_worker_leaves_the_order_of_results_recorded(harness: Harness) -> None:
+    outcome = harness.run(ORDER, REPRO_GATE_TRIAL="one-worker")
+    (told,) = [json.loads(path.read_bytes()) for path in outcome.out.glob("sources-*.jsonl")]
+    assert (outcome.stdout, told["kind"]) == ("[0, 1, 2]\n", "completion")
 
 
 def test_a_dataloader_reads_without_workers(harness: Harness) -> None:

@@ -89,11 +89,6 @@ def ten_thousand(folder: Path) -> None:
         (folder / f"{number}.json").touch()
 
 
-def old_file(folder: Path) -> None:
-    next(folder.iterdir()).rename(folder.parent / "baseline.json")
-    folder.rmdir()
-
-
 def noted(folder: Path) -> None:
     (folder / "README.md").touch()
 
@@ -104,7 +99,6 @@ DEEDS: list[tuple[Deed, str]] = [
     (one_file, "not a folder"),
     (from_the_future, "which is in the future"),
     (ten_thousand, "the limit is 500 entries"),
-    (old_file, "a baseline is a folder, .repro-gate/baseline/, with one file for each entry"),
     (noted, "holds README.md, which is not the name of an entry"),
 ]
 

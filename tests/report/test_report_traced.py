@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from report_cases import verdict
+from report_cases import diagnosed
 
-from gate.records.comparison import EventKind
 from gate.records.observed.trace import Phase
 from gate.records.observed.traced import ChangedLines, Claim, TraceFinding, TraceRow
 from gate.records.published.links import ReportLinks
-from gate.records.verdict import Diagnosis, Outcome, Verdict
+from gate.records.verdict import Outcome, Verdict
 from gate.report.brief import brief_of
 from gate.report.comment.commands import annotation_commands
 from gate.report.comment.comment import comment_text
@@ -43,15 +42,7 @@ FOUND = TraceFinding(
 
 
 def told(trace: TraceFinding) -> Verdict:
-    diagnosis = Diagnosis(
-        first_step=3,
-        kind=EventKind.LOSS,
-        subject="loss",
-        cause="it differs",
-        remedy="",
-        trace=trace,
-    )
-    return verdict(Outcome.CODE_DRIFT, passes=False, diagnosis=diagnosis)
+    return diagnosed(Outcome.CODE_DRIFT, trace=trace)
 
 
 def facts(trace: TraceFinding) -> dict[str, str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from report_cases import verdict
+from report_cases import diagnosed
 
-from gate.records.comparison import EventKind
 from gate.records.determinism.trials import Setting
 from gate.records.observed.trials.tried import TriedSetting, TriedSettings
 from gate.records.published.links import ReportLinks
-from gate.records.verdict import Diagnosis, Outcome, Suspect, SuspectKind, Verdict
+from gate.records.verdict import Outcome, Suspect, SuspectKind, Verdict
 from gate.report.brief import brief_of
 from gate.report.comment.comment import comment_text
 from gate.report.diagnosed.tried import tried_sections, tried_words
@@ -37,15 +36,7 @@ def of(*tried: TriedSetting, untried: tuple[str, ...] = (), differing: int = 3) 
 
 
 def told(tried: TriedSettings) -> Verdict:
-    diagnosis = Diagnosis(
-        first_step=1,
-        kind=EventKind.LOSS,
-        subject="loss",
-        cause="it differs",
-        remedy="",
-        tried=tried,
-    )
-    return verdict(Outcome.NONDETERMINISTIC, passes=False, diagnosis=diagnosis)
+    return diagnosed(Outcome.NONDETERMINISTIC, tried=tried)
 
 
 HELPED = "With one thread (determinism.threads: 1) the runs agree (4 runs of 4); a run takes "

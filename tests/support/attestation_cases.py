@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from evidence_cases import record_of
+from report_cases import comparison
 
 from gate.adapters.files.files import LocalFiles
 from gate.attestation.dsse import PAYLOAD_TYPE, sign
@@ -18,7 +19,7 @@ from gate.attestation.seal import seal, statement_facts
 from gate.attestation.statement import write_statement
 from gate.attestation.verify import verify_package
 from gate.codec.documents import write_document
-from gate.records.comparison import Comparison, TensorChange, TensorDelta
+from gate.records.comparison import TensorChange, TensorDelta
 from gate.records.sealed.attestation import (
     Expected,
     KeyStatus,
@@ -39,19 +40,8 @@ CREATED_AT = "2026-01-31T12:00:00+00:00"
 CONTEXT = SealContext(
     gate_version="1.0.0", repository="org/repo", run_id="42", baseline_digest="b" * 64
 )
-EQUAL = Comparison(
-    expected="strict-1",
-    observed="strict-2",
-    metrics=(),
-    series=(),
-    tensors=(),
-    step_faults=(),
-    environment=(),
-    compared_points=3,
-    compared_steps=3,
-    compared_tensors=2,
-    steps_expected=3,
-    steps_observed=3,
+EQUAL = comparison(
+    compared_points=3, compared_steps=3, compared_tensors=2, steps_expected=3, steps_observed=3
 )
 CHANGED_TENSOR = TensorDelta(
     name="model/0/weight", kind=TensorChange.CHANGED, expected="1", observed="2"

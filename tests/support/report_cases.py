@@ -10,6 +10,7 @@ from gate.records.comparison import (
     Comparison,
     CostState,
     DeterminismCost,
+    EventKind,
     KnobCost,
     KnobCosts,
     MetricDelta,
@@ -22,6 +23,7 @@ from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import (
     BaselineFacts,
+    Diagnosis,
     Outcome,
     SelfTestProbe,
     SeriesSummary,
@@ -244,3 +246,16 @@ def verdict(outcome: Outcome, *, passes: bool, **fields: object) -> Verdict:
         "not_exercised": NOT_EXERCISED,
     }
     return Verdict.model_validate(plain | fields)
+
+
+def diagnosed(outcome: Outcome, **found: object) -> Verdict:
+    """A verdict of two runs whose losses differ; `found` is what else the diagnosis says."""
+    plain: dict[str, object] = {
+        "first_step": 3,
+        "kind": EventKind.LOSS,
+        "subject": "loss",
+        "cause": "it differs",
+        "remedy": "",
+    }
+    diagnosis = Diagnosis.model_validate(plain | found)
+    return verdict(outcome, passes=False, diagnosis=diagnosis)

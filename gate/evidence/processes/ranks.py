@@ -131,11 +131,12 @@ def read_ranks(
     out: Path,
     found: tuple[ProcessFiles, ...],
     children: tuple[UnattestedChild, ...],
+    attested: tuple[HarnessProcess, ...],
 ) -> tuple[TrainedRank, ...]:
     """The ranks that took optimizer steps, rank 0 first; `children` explain where none did.
 
-    Raises `EvidenceError` when none did, when one did without attesting, when two processes of a
-    rank did, when rank 0 did not, or when a record is not whole.
+    Raises `EvidenceError` when none did, when one did without attesting, when one of the `attested`
+    did not, when two processes of a rank did, when rank 0 did not, or when a record is not whole.
     """
     steps = {
         process: read_harness_lines(files, out, process.name(HarnessFile.STEPS), StepLine)
@@ -150,6 +151,7 @@ def read_ranks(
     for rank in ranks:
         _check_steps(rank)
     _check_same_length(ranks)
+    _refuse_idle_ranks(attested, ranks)
     return ranks
 
 
@@ -222,12 +224,12 @@ def _check_steps(rank: TrainedRank) -> None:
         )
 
 
-def refuse_idle_ranks(
-    processes: tuple[HarnessProcess, ...], ranks: tuple[TrainedRank, ...]
+def _refuse_idle_ranks(
+    attested: tuple[HarnessProcess, ...], ranks: tuple[TrainedRank, ...]
 ) -> None:
-    """Raise `EvidenceError` when a rank attested and took no step: nothing of it was compared."""
+    # of a rank that took no step nothing was compared
     trained = {rank.files.rank for rank in ranks}
-    for process in processes:
+    for process in attested:
         if process.rank not in trained:
             raise EvidenceError(
                 f"rank {process.rank} took no optimizer step, rank 0 did",

@@ -1,4 +1,4 @@
-"""Calls a function once, right after a module has been imported for the first time.
+"""Calls functions once, right after a module has been imported for the first time.
 
 The finder stays installed and only ever shadows `exec_module` of the loader that the ordinary
 finders chose: `find_spec` probes, which libraries use to ask whether torch exists, do not disarm
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 
 class ImportHook:
-    """A meta path finder that runs `callbacks[name]` after the import of `name`.
+    """A meta path finder that runs each `callbacks[name]` after the import of `name`, in order.
 
     A callback must not raise: it would look like a failed import of the user's library.
     """
 
-    def __init__(self, callbacks: Mapping[str, AfterImport]) -> None:
-        self._waiting = dict(callbacks)
+    def __init__(self, *callbacks: Mapping[str, AfterImport]) -> None:
+        names = dict.fromkeys(name for each in reversed(callbacks) for name in each)
+        self._waiting = {name: [each[name] for each in callbacks if name in each] for name in names}
         self._asking: set[tuple[str, int]] = set()
 
     def install(self) -> None:
@@ -76,6 +77,5 @@ class ImportHook:
         loader.exec_module = run_then_call_back  # type: ignore[attr-defined]
 
     def _fire(self, name: str) -> None:
-        callback = self._waiting.pop(name, None)
-        if callback is not None:
+        for callback in self._waiting.pop(name, ()):
             callback()

@@ -48,11 +48,9 @@ def start(environ: Mapping[str, str]) -> None:
         "numpy.random": lambda: _begin_numpy(settings),
         "torch": lambda: _begin(settings),
         "tensorboard.summary.writer.event_file_writer": _hook_event_files,
-        **_trial(settings),
     }
-    if settings.shake:
-        callbacks = _shaken(settings.shake, callbacks)
-    ImportHook(callbacks).install()
+    # what is varied or tried comes before what the harness does there in every run
+    ImportHook(*_shaken(settings.shake), _trial(settings), callbacks).install()
 
 
 def _watch_files(settings: HarnessSettings, environ: Mapping[str, str]) -> None:
@@ -65,16 +63,18 @@ def _watch_files(settings: HarnessSettings, environ: Mapping[str, str]) -> None:
         _complain(f"files that the script reads are not recorded: {error}")
 
 
-def _shaken(name: str, callbacks: dict[str, Callable[[], None]]) -> dict[str, Callable[[], None]]:
-    """Vary one thing in this process; what waits for an import comes before the others."""
+def _shaken(name: str) -> tuple[dict[str, Callable[[], None]], ...]:
+    """Vary one thing in this process, if any; what waits for an import."""
+    if not name:
+        return ()
     try:
         from ..shaking.install import shake
 
-        return shake(name, callbacks)
+        return shake(name)
     except Exception as error:
         # a variation that was not made is told as not tried
         _complain(f"{name} was not varied: {error}")
-        return callbacks
+        return ()
 
 
 def _seed(name: str, knob: str, settings: HarnessSettings) -> None:

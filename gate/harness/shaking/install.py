@@ -35,8 +35,8 @@ VARIATIONS = {
 }
 
 
-def shake(name: str, callbacks: Callbacks) -> Callbacks:
-    """Vary it; the callbacks of all imports, with those of the variation before the others.
+def shake(name: str) -> tuple[Callbacks, ...]:
+    """Vary it; what waits for the import of a module, in order.
 
     Raises `KeyError` for a name that is none.
     """
@@ -44,23 +44,19 @@ def shake(name: str, callbacks: Callbacks) -> Callbacks:
         varied = VARIATIONS[name]()
     except CannotVaryError as why:
         tell_not_varied(name, str(why))
-        return callbacks
+        return ()
     # what reads comes last: it sees what is varied
-    for later in (read_by(name), varied):
-        callbacks = {
-            **callbacks,
-            **{module: _both(name, module, later, callbacks) for module in later},
-        }
-    return callbacks
+    return _guarded(name, varied), _guarded(name, read_by(name))
 
 
-def _both(name: str, module: str, first: Callbacks, second: Callbacks) -> Callable[[], None]:
-    def call() -> None:
-        try:
-            first[module]()
-        except Exception as error:
-            tell_not_varied(name, f"{module}: {error}")
-        if module in second:
-            second[module]()
+def _guarded(name: str, callbacks: Callbacks) -> Callbacks:
+    def guarded(module: str) -> Callable[[], None]:
+        def call() -> None:
+            try:
+                callbacks[module]()
+            except Exception as error:
+                tell_not_varied(name, f"{module}: {error}")
 
-    return call
+        return call
+
+    return {module: guarded(module) for module in callbacks}

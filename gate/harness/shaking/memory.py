@@ -6,8 +6,9 @@ import os
 import sys
 
 from ..sources.found import READING, SOURCES
+from ..sources.reads import put
 from ..user_code import calling_frame, users_frame
-from .told import put, tell_varied
+from .told import tell_varied
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import os
 import sys
 import time
 
-from .told import CannotVaryError, put, tell_varied
+from ..sources.reads import put
+from .told import CannotVaryError, tell_varied
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

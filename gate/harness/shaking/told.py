@@ -5,15 +5,8 @@ Imported by every process of such a run before torch is there, so nothing heavy 
 
 from __future__ import annotations
 
-import os
-import sys
-
 from ..sources.found import SOURCES, VARIED, Source
 from ..user_code import CodeLine
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 class CannotVaryError(Exception):
@@ -28,20 +21,3 @@ def tell_varied(name: str, what: str) -> None:
 def tell_not_varied(name: str, why: str) -> None:
     """It could not be made in this process."""
     SOURCES.report(Source(VARIED, name, CodeLine(), [], before=why))
-
-
-def put(owner: Any, name: str, function: Any) -> None:
-    """Let `function` pass for the one of that name: with its names, and wherever `os` tells it.
-
-    Functions of `os` are those of another module, which pickle and the import system know them by.
-    """
-    plain = getattr(owner, name)
-    for word in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(function, word, getattr(plain, word, None))
-    setattr(owner, name, function)
-    for known in (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks):
-        if plain in known:
-            known.add(function)
-    home = sys.modules.get(str(plain.__module__))
-    if home is not None and getattr(home, name, None) is plain:
-        setattr(home, name, function)

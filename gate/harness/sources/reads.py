@@ -53,8 +53,6 @@ class Reading:
         # by number, beside the code itself, which a number alone would not keep; hashing code is
         # slow
         self._lines: dict[int, tuple[CodeType, set[int]]] = {}
-        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-            setattr(self, name, getattr(plain, name, None))
         self.__wrapped__ = plain
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -186,13 +184,22 @@ def replace_function(owner: Any, name: str, kind: str, through: frozenset[str]) 
     plain: Callable[..., Any] | None = getattr(owner, name, None)
     if plain is None or isinstance(plain, Reading):
         return
-    reading = Reading(plain, kind, through)
-    setattr(owner, name, reading)
-    # functions of `os` are those of another module, by whose name they are pickled
+    put(owner, name, Reading(plain, kind, through))
+
+
+def put(owner: Any, name: str, function: Any) -> None:
+    """Let `function` pass for the one of that name: with its names, and wherever `os` tells it.
+
+    Functions of `os` are those of another module, which pickle and the import system know them by.
+    """
+    plain = getattr(owner, name)
+    for word in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(function, word, getattr(plain, word, None))
+    setattr(owner, name, function)
     for known in (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks):
         # what `shutil` asks before it uses a function in the safe way
         if plain in known:
-            known.add(reading)
+            known.add(function)
     home = sys.modules.get(str(getattr(plain, "__module__", "")))
     if home is not None and getattr(home, name, None) is plain:
-        setattr(home, name, reading)
+        setattr(home, name, function)

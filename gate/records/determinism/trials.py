@@ -36,6 +36,17 @@ THREAD_VARIABLES: Final = (
     "RAYON_NUM_THREADS",
     "POLARS_MAX_THREADS",
 )
+# of the GNU C library, read when a process starts
+TUNABLES: Final = "GLIBC_TUNABLES"
 # Any two bytes that differ in each bit, so that no value is the same under both.
 FIRST_FILL: Final = 0x55
 SECOND_FILL: Final = 0xAA
+
+
+def perturbed_heap(byte: int) -> str:
+    """`TUNABLES` for new memory of the C heap that holds the complement of a byte.
+
+    GNU C library, Memory Allocation Tunables. Without a count of 0, a thread's own cache of small
+    blocks would hand them out again as they are.
+    """
+    return f"glibc.malloc.perturb={byte}:glibc.malloc.tcache_count=0"

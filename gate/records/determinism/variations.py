@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from gate.records.determinism.trials import TUNABLES, perturbed_heap
+
 NOT_SEEN: Final = "the harness did not say that it was varied"
 
 
@@ -140,11 +142,8 @@ VARIATIONS: Final = (
         changes="memory that nobody has written holds another value",
         reaches="empty() of torch and numpy, and the C library's malloc",
         remedy="Write memory before it is read: zeros() instead of empty().",
-        variables=(
-            ("MALLOC_PERTURB_", "165"),
-            ("GLIBC_TUNABLES", "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0"),
-        ),
-        owned_by_user=("MALLOC_PERTURB_", "GLIBC_TUNABLES"),
+        variables=(("MALLOC_PERTURB_", "165"), (TUNABLES, perturbed_heap(165))),
+        owned_by_user=("MALLOC_PERTURB_", TUNABLES),
     ),
     Variation(
         name="free-gpu-memory",
