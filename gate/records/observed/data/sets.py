@@ -16,6 +16,7 @@ MAX_NAME: Final = 1000
 MAX_NUMBER: Final = 2**62
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
+Sentence = Annotated[str, Field(max_length=1000)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -41,7 +42,7 @@ class DataStatistics(Document):
     """
 
     format: Literal["npy", "npz", "csv", "parquet", "images", "jsonl"]
-    name: str = Field(default="", max_length=200)
+    name: str = Field(default="", max_length=500)
     rows: Count
     rows_read: Count
     mean: Finite | None = None
@@ -107,14 +108,14 @@ class DataMove(Document):
 
     name: str = Field(max_length=MAX_NAME)
     place: str = Field(default="", max_length=MAX_NAME)
-    before: str = Field(default="", max_length=64)
-    after: str = Field(default="", max_length=64)
+    before: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
+    after: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
     files: Count = 0
     moved_files: Count | None = None
     moved_parts: Count = 0
     parts: Count = 0
     first: str = Field(default="", max_length=MAX_NAME)
-    numbers: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=20)] = ()
+    numbers: Annotated[tuple[Sentence, ...], Field(max_length=20)] = ()
 
 
 DataMoves = Annotated[tuple[DataMove, ...], Field(max_length=2 * (MAX_SOURCES + 1))]
@@ -127,9 +128,9 @@ class UnrepeatedData(Document):
     the first file that differs, such as `row 17`; empty where that is not known.
     """
 
-    command: str = Field(max_length=200)
+    command: str = Field(max_length=1000)
     move: DataMove
-    where: str = Field(default="", max_length=200)
+    where: str = Field(default="", max_length=1000)
 
 
 def _place_in_a_tree(path: str) -> str:
