@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from data_training import LOSSES
 from gate_bench import Bench
 from played_training import Project
 
@@ -15,3 +16,13 @@ def project(tmp_path: Path) -> Project:
 @pytest.fixture
 def bench(project: Project, tmp_path: Path) -> Bench:
     return Bench(project, tmp_path / "out")
+
+
+@pytest.fixture
+def mini(tmp_path: Path) -> Path:
+    """A data set outside of the repository."""
+    folder = tmp_path / "srv" / "mini"
+    folder.mkdir(parents=True)
+    (folder / "losses.txt").write_text(LOSSES)
+    (folder / "rows.csv").write_text("a\n0.4\n0.6\n")
+    return folder

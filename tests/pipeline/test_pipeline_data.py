@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from data_training import CHANGES, LOSSES, READS
 from file_server import FileServer
 from gate_bench import Bench
-from played_training import SCRIPT, SETTINGS, Project
+from played_training import SETTINGS, Project
 
 from gate.adapters.engine.docker_api import connect_docker
 from gate.adapters.engine.engine import Engine
@@ -26,35 +27,7 @@ from gate.pipelines.gate import gate
 from gate.records.runs import WriteGuard
 from gate.records.verdict import Outcome, Severity
 
-# the losses are what stands in the declared file
-READS = SCRIPT.replace(
-    'losses = [float(text) for text in play["losses"]]\n',
-    'place = pathlib.Path(os.environ["REPRO_GATE_DATA"])\n'
-    'source = place / "mini" if (place / "mini").exists() else here / "data/ready"\n'
-    'losses = [float(text) for text in (source / "losses.txt").read_text().split()]\n'
-    'losses = [loss + float(play.get("plus", 0)) for loss in losses]\n',
-)
-CHANGES = 'os.chmod(source / "losses.txt", 0o644)\n(source / "losses.txt").write_text("1 1 1")\n'
-PREPARE = """
-import os, pathlib
-out = pathlib.Path("data/ready")
-out.mkdir(parents=True)
-source = pathlib.Path(os.environ["REPRO_GATE_DATA"]) / "raw" / "losses.txt"
-(out / "losses.txt").write_text(source.read_text())
-"""
-UNSEEDED = '(out / "id.csv").write_text("a\\nb\\n" + os.urandom(9).hex() + "\\n")\n'
-LOSSES = "2.5 2.25 2.125"
 SYSTEM_PYTHON = "/usr/bin/python3"
-
-
-@pytest.fixture
-def mini(tmp_path: Path) -> Path:
-    """A data set outside of the repository."""
-    folder = tmp_path / "srv" / "mini"
-    folder.mkdir(parents=True)
-    (folder / "losses.txt").write_text(LOSSES)
-    (folder / "rows.csv").write_text("a\n0.4\n0.6\n")
-    return folder
 
 
 @pytest.fixture
@@ -225,94 +198,6 @@ def test_a_file_of_the_web_is_fetched_once_for_all_runs_and_calls(
     assert (found.verdict.data[0].sha256, found.verdict.data[0].origin) == (digest, server.url)
 
 
-def test_preprocessing_runs_twice_and_feeds_the_trainings(
-    bench: Bench, project: Project, mini: Path
-) -> None:
-    project.write("train.py", READS)
-    project.write("prepare.py", PREPARE)
-    prepared = (
-        f"data:\n  - {{path: {mini}, as: raw}}\n"
-        "preprocess: {command: python3 prepare.py, out: data/ready}\n"
-    )
-    project.settings(prepared)
-    bench.record()
-    found = bench.gate()
-    assert found.verdict.outcome is Outcome.REPRODUCED
-    assert [one.name for one in found.verdict.data] == ["data/ready", "raw"]
-    project.write("prepare.py", PREPARE.replace("read_text())", "read_text() + ' ')"))
-    base = project.commit()
-    assert base
-    assert moved(bench) == ("data/ready, 1 of 1 file (first: losses.txt)",)
-
-
-def test_preprocessing_that_does_not_repeat_has_words_of_its_own(
-    bench: Bench, project: Project, mini: Path
-) -> None:
-    project.write("train.py", READS)
-    project.write("prepare.py", PREPARE + UNSEEDED)
-    project.settings(
-        f"data:\n  - {{path: {mini}, as: raw}}\n"
-        "preprocess: {command: python3 prepare.py, out: data/ready}\n"
-    )
-    verdict = bench.gate().verdict
-    assert (verdict.outcome, verdict.passes) == (Outcome.NONDETERMINISTIC, False)
-    assert verdict.cause == (
-        "the preprocessing does not repeat: two runs of python3 prepare.py wrote different data "
-        "(data/ready, 1 of 2 files (first: id.csv), line 3)"
-    )
-    (step,) = verdict.next_steps
-    assert step.text.startswith("Make the preprocessing repeat")
-    assert bench.gate().proposed is None
-
-
-def test_preprocessing_may_not_write_over_other_data(bench: Bench, project: Project) -> None:
-    """Git LFS, whose object the clone has: no program is asked."""
-    content = b"0.5"
-    digest = hashlib.sha256(content).hexdigest()
-    kept = project.path / ".git/lfs/objects" / digest[:2] / digest[2:4] / digest
-    kept.parent.mkdir(parents=True)
-    kept.write_bytes(content)
-    project.write(
-        "data/x.bin",
-        f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize 3\n",
-    )
-    project.write("prepare.py", "import pathlib; pathlib.Path('data/made').write_text('1')")
-    declared = "data:\n  - {lfs: data/*.bin}\npreprocess: {command: python3 prepare.py, out: OUT}\n"
-    cache = f"fetch: {{cache: {bench.out.parent}/cache}}\n"
-    project.settings(declared.replace("OUT", "data/made") + cache)
-    verdict = bench.gate().verdict
-    assert [one.name for one in verdict.data] == ["data/*.bin", "data/made"]
-    project.settings(declared.replace("OUT", "data") + cache)
-    with pytest.raises(DataError, match="both have the place data"):
-        bench.gate()
-
-
-@pytest.mark.parametrize(
-    ("script", "settings", "message"),
-    [
-        ("pass", "", "run preprocess-1: the command wrote nothing at data/ready"),
-        ("raise SystemExit(3)", "", "run preprocess-1: python3 prepare.py exited with 3"),
-        (PREPARE, ", max_bytes: 3", "run preprocess-1: what it wrote cannot be taken over"),
-        (
-            PREPARE + "(out / 'link').symlink_to('/etc/passwd')",
-            "",
-            "link is a link",
-        ),
-    ],
-)
-def test_preprocessing_that_fails_is_an_error(
-    bench: Bench, project: Project, mini: Path, script: str, settings: str, message: str
-) -> None:
-    project.write("prepare.py", script)
-    project.settings(
-        f"data:\n  - {{path: {mini}, as: raw}}\n"
-        f"preprocess: {{command: python3 prepare.py, out: data/ready{settings}}}\n"
-    )
-    with pytest.raises((RunError, DataError), match=message) as caught:
-        bench.gate()
-    assert caught.value.hint
-
-
 class OwnAccount(Bench):
     """Trains under another account, with an interpreter that every account can start."""
 
@@ -390,15 +275,6 @@ def test_a_sample_is_told_and_is_another_training(
     verdict = bench.gate().verdict
     assert verdict.cause == "the baseline was recorded with a different data.mini"
     assert verdict.data[0].sampled
-
-
-def test_preprocessing_without_end_is_stopped(bench: Bench, project: Project) -> None:
-    project.write("prepare.py", "import time; time.sleep(60)")
-    made = "{command: python3 prepare.py, out: data/ready, timeout_seconds: 0.5}"
-    project.settings(f"preprocess: {made}\n")
-    with pytest.raises(RunError, match="run preprocess-1: timed out after") as caught:
-        bench.gate()
-    assert "preprocess.timeout_seconds" in caught.value.hint
 
 
 @pytest.mark.usefixtures("reading")

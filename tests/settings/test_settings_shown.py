@@ -130,10 +130,11 @@ SHOWN_BY = {
     "fetch.timeout_seconds": "data/data_web: a_server_that_takes_too_long_is_one_error",
     **dict.fromkeys(
         ("preprocess.command", "preprocess.out"),
-        "pipeline/pipeline_data: preprocessing_runs_twice_and_feeds_the_trainings",
+        "pipeline/pipeline_preprocess: preprocessing_runs_twice_and_feeds_the_trainings",
     ),
-    "preprocess.timeout_seconds": "pipeline/pipeline_data: preprocessing_without_end_is_stopped",
-    "preprocess.max_bytes": "pipeline/pipeline_data: preprocessing_that_fails_is_an_error",
+    "preprocess.timeout_seconds": "pipeline/pipeline_preprocess: "
+    "preprocessing_without_end_is_stopped",
+    "preprocess.max_bytes": "pipeline/pipeline_preprocess: preprocessing_that_fails_is_an_error",
     "seeds": "pipeline/pipeline_seeds: further_seeds_are_trained_only_where_they_are_needed",
     "record.overhead_budget": "fingerprints/fingerprints_evidence: "
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
