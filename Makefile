@@ -63,10 +63,13 @@ test-frameworks: $(READY) ## Install Lightning, transformers, accelerate and Ten
 # In an environment of its own, as most users have it: DVC's dependencies are not the gate's.
 DATA_BIN := $(VENV)-data/bin
 
-.PHONY: test-data
-test-data: $(READY) ## Install DVC and an S3 server beside .venv; test declared data with them and with git-lfs
+.PHONY: data-tools
+data-tools: $(READY) ## Install DVC and an S3 server beside .venv
 	test -x $(DATA_BIN)/python || $(PYTHON) -m venv $(VENV)-data
 	$(DATA_BIN)/pip install --quiet --disable-pip-version-check -e '.[data]'
+
+.PHONY: test-data
+test-data: data-tools ## Test declared data with DVC, an S3 server and git-lfs
 	PATH="$(abspath $(DATA_BIN)):$$PATH" $(PYTEST) -q -rs tests/data
 
 .PHONY: test-browser
@@ -74,11 +77,14 @@ test-browser: $(READY) ## Install playwright and look at the page in the system'
 	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[browser]'
 	$(PYTEST) -q -rs tests/browser
 
-.PHONY: check
-check: $(READY) ## Formatting, lint, types, layers and the fast tests
+.PHONY: lint
+lint: $(READY) ## Formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+.PHONY: check
+check: lint ## Formatting, lint, types, layers and the fast tests
 	$(PYTEST) -q $(PARALLEL) -m "not torch and not gpu and not slow and not docker and not browser" -x
 
 # By name or path; one that is not here is reported and left out.
