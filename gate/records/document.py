@@ -13,12 +13,14 @@ def _iso_time(value: str) -> str:
     message = "must be an ISO 8601 time with an offset, for example 2026-01-31T12:00:00+00:00"
     try:
         time = datetime.fromisoformat(value)
+        # Python takes any sign between day and hour, a line's end too
+        usable = time.tzinfo is not None and value.isprintable()
         # the first and the last hours of the calendar have no UTC
-        time.astimezone(UTC)
+        if usable:
+            time.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValueError(message) from None
-    # Python takes any sign between day and hour, a line's end too
-    if time.tzinfo is None or not value.isprintable():
+        usable = False
+    if not usable:
         raise ValueError(message)
     return value
 
