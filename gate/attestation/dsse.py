@@ -51,6 +51,7 @@ def verify(envelope: Envelope, trusted: TrustedKeys) -> TrustedKey:
         raise AttestationError(
             f"the signing key {signers[0].key_id[:16]} is revoked",
             hint="Run the gate again; a revoked key's seals no longer count.",
+            details=_revoked_lines(signers[0]),
         )
     raise AttestationError(
         "no trusted key made this signature",
@@ -71,6 +72,11 @@ def _valid(key: PublicKey, signature: bytes, message: bytes) -> bool:
     except InvalidSignature:
         return False
     return True
+
+
+def _revoked_lines(key: TrustedKey) -> tuple[str, ...]:
+    why = f"reason: {printable(key.reason)}"
+    return (f"since: {key.revoked_at}", *((why,) if key.reason else ()))
 
 
 def _key_lines(envelope: Envelope, trusted: TrustedKeys) -> tuple[str, ...]:

@@ -104,7 +104,7 @@ def load_private_key(
         ) from error
     # another curve or algorithm would sign, and no outside verifier would take it
     if not isinstance(key, PrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise _not_p256("the signing key")
+        raise not_p256("the signing key")
     return key
 
 
@@ -134,7 +134,14 @@ def trusted_public_key(trusted: TrustedKey) -> PublicKey:
     except (ValueError, UnsupportedAlgorithm) as error:
         raise AttestationError(f"{what}: not a public key", hint=GENERATE_HINT) from error
     if not isinstance(key, PublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise _not_p256(what)
+        raise not_p256(what)
+    # the same point can be written in other bytes, so under another id: a key that is revoked
+    # under one would count under the other
+    if public_der(key) != der:
+        raise AttestationError(
+            f"{what}: raw_bytes is not the usual form of this key",
+            hint="Add the key with `repro-gate keys add`.",
+        )
     return key
 
 
@@ -163,9 +170,13 @@ def read_trusted_keys(data: bytes, source: str) -> TrustedKeys:
         hint="Restore the trust file from version control.",
     )
     for key in document.keys:
-        trusted_public_key(key)
+        try:
+            trusted_public_key(key)
+        except AttestationError as error:
+            raise AttestationError(f"{source}: {error.message}", hint=error.hint) from error
     return document
 
 
-def _not_p256(what: str) -> AttestationError:
+def not_p256(what: str) -> AttestationError:
+    """The fault of a key of another kind; `what` names it."""
     return AttestationError(f"{what} is not an ECDSA key on P-256", hint=GENERATE_HINT)

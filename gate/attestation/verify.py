@@ -303,17 +303,9 @@ def _key_notes(key: TrustedKey, facts: StatementFacts) -> tuple[str, ...]:
             f"The signing key {key.key_id[:16]} has been retired since {key.retired_at}: this "
             f"seal claims to be older, and nothing proves its time."
         )
-    if _before(facts.created_at, key.added_at):
+    if datetime.fromisoformat(facts.created_at) < datetime.fromisoformat(key.added_at):
         notes.append(
             f"The seal is older than the trust file's entry for its key, which was added at "
             f"{printable(key.added_at)}."
         )
     return tuple(notes)
-
-
-def _before(made: str, added: str) -> bool:
-    """Whether a seal is older than its key's entry; a trust file may hold any text as a time."""
-    try:
-        return datetime.fromisoformat(made) < datetime.fromisoformat(added)
-    except (ValueError, TypeError):
-        return False

@@ -1,9 +1,8 @@
-"""`repro-gate keys` and `repro-gate verify`."""
+"""`repro-gate verify`."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from datetime import timedelta
@@ -13,67 +12,19 @@ from typing import Annotated
 import typer
 
 from gate.adapters.clock import SystemClock
-from gate.adapters.secrets import FileSecrets
 from gate.adapters.sigstore.verifier import verify_identity
 from gate.attestation.instructions import TrustFile, openssl_commands
-from gate.attestation.keys import (
-    generate_private_key,
-    private_pem,
-    public_pem,
-    read_trusted_keys,
-    trusted_key,
-    with_key,
-)
+from gate.attestation.keys import read_trusted_keys
 from gate.attestation.seal import find_bundle, find_seals, seal_paths
 from gate.attestation.verify import verify_identity_package, verify_package
-from gate.codec.documents import write_document
 from gate.commands.options import AsJson
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
 from gate.errors import SettingsError
-from gate.records.sealed.attestation import Expected, SealFile, TrustedKeys, VerifiedPackage
+from gate.records.sealed.attestation import Expected, SealFile, VerifiedPackage
 from gate.records.sealed.identity import Identity, IdentitySigned
 
 AGE = re.compile(r"(?P<number>[0-9]{1,5})(?P<unit>[dh])")
 AGE_UNITS = {"d": "days", "h": "hours"}
-keys_app = typer.Typer(
-    help="Generate signing keys.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
-)
-
-
-@keys_app.command("generate")
-def generate_command(
-    folder: Annotated[Path, typer.Option("--out", help="Folder for the three files.")],
-    comment: Annotated[str, typer.Option(help="Kept beside the public key.")] = "",
-    *,
-    allow_plain: Annotated[
-        bool, typer.Option("--allow-plain", help="Write the private key without a pass phrase.")
-    ] = False,
-) -> None:
-    """Generate a key pair and a trust file.
-
-    ECDSA on P-256; the pass phrase comes from REPRO_GATE_PASSPHRASE.
-
-    Example: REPRO_GATE_PASSPHRASE=$(openssl rand -base64 24) repro-gate keys generate --out keys
-    """
-    secret = folder / "signing-key.pem"
-    # an overwritten private key cannot be recovered
-    if FILES.exists(secret):
-        raise SettingsError(f"{secret} already holds a key", hint="Choose another folder.")
-    key = generate_private_key()
-    passphrase = FileSecrets(None, FILES, os.environ).passphrase()
-    pem = private_pem(key, passphrase, allow_plain=allow_plain)
-    entry = trusted_key(key.public_key(), added_at=SystemClock().now().isoformat(), comment=comment)
-    # the temporary file behind this is made with 0600 too: at no time can another account read it
-    FILES.write_bytes(secret, pem, mode=0o600)
-    FILES.write_bytes(folder / "gate-public-key.pem", public_pem(key.public_key()))
-    trust = folder / "trusted-keys.json"
-    known = (
-        read_trusted_keys(FILES.read_bytes(trust, max_bytes=MAX_DOCUMENT_BYTES), str(trust))
-        if FILES.exists(trust)
-        else TrustedKeys(keys=())
-    )
-    FILES.write_bytes(trust, write_document(with_key(known, entry)))
-    sys.stdout.write(f"key {entry.key_id}\nprivate: {secret}\npublic:  {trust}\n")
 
 
 def _age(text: str) -> timedelta:

@@ -23,7 +23,7 @@ VERBS: Final = {
     "noise": ("gate.commands.measure", "noise_command"),
     "compare": ("gate.commands.measure", "compare_command"),
     "shake": ("gate.commands.measure", "shake_command"),
-    "keys": ("gate.commands.sealing", "keys_app"),
+    "keys": ("gate.commands.keys", "keys_app"),
     "verify": ("gate.commands.sealing", "verify_command"),
     "doctor": ("gate.commands.doctor", "doctor_command"),
     "schema": ("gate.commands.schema", "schema_command"),

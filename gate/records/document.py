@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -10,8 +10,17 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 def _iso_time(value: str) -> str:
     """Refuse a time without its offset: two clocks could not be compared."""
-    if datetime.fromisoformat(value).tzinfo is None:
-        message = "must be an ISO 8601 time with an offset, for example 2026-01-31T12:00:00+00:00"
+    message = "must be an ISO 8601 time with an offset, for example 2026-01-31T12:00:00+00:00"
+    try:
+        time = datetime.fromisoformat(value)
+        # Python takes any sign between day and hour, a line's end too
+        usable = time.tzinfo is not None and value.isprintable()
+        # the first and the last hours of the calendar have no UTC
+        if usable:
+            time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        usable = False
+    if not usable:
         raise ValueError(message)
     return value
 

@@ -142,6 +142,10 @@ def _keys(data: bytes, file: str) -> Iterator[tuple[str, str]]:
         yield f"key {key.key_id}", key.status.value
         yield f"key {key.key_id}: public key", key.raw_bytes
         yield f"key {key.key_id}: comment", key.comment
+        # a later date lets seals count that did not
+        yield f"key {key.key_id}: retired at", key.retired_at or ""
+        yield f"key {key.key_id}: revoked at", key.revoked_at or ""
+        yield f"key {key.key_id}: reason", key.reason
 
 
 def _services(data: bytes, file: str) -> Iterator[tuple[str, str]]:

@@ -102,3 +102,32 @@ def test_a_pipe_in_the_place_of_the_lock_is_refused(files: LocalFiles, tmp_path:
     os.mkfifo(tmp_path / ".lock")
     with pytest.raises(StorageError, match="a FIFO"), files.held_folder(tmp_path):
         pytest.fail("it was opened")
+
+
+def test_a_second_writer_waits_for_the_first_and_no_lock_file_is_left(
+    files: LocalFiles, tmp_path: Path
+) -> None:
+    waits = (
+        "import sys; from pathlib import Path\n"
+        "from gate.adapters.files.files import LocalFiles\n"
+        "print('asks', flush=True)\n"
+        "with LocalFiles().one_writer(Path(sys.argv[1])): print((Path(sys.argv[1]) / 'f').exists())"
+    )
+    with subprocess.Popen(
+        (sys.executable, "-c", waits, str(tmp_path)), stdout=subprocess.PIPE, text=True
+    ) as second:
+        assert second.stdout is not None
+        with files.one_writer(tmp_path):
+            started = second.stdout.readline()
+            assert second.poll() is None
+            (tmp_path / "f").touch()
+        assert (started, second.stdout.read()) == ("asks\n", "True\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+
+
+def test_a_file_in_place_of_a_writers_folder_is_a_storage_fault(
+    files: LocalFiles, tmp_path: Path
+) -> None:
+    (tmp_path / "f").touch()
+    with pytest.raises(StorageError, match="making"), files.one_writer(tmp_path / "f"):
+        pytest.fail("it is no folder")

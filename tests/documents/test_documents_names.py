@@ -263,7 +263,7 @@ def _one_key(key: str, value: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("compare key ids with `repro-gate keys list`", "x.py:1: repro-gate keys list"),
+        ("compare key ids with `repro-gate keys show`", "x.py:1: repro-gate keys show"),
         ("run repro-gate recrod first", "x.py:1: repro-gate recrod first"),
         ("`repro-gate baseline show --leaves`", "x.py:1: repro-gate baseline show --leaves"),
         ("`repro-gate --verison`", "x.py:1: repro-gate  --verison"),

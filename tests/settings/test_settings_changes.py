@@ -119,9 +119,22 @@ def test_a_key_that_is_swapped_or_brought_back_is_told() -> None:
     assert shown(key_changes("k", keys(), keys(raw_bytes="BBBB"))) == [
         f"key {ID}: public key: AAAA -> BBBB"
     ]
-    revoked = keys(status=KeyStatus.REVOKED)
-    assert shown(key_changes("k", revoked, keys())) == [f"key {ID}: revoked -> active"]
+    revoked = keys(status=KeyStatus.REVOKED, revoked_at=CREATED_AT)
+    assert shown(key_changes("k", revoked, keys())) == [
+        f"key {ID}: revoked -> active",
+        f"key {ID}: revoked at: {CREATED_AT} -> ",
+    ]
     assert f"key {ID}:  -> active" in shown(key_changes("k", None, keys()))
+
+
+def test_a_retirement_that_is_put_off_is_told() -> None:
+    before, after = (
+        keys(status=KeyStatus.RETIRED, retired_at=at)
+        for at in ("2026-01-01T00:00:00+00:00", "2027-01-01T00:00:00+00:00")
+    )
+    assert shown(key_changes("k", before, after)) == [
+        f"key {ID}: retired at: 2026-01-01T00:00:00+00:00 -> 2027-01-01T00:00:00+00:00"
+    ]
 
 
 @pytest.mark.parametrize(

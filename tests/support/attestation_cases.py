@@ -65,8 +65,12 @@ def trust_of(
 ) -> TrustedKeys:
     """A trust file with the gate's key alone."""
     key = trusted_key(gate_key().public_key(), added_at=CREATED_AT)
-    since = retired_at if status is KeyStatus.RETIRED else None
-    return TrustedKeys(keys=(key.model_copy(update={"status": status, "retired_at": since}),))
+    dates = {
+        KeyStatus.ACTIVE: {},
+        KeyStatus.RETIRED: {"retired_at": retired_at},
+        KeyStatus.REVOKED: {"revoked_at": CREATED_AT},
+    }
+    return TrustedKeys(keys=(key.model_copy(update={"status": status, **dates[status]}),))
 
 
 def verdict_of(**changes: object) -> Verdict:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, BinaryIO, cast
 
 from gate.adapters.files import trees
-from gate.adapters.files.folder_lock import held_folder
+from gate.adapters.files.folder_lock import held_folder, one_writer
 from gate.adapters.files.reading import (
     open_regular,
     refuse_foreign_links,
@@ -178,6 +178,10 @@ class LocalFiles:
     def held_folder(self, path: Path) -> AbstractContextManager[None]:
         """A folder for this process alone, see `folder_lock.py`; another's is a `SettingsError`."""
         return held_folder(path)
+
+    def one_writer(self, path: Path) -> AbstractContextManager[None]:
+        """A folder whose files no other writer changes meanwhile, see `folder_lock.py`."""
+        return one_writer(path)
 
     def fresh_folder(self, path: Path, *, mode: int = 0o755) -> None:
         """Make an empty folder of exactly `mode`, removing what was there."""

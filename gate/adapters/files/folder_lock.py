@@ -46,6 +46,25 @@ def held_folder(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def one_writer(folder: Path) -> Iterator[None]:
+    """Keep other writers out of a folder, made if need be, while the body runs; wait for them.
+
+    The lock is on the folder itself: a lock file beside committed files would be an uncommitted
+    change. Raises `StorageError` when no lock can be had.
+    """
+    with storage_faults("making", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with storage_faults("locking", folder):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with storage_faults("locking", folder):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _open(folder: Path) -> int:
     # a link counts as what it leads to: the folder may be one of the caller's
     if folder.exists() and not folder.is_dir():

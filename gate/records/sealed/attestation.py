@@ -14,6 +14,8 @@ from gate.records.document import Document, Timestamp
 from gate.records.runs import RunIsolation
 
 TRUST_SCHEMA: Final = "repro-gate.trusted-keys/1"
+# Characters of a comment or a reason.
+MAX_KEY_TEXT: Final = 200
 
 
 class KeyStatus(StrEnum):
@@ -28,22 +30,32 @@ class TrustedKey(Document):
     """A public key, named by the SHA-256 of its DER SubjectPublicKeyInfo.
 
     `raw_bytes` is that DER in base64. The algorithm comes from here, never from an envelope. A
-    retired key says since when (`retired_at`): what it sealed until then still counts.
+    retired key says since when (`retired_at`): what it sealed until then still counts. A revoked
+    one says from when on it may have been in other hands (`revoked_at`), and why (`reason`).
     """
 
     key_id: str = Field(pattern=r"^[0-9a-f]{64}$")
     raw_bytes: str = Field(max_length=2000)
     key_details: Literal["PKIX_ECDSA_P256_SHA_256"]
     status: KeyStatus = KeyStatus.ACTIVE
-    added_at: str = Field(max_length=40)
+    added_at: Timestamp
     retired_at: Timestamp | None = None
-    comment: str = Field(default="", max_length=200)
+    revoked_at: Timestamp | None = None
+    reason: str = Field(default="", max_length=MAX_KEY_TEXT)
+    comment: str = Field(default="", max_length=MAX_KEY_TEXT)
 
     @model_validator(mode="after")
-    def _retired_since(self) -> TrustedKey:
+    def _dated(self) -> TrustedKey:
         # without its date a retired key would count for every seal, new ones included
         if self.status is KeyStatus.RETIRED and self.retired_at is None:
             message = "a retired key needs retired_at, the time from which its seals do not count"
+            raise ValueError(message)
+        if (self.status is KeyStatus.REVOKED) != (self.revoked_at is not None):
+            message = "a revoked key needs revoked_at, and no other key has it"
+            raise ValueError(message)
+        # what is left of an edit that takes a retirement back
+        if self.status is KeyStatus.ACTIVE and self.retired_at is not None:
+            message = "an active key has no retired_at: a key that was retired stays retired"
             raise ValueError(message)
         return self
 

@@ -1,0 +1,235 @@
+"""`repro-gate keys`: make a key pair, and keep the file of the keys that count."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from gate.adapters.clock import SystemClock
+from gate.adapters.secrets import FileSecrets
+from gate.attestation.keys import (
+    generate_private_key,
+    private_pem,
+    public_pem,
+    read_trusted_keys,
+    trusted_key,
+    with_key,
+)
+from gate.attestation.trust_file import (
+    find_key,
+    read_public_key,
+    with_key_retired,
+    with_key_revoked,
+    write_trusted_keys,
+)
+from gate.codec.untrusted_text import safe_line
+from gate.commands.options import AsJson, console
+from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
+from gate.errors import SettingsError
+from gate.records.sealed.attestation import MAX_KEY_TEXT, TrustedKeys
+from gate.report.terminal.keys_view import keys_view
+
+MAX_PEM_BYTES: Final = 64 * 1024
+TRUST_FILE: Final = Path(".repro-gate/trusted-keys.json")
+TrustFile = Annotated[Path, typer.Option("--trusted-keys", help="The trust file.")]
+KeyId = Annotated[
+    str, typer.Argument(metavar="ID", help="The key's id, or as much of it as names one.")
+]
+Comment = Annotated[str, typer.Option(help="Kept beside the public key.")]
+
+keys_app = typer.Typer(
+    help="Generate signing keys; say which count.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+@keys_app.command("generate")
+def generate_command(
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the three files.")],
+    comment: Comment = "",
+    *,
+    allow_plain: Annotated[
+        bool, typer.Option("--allow-plain", help="Write the private key without a pass phrase.")
+    ] = False,
+) -> None:
+    """Generate a key pair and a trust file.
+
+    ECDSA on P-256; the pass phrase comes from REPRO_GATE_PASSPHRASE.
+
+    Example: REPRO_GATE_PASSPHRASE=$(openssl rand -base64 24) repro-gate keys generate --out keys
+    """
+    _check_text("--comment", comment)
+    secret, trust = folder / "signing-key.pem", folder / "trusted-keys.json"
+    key = generate_private_key()
+    passphrase = FileSecrets(None, FILES, os.environ).passphrase()
+    pem = private_pem(key, passphrase, allow_plain=allow_plain)
+    entry = trusted_key(key.public_key(), added_at=_now(), comment=comment)
+    with FILES.one_writer(folder):
+        # an overwritten private key cannot be recovered
+        if FILES.exists(secret):
+            raise SettingsError(f"{secret} already holds a key", hint="Choose another folder.")
+        known = _read(trust) if FILES.exists(trust) else TrustedKeys(keys=())
+        data = write_trusted_keys(with_key(known, entry))
+        # the temporary file behind this is 0600 too: at no time can another account read it
+        FILES.write_bytes(secret, pem, mode=0o600)
+        FILES.write_bytes(folder / "gate-public-key.pem", public_pem(key.public_key()))
+        FILES.write_bytes(trust, data)
+    sys.stdout.write(f"key {entry.key_id}\nprivate: {secret}\npublic:  {trust}\n")
+
+
+@keys_app.command("list")
+def list_command(trusted_keys: TrustFile = TRUST_FILE, *, as_json: AsJson = False) -> None:
+    """List trusted keys and whether they count.
+
+    Behind the comment stands why a key was revoked; --json prints ids and texts whole.
+
+    Example: repro-gate keys list --trusted-keys keys/trusted-keys.json
+    """
+    document = _read(trusted_keys)
+    if as_json:
+        # in ASCII: a terminal obeys some of the characters that JSON leaves as they are
+        facts = document.model_dump(mode="json")
+        sys.stdout.write(json.dumps(facts, indent=2, sort_keys=True) + "\n")
+        return
+    console().print(keys_view(document))
+
+
+@keys_app.command("add")
+def add_command(
+    public: Annotated[Path, typer.Argument(metavar="PUBLIC.pem", help="The public key, in PEM.")],
+    trusted_keys: TrustFile = TRUST_FILE,
+    comment: Comment = "",
+) -> None:
+    """Trust a public key from now on.
+
+    ECDSA on P-256. The file is made where there is none.
+
+    Example: repro-gate keys add gate-public-key.pem --comment "release team, 2026"
+    """
+    _check_text("--comment", comment)
+    pem = FILES.read_bytes(public, max_bytes=MAX_PEM_BYTES)
+    key = read_public_key(pem, safe_line(str(public)))
+    entry = trusted_key(key, added_at=_now(), comment=comment)
+    with FILES.one_writer(trusted_keys.parent):
+        known = _read(trusted_keys) if FILES.exists(trusted_keys) else TrustedKeys(keys=())
+        FILES.write_bytes(trusted_keys, write_trusted_keys(with_key(known, entry)))
+    _tell(f"key {entry.key_id} added to {trusted_keys}")
+
+
+@keys_app.command("retire")
+def retire_command(key: KeyId, trusted_keys: TrustFile = TRUST_FILE) -> None:
+    """Stop a key; its earlier seals still count.
+
+    For a key that is replaced. One that was lost or stolen is revoked.
+
+    Example: repro-gate keys retire 3f9a
+    """
+    now = _now()
+
+    def retired(document: TrustedKeys) -> tuple[TrustedKeys, str]:
+        found = find_key(document, key, safe_line(str(trusted_keys)))
+        return with_key_retired(document, found, at=now), found.key_id
+
+    key_id = _changed(trusted_keys, retired)
+    _tell(f"key {key_id} retired: a seal made after {now} does not verify")
+
+
+@keys_app.command("revoke")
+def revoke_command(
+    key: KeyId,
+    trusted_keys: TrustFile = TRUST_FILE,
+    at: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="Since when others may have had it, such as 2026-01-31T12:00:00Z; default: now.",
+        ),
+    ] = "",
+    reason: Annotated[str, typer.Option(help="Why; kept in the file.")] = "",
+) -> None:
+    """Revoke a key; none of its seals counts.
+
+    For a key that was lost or stolen. There is no way back.
+
+    Example: repro-gate keys revoke 3f9a --reason "laptop stolen"
+    """
+    _check_text("--reason", reason)
+    since = _past_time(at) if at else _now()
+
+    def revoked(document: TrustedKeys) -> tuple[TrustedKeys, str]:
+        found = find_key(document, key, safe_line(str(trusted_keys)))
+        return with_key_revoked(document, found, at=since, reason=reason), found.key_id
+
+    key_id = _changed(trusted_keys, revoked)
+    _tell(f"key {key_id} revoked: no seal of it verifies any more")
+
+
+def _changed(path: Path, change: Callable[[TrustedKeys], tuple[TrustedKeys, str]]) -> str:
+    """Write the changed file; what `change` says beside it, the key's id, comes back."""
+    if not FILES.exists(path):
+        raise _no_file(path)
+    with FILES.one_writer(path.parent):
+        document, key_id = change(_read(path))
+        FILES.write_bytes(path, write_trusted_keys(document))
+    return key_id
+
+
+def _read(path: Path) -> TrustedKeys:
+    if not FILES.exists(path):
+        raise _no_file(path)
+    data = FILES.read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES)
+    return read_trusted_keys(data, safe_line(str(path)))
+
+
+def _no_file(path: Path) -> SettingsError:
+    return SettingsError(
+        f"there is no trust file {safe_line(str(path))}",
+        hint="Name it with --trusted-keys, or begin one with `repro-gate keys add PUBLIC.pem`.",
+    )
+
+
+def _check_text(option: str, text: str) -> None:
+    """Refuse what a reader of the file would not see as it is."""
+    if len(text) > MAX_KEY_TEXT:
+        raise SettingsError(
+            f"{option} has {len(text):,} characters", hint=f"Give {MAX_KEY_TEXT} at most."
+        )
+    if not text.isprintable():
+        raise SettingsError(
+            f"{option} holds a control character", hint="Give one line of plain text."
+        )
+
+
+def _past_time(text: str) -> str:
+    """A time in UTC with whole seconds; `SettingsError` for another text and for the future."""
+    hint = "Give a time with its offset, such as 2026-01-31T12:00:00Z."
+    try:
+        time = datetime.fromisoformat(text)
+        since = time.astimezone(UTC).replace(microsecond=0).isoformat()
+    except (ValueError, OverflowError) as error:
+        raise SettingsError(f"--at {safe_line(text)!r} is not a time", hint=hint) from error
+    if time.tzinfo is None:
+        raise SettingsError(f"--at {safe_line(text)!r} has no offset", hint=hint)
+    if time > SystemClock().now():
+        raise SettingsError(
+            f"--at {safe_line(text)!r} is in the future",
+            hint="A key is revoked at once; leave --at out, or give a time in the past.",
+        )
+    return since
+
+
+def _now() -> str:
+    return SystemClock().now().isoformat()
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{safe_line(line)}\n")
