@@ -21,7 +21,7 @@ from gate.execution.launch import Launcher, run_folders
 from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.preparation.declared_data import DeclaredData
+from gate.pipelines.preparation.declared_data import DataPreparation, DeclaredData
 from gate.pipelines.preparation.environments import TrainingEnvironment, training_environments
 from gate.pipelines.preparation.locks import locks_of_commits
 from gate.pipelines.preparation.output_folder import prepare_out
@@ -142,15 +142,13 @@ class Session:
         trees = {which: snapshot.tree for which, snapshot in self._snapshots.items()}
         taken = run_folders(self._work / "run").taken
         self._locks = locks_of_commits(self.request, trees, taken, adapters.files, self._reader.ask)
+        pointers = partial(
+            pointers_of_commit, request=self.request, files=adapters.files, ask=self._reader.ask
+        )
         self._declared = DeclaredData(
-            self.request,
-            adapters,
-            self.isolation,
-            partial(
-                pointers_of_commit, request=self.request, files=adapters.files, ask=self._reader.ask
-            ),
-            self._reader.ask,
-            self._recorded,
+            DataPreparation(
+                self.request, adapters, self.isolation, pointers, self._reader.ask, self._recorded
+            )
         )
         ends.callback(self._declared.store.close)
         made = self.request.settings.preprocess

@@ -202,17 +202,21 @@ def listing_of_copies(one: FetchedData) -> Listing:
 
 def fetch_sources(request: GateRequest, git: Git) -> FetchSources:
     """What the commit that decides says of remotes: next to the settings, or at the root."""
-    commit = request.base_commit or request.commit or git.resolve("HEAD")
+    kinds = {source.kind for source in request.settings.data}
 
-    def found(name: str) -> bytes:
+    def found(name: str, kind: DataKind) -> bytes:
+        # each is a call of git, and most projects declare neither
+        if kind not in kinds:
+            return b""
+        commit = request.base_commit or request.commit or git.resolve("HEAD")
         paths = dict.fromkeys((request.repository_path(name), name))
         texts = (git.read_file(commit, path) for path in paths)
         return next((text for text in texts if text is not None), b"")
 
     return FetchSources(
         settings=request.settings.fetch,
-        dvc_config=found(DVC_CONFIG),
-        lfs_config=found(LFS_CONFIG),
+        dvc_config=found(DVC_CONFIG, DataKind.DVC),
+        lfs_config=found(LFS_CONFIG, DataKind.LFS),
         clone_is_trusted=request.base_commit is None,
     )
 
@@ -220,18 +224,10 @@ def fetch_sources(request: GateRequest, git: Git) -> FetchSources:
 class DeclaredData:
     """What the settings declare, and what preprocessing adds to it."""
 
-    def __init__(
-        self,
-        request: GateRequest,
-        adapters: Adapters,
-        isolation: Isolation,
-        pointers: Pointers,
-        ask: Ask,
-        recorded: DataSets,
-    ) -> None:
-        """`recorded` is the data of the entry that may judge."""
-        self._preparation = DataPreparation(request, adapters, isolation, pointers, ask, recorded)
-        self.store = self._preparation.store
+    def __init__(self, preparation: DataPreparation) -> None:
+        """Nothing is prepared yet."""
+        self._preparation = preparation
+        self.store = preparation.store
         self._prepared: dict[Commit, PreparedData] = {}
         self.base_fault: GateError | None = None
 
