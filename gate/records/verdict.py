@@ -35,6 +35,8 @@ from gate.records.sections.levels import ReachedLevel
 
 # the code of the finding that says why nothing was judged
 FAULT: Final = "fault"
+# of the finding that declared data is not what the baseline was recorded with
+DATA_MOVED: Final = "data-moved"
 VERDICT_SCHEMA: Final = "repro-gate.verdict/1"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.records.published.links import ReportLinks
-from gate.records.verdict import FAULT, Severity, Verdict
+from gate.records.verdict import DATA_MOVED, FAULT, Outcome, Severity, Verdict
 from gate.report import context, differences
 from gate.report.brief import brief_of
 from gate.report.diagnosed.growth import growth_section
@@ -29,8 +29,7 @@ def report_of(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
         Alert(code=finding.code, text=sentences(finding.message, finding.remedy))
         for severity in (Severity.ERROR, Severity.WARNING)
         for finding in verdict.findings
-        # the fault of an error is what happened, which stands above the alerts
-        if finding.severity is severity and finding.code != FAULT
+        if finding.severity is severity and finding.code not in _told(verdict)
     )
     return Report(
         icon=icon(verdict),
@@ -46,6 +45,12 @@ def report_of(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
         run_url=links.run_url,
         sections=_sections(verdict, links, limits),
     )
+
+
+def _told(verdict: Verdict) -> frozenset[str]:
+    """Findings that are what happened: that stands above the alerts, and is not said twice."""
+    drifted = verdict.outcome is Outcome.DATA_DRIFT
+    return frozenset((FAULT, DATA_MOVED) if drifted else (FAULT,))
 
 
 def _facts(verdict: Verdict, links: ReportLinks) -> tuple[Row, ...]:

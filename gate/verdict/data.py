@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gate.codec.data_words import move_sentence
 from gate.records.comparison import Comparison
-from gate.records.verdict import Answer, Finding, Outcome, Severity
+from gate.records.verdict import DATA_MOVED, Answer, Finding, Outcome, Severity
 from gate.verdict import causes
 from gate.verdict.answers import agree, inside, repeat_answer
 from gate.verdict.facts import Decision, Facts, failed, within
@@ -56,7 +56,7 @@ def moved_data(facts: Facts) -> tuple[Finding, ...]:
     )
     return tuple(
         Finding(
-            code="data-moved",
+            code=DATA_MOVED,
             severity=Severity.WARNING,
             message=move_sentence(move),
             remedy=remedy,
