@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gate.attestation.archive import MAX_KEPT_BYTES, read_archive
 from gate.attestation.dsse import PAYLOAD_TYPE, verify
 from gate.attestation.envelope import read_envelope
 from gate.attestation.identity_bundle import read_identity_bundle
+from gate.attestation.packing.archive import MAX_KEPT_BYTES, read_archive
+from gate.attestation.packing.ustar import SUMS_NAME, sums_text
 from gate.attestation.reading import printable, read_record
 from gate.attestation.seal import VERDICT_MEMBER
 from gate.attestation.statement import read_statement, utc_time
-from gate.attestation.ustar import SUMS_NAME, sums_text
 from gate.errors import AttestationError
 from gate.ports import Files
 from gate.records.runs import RunIsolation

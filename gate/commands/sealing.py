@@ -13,8 +13,8 @@ import typer
 
 from gate.adapters.clock import SystemClock
 from gate.adapters.sigstore.verifier import verify_identity
-from gate.attestation.instructions import TrustFile, openssl_commands
 from gate.attestation.keys import read_trusted_keys
+from gate.attestation.packing.instructions import TrustFile, openssl_commands
 from gate.attestation.seal import find_bundle, find_seals, seal_paths
 from gate.attestation.verify import verify_identity_package, verify_package
 from gate.commands.options import AsJson

@@ -16,15 +16,14 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines
 from gate.pipelines.gate import Gated, judge, train_all
 from gate.pipelines.imported_evidence import take_over
-from gate.pipelines.sealing import (
-    PACKAGE,
+from gate.pipelines.sealing.package import PACKAGE, write_package
+from gate.pipelines.sealing.seals import (
     Sealing,
     Signer,
     may_seal_by_identity,
     refuse_unready,
     seal_package,
     verify_line,
-    write_package,
 )
 from gate.ports import Files, Git, Secrets
 from gate.records.baseline import PROPOSED_BASELINE

@@ -15,7 +15,7 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import work_tree_baseline
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.judging.entries import settled, with_settled
-from gate.pipelines.sealing import PACKAGE
+from gate.pipelines.sealing.package import PACKAGE
 from gate.records.baseline import (
     MAX_ARTIFACT_BYTES,
     MAX_ENTRY_BYTES,

@@ -8,8 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gate.attestation.member_index import RUN_MEMBER, STATE_MEMBER, looks_like_package, member_index
-from gate.attestation.ustar import BLOCK_BYTES
+from gate.attestation.packing.member_index import (
+    RUN_MEMBER,
+    STATE_MEMBER,
+    looks_like_package,
+    member_index,
+)
+from gate.attestation.packing.ustar import BLOCK_BYTES
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
 from gate.checkpoint.formats.safetensors_reader import read_safetensors

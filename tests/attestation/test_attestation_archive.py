@@ -11,9 +11,9 @@ from attestation_cases import FILES, member
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.attestation.archive import read_archive
-from gate.attestation.package import pack
-from gate.attestation.ustar import RECORD_BYTES, header, padding, sums_text
+from gate.attestation.packing.archive import read_archive
+from gate.attestation.packing.package import pack
+from gate.attestation.packing.ustar import RECORD_BYTES, header, padding, sums_text
 from gate.codec.digests import sha256_hex
 from gate.errors import AttestationError
 from gate.records.sealed.attestation import Archive, PackageMember

@@ -21,9 +21,9 @@ from attestation_cases import (
     verdict_of,
 )
 
-from gate.attestation.instructions import TrustFile, openssl_commands, package_readme
 from gate.attestation.keys import key_id, private_pem, public_pem, trusted_key
-from gate.attestation.package import pack
+from gate.attestation.packing.instructions import TrustFile, openssl_commands, package_readme
+from gate.attestation.packing.package import pack
 from gate.attestation.seal import write_seals
 from gate.records.request import SigningMethod
 

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.adapters.files.files import LocalFiles
-from gate.attestation.package import pack
-from gate.attestation.ustar import MAX_MEMBER_BYTES, header, parse_header
+from gate.attestation.packing.package import pack
+from gate.attestation.packing.ustar import MAX_MEMBER_BYTES, header, parse_header
 from gate.errors import AttestationError, StorageError
 from gate.records.sealed.attestation import PackageMember
 

@@ -27,9 +27,9 @@ from attestation_cases import (
 from gate.attestation.dsse import PAYLOAD_TYPE
 from gate.attestation.envelope import read_envelope
 from gate.attestation.keys import read_trusted_keys
-from gate.attestation.package import pack
+from gate.attestation.packing.package import pack
+from gate.attestation.packing.ustar import header, padding, sums_text
 from gate.attestation.statement import write_statement
-from gate.attestation.ustar import header, padding, sums_text
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import AttestationError, StorageError

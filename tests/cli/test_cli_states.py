@@ -17,7 +17,7 @@ from played_training import Project
 from saved_tensors import Stored, floats, raw, write_state
 
 from gate.adapters.files.files import LocalFiles
-from gate.attestation.package import pack
+from gate.attestation.packing.package import pack
 from gate.checkpoint.digest import digest_state
 from gate.checkpoint.formats.formats import open_state
 from gate.records.sealed.attestation import PackageMember

@@ -12,12 +12,12 @@ import pytest
 from gate_bench import FILES, Bench
 from played_training import Project
 
-from gate.attestation.archive import read_archive
+from gate.attestation.packing.archive import read_archive
 from gate.codec.digests import sha256_hex
 from gate.errors import EvidenceError
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated
-from gate.pipelines.sealing import write_package
+from gate.pipelines.sealing.package import write_package
 from gate.records.published.links import ReportLinks
 from gate.records.verdict import Outcome
 from gate.report.page.difference_map import heat_cell

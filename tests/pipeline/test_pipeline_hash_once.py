@@ -14,10 +14,10 @@ import pytest
 from gate_bench import FILES, Bench
 
 from gate.adapters.process.processes import LocalProcesses
-from gate.attestation.archive import read_archive
+from gate.attestation.packing.archive import read_archive
 from gate.errors import StorageError
 from gate.pipelines.gate import Gated, gate
-from gate.pipelines.sealing import write_package
+from gate.pipelines.sealing.package import write_package
 from gate.records.processes import ProcessRequest, ProcessResult
 
 STATE = "strict-1/state.safetensors"

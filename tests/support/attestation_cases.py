@@ -14,7 +14,7 @@ from gate.adapters.files.files import LocalFiles
 from gate.attestation.dsse import PAYLOAD_TYPE, sign
 from gate.attestation.envelope import write_envelope
 from gate.attestation.keys import PrivateKey, generate_private_key, trusted_key
-from gate.attestation.package import pack
+from gate.attestation.packing.package import pack
 from gate.attestation.seal import seal, statement_facts
 from gate.attestation.statement import write_statement
 from gate.attestation.verify import verify_package

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from gate.attestation.ustar import (
+from gate.attestation.packing.ustar import (
     BLOCK_BYTES,
     END_BYTES,
     MAX_MEMBERS,
@@ -27,8 +27,8 @@ MAX_KEPT_BYTES = 64 * 1024 * 1024
 def read_archive(stream: BinaryIO, *, size_bytes: int, keep: frozenset[str]) -> Archive:
     """Read a package of exactly `size_bytes`, holding the content of the members in `keep`.
 
-    Raises `AttestationError` for anything that `gate.attestation.package` does not write: links
-    and folders, unsafe, unsorted or colliding names, bytes after the end, a kept member above
+    Raises `AttestationError` for anything that `gate.attestation.packing.package` does not write:
+    links and folders, unsafe, unsorted or colliding names, bytes after the end, a kept member above
     `MAX_KEPT_BYTES`. Nothing is written to disk and no name is followed.
     """
     reader = _HashingReader(stream, size_bytes)

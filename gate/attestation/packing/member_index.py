@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from gate.attestation.ustar import BLOCK_BYTES, MAX_MEMBERS, padding, parse_header
+from gate.attestation.packing.ustar import BLOCK_BYTES, MAX_MEMBERS, padding, parse_header
 
 STATE_MEMBER: Final = "checkpoint/state.safetensors"
 # the evidence of the run whose state that is

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from gate.attestation.ustar import (
+from gate.attestation.packing.ustar import (
     END_BYTES,
     MAX_MEMBER_BYTES,
     RECORD_BYTES,

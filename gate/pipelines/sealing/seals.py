@@ -1,4 +1,4 @@
-"""A verdict becomes a package, and a pass is sealed: with a key, or with the job's identity."""
+"""A pass is sealed: with a key, or with the job's identity."""
 
 from __future__ import annotations
 
@@ -6,28 +6,20 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.attestation.instructions import package_readme
 from gate.attestation.keyless import seal_by_identity
 from gate.attestation.keys import load_private_key
-from gate.attestation.member_index import STATE_MEMBER
-from gate.attestation.package import pack
 from gate.attestation.seal import seal, seal_paths, statement_facts, write_seals
 from gate.attestation.statement import write_statement
-from gate.codec.documents import write_document
 from gate.codec.untrusted_text import masked
 from gate.errors import AttestationError, SettingsError
-from gate.evidence.capture import FIRST_STATE
-from gate.evidence.folder import evidence_documents
+from gate.pipelines.sealing.package import PACKAGE
 from gate.ports import Files, SealServices, Secrets
-from gate.records.baseline import Baseline
-from gate.records.observed.evidence import EvidenceSet
 from gate.records.request import GateRequest, SigningMethod
-from gate.records.sealed.attestation import Package, PackageMember, SealContext
+from gate.records.sealed.attestation import Package, SealContext
 from gate.records.sealed.identity import Identity
 from gate.records.verdict import Verdict
 from gate.records.version import VERSION
 
-PACKAGE = "package.tar"
 IDENTITY_HINT = "Run in a job of GitHub Actions that has the permission `id-token: write`."
 
 
@@ -56,51 +48,6 @@ class Sealing:
     bundle: Path | None = None
     identity: Identity | None = None
     why_not: str = ""
-
-
-def write_package(
-    verdict: Verdict,
-    evidence: EvidenceSet,
-    baseline: Baseline | None,
-    request: GateRequest,
-    files: Files,
-) -> Package:
-    """Write `package.tar`: the verdict and all that it rests on, the same bytes every time."""
-    path = request.out / PACKAGE
-    members = [
-        PackageMember(name="verdict.json", content=write_document(verdict)),
-        PackageMember(name="repro-gate.yml", content=request.settings_text),
-        *_evidence_members(evidence, request),
-    ]
-    if baseline is not None:
-        members.append(PackageMember(name="baseline.json", content=write_document(baseline)))
-    readme = package_readme(
-        verdict,
-        member_names=[member.name for member in members],
-        reproduce_command=_reproduce_command(verdict, request),
-        sign=request.sign,
-    )
-    members.append(PackageMember(name="README.md", content=readme.encode("utf-8")))
-    # a package that was cut short has no name: it appears whole, or not at all
-    with files.replacing(path) as target:
-        return pack(members, path=path, target=target, files=files)
-
-
-def _evidence_members(evidence: EvidenceSet, request: GateRequest) -> list[PackageMember]:
-    members = [
-        PackageMember(name=f"evidence/{name}", content=data)
-        for name, data in evidence_documents(evidence)
-    ]
-    for kept in evidence.kept:
-        name = STATE_MEMBER if kept.name == FIRST_STATE else f"evidence/{kept.name}"
-        path = request.out / "evidence" / kept.name
-        members.append(PackageMember(name=name, path=path, sha256=kept.sha256))
-    return members
-
-
-def _reproduce_command(verdict: Verdict, request: GateRequest) -> str:
-    config = request.repository_path(request.config_name)
-    return f"repro-gate gate --config {config} --commit {verdict.commit}"
 
 
 def seal_package(

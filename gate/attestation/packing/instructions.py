@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from gate.attestation.dsse import PAYLOAD_TYPE
+from gate.attestation.packing.ustar import SUMS_NAME
 from gate.attestation.seal import BARE_SUFFIX
-from gate.attestation.ustar import SUMS_NAME
 from gate.codec.untrusted_text import masked
 from gate.records.request import SigningMethod
 from gate.records.verdict import Verdict

@@ -1,0 +1,1 @@
+"""The package: one archive format, written, read and explained."""
