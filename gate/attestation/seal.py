@@ -6,13 +6,12 @@ from pathlib import Path
 
 from gate.attestation.dsse import PAYLOAD_TYPE, sign
 from gate.attestation.envelope import MAX_ENVELOPE_BYTES, write_bundle, write_envelope
-from gate.attestation.keys import PrivateKey
 from gate.attestation.statement import utc_time, write_statement
 from gate.checkpoint.hashing.canonical import ALGORITHM
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import AttestationError
-from gate.ports import Files
+from gate.ports import Files, Signer
 from gate.records.sealed.attestation import Package, SealContext, SealFile
 from gate.records.sealed.statement import Property, StatementFacts
 from gate.records.sections.levels import ReachedLevel
@@ -24,7 +23,7 @@ BUNDLE_SUFFIX = ".sigstore.json"
 
 
 def seal(
-    verdict: Verdict, package: Package, context: SealContext, private_key: PrivateKey
+    verdict: Verdict, package: Package, context: SealContext, signer: Signer
 ) -> tuple[SealFile, SealFile]:
     """Sign a passing verdict and its package: the bare envelope, then the Sigstore bundle.
 
@@ -32,7 +31,7 @@ def seal(
     changes, and for a package whose `verdict.json` is not this verdict.
     """
     facts = statement_facts(verdict, package, context)
-    envelope = sign(write_statement(facts), PAYLOAD_TYPE, private_key)
+    envelope = sign(write_statement(facts), PAYLOAD_TYPE, signer)
     bare, bundle = seal_paths(package.path)
     return (
         SealFile(name=bare.name, content=write_envelope(envelope)),

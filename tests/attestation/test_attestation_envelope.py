@@ -18,6 +18,7 @@ from gate.attestation.envelope import (
     write_bundle,
     write_envelope,
 )
+from gate.attestation.keys import KeyFile
 from gate.errors import AttestationError
 from gate.records.sealed.attestation import Envelope, SealFile, Signature
 
@@ -27,7 +28,7 @@ def _read(content: bytes) -> Envelope:
 
 
 def _envelope() -> Envelope:
-    return sign(b"payload", PAYLOAD_TYPE, gate_key())
+    return sign(b"payload", PAYLOAD_TYPE, KeyFile(gate_key()))
 
 
 def _bare() -> dict[str, Any]:

@@ -20,6 +20,7 @@ from attestation_cases import (
 )
 
 from gate.attestation.envelope import read_envelope
+from gate.attestation.keys import KeyFile
 from gate.attestation.seal import find_seals, seal, seal_paths, statement_facts, write_seals
 from gate.errors import AttestationError
 from gate.records.comparison import Comparison
@@ -84,7 +85,7 @@ def test_package_must_hold_this_verdict(tmp_path: Path, cause: str | None) -> No
     members = members_of(verdict_of(cause=cause)) if cause else (member("a"),)
     package = pack_to(tmp_path / "package.tar", *members)
     with pytest.raises(AttestationError, match=r"verdict\.json is not the verdict that is to be"):
-        seal(verdict_of(), package, CONTEXT, gate_key())
+        seal(verdict_of(), package, CONTEXT, KeyFile(gate_key()))
 
 
 @pytest.mark.parametrize(

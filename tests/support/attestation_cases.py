@@ -13,7 +13,7 @@ from report_cases import comparison
 from gate.adapters.files.files import LocalFiles
 from gate.attestation.dsse import PAYLOAD_TYPE, sign
 from gate.attestation.envelope import write_envelope
-from gate.attestation.keys import PrivateKey, generate_private_key, trusted_key
+from gate.attestation.keys import KeyFile, PrivateKey, generate_private_key, trusted_key
 from gate.attestation.packing.package import pack
 from gate.attestation.seal import seal, statement_facts
 from gate.attestation.statement import write_statement
@@ -145,7 +145,7 @@ def sealed_in(folder: Path, verdict: Verdict | None = None) -> Sealed:
     """A sealed package in a folder."""
     verdict = verdict or verdict_of()
     package = pack_to(folder / "package.tar", *members_of(verdict))
-    return Sealed(package=package, seals=seal(verdict, package, CONTEXT, gate_key()))
+    return Sealed(package=package, seals=seal(verdict, package, CONTEXT, KeyFile(gate_key())))
 
 
 def facts_in(folder: Path) -> StatementFacts:
@@ -158,7 +158,7 @@ def signed(
     payload: bytes, payload_type: str = PAYLOAD_TYPE, key: PrivateKey | None = None
 ) -> tuple[SealFile, ...]:
     """A bare seal over any payload: what a faulty or dishonest signer could make."""
-    envelope = sign(payload, payload_type, key or gate_key())
+    envelope = sign(payload, payload_type, KeyFile(key or gate_key()))
     return (SealFile(name="package.dsse.json", content=write_envelope(envelope)),)
 
 

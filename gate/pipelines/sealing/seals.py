@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.attestation.keyless import seal_by_identity
-from gate.attestation.keys import load_private_key
+from gate.attestation.keys import KeyFile, load_private_key
 from gate.attestation.seal import seal, seal_paths, statement_facts, write_seals
 from gate.attestation.statement import write_statement
 from gate.codec.untrusted_text import masked
@@ -83,7 +83,7 @@ def seal_package(
     if pem is None:
         return Sealing(why_not="no signing key was given")
     key = load_private_key(pem, signer.secrets.passphrase(), allow_plain=signer.allow_plain_key)
-    seals = seal(verdict, package, context, key)
+    seals = seal(verdict, package, context, KeyFile(key))
     _, bundle = write_seals(seals, package.path, files)
     return Sealing(bundle=bundle)
 

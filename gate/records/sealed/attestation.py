@@ -26,6 +26,16 @@ class KeyStatus(StrEnum):
     REVOKED = "revoked"
 
 
+class KeyAlgorithm(StrEnum):
+    """What a key signs with: ECDSA on P-256 with SHA-256, or Ed25519 (RFC 8032)."""
+
+    ECDSA_P256 = "ecdsa-p256"
+    ED25519 = "ed25519"
+
+
+KeyDetails = Literal["PKIX_ECDSA_P256_SHA_256", "PKIX_ED25519"]
+
+
 class TrustedKey(Document):
     """A public key, named by the SHA-256 of its DER SubjectPublicKeyInfo.
 
@@ -36,7 +46,7 @@ class TrustedKey(Document):
 
     key_id: str = Field(pattern=r"^[0-9a-f]{64}$")
     raw_bytes: str = Field(max_length=2000)
-    key_details: Literal["PKIX_ECDSA_P256_SHA_256"]
+    key_details: KeyDetails
     status: KeyStatus = KeyStatus.ACTIVE
     added_at: Timestamp
     retired_at: Timestamp | None = None
