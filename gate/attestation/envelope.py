@@ -54,7 +54,7 @@ class BundleEnvelope(CamelDocument):
 
 
 class KeyHint(CamelDocument):
-    """Base64 of the SHA-256 of the DER public key."""
+    """Which key: base64 of the SHA-256 of its DER, or what the reader of the bundle asks for."""
 
     hint: str = Field(max_length=200)
 
@@ -88,13 +88,13 @@ def write_envelope(envelope: Envelope) -> bytes:
     return seal_text(wire)
 
 
-def write_bundle(envelope: Envelope) -> bytes:
-    """The Sigstore form of an envelope with one signature, whose key id becomes the hint."""
+def write_bundle(envelope: Envelope, *, hint: str = "") -> bytes:
+    """The Sigstore form of an envelope with one signature, whose key id is the hint if none is."""
     (signature,) = envelope.signatures
-    hint = KeyHint(hint=encode_base64(bytes.fromhex(signature.key_id)))
+    named = KeyHint(hint=hint or encode_base64(bytes.fromhex(signature.key_id)))
     return seal_text(
         Bundle(
-            verification_material=VerificationMaterial(public_key=hint),
+            verification_material=VerificationMaterial(public_key=named),
             dsse_envelope=bundle_envelope(envelope),
         )
     )
