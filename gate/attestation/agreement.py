@@ -11,7 +11,7 @@ from gate.attestation.packing.archive import MAX_KEPT_BYTES
 from gate.attestation.packing.ustar import SUMS_NAME, sums_text
 from gate.attestation.provenance import BASELINE, LOCKS, read_provenance
 from gate.attestation.reading import printable, read_object, read_record
-from gate.attestation.seal import VERDICT_MEMBER, provenance_facts
+from gate.attestation.seal import VERDICT_MEMBER, properties_of, provenance_facts
 from gate.attestation.statement import utc_time
 from gate.codec.digests import sha256_hex
 from gate.codec.json_text import canonical_json
@@ -63,6 +63,8 @@ def check_verdict(archive: Archive, facts: StatementFacts) -> None:
         "commit": (verdict.commit, facts.commit),
         "checkpoint_root": (verdict.checkpoint_root, facts.checkpoint_root),
         "states": (verdict.states, facts.states),
+        "checkpoint_algorithm": (_algorithms(verdict), {facts.checkpoint_algorithm}),
+        "properties": (properties_of(verdict), facts.properties),
         "settings_digest": (verdict.settings_digest, facts.settings_digest),
         "snapshot_digest": (verdict.snapshot_digest, facts.snapshot_digest),
         "isolation": (verdict.isolation, facts.isolation),
@@ -77,8 +79,13 @@ def check_verdict(archive: Archive, facts: StatementFacts) -> None:
             )
 
 
+def _algorithms(verdict: Verdict) -> set[str]:
+    """How the states were hashed; in one way, or nothing agrees with it."""
+    return {state.algorithm for state in verdict.states}
+
+
 def _shown(value: object) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | set):
         named = (f"{one.name} {one.root}" if isinstance(one, StateRoots) else one for one in value)
         return repr(printable(", ".join(map(str, named))))
     text = value.described if isinstance(value, RunIsolation) else str(value)

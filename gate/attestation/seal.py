@@ -125,7 +125,7 @@ def statement_facts(verdict: Verdict, package: Package, context: SealContext) ->
         states=verdict.states,
         outcome=verdict.outcome,
         level=_level(verdict),
-        properties=_properties(verdict),
+        properties=properties_of(verdict),
         strict_runs=verdict.strict_runs,
         settings_digest=verdict.settings_digest,
         baseline_digest=context.baseline_digest,
@@ -162,7 +162,7 @@ def _check_sealable(verdict: Verdict) -> None:
         )
 
 
-def _properties(verdict: Verdict) -> tuple[Property, ...]:
+def properties_of(verdict: Verdict) -> tuple[Property, ...]:
     """Only what holds; a property that is not listed is not claimed."""
     repeat, baseline = verdict.repeat, verdict.baseline
     claims = {

@@ -84,7 +84,7 @@ def outside_sections(artifact: Artifact) -> tuple[Section, ...]:
     ]
     cosign = _cosign_lines(artifact)
     if cosign:
-        title = f"cosign: the {'same ' if by_key else ''}seals. Must print only 'Verified OK'."
+        title = f"cosign: the {'same ' if by_key else ''}seals. Must print 'Verified OK' for each."
         sections.append(Section(tool="cosign", title=title, lines=cosign))
     signature = dict(artifact.seals).get(StatementKind.MODEL)
     if signature is not None:

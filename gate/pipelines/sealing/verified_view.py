@@ -7,11 +7,13 @@ import textwrap
 from dataclasses import asdict
 from typing import Final
 
+from gate.attestation.packing.ustar import SUMS_NAME
 from gate.records.sealed.attestation import StatementKind, VerifiedPackage
 
 WIDTH: Final = 80
-LABEL: Final = 13
+LABEL: Final = 14
 NOT_CHECKED: Final = "whether the training code was honest about its numbers"
+OUTSIDE: Final = "To check it without repro-gate: the same command with --explain."
 COUNTED: Final = {1: "one", 2: "two", 3: "three"}
 
 
@@ -23,9 +25,10 @@ def verified_json(found: VerifiedPackage) -> str:
 
 def verified_text(found: VerifiedPackage) -> str:
     """What was checked, a line for each question that a reader has."""
+    listed = f"its {found.members} files agree with {SUMS_NAME}"
     rows = [
         *_signed(found),
-        ("package", f"the sealed file, byte for byte; all {found.members} files as listed"),
+        ("package", f"the sealed file, byte for byte; {listed}"),
         ("verdict", f"{found.level}, {found.strict_runs} equal strict runs"),
         *_made(found),
         ("isolation", found.isolation.described),
@@ -43,6 +46,7 @@ def verified_text(found: VerifiedPackage) -> str:
             break_long_words=False,
             break_on_hyphens=False,
         )
+    lines += ["", OUTSIDE]
     return "\n".join(lines) + "\n"
 
 
@@ -50,7 +54,7 @@ def _signed(found: VerifiedPackage) -> list[tuple[str, str]]:
     names = ", ".join(kind.value for kind in found.statements)
     count, files = COUNTED[len(found.statements)], len(found.seals)
     signer = "identity" if found.identity else "key"
-    signed = ("signed", f"{names}: {count} statements in {files} files, all by one {signer}")
+    signed = ("signed", f"{names}: {count} statements in {files} files, by one {signer}")
     if found.identity:
         return [
             signed,
@@ -64,9 +68,10 @@ def _signed(found: VerifiedPackage) -> list[tuple[str, str]]:
 def _made(found: VerifiedPackage) -> list[tuple[str, str]]:
     rows = [
         ("made", f"{found.created_at} (the signer's claim)"),
-        ("provenance", "says of settings, commit, data and baseline what the verdict says"),
+        ("provenance", "agrees with the verdict on settings, commit, data and baseline"),
     ]
     if StatementKind.MODEL in found.statements:
         files = "1 file" if found.model_files == 1 else f"{found.model_files} files"
-        rows.append(("model", f"{found.model_folder}/: {files}, the ones that its signature lists"))
+        text = f"{found.model_folder}/: {files}, exactly those that its signature lists"
+        rows.append(("model", text))
     return rows
