@@ -132,7 +132,8 @@ def _check_making(making: Making, facts: StatementFacts, archive: Archive) -> No
             hint=CLAIM_HINT,
         )
     cluster = _content(archive, CLUSTER_MEMBER)
-    if cluster is not None and _object(cluster) != making.cluster:
+    # as text: to Python 1, 1.0 and True are equal
+    if cluster is not None and canonical_json(_object(cluster)) != canonical_json(making.cluster):
         raise AttestationError(
             f"the provenance describes another machine than {CLUSTER_MEMBER}", hint=CLAIM_HINT
         )

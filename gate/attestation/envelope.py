@@ -19,7 +19,6 @@ from gate.records.sealed.statement import CamelDocument
 
 BUNDLE_TYPE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
 MAX_ENVELOPE_BYTES = 8 * 1024 * 1024
-MAX_SIGNATURES = 16
 DAMAGED_HINT = "The seal was damaged, changed, or made by another tool; fetch it again."
 
 
@@ -31,11 +30,14 @@ class WireSignature(CamelDocument):
 
 
 class WireEnvelope(CamelDocument):
-    """A bare DSSE envelope as it is written."""
+    """A bare DSSE envelope as it is written, with exactly one signature.
+
+    DSSE allows more; what a second one says is nobody's here, and it has no room to say it.
+    """
 
     payload: str
     payload_type: str = Field(max_length=200)
-    signatures: tuple[WireSignature, ...] = Field(min_length=1, max_length=MAX_SIGNATURES)
+    signatures: tuple[WireSignature]
 
 
 class AnonymousSignature(CamelDocument):
@@ -75,15 +77,12 @@ class Bundle(CamelDocument):
 
 
 def write_envelope(envelope: Envelope) -> bytes:
-    """The bare DSSE form; the same envelope gives the same bytes."""
-    signatures = tuple(
-        WireSignature(keyid=each.key_id, sig=encode_base64(each.value))
-        for each in envelope.signatures
-    )
+    """The bare DSSE form of an envelope with one signature; equal envelopes give equal bytes."""
+    (signature,) = envelope.signatures
     wire = WireEnvelope(
         payload=encode_base64(envelope.payload),
         payload_type=envelope.payload_type,
-        signatures=signatures,
+        signatures=(WireSignature(keyid=signature.key_id, sig=encode_base64(signature.value)),),
     )
     return seal_text(wire)
 

@@ -105,16 +105,15 @@ def check_model_statement(payload: bytes, folder: ModelFolder | None) -> None:
     statement = read_record(ModelStatement, payload, SOURCE, max_bytes=MAX_MODEL_BYTES, hint=HINT)
     if folder is None:
         raise AttestationError("the package holds no model that was signed", hint=HINT)
-    signed = [(file.name, file.digest) for file in statement.predicate.resources]
-    packed, listed = dict(folder.files), dict(signed)
+    packed = dict(folder.files)
+    listed = {file.name: file.digest for file in statement.predicate.resources}
     for name in sorted(packed.keys() | listed.keys()):
         if packed.get(name) != listed.get(name):
             raise AttestationError(
                 f"{folder.name}/{printable(name)} {_difference(name, packed, listed)}", hint=HINT
             )
-    (subject,) = statement.subject
-    named = (folder.name, folder.root_digest, list(folder.files))
-    if (subject.name, subject.digest.sha256, signed) != named:
+    # order, name of the folder and root digest follow from the files
+    if payload != write_model_statement(folder):
         raise AttestationError(
             f"{SOURCE} is not about the folder {folder.name} of this package", hint=HINT
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -59,8 +60,9 @@ MAKING = Making(
     overrides=(),
     overridden=0,
     cluster={"ranks": 1},
-    locks=(("uv.lock", "9" * 64),),
+    locks=(("uv.lock", sha256_hex(b"locked")),),
 )
+NO_MORE: Mapping[str, bytes] = {}
 EQUAL = comparison(
     compared_points=3, compared_steps=3, compared_tensors=2, steps_expected=3, steps_observed=3
 )
@@ -169,11 +171,15 @@ class Sealed:
 
 
 def sealed_in(
-    folder: Path, verdict: Verdict | None = None, key: PrivateKey | None = None
+    folder: Path,
+    verdict: Verdict | None = None,
+    key: PrivateKey | None = None,
+    more: Mapping[str, bytes] = NO_MORE,
 ) -> Sealed:
-    """A sealed package in a folder."""
+    """A sealed package in a folder; `more` are members beside the usual ones."""
     verdict = verdict or verdict_of()
-    package = pack_to(folder / "package.tar", *members_of(verdict))
+    members = [*members_of(verdict), *(member(name, content) for name, content in more.items())]
+    package = pack_to(folder / "package.tar", *members)
     statements = statements_of(verdict, package, CONTEXT, MAKING)
     return Sealed(package=package, seals=seal(statements, package, KeyFile(key or gate_key())))
 
