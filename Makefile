@@ -204,6 +204,10 @@ api-check: $(READY) ## Check every request to GitHub against its own OpenAPI des
 bundle-check: $(READY) ## Let Sigstore's JavaScript clients verify keyless seals (needs npm)
 	@scripts/bundle_check.sh $(BIN)
 
+.PHONY: interop
+interop: $(READY) ## Let openssl, cosign, npm's and PyPI's clients verify seals and write docs/verification.md
+	PYTHONPATH=.:tests/support:tests/interop $(BIN)/python tests/interop/interop.py --tools build/interop
+
 .PHONY: screenshots
 screenshots: ## Show the comment of each outcome as GitHub would, in docs/screenshots (needs npm, Chromium)
 	@scripts/screenshots.sh
