@@ -181,6 +181,7 @@ def _verified_package(
         strict_runs=facts.strict_runs,
         created_at=facts.created_at,
         checkpoint_root=facts.checkpoint_root,
+        states=facts.states,
         members=len(checked.archive.members),
         package_sha256=checked.archive.sha256,
         isolation=facts.isolation,

@@ -131,7 +131,8 @@ def _key_verified(asked: _Asked, trust: Path, *, explain: bool, as_json: bool) -
         sys.stdout.write(explain_by_key(asked.package, asked.seals, known, commit, FILES))
         return
     seals = find_seals(asked.package, FILES, asked.seals)
-    _show(verify_package(asked.package, seals, trusted, asked.expected, FILES), as_json=as_json)
+    found = verify_package(asked.package, seals, trusted, asked.expected, FILES)
+    _finish(found, as_json=as_json)
 
 
 def _identity_verified(
@@ -151,7 +152,7 @@ def _identity_verified(
 
     seals = find_seals(asked.package, FILES, asked.seals)
     found = verify_identity_package(asked.package, seals, check, asked.expected, FILES)
-    _show(found, as_json=as_json)
+    _finish(found, as_json=as_json)
 
 
 def _by_key(
@@ -172,5 +173,6 @@ def _by_key(
     return trusted_keys
 
 
-def _show(found: VerifiedPackage, *, as_json: bool) -> None:
+def _finish(found: VerifiedPackage, *, as_json: bool) -> None:
+    """Both ways to verify end here: seals and bytes are right, and `found` says what they are."""
     sys.stdout.write(verified_json(found) if as_json else verified_text(found))

@@ -129,7 +129,7 @@ def _cosign(folder: Path) -> tuple[Path, str]:
     if place is None:
         unpacked = _unpacked_cosign(folder)
         # Debian's build does not know its own version
-        package = sorted(folder.glob("cosign_*.deb"))[-1]
+        package = max(folder.glob("cosign_*.deb"))
         version = output(("dpkg-deb", "--field", package, "Version")).strip()
         return unpacked, f"cosign {version} (Debian)"
     told = output((place, "version")).splitlines()
@@ -149,10 +149,10 @@ def _unpacked_cosign(folder: Path) -> Path:
         output(("apt-get", "-q", "download", "cosign"), cwd=folder)
     except CannotBeHadError:
         _download_from_newer(folder)
-    packages = sorted(folder.glob("cosign_*.deb"))
-    if not packages:
+    package = max(folder.glob("cosign_*.deb"), default=None)
+    if package is None:
         raise CannotBeHadError("apt-get downloaded no package")
-    output(("dpkg", "-x", packages[-1], folder / "root"))
+    output(("dpkg", "-x", package, folder / "root"))
     return place
 
 

@@ -19,7 +19,10 @@ COUNTED: Final = {1: "one", 2: "two", 3: "three"}
 
 def verified_json(found: VerifiedPackage) -> str:
     """Every fact by its name."""
-    facts = asdict(found) | {"isolation": found.isolation.model_dump(mode="json")}
+    facts = asdict(found) | {
+        "isolation": found.isolation.model_dump(mode="json"),
+        "states": [state.model_dump(mode="json") for state in found.states],
+    }
     return json.dumps(facts, indent=2, sort_keys=True) + "\n"
 
 
@@ -33,6 +36,7 @@ def verified_text(found: VerifiedPackage) -> str:
         *_made(found),
         ("isolation", found.isolation.described),
         ("checkpoint", found.checkpoint_root),
+        *((state.name.value, state.root) for state in found.states),
         *(("note", note) for note in found.notes),
         ("not checked", NOT_CHECKED),
     ]

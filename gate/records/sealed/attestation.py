@@ -11,6 +11,7 @@ from typing import Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from gate.records.document import Document, Timestamp
+from gate.records.observed.state_roots import States
 from gate.records.runs import RunIsolation
 from gate.records.sections.isolation import IsolationMode
 
@@ -202,8 +203,8 @@ class VerifiedPackage:
 
     Either `key_id` says who sealed, or `identity` and `issuer` do; only then is `logged_at`, the
     log's own time (UTC), there. `seals` are the names of the files that were checked, `statements`
-    what they say; `model_folder` is the folder that the model's own signature covers, empty without
-    one.
+    what they say, `states` the roots of what is packed. `model_folder` is the folder that the
+    model's own signature covers, empty without one.
     """
 
     key_id: str
@@ -216,6 +217,7 @@ class VerifiedPackage:
     strict_runs: int
     created_at: str
     checkpoint_root: str
+    states: States
     members: int
     package_sha256: str
     isolation: RunIsolation
