@@ -33,7 +33,7 @@ from gate.codec.untrusted_text import safe_line
 from gate.commands.options import AsJson, console
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
 from gate.errors import SettingsError
-from gate.records.sealed.attestation import MAX_KEY_TEXT, TrustedKeys
+from gate.records.sealed.attestation import MAX_KEY_TEXT, KeyAlgorithm, TrustedKeys
 from gate.report.terminal.keys_view import keys_view
 
 MAX_PEM_BYTES: Final = 64 * 1024
@@ -56,6 +56,9 @@ keys_app = typer.Typer(
 def generate_command(
     folder: Annotated[Path, typer.Option("--out", help="Folder for the three files.")],
     comment: Comment = "",
+    algorithm: Annotated[
+        KeyAlgorithm, typer.Option(help="ecdsa-p256 verifies with every outside tool.")
+    ] = KeyAlgorithm.ECDSA_P256,
     *,
     allow_plain: Annotated[
         bool, typer.Option("--allow-plain", help="Write the private key without a pass phrase.")
@@ -63,13 +66,13 @@ def generate_command(
 ) -> None:
     """Generate a key pair and a trust file.
 
-    ECDSA on P-256; the pass phrase comes from REPRO_GATE_PASSPHRASE.
+    The pass phrase comes from REPRO_GATE_PASSPHRASE.
 
     Example: REPRO_GATE_PASSPHRASE=$(openssl rand -base64 24) repro-gate keys generate --out keys
     """
     _check_text("--comment", comment)
     secret, trust = folder / "signing-key.pem", folder / "trusted-keys.json"
-    key = generate_private_key()
+    key = generate_private_key(algorithm)
     passphrase = FileSecrets(None, FILES, os.environ).passphrase()
     pem = private_pem(key, passphrase, allow_plain=allow_plain)
     entry = trusted_key(key.public_key(), added_at=_now(), comment=comment)
@@ -111,7 +114,7 @@ def add_command(
 ) -> None:
     """Trust a public key from now on.
 
-    ECDSA on P-256. The file is made where there is none.
+    ECDSA on P-256, or Ed25519. The file is made where there is none.
 
     Example: repro-gate keys add gate-public-key.pem --comment "release team, 2026"
     """

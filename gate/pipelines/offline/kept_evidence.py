@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gate.attestation.agreement import check_sums
 from gate.attestation.packing.archive import read_archive
 from gate.attestation.packing.member_index import looks_like_package, member_index
 from gate.attestation.packing.ustar import BLOCK_BYTES, SUMS_NAME
-from gate.attestation.verify import check_sums
 from gate.baseline.folder import files_in, read_entries
 from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.codec.digests import sha256_hex
