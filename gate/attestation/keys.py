@@ -12,16 +12,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
     Encoding,
-    KeySerializationEncryption,
     NoEncryption,
     PrivateFormat,
     PublicFormat,
+    load_der_private_key,
     load_der_public_key,
     load_pem_private_key,
 )
 
+from gate.attestation.pkcs8 import read_encrypted, write_encrypted
 from gate.attestation.reading import decode_base64, read_record
 from gate.errors import AttestationError
 from gate.records.sealed.attestation import KeyAlgorithm, KeyDetails, TrustedKey, TrustedKeys
@@ -61,25 +61,24 @@ def generate_private_key(algorithm: KeyAlgorithm = KeyAlgorithm.ECDSA_P256) -> P
 
 
 def private_pem(key: PrivateKey, passphrase: bytes | None, *, allow_plain: bool = False) -> bytes:
-    """The private key as PKCS#8 PEM, encrypted with the pass phrase.
+    """The private key as PKCS#8 PEM, encrypted with the pass phrase (scrypt, AES-256).
 
-    The PEM's key derivation is weak (PBKDF2 with 2048 rounds), so the pass phrase has to be
-    strong by itself. Raises `AttestationError` for a short one, and for none unless `allow_plain`.
+    Raises `AttestationError` for a short one, and for none unless `allow_plain`.
     """
-    encryption: KeySerializationEncryption = NoEncryption()
-    if passphrase is not None:
-        if len(passphrase) < MIN_PASSPHRASE_BYTES:
-            raise AttestationError(
-                f"the pass phrase is shorter than {MIN_PASSPHRASE_BYTES} bytes",
-                hint="Generate one with `openssl rand -base64 24` and store it as a secret.",
-            )
-        encryption = BestAvailableEncryption(passphrase)
-    elif not allow_plain:
+    if passphrase is None and not allow_plain:
         raise AttestationError(
             "a private key is not written without a pass phrase",
             hint="Give a pass phrase, or ask for a plain key explicitly.",
         )
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+    if passphrase is None:
+        return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    if len(passphrase) < MIN_PASSPHRASE_BYTES:
+        raise AttestationError(
+            f"the pass phrase is shorter than {MIN_PASSPHRASE_BYTES} bytes",
+            hint="Generate one with `openssl rand -base64 24` and store it as a secret.",
+        )
+    der = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    return write_encrypted(der, passphrase)
 
 
 def public_pem(key: PublicKey) -> bytes:
@@ -102,8 +101,9 @@ def load_private_key(
 ) -> PrivateKey:
     """Read a private key.
 
-    Raises `AttestationError` for a wrong or missing pass phrase, for a key of another kind, and for
-    one that is not encrypted unless `allow_plain`. No message repeats key material.
+    Raises `AttestationError` for a wrong or missing pass phrase, for a key of another kind, for one
+    whose encryption is weak, and for one that is not encrypted unless `allow_plain`. No message
+    repeats key material.
     """
     # asked before loading, so that a missing pass phrase and a damaged key differ in message
     encrypted = b"ENCRYPTED" in pem
@@ -118,7 +118,10 @@ def load_private_key(
             hint="Encrypt it (`openssl pkcs8 -topk8 -scrypt`), or allow a plain key explicitly.",
         )
     try:
-        key = load_pem_private_key(pem, passphrase if encrypted else None)
+        if encrypted:
+            key = load_der_private_key(read_encrypted(pem), passphrase)
+        else:
+            key = load_pem_private_key(pem, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         problem = "the pass phrase is wrong, or the key is damaged" if encrypted else "not PEM"
         raise AttestationError(
