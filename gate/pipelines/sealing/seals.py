@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.attestation.keyless import seal_by_identity
-from gate.attestation.keys import KeyFile, load_private_key
 from gate.attestation.seal import seal, seal_paths, statement_facts, write_seals
 from gate.attestation.statement import write_statement
 from gate.codec.untrusted_text import masked
 from gate.errors import AttestationError, SettingsError
 from gate.pipelines.sealing.package import PACKAGE
+from gate.pipelines.sealing.signing_key import open_signing_key
 from gate.ports import Files, SealServices, Secrets
 from gate.records.request import GateRequest, SigningMethod
 from gate.records.sealed.attestation import Package, SealContext
@@ -79,11 +79,10 @@ def seal_package(
     if request.sign is SigningMethod.SIGSTORE:
         statement = write_statement(statement_facts(verdict, package, context))
         return _seal_by_identity(statement, package, request, signer, files)
-    pem = signer.secrets.signing_key()
-    if pem is None:
+    key = open_signing_key(signer.secrets, allow_plain=signer.allow_plain_key)
+    if key is None:
         return Sealing(why_not="no signing key was given")
-    key = load_private_key(pem, signer.secrets.passphrase(), allow_plain=signer.allow_plain_key)
-    seals = seal(verdict, package, context, KeyFile(key))
+    seals = seal(verdict, package, context, key)
     _, bundle = write_seals(seals, package.path, files)
     return Sealing(bundle=bundle)
 
