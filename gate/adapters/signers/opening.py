@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gate.adapters.signers.command import CommandSigner, checked_program
 from gate.adapters.signers.pkcs11 import TokenSigner, check_token_place
-from gate.adapters.signers.vault import VaultSigner, check_token, checked_address
+from gate.adapters.signers.vault import VaultSigner, check_files, checked_address
 from gate.codec.untrusted_text import safe_line
 from gate.errors import SettingsError
 from gate.ports import Files, Signer
@@ -36,7 +36,7 @@ def check_place(place: SignerPlace, files: Files, variables: Mapping[str, str]) 
         checked_program(place, variables)
     elif isinstance(place, VaultPlace):
         checked_address(variables)
-        check_token(files, variables)
+        check_files(files, variables)
     elif isinstance(place, TokenPlace):
         check_token_place(place, files, variables)
     elif not files.exists(place.path):

@@ -197,15 +197,24 @@ def checked_address(variables: Mapping[str, str]) -> str:
     return address
 
 
-def check_token(files: Files, variables: Mapping[str, str]) -> None:
-    """`SettingsError` where there is no token; it is not read."""
+def check_files(files: Files, variables: Mapping[str, str]) -> None:
+    """`SettingsError` where there is no token, or no file of certificates; neither is read."""
+    authority = variables.get(AUTHORITY_VARIABLE, "")
+    if authority and not files.exists(Path(authority)):
+        raise SettingsError(
+            f"vault: there is no file at {AUTHORITY_VARIABLE}", hint="Correct the path."
+        )
+    _check_token(files, variables)
+
+
+def _check_token(files: Files, variables: Mapping[str, str]) -> None:
     path = _token_file(variables)
     if not variables.get(TOKEN_VARIABLE, "").strip() and (path is None or not files.exists(path)):
         raise SettingsError("vault: there is no token", hint=TOKEN_HINT)
 
 
 def _token(files: Files, variables: Mapping[str, str]) -> str:
-    check_token(files, variables)
+    _check_token(files, variables)
     token = variables.get(TOKEN_VARIABLE, "").strip()
     path = _token_file(variables)
     if not token and path is not None:
@@ -256,5 +265,5 @@ def _words(content: bytes, token: str) -> tuple[str, ...]:
     except (ValueError, RecursionError):
         return ()
     errors = answer.get("errors") if isinstance(answer, dict) else None
-    lines = [text for text in errors or () if isinstance(text, str)] if errors else []
+    lines = [text for text in errors if isinstance(text, str)] if isinstance(errors, list) else []
     return tuple(safe_line(line.replace(token, "***")) for line in lines[:MAX_WORDS])
