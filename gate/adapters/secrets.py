@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gate.adapters.signers.opening import check_place, open_signer, refuse_programs_below
-from gate.codec.signer_places import read_signer_place
+from gate.codec.keys.signer_places import read_signer_place
 from gate.errors import SettingsError
 from gate.ports import Files, Signer
 from gate.records.sealed.identity import IdentityRequest

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from cryptography.hazmat.primitives.padding import PKCS7
 
 from gate.attestation.reading import decode_base64
-from gate.codec.der import (
+from gate.codec.keys.der import (
     OBJECT_IDENTIFIER,
     OCTET_STRING,
     Reader,
@@ -26,7 +26,7 @@ from gate.codec.der import (
     octet_string,
     sequence,
 )
-from gate.codec.der import integer as der_integer
+from gate.codec.keys.der import integer as der_integer
 from gate.errors import AttestationError
 
 PBES2: Final = object_identifier("1.2.840.113549.1.5.13")

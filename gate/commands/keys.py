@@ -31,7 +31,7 @@ from gate.attestation.trust_file import (
     with_key_revoked,
     write_trusted_keys,
 )
-from gate.codec.signer_places import read_signer_place
+from gate.codec.keys.signer_places import read_signer_place
 from gate.codec.untrusted_text import safe_line
 from gate.commands.options import AsJson, console
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES

@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 
 from gate.adapters.console import ConsoleProgress, QuietProgress
 from gate.codec.documents import write_document
-from gate.codec.signer_places import read_signer_place
+from gate.codec.keys.signer_places import read_signer_place
 from gate.codec.untrusted_text import safe_block
 from gate.commands.program import FILES, INTERRUPTS
 from gate.errors import SettingsError

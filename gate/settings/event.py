@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.codec.signer_places import read_signer_place
+from gate.codec.keys.signer_places import read_signer_place
 from gate.codec.strict_json import parse_json
 from gate.errors import SettingsError
 from gate.records.report import Mode, PullRequest, RunOrigin

@@ -24,7 +24,7 @@ from gate.attestation.keys import (
     public_pem,
     trusted_key,
 )
-from gate.codec.signer_places import read_signer_place
+from gate.codec.keys.signer_places import read_signer_place
 from gate.errors import AttestationError, SettingsError
 from gate.records.sealed.attestation import KeyAlgorithm, TrustedKeys
 from gate.records.sealed.signer_places import CommandPlace

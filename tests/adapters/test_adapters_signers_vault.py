@@ -28,7 +28,7 @@ from gate.adapters.signers.vault import VaultSigner
 from gate.attestation.dsse import PAYLOAD_TYPE, sign, verify
 from gate.attestation.envelope import read_envelope
 from gate.attestation.keys import trusted_key
-from gate.codec.signer_places import read_signer_place
+from gate.codec.keys.signer_places import read_signer_place
 from gate.errors import AttestationError, GateError, SettingsError
 from gate.records.sealed.attestation import SealFile, TrustedKeys
 from gate.records.sealed.signer_places import VaultPlace

@@ -24,7 +24,7 @@ from gate.attestation.keys import (
     public_pem,
 )
 from gate.attestation.pkcs8 import PBES2, PBKDF2, SCRYPT, read_encrypted
-from gate.codec.der import Reader, integer, object_identifier, octet_string, sequence
+from gate.codec.keys.der import Reader, integer, object_identifier, octet_string, sequence
 from gate.errors import AttestationError
 from gate.records.sealed.attestation import KeyAlgorithm
 

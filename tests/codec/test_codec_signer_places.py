@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.codec.signer_places import read_signer_place
+from gate.codec.keys.signer_places import read_signer_place
 from gate.errors import SettingsError
 from gate.records.sealed.signer_places import CommandPlace, FilePlace, TokenPlace, VaultPlace
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 import gate
 from gate.adapters.signers.programs import SECONDS, Program
 from gate.adapters.signers.public_keys import der_of_ed25519, der_of_point
-from gate.codec.der import OCTET_STRING, Reader, object_identifier
+from gate.codec.keys.der import OCTET_STRING, Reader, object_identifier
 from gate.codec.untrusted_text import safe_line
 from gate.errors import AttestationError, SettingsError, StorageError
 from gate.ports import Files
