@@ -33,6 +33,18 @@ ED25519: Final = "PKIX_ED25519"
 # What `openssl rand -base64 24` gives is twice as long; a word is not.
 MIN_PASSPHRASE_BYTES = 16
 MAX_TRUST_BYTES = 1024 * 1024
+# The points of order 1, 2, 4 and 8 on edwards25519 (RFC 8032, 5.1) in each encoding, their sign bit
+# left out: a multiple of such a key is one of eight points, so a signature can be guessed.
+SMALL_ORDER: Final = frozenset(
+    bytes.fromhex(text)
+    for text in (
+        "00" * 32,
+        "01" + "00" * 31,
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        *(f"{first}{'ff' * 30}7f" for first in ("ec", "ed", "ee")),
+    )
+)
 GENERATE_HINT = "Generate one with `repro-gate keys generate`."
 
 
@@ -123,9 +135,9 @@ def load_private_key(
         else:
             key = load_pem_private_key(pem, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        problem = "the pass phrase is wrong, or the key is damaged" if encrypted else "not PEM"
+        problem = "the pass phrase is wrong, or the key is damaged"
         raise AttestationError(
-            f"the signing key cannot be read: {problem}",
+            f"the signing key cannot be read: {problem if encrypted else 'no private key in PEM'}",
             hint="Check that key and pass phrase match and were copied completely.",
         ) from error
     # another curve or algorithm would sign, and no outside verifier would take it
@@ -135,10 +147,24 @@ def load_private_key(
 
 
 def usable_public_key(key: object, what: str) -> PublicKey:
-    """The key as one that can count; `AttestationError` for another curve or algorithm."""
+    """The key as one that can count.
+
+    Raises `AttestationError` for another curve or algorithm, and for an Ed25519 key of small order,
+    under which anybody can sign.
+    """
     if not isinstance(key, PublicKey) or not _usable(key):
         raise other_kind(what)
+    if isinstance(key, Ed25519PublicKey) and _without_sign(key) in SMALL_ORDER:
+        raise AttestationError(
+            f"{what} is a point of small order, under which anybody can sign",
+            hint=f"No honest program makes such a key. {GENERATE_HINT}",
+        )
     return key
+
+
+def _without_sign(key: Ed25519PublicKey) -> bytes:
+    raw = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return raw[:-1] + bytes((raw[-1] & 0x7F,))
 
 
 def public_key(der: bytes, what: str) -> PublicKey:
