@@ -206,3 +206,67 @@ def test_what_a_shell_would_obey_is_a_word_here() -> None:
     assert isinstance(place, CommandPlace)
     signer = CommandSigner(place, os.environ)
     assert signer.sign(b"x") == b"; touch x $HOME sign\n"
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "signing.md").read_text("utf-8")
+AWS = """
+import base64, sys
+given = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+assert given["--key-id"] == "alias/gate"
+if sys.argv[1:3] == ["kms", "get-public-key"]:
+    print(base64.b64encode(der).decode())
+else:
+    assert sys.argv[1:3] == ["kms", "sign"] and given["--message-type"] == "DIGEST"
+    digest = pathlib.Path(given["--message"].removeprefix("fileb://")).read_bytes()
+    print(base64.b64encode(key.sign(digest, ec.ECDSA(Prehashed(SHA256())))).decode())
+"""
+GCLOUD = """
+words = sys.argv[1:]
+given = dict(zip(words[:-1], words[1:]))
+assert (given["--key"], given["--keyring"], given["--location"]) == ("gate", "ring", "global")
+if "get-public-key" in words:
+    assert given["get-public-key"] == "1"
+    pathlib.Path(given["--output-file"]).write_bytes(pem)
+else:
+    assert words[:2] == ["kms", "asymmetric-sign"] and given["--version"] == "1"
+    message = pathlib.Path(given["--input-file"]).read_bytes()
+    pathlib.Path(given["--signature-file"]).write_bytes(key.sign(message, ec.ECDSA(SHA256())))
+"""
+PLAYED = """#!{python} -I
+import pathlib, sys
+sys.path += {folders!r}
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from gate.attestation.keys import public_der, public_pem
+key = load_pem_private_key(pathlib.Path({secret!r}).read_bytes(), None)
+der, pem = public_der(key.public_key()), public_pem(key.public_key())
+"""
+
+
+@pytest.mark.skipif(not OPENSSL or not shutil.which("bash"), reason="needs bash and openssl")
+@pytest.mark.parametrize(
+    ("script", "service", "played", "words"),
+    [(0, "aws", AWS, "alias/gate"), (1, "gcloud", GCLOUD, "gate ring global 1")],
+    ids=["aws", "gcloud"],
+)
+def test_the_scripts_of_the_page_sign_as_the_gate_expects(
+    tmp_path: Path, script: int, service: str, played: str, words: str
+) -> None:
+    secret = tmp_path / "key.pem"
+    secret.write_bytes(private_pem(gate_key(), None, allow_plain=True))
+    told = {"python": sys.executable, "folders": sys.path, "secret": str(secret)}
+    blocks = PAGE.split("```bash\n")[1:]
+    for name, text in (
+        ("signer", blocks[script].split("```")[0]),
+        (service, PLAYED.format(**told) + played),
+    ):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    place = read_signer_place(f"exec:signer {words}")
+    assert isinstance(place, CommandPlace)
+    variables = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    envelope = sign(b"x" * 10_000, PAYLOAD_TYPE, CommandSigner(place, variables))
+    entry = trusted_key(gate_key().public_key(), added_at=CREATED_AT)
+    assert verify(envelope, TrustedKeys(keys=(entry,))) == entry
