@@ -129,6 +129,7 @@ def test_a_key_that_is_not_there_or_of_another_kind_is_told(
 def test_a_wrong_pin_is_told_and_not_repeated(variables: Mapping[str, str]) -> None:
     fault = fault_of("object=seal", {**variables, "REPRO_GATE_PKCS11_PIN": "CANARY-1"})
     assert fault.message == "the token cannot be used: the PIN is wrong"
+    assert "REPRO_GATE_PKCS11_PIN" in fault.hint
 
 
 def test_a_library_that_is_none_is_told(tmp_path: Path) -> None:

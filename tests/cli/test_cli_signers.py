@@ -118,6 +118,8 @@ def test_the_training_sees_no_secret_and_no_signer_is_asked_before_it_is_over(
 @pytest.mark.parametrize(
     ("where", "message"),
     [
+        ("", "the signer is named by an empty text"),
+        (".", "the signing key . is no file that can be read"),
         ("missing.pem", "there is no signing key missing.pem"),
         ("awskms:///alias/gate", "awskms: is no kind of signer"),
         ("exec:no-such-program", "exec:no-such-program: no such program"),

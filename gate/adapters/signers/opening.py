@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -42,6 +43,12 @@ def check_place(place: SignerPlace, files: Files, variables: Mapping[str, str]) 
     elif not files.exists(place.path):
         raise SettingsError(
             f"there is no signing key {safe_line(str(place.path))}", hint="Correct the path."
+        )
+    # asked of the file system: what is in the file is read after the training
+    elif place.path.is_dir() or not os.access(place.path, os.R_OK):
+        raise SettingsError(
+            f"the signing key {safe_line(str(place.path))} is no file that can be read",
+            hint="Name the PEM file, and let this account read it.",
         )
 
 

@@ -30,6 +30,10 @@ PROGRAM: Final = (
     "from gate.adapters.signers.token_program import main; main()"
 )
 PIN_HINT: Final = f"Set {PIN_VARIABLE}, or name a file with the PIN by pin-source=/FILE."
+WRONG_PIN_HINT: Final = (
+    f"Check {PIN_VARIABLE}, or the file at pin-source; a token locks itself after a few wrong PINs."
+)
+LIST_HINT: Final = "See what it holds with `pkcs11-tool --module MODULE --login --list-objects`."
 P256: Final = object_identifier("1.2.840.10045.3.1.7")
 # by its number (RFC 8410), or by name as some tokens have it
 ED25519: Final = (object_identifier("1.3.101.112"), b"\x13\x0cedwards25519")
@@ -123,7 +127,7 @@ class TokenSigner:
         if answer.fault:
             raise AttestationError(
                 f"the token cannot be used: {safe_line(answer.fault)}",
-                hint="See what it holds with `pkcs11-tool --module MODULE --login --list-objects`.",
+                hint=WRONG_PIN_HINT if "PIN" in answer.fault else LIST_HINT,
             )
         return answer
 
