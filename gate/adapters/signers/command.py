@@ -33,11 +33,14 @@ class CommandSigner:
             variables=variables,
             seconds=seconds,
         )
+        self._public = b""
 
     def public_key(self) -> bytes:
-        """DER SubjectPublicKeyInfo, from the program."""
-        name = self._program.name
-        return der_of(_bytes(self._program.ask(b"", "public-key")), f"{name} public-key")
+        """DER SubjectPublicKeyInfo, from the program, which is asked once."""
+        if not self._public:
+            answer = _bytes(self._program.ask(b"", "public-key"))
+            self._public = der_of(answer, f"{self._program.name} public-key")
+        return self._public
 
     def sign(self, message: bytes) -> bytes:
         """The program's signature over the message."""

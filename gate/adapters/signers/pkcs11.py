@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -66,34 +67,21 @@ class TokenSigner:
         check_token_place(place, files, variables)
         self._place = place
         self._pin = _pin(place, files, variables)
-        folders = (str(Path(gate.__file__).resolve().parents[1]), *filter(None, sys.path))
+        root = str(Path(gate.__file__).resolve().parents[1])
+        folders = dict.fromkeys((root, *filter(os.path.isabs, sys.path)))
         self._program = Program(
             name=f"the token's library {safe_line(place.module.name)}",
-            argv=(sys.executable, "-I", "-S", "-c", PROGRAM, *folders),
+            argv=(sys.executable, "-I", "-S", "-B", "-c", PROGRAM, *folders),
             variables=variables,
             seconds=seconds,
         )
+        self._public = b""
 
     def public_key(self) -> bytes:
         """DER SubjectPublicKeyInfo of the public key that lies beside the private one."""
-        answer = self._ask({})
-        try:
-            point = Reader(bytes.fromhex(answer.point))
-            content = point.take(OCTET_STRING)
-            point.end()
-        except ValueError:
-            # some tokens leave the wrapping out
-            content = bytes.fromhex(answer.point)
-        parameters = bytes.fromhex(answer.parameters)
-        if parameters in ED25519:
-            return der_of_ed25519(content, "the token")
-        if parameters != P256:
-            raise AttestationError(
-                "the token's key is neither an ECDSA key on P-256 nor an Ed25519 key",
-                hint="Make one in the token, such as `pkcs11-tool --keypairgen --key-type "
-                "EC:prime256v1`.",
-            )
-        return der_of_point(content, "the token")
+        if not self._public:
+            self._public = _public(self._ask({}))
+        return self._public
 
     def sign(self, message: bytes) -> bytes:
         """The token's signature; of ECDSA, which tokens give as r and s, in DER."""
@@ -130,6 +118,27 @@ class TokenSigner:
                 hint=WRONG_PIN_HINT if "PIN" in answer.fault else LIST_HINT,
             )
         return answer
+
+
+def _public(answer: _Answer) -> bytes:
+    """The token's point and parameters as DER SubjectPublicKeyInfo."""
+    try:
+        point = Reader(bytes.fromhex(answer.point))
+        content = point.take(OCTET_STRING)
+        point.end()
+    except ValueError:
+        # some tokens leave the wrapping out
+        content = bytes.fromhex(answer.point)
+    parameters = bytes.fromhex(answer.parameters)
+    if parameters in ED25519:
+        return der_of_ed25519(content, "the token")
+    if parameters != P256:
+        raise AttestationError(
+            "the token's key is neither an ECDSA key on P-256 nor an Ed25519 key",
+            hint="Make one in the token, such as `pkcs11-tool --keypairgen --key-type "
+            "EC:prime256v1`.",
+        )
+    return der_of_point(content, "the token")
 
 
 def check_token_place(place: TokenPlace, files: Files, variables: Mapping[str, str]) -> None:
