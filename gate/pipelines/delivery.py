@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.adapters.sigstore.verifier import has_sigstore
-from gate.attestation.seal import seal_paths
+from gate.attestation.seal_files import seal_paths
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.codec.entry_names import entry_name
@@ -208,7 +208,7 @@ def _deliver(
         services=adapters.seal_services(request.settings.signing),
         trusted_root=trust.root,
     )
-    sealing = seal_package(gated.verdict, package, request, signer, adapters.files)
+    sealing = seal_package(gated.verdict, gated.evidence, package, request, signer, adapters.files)
     target = ""
     if gated.proposed is not None:
         folder = request.repository_path(request.settings.baseline.path)

@@ -75,7 +75,7 @@ INSIDE = {
         ("entry", "baselines", "measurement", "imported_evidence", "compare_commits"),
         ("judging", "shaking"),
         ("gate", "offline"),
-        ("delivery", "proposals", "calibration"),
+        ("delivery", "proposals", "calibration", "reproduction"),
         ("doctor", "init"),
     ),
     "harness": (
