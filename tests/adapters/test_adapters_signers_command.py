@@ -135,11 +135,12 @@ def test_an_answer_without_end_is_cut_off(made: Made) -> None:
     assert fault.message.endswith("printed more than 64 KiB")
 
 
+@pytest.mark.parametrize("last", ["wait", "exit 0"])
 def test_one_that_never_answers_is_ended_with_all_that_it_started(
-    tmp_path: Path,
+    tmp_path: Path, last: str
 ) -> None:
     script = tmp_path / "signer"
-    script.write_text(f"#!/bin/sh\nsleep 600 & echo $! > {tmp_path}/child\nwait\n")
+    script.write_text(f"#!/bin/sh\nsleep 600 & echo $! > {tmp_path}/child\n{last}\n")
     script.chmod(0o755)
     signer = CommandSigner(CommandPlace(argv=(str(script),)), os.environ, seconds=0.5)
     fault = fault_of(lambda: signer.sign(b"x"))

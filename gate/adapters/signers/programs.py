@@ -157,9 +157,11 @@ def _received(descriptor: int, found: bytearray) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Leave nothing of it behind, should it not have ended; whatever it started goes too."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
+    """Leave nothing of it behind, should it not have ended well; whatever it started goes too."""
+    # not polled: until somebody waits for it, nobody else can have its number
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     for stream in (process.stdin, process.stdout, process.stderr):
         with suppress(OSError):
