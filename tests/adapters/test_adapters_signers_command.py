@@ -188,6 +188,37 @@ def test_a_relative_folder_of_the_search_path_is_passed_over(
         check_place(read_signer_place("exec:signer"), LocalFiles(), {"PATH": ".:"})
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_what_another_account_installed_is_never_started(tmp_path: Path, what: str) -> None:
+    """As the packages of the training are: before all else on the search path."""
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    for folder in (theirs, ours):
+        folder.mkdir()
+        (folder / "signer").write_text("#!/bin/sh\necho $0 $PATH\n")
+        (folder / "signer").chmod(0o755)
+    given = theirs if what == "folder" else theirs / "signer"
+    os.chown(given, 61000, 61000)
+    variables = {"PATH": f"{theirs}:{ours}:/bin"}
+    place = read_signer_place("exec:signer")
+    assert isinstance(place, CommandPlace)
+    if what == "folder":
+        said = CommandSigner(place, variables).sign(b"x").decode()
+        assert said == f"{ours}/signer {ours}:/bin\n"
+        return
+    for where in ("exec:signer", f"exec:{theirs}/signer"):
+        with pytest.raises(SettingsError, match="no such program"):
+            check_place(read_signer_place(where), LocalFiles(), variables)
+
+
+def test_what_everybody_may_change_is_never_started(tmp_path: Path) -> None:
+    (tmp_path / "signer").write_text("#!/bin/sh\n")
+    (tmp_path / "signer").chmod(0o777)
+    with pytest.raises(SettingsError, match="no such program") as caught:
+        check_place(read_signer_place(f"exec:{tmp_path}/signer"), LocalFiles(), {})
+    assert "others cannot write to it" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     "where", ["exec:{0}/sign", "exec:/bin/sh {0}/sign", "exec:/bin/sh {0}/../{1}/sign"]
 )

@@ -54,12 +54,13 @@ class CommandSigner:
 
 
 def checked_program(place: CommandPlace, variables: Mapping[str, str]) -> str:
-    """The program's full path; `SettingsError` where it is not there or not executable."""
+    """The program's full path; `SettingsError` where none is there that may be started."""
     found = find_program(place.argv[0], variables)
     if not found:
         raise SettingsError(
             f"{_name(place)}: no such program",
-            hint="Give the full path of an executable file, or the name of one on the PATH.",
+            hint="Give the full path of an executable file, or the name of one on the PATH; it "
+            "counts if it belongs to root or to this account, and others cannot write to it.",
         )
     return found
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 import gate
-from gate.adapters.signers.programs import SECONDS, Program
+from gate.adapters.signers.programs import SECONDS, Program, nobody_elses
 from gate.adapters.signers.public_keys import der_of_ed25519, der_of_point
 from gate.codec.keys.der import OCTET_STRING, Reader, object_identifier
 from gate.codec.untrusted_text import safe_line
@@ -152,6 +152,11 @@ def check_token_place(place: TokenPlace, files: Files, variables: Mapping[str, s
         raise SettingsError(
             f"pkcs11: there is no library {safe_line(str(place.module))}",
             hint="Name the file that the token's maker gives, by module-path.",
+        )
+    if not nobody_elses(place.module):
+        raise SettingsError(
+            f"pkcs11: others can change the library {safe_line(str(place.module))}",
+            hint="It has to belong to root or to this account, and only they may write to it.",
         )
     if place.pin_source is None and not variables.get(PIN_VARIABLE):
         raise SettingsError("pkcs11: there is no PIN", hint=PIN_HINT)
