@@ -82,10 +82,9 @@ def test_the_job_that_judges_seals_by_a_key_in_a_vault(scene: Scene) -> None:
         vault.add("gate", ec.generate_private_key(ec.SECP256R1()))
         signer = {"INPUT_SIGNER": "vault:transit/gate", **vault.variables}
         assert judge(scene, {**JUDGE, **signer}, fork=False) == ExitCode.PASS
-        assert [path for path, _ in vault.asked] == [
-            "GET /v1/transit/keys/gate",
-            "POST /v1/transit/sign/gate",
-        ]
+        asked = [path for path, _ in vault.asked]
+    assert asked[0] == "GET /v1/transit/keys/gate"
+    assert {*asked[1:]} == {"POST /v1/transit/sign/gate"}
     assert scene.output("bundle_path") == "judged/package.sigstore.json"
 
 
