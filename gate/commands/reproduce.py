@@ -12,7 +12,7 @@ import typer
 from gate.adapters.clock import SystemClock
 from gate.adapters.sigstore.verifier import verify_identity
 from gate.attestation.keys import read_trusted_keys
-from gate.attestation.seal import find_bundle, find_seals
+from gate.attestation.seal_files import find_seals
 from gate.attestation.verify import verify_identity_package, verify_package
 from gate.commands.options import AsJson, Quiet, Verbose, progress_for, show
 from gate.commands.program import FILES, INTERRUPTS, MAX_DOCUMENT_BYTES
@@ -148,8 +148,8 @@ def _checked(package: Path, kept: KeptEvidence, trust: _Trust) -> tuple[SealChec
         def check(content: bytes) -> IdentitySigned:
             return verify_identity(content, trust.identity, root)
 
-        bundle = find_bundle(package, FILES)
-        found = verify_identity_package(package, bundle, check, expected, FILES)
+        seals = find_seals(package, FILES)
+        found = verify_identity_package(package, seals, check, expected, FILES)
     else:
         raise SettingsError(
             "nobody is trusted yet",
