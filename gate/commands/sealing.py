@@ -52,43 +52,53 @@ def _age(text: str) -> timedelta:
     return timedelta(**{AGE_UNITS[match["unit"]]: int(match["number"])})
 
 
+Commit = Annotated[
+    str, typer.Option(help="Full hash of the commit that the package must be about.")
+]
+TrustedKeysFile = Annotated[
+    Path | None, typer.Option(help="Trust file, from a source that you trust.")
+]
+Seals = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--seal", "--bundle", help="Seal to check, repeatable; default: all beside the package."
+    ),
+]
+Repository = Annotated[
+    str, typer.Option(help="owner/name of the repository that it must be about.")
+]
+MaxAge = Annotated[
+    str, typer.Option(help="Maximum age of the seal, by its own timestamp: 90d, 12h.")
+]
+Least = Annotated[
+    LeastIsolation, typer.Option(help="Weakest isolation of the training that is accepted.")
+]
+CertificateIdentity = Annotated[
+    str, typer.Option(help="For a seal without a key: the workflow that must have sealed.")
+]
+CertificateIssuer = Annotated[str, typer.Option(help="Who must have told that identity.")]
+TrustedRootFile = Annotated[
+    Path | None,
+    typer.Option(help="Certificates and log keys to trust; default: the public services'."),
+]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Print what to type for openssl, cosign and others.")
+]
+
+
 def verify_command(  # noqa: PLR0913 - each parameter is an option of the command
     package: Annotated[Path, typer.Argument(help="The package.tar to verify.")],
-    commit: Annotated[
-        str, typer.Option(help="Full hash of the commit that the package must be about.")
-    ],
-    trusted_keys: Annotated[
-        Path | None, typer.Option(help="Trust file, from a source that you trust.")
-    ] = None,
-    seal: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--seal", "--bundle", help="Seal to check, repeatable; default: all beside the package."
-        ),
-    ] = None,
-    repository: Annotated[
-        str, typer.Option(help="owner/name of the repository that it must be about.")
-    ] = "",
-    max_age: Annotated[
-        str, typer.Option(help="Maximum age of the seal, by its own timestamp: 90d, 12h.")
-    ] = "",
+    commit: Commit,
+    trusted_keys: TrustedKeysFile = None,
+    seal: Seals = None,
+    repository: Repository = "",
+    max_age: MaxAge = "",
     *,
-    least_isolation: Annotated[
-        LeastIsolation, typer.Option(help="Weakest isolation of the training that is accepted.")
-    ] = LeastIsolation.NONE,
-    certificate_identity: Annotated[
-        str, typer.Option(help="For a seal without a key: the workflow that must have sealed.")
-    ] = "",
-    certificate_oidc_issuer: Annotated[
-        str, typer.Option(help="Who must have told that identity.")
-    ] = "",
-    trusted_root: Annotated[
-        Path | None,
-        typer.Option(help="Certificates and log keys to trust; default: the public services'."),
-    ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print what to type for openssl, cosign and others.")
-    ] = False,
+    least_isolation: Least = LeastIsolation.NONE,
+    certificate_identity: CertificateIdentity = "",
+    certificate_oidc_issuer: CertificateIssuer = "",
+    trusted_root: TrustedRootFile = None,
+    explain: Explain = False,
     as_json: AsJson = False,
 ) -> None:
     """Verify a sealed package offline.
