@@ -12,16 +12,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
     Encoding,
-    KeySerializationEncryption,
     NoEncryption,
     PrivateFormat,
     PublicFormat,
+    load_der_private_key,
     load_der_public_key,
     load_pem_private_key,
 )
 
+from gate.attestation.pkcs8 import read_encrypted, write_encrypted
 from gate.attestation.reading import decode_base64, read_record
 from gate.errors import AttestationError
 from gate.records.sealed.attestation import KeyAlgorithm, KeyDetails, TrustedKey, TrustedKeys
@@ -33,6 +33,18 @@ ED25519: Final = "PKIX_ED25519"
 # What `openssl rand -base64 24` gives is twice as long; a word is not.
 MIN_PASSPHRASE_BYTES = 16
 MAX_TRUST_BYTES = 1024 * 1024
+# The points of order 1, 2, 4 and 8 on edwards25519 (RFC 8032, 5.1) in each encoding, their sign bit
+# left out: a multiple of such a key is one of eight points, so a signature can be guessed.
+SMALL_ORDER: Final = frozenset(
+    bytes.fromhex(text)
+    for text in (
+        "00" * 32,
+        "01" + "00" * 31,
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        *(f"{first}{'ff' * 30}7f" for first in ("ec", "ed", "ee")),
+    )
+)
 GENERATE_HINT = "Generate one with `repro-gate keys generate`."
 
 
@@ -61,25 +73,24 @@ def generate_private_key(algorithm: KeyAlgorithm = KeyAlgorithm.ECDSA_P256) -> P
 
 
 def private_pem(key: PrivateKey, passphrase: bytes | None, *, allow_plain: bool = False) -> bytes:
-    """The private key as PKCS#8 PEM, encrypted with the pass phrase.
+    """The private key as PKCS#8 PEM, encrypted with the pass phrase (scrypt, AES-256).
 
-    The PEM's key derivation is weak (PBKDF2 with 2048 rounds), so the pass phrase has to be
-    strong by itself. Raises `AttestationError` for a short one, and for none unless `allow_plain`.
+    Raises `AttestationError` for a short one, and for none unless `allow_plain`.
     """
-    encryption: KeySerializationEncryption = NoEncryption()
-    if passphrase is not None:
-        if len(passphrase) < MIN_PASSPHRASE_BYTES:
-            raise AttestationError(
-                f"the pass phrase is shorter than {MIN_PASSPHRASE_BYTES} bytes",
-                hint="Generate one with `openssl rand -base64 24` and store it as a secret.",
-            )
-        encryption = BestAvailableEncryption(passphrase)
-    elif not allow_plain:
+    if passphrase is None and not allow_plain:
         raise AttestationError(
             "a private key is not written without a pass phrase",
             hint="Give a pass phrase, or ask for a plain key explicitly.",
         )
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+    if passphrase is None:
+        return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    if len(passphrase) < MIN_PASSPHRASE_BYTES:
+        raise AttestationError(
+            f"the pass phrase is shorter than {MIN_PASSPHRASE_BYTES} bytes",
+            hint="Generate one with `openssl rand -base64 24` and store it as a secret.",
+        )
+    der = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    return write_encrypted(der, passphrase)
 
 
 def public_pem(key: PublicKey) -> bytes:
@@ -102,8 +113,9 @@ def load_private_key(
 ) -> PrivateKey:
     """Read a private key.
 
-    Raises `AttestationError` for a wrong or missing pass phrase, for a key of another kind, and for
-    one that is not encrypted unless `allow_plain`. No message repeats key material.
+    Raises `AttestationError` for a wrong or missing pass phrase, for a key of another kind, for one
+    whose encryption is weak, and for one that is not encrypted unless `allow_plain`. No message
+    repeats key material.
     """
     # asked before loading, so that a missing pass phrase and a damaged key differ in message
     encrypted = b"ENCRYPTED" in pem
@@ -118,11 +130,14 @@ def load_private_key(
             hint="Encrypt it (`openssl pkcs8 -topk8 -scrypt`), or allow a plain key explicitly.",
         )
     try:
-        key = load_pem_private_key(pem, passphrase if encrypted else None)
+        if encrypted:
+            key = load_der_private_key(read_encrypted(pem), passphrase)
+        else:
+            key = load_pem_private_key(pem, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        problem = "the pass phrase is wrong, or the key is damaged" if encrypted else "not PEM"
+        problem = "the pass phrase is wrong, or the key is damaged"
         raise AttestationError(
-            f"the signing key cannot be read: {problem}",
+            f"the signing key cannot be read: {problem if encrypted else 'no private key in PEM'}",
             hint="Check that key and pass phrase match and were copied completely.",
         ) from error
     # another curve or algorithm would sign, and no outside verifier would take it
@@ -132,10 +147,24 @@ def load_private_key(
 
 
 def usable_public_key(key: object, what: str) -> PublicKey:
-    """The key as one that can count; `AttestationError` for another curve or algorithm."""
+    """The key as one that can count.
+
+    Raises `AttestationError` for another curve or algorithm, and for an Ed25519 key of small order,
+    under which anybody can sign.
+    """
     if not isinstance(key, PublicKey) or not _usable(key):
         raise other_kind(what)
+    if isinstance(key, Ed25519PublicKey) and _without_sign(key) in SMALL_ORDER:
+        raise AttestationError(
+            f"{what} is a point of small order, under which anybody can sign",
+            hint=f"No honest program makes such a key. {GENERATE_HINT}",
+        )
     return key
+
+
+def _without_sign(key: Ed25519PublicKey) -> bytes:
+    raw = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return raw[:-1] + bytes((raw[-1] & 0x7F,))
 
 
 def public_key(der: bytes, what: str) -> PublicKey:

@@ -61,11 +61,12 @@ INSIDE = {
     "evidence": (("processes", "data"), ("logged",), ("",)),
     "report": (("",), ("comment", "terminal", "page")),
     "adapters": (
-        ("git.objects", "process", "clock", "console", "machine", "machine_facts", "secrets"),
+        ("git.objects", "process", "clock", "console", "machine", "machine_facts"),
         ("files", "job_log"),
         ("git", "account", "github"),
         ("engine", "sigstore", "data"),
-        ("isolating",),
+        ("signers",),
+        ("isolating", "secrets"),
     ),
     "pipelines": (
         ("adapters",),

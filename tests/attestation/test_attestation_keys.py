@@ -72,7 +72,7 @@ def test_wrong_passphrase_is_told_without_repeating_it() -> None:
 
 
 def test_text_that_is_no_key_is_refused() -> None:
-    with pytest.raises(AttestationError, match="signing key cannot be read: not PEM"):
+    with pytest.raises(AttestationError, match="signing key cannot be read: no private key in PEM"):
         load_private_key(b"hello", None, allow_plain=True)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.attestation.keyless import seal_by_identity
-from gate.attestation.keys import KeyFile, load_private_key
 from gate.attestation.seal import Statements, seal, statements_of
 from gate.attestation.seal_files import (
     BUNDLE_SUFFIX,
@@ -20,6 +19,7 @@ from gate.codec.untrusted_text import masked
 from gate.errors import AttestationError, SettingsError
 from gate.pipelines.sealing.making import making_of
 from gate.pipelines.sealing.package import PACKAGE
+from gate.pipelines.sealing.signing_key import open_signing_key
 from gate.ports import Files, SealServices, Secrets
 from gate.records.observed.evidence import EvidenceSet
 from gate.records.request import GateRequest, SigningMethod
@@ -88,11 +88,10 @@ def seal_package(
     # only here: no process of the training lives any more (T1 in docs/architecture.md)
     if request.sign is SigningMethod.SIGSTORE:
         return _seal_by_identity(statements, package, request, signer, files)
-    pem = signer.secrets.signing_key()
-    if pem is None:
+    key = open_signing_key(signer.secrets, allow_plain=signer.allow_plain_key)
+    if key is None:
         return Sealing(why_not="no signing key was given")
-    key = load_private_key(pem, signer.secrets.passphrase(), allow_plain=signer.allow_plain_key)
-    write_seals(seal(statements, package, KeyFile(key)), package.path, files)
+    write_seals(seal(statements, package, key), package.path, files)
     return Sealing(bundle=seal_path(package.path, BUNDLE_SUFFIX))
 
 
