@@ -107,6 +107,10 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
 
     Example: repro-gate verify demo-out/package.tar --trusted-keys trusted-keys.json --commit SHA
     """
+    if explain and as_json:
+        raise SettingsError(
+            "--explain prints commands and no JSON", hint="Leave out --json, or --explain."
+        )
     identity = Identity(name=certificate_identity, issuer=certificate_oidc_issuer)
     by_key = _by_key(trusted_keys, identity, trusted_root)
     oldest = SystemClock().now() - _age(max_age) if max_age else None
@@ -136,9 +140,8 @@ def _key_verified(asked: _Asked, trust: Path, *, explain: bool, as_json: bool) -
     data = FILES.read_bytes(trust, max_bytes=MAX_DOCUMENT_BYTES)
     trusted = read_trusted_keys(data, str(trust))
     if explain:
-        commit = asked.expected.commit
         known = (str(trust), trusted)
-        sys.stdout.write(explain_by_key(asked.package, asked.seals, known, commit, FILES))
+        sys.stdout.write(explain_by_key(asked.package, asked.seals, known, asked.expected, FILES))
         return
     seals = find_seals(asked.package, FILES, asked.seals)
     found = verify_package(asked.package, seals, trusted, asked.expected, FILES)
@@ -150,9 +153,7 @@ def _identity_verified(
 ) -> None:
     root = FILES.read_bytes(trusted_root, max_bytes=MAX_DOCUMENT_BYTES) if trusted_root else None
     if explain:
-        artifact = identity_artifact(
-            asked.package, asked.seals, identity, asked.expected.commit, FILES
-        )
+        artifact = identity_artifact(asked.package, asked.seals, identity, asked.expected, FILES)
         named = replace(artifact, trusted_root=str(trusted_root or ""))
         sys.stdout.write(explain_by_identity(named))
         return

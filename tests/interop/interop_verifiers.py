@@ -18,7 +18,7 @@ from gate.attestation.keys import read_trusted_keys
 from gate.attestation.model_signing import model_folder
 from gate.codec.digests import sha256_hex
 from gate.pipelines.sealing.explained import explain_by_key
-from gate.records.sealed.attestation import KeyAlgorithm, StatementKind
+from gate.records.sealed.attestation import Expected, KeyAlgorithm, StatementKind
 from gate.records.sealed.provenance import PROVENANCE_PREDICATE
 from gate.records.sealed.statement import VERDICT_PREDICATE
 
@@ -120,7 +120,9 @@ def _script(scene: Scene) -> str:
     good = scene.folder.parent / Fault.NONE.value
     document = read_trusted_keys((good / "trusted-keys.json").read_bytes(), "trusted-keys.json")
     known = (str(trust), document)
-    text = explain_by_key(good / "package.tar", (), known, scene.commit, LocalFiles())
+    text = explain_by_key(
+        good / "package.tar", (), known, Expected(commit=scene.commit), LocalFiles()
+    )
     shown = read_trusted_keys(trust.read_bytes(), "trusted-keys.json").keys[0].key_id
     return text.replace(str(good), str(scene.folder)).replace(document.keys[0].key_id, shown)
 
