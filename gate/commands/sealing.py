@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -154,8 +154,7 @@ def _identity_verified(
     root = FILES.read_bytes(trusted_root, max_bytes=MAX_DOCUMENT_BYTES) if trusted_root else None
     if explain:
         artifact = identity_artifact(asked.package, asked.seals, identity, asked.expected, FILES)
-        named = replace(artifact, trusted_root=str(trusted_root or ""))
-        sys.stdout.write(explain_by_identity(named))
+        sys.stdout.write(explain_by_identity(artifact, trusted_root=str(trusted_root or "")))
         return
 
     def check(content: bytes) -> IdentitySigned:

@@ -78,9 +78,12 @@ def identity_artifact(
     return Artifact(package=str(package), commit=commit, seals=seals, identity=identity)
 
 
-def explain_by_identity(artifact: Artifact) -> str:
-    """The commands for seals without a key: cosign checks certificate, log and signature."""
-    return _script(artifact, "")
+def explain_by_identity(artifact: Artifact, *, trusted_root: str) -> str:
+    """The commands for seals without a key: cosign checks certificate, log and signature.
+
+    `trusted_root` is the path of what they rest on, empty for the public services' root.
+    """
+    return _script(replace(artifact, trusted_root=trusted_root), "")
 
 
 def _one_of_each(
