@@ -188,6 +188,14 @@ bench-digest: $(READY) ## Measure the digest of saved states and write docs/resu
 	PYTHONPATH=. $(BIN)/python benchmarks/digest.py --out docs/results/digest-cpu.md \
 		--signing $(VENV)-signing/bin/python
 
+.PHONY: bench-package
+bench-package: $(READY) ## Measure packing and verifying a large state and write docs/results/package-cpu.md
+	@mkdir -p docs/results
+	test -x $(VENV)-signing/bin/python || $(PYTHON) -m venv $(VENV)-signing
+	$(VENV)-signing/bin/pip install --quiet --disable-pip-version-check model-signing pyopenssl
+	PYTHONPATH=. $(BIN)/python benchmarks/package.py --out docs/results/package-cpu.md \
+		--signing $(VENV)-signing/bin/python
+
 .PHONY: bench-data
 bench-data: $(READY) ## Measure the digest of declared data beside sha256sum and dvc, and write docs/results/data-digest-cpu.md
 	@mkdir -p docs/results
