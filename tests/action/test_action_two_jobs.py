@@ -82,9 +82,11 @@ def test_the_job_that_judges_seals_by_a_key_in_a_vault(scene: Scene) -> None:
         vault.add("gate", ec.generate_private_key(ec.SECP256R1()))
         signer = {"INPUT_SIGNER": "vault:transit/gate", **vault.variables}
         assert judge(scene, {**JUDGE, **signer}, fork=False) == ExitCode.PASS
-        asked = [path for path, _ in vault.asked]
-    assert asked[0] == "GET /v1/transit/keys/gate"
-    assert {*asked[1:]} == {"POST /v1/transit/sign/gate"}
+        assert [path for path, _ in vault.asked] == [
+            "GET /v1/transit/keys/gate",
+            # verdict, provenance, model
+            *["POST /v1/transit/sign/gate"] * 3,
+        ]
     assert scene.output("bundle_path") == "judged/package.sigstore.json"
 
 
