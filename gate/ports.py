@@ -295,6 +295,18 @@ class Secrets(Protocol):
         ...
 
 
+class Signer(Protocol):
+    """A signing key, wherever it is; each failure is an `AttestationError`."""
+
+    def public_key(self) -> bytes:
+        """DER SubjectPublicKeyInfo."""
+        ...
+
+    def sign(self, message: bytes) -> bytes:
+        """ECDSA P-256/SHA-256: DER; Ed25519: 64 bytes (RFC 8032, never prehashed)."""
+        ...
+
+
 class SealServices(Protocol):
     """What a seal without a key needs from others; each failure is an `AttestationError`."""
 

@@ -56,6 +56,7 @@ def statement_facts(verdict: Verdict, package: Package, context: SealContext) ->
         commit=verdict.commit,
         checkpoint_algorithm=ALGORITHM,
         checkpoint_root=verdict.checkpoint_root,
+        states=verdict.states,
         outcome=verdict.outcome,
         level=_level(verdict),
         properties=_properties(verdict),

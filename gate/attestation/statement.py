@@ -14,11 +14,13 @@ from gate.attestation.reading import printable, read_object, read_record
 from gate.codec.documents import fault_lines
 from gate.codec.json_text import canonical_json
 from gate.errors import AttestationError
+from gate.records.observed.state_roots import StateRoots
 from gate.records.runs import RunIsolation
 from gate.records.sealed.statement import (
     STATEMENT_TYPE,
     VERDICT_PREDICATE,
     ClaimedIsolation,
+    ClaimedState,
     CommitDescriptor,
     CommitDigest,
     DataDescriptor,
@@ -85,6 +87,7 @@ def _claims(facts: StatementFacts) -> GateClaims:
         package_size_bytes=facts.package_size_bytes,
         checkpoint_algorithm=facts.checkpoint_algorithm,
         checkpoint_root=facts.checkpoint_root,
+        states=tuple(ClaimedState(**dict(state)) for state in facts.states),
         snapshot_digest=facts.snapshot_digest,
         isolation=ClaimedIsolation(**dict(facts.isolation)),
         repository=facts.repository,
@@ -144,6 +147,7 @@ def _facts(statement: Statement) -> StatementFacts:
         commit=commit.digest.git_commit,
         checkpoint_algorithm=claims.checkpoint_algorithm,
         checkpoint_root=claims.checkpoint_root,
+        states=tuple(StateRoots(**dict(state)) for state in claims.states),
         outcome=claims.outcome,
         level=claims.level,
         strict_runs=claims.strict_runs,

@@ -22,6 +22,7 @@ from gate.attestation.seal import VERDICT_MEMBER
 from gate.attestation.statement import read_statement, utc_time
 from gate.errors import AttestationError
 from gate.ports import Files
+from gate.records.observed.state_roots import StateRoots
 from gate.records.runs import RunIsolation
 from gate.records.sealed.attestation import (
     Archive,
@@ -241,6 +242,7 @@ def _check_verdict(archive: Archive, facts: StatementFacts) -> None:
         "strict_runs": (verdict.strict_runs, facts.strict_runs),
         "commit": (verdict.commit, facts.commit),
         "checkpoint_root": (verdict.checkpoint_root, facts.checkpoint_root),
+        "states": (verdict.states, facts.states),
         "settings_digest": (verdict.settings_digest, facts.settings_digest),
         "snapshot_digest": (verdict.snapshot_digest, facts.snapshot_digest),
         "isolation": (verdict.isolation, facts.isolation),
@@ -256,6 +258,9 @@ def _check_verdict(archive: Archive, facts: StatementFacts) -> None:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        named = (f"{one.name} {one.root}" if isinstance(one, StateRoots) else one for one in value)
+        return repr(printable(", ".join(map(str, named))))
     text = value.described if isinstance(value, RunIsolation) else str(value)
     return repr(printable(text))
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from gate.attestation.packing.member_index import (
     RUN_MEMBER,
-    STATE_MEMBER,
     looks_like_package,
     member_index,
 )
@@ -24,6 +23,7 @@ from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.codec.strict_json import parse_json
 from gate.codec.untrusted_text import safe_line
 from gate.errors import AttestationError, DocumentError, EvidenceError, StorageError
+from gate.records.observed.state_roots import STATE_MEMBER
 
 if TYPE_CHECKING:
     from gate.ports import Files

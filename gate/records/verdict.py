@@ -27,6 +27,7 @@ from gate.records.observed.data.sets import DataMoves, DataSets, UnrepeatedData
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
+from gate.records.observed.state_roots import States
 from gate.records.observed.traced import TraceFinding
 from gate.records.observed.trials.tried import TriedSettings
 from gate.records.policy_files import PolicyChange
@@ -294,6 +295,7 @@ class Verdict(Document):
     the baseline was recorded, and `data_brought` says that the change moved it; `unrepeated` is
     what the preprocessing command wrote differently when it ran again.
     `determinism_budget` is the state of each source of nonreproducibility of a cluster.
+    `checkpoint_root` is over the states of all ranks; `states` has the roots of what is packed.
     `fault_details` holds lines of a fault, such as the last output of a training that failed.
     """
 
@@ -339,6 +341,7 @@ class Verdict(Document):
     tolerances: tuple[ToleranceUse, ...] = ()
     environment: Environment | None = None
     checkpoint_root: str = ""
+    states: States = ()
     snapshot_digest: str = ""
     settings_digest: str = ""
     series: tuple[SeriesSummary, ...] = ()

@@ -13,6 +13,7 @@ from gate.records.measured.acceptance import InQuarantine, Movement
 from gate.records.measured.performance import Performance
 from gate.records.observed.evidence import EvidenceSet, MetricSeries, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
+from gate.records.observed.state_roots import States
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunMode
 from gate.records.verdict import (
@@ -57,6 +58,7 @@ class Assessment:
     """What the packages found out, before it is one document.
 
     `proposed` is the name of the file for the entry that this call proposes, empty without one.
+    `states` are the roots of what the first strict run ended in.
     """
 
     evidence: EvidenceSet
@@ -75,6 +77,7 @@ class Assessment:
     operator_audit: OperatorReport | None = None
     seeds_problem: str = ""
     seeds_of_brought: SeedsOfBrought = SeedsOfBrought.AS_SEEN
+    states: States = ()
 
 
 def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
@@ -145,6 +148,7 @@ def _seen(assessment: Assessment, run: RunEvidence) -> dict[str, object]:
         "unrepeated": facts.unrepeated,
         "environment": run.environment,
         "checkpoint_root": run.checkpoint.root,
+        "states": assessment.states,
         "snapshot_digest": assessment.evidence.snapshot_digest,
         "settings_digest": assessment.settings_digest,
         "series": tuple(_summary(series) for series in run.metrics[:MAX_SERIES]),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gate.attestation.statement import read_statement, utc_time, write_statement
 from gate.errors import AttestationError
+from gate.records.observed.state_roots import StateName, StateRoots
 from gate.records.runs import RunIsolation, WriteGuard
 from gate.records.sealed.statement import Property, StatementFacts
 from gate.records.sections.isolation import IsolationMode
@@ -23,6 +24,14 @@ from gate.records.verdict import Outcome
 
 SHA256 = st.text("0123456789abcdef", min_size=64, max_size=64)
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30)
+ROOTS = st.builds(
+    StateRoots,
+    name=st.sampled_from(StateName),
+    member=TEXT,
+    algorithm=TEXT,
+    root=SHA256,
+    parts=st.dictionaries(TEXT, SHA256, max_size=4),
+)
 FACTS = st.builds(
     StatementFacts,
     package_name=TEXT,
@@ -31,6 +40,7 @@ FACTS = st.builds(
     commit=st.sampled_from(["a" * 40, "f" * 64]),
     checkpoint_algorithm=TEXT,
     checkpoint_root=SHA256,
+    states=st.tuples(ROOTS) | st.tuples(ROOTS, ROOTS),
     outcome=st.sampled_from(Outcome),
     properties=st.lists(st.sampled_from(Property)).map(lambda all_: (Property.GATE_PASSED, *all_)),
     level=st.sampled_from(ReachedLevel),

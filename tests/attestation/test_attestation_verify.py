@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from attestation_cases import (
+    CAPTURED,
     COMMIT,
     FILES,
     Sealed,
@@ -249,6 +250,10 @@ def test_verdict_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ({"runs": ()}, "says strict_runs '0', the seal says '2'"),
         ({"commit": "f" * 40}, f"says commit '{'f' * 40}', the seal says '{COMMIT}'"),
         ({"checkpoint_root": "1" * 64}, f"the seal says '{'c' * 64}'"),
+        (
+            {"states": (CAPTURED.model_copy(update={"root": "7" * 64}),)},
+            f"says states 'captured {'7' * 64}', the seal says 'captured {'1' * 64}'",
+        ),
         ({"settings_digest": "1" * 64}, f"the seal says '{'e' * 64}'"),
         ({"snapshot_digest": "1" * 64}, f"the seal says '{'d' * 64}'"),
         (

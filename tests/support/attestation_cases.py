@@ -20,6 +20,7 @@ from gate.attestation.statement import write_statement
 from gate.attestation.verify import verify_package
 from gate.codec.documents import write_document
 from gate.records.comparison import TensorChange, TensorDelta
+from gate.records.observed.state_roots import STATE_MEMBER, StateName, StateRoots
 from gate.records.sealed.attestation import (
     Expected,
     KeyStatus,
@@ -39,6 +40,13 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CREATED_AT = "2026-01-31T12:00:00+00:00"
 CONTEXT = SealContext(
     gate_version="1.0.0", repository="org/repo", run_id="42", baseline_digest="b" * 64
+)
+CAPTURED = StateRoots(
+    name=StateName.CAPTURED,
+    member=STATE_MEMBER,
+    algorithm="repro-gate-state/2",
+    root="1" * 64,
+    parts={"model": "2" * 64, "optimizer": "3" * 64},
 )
 EQUAL = comparison(
     compared_points=3, compared_steps=3, compared_tensors=2, steps_expected=3, steps_observed=3
@@ -86,6 +94,7 @@ def verdict_of(**changes: object) -> Verdict:
         baseline=EQUAL,
         answers=Answers(repeat=Answer.EQUAL, baseline=Answer.EQUAL),
         checkpoint_root="c" * 64,
+        states=(CAPTURED,),
         snapshot_digest="d" * 64,
         settings_digest="e" * 64,
         runs=(record_of("strict-1"), record_of("strict-2")),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gate.attestation.packing.instructions import package_readme
-from gate.attestation.packing.member_index import STATE_MEMBER
 from gate.attestation.packing.package import pack
 from gate.codec.documents import write_document
 from gate.evidence.capture import FIRST_STATE
@@ -11,6 +10,7 @@ from gate.evidence.folder import evidence_documents
 from gate.ports import Files
 from gate.records.baseline import Baseline
 from gate.records.observed.evidence import EvidenceSet
+from gate.records.observed.state_roots import STATE_MEMBER
 from gate.records.request import GateRequest
 from gate.records.sealed.attestation import Package, PackageMember
 from gate.records.verdict import Verdict
