@@ -129,7 +129,10 @@ class Files(Protocol):
         ...
 
     def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> str:
-        """Copy one regular file, no link followed; the SHA-256 of what was copied, in hex."""
+        """Copy one regular file, no link followed; the SHA-256 of what was copied, in hex.
+
+        The folders of the copy are made as needed.
+        """
         ...
 
     def link(self, path: Path, target: Path) -> None:
@@ -212,6 +215,10 @@ class Git(Protocol):
 
     def export_commit(self, commit: str, target: Path) -> str:
         """Write every file of a commit below `target`; return the tree's digest."""
+        ...
+
+    def write_source(self, commit: str, target: BinaryIO) -> None:
+        """Write a commit, its trees and its blobs as one pack of git, the same bytes every time."""
         ...
 
     def export_work_tree(self, target: Path) -> str:

@@ -56,11 +56,13 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     train: TrainSettings,
     *,
     taken: Mapping[str, Path] = NOTHING_TAKEN,
+    saved: Path | None = None,
 ) -> RunEvidence:
     """Read everything that a run left.
 
     `out` is the harness's folder, `workdir_tree` the training's working directory, `output` what it
-    printed, `taken` the copies that are read in the place of the harness's files of those names.
+    printed, `taken` the copies that are read in the place of the harness's files of those names,
+    and `saved` the folder that stands in the place of `workdir_tree` for train.checkpoint.
     What the harness captured and the script saved is one manifest: one root speaks for both.
     Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
     """
@@ -69,7 +71,10 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     processes = read_attestations(files, out, process_files, run, children)
     ranks = read_ranks(files, out, process_files, children, processes)
     problems = _problems(run, ranks)
-    states = (*_captured(files, out, ranks, taken), saved_checkpoint(files, workdir_tree, train))
+    states = (
+        *_captured(files, out, ranks, taken),
+        saved_checkpoint(files, saved or workdir_tree, train),
+    )
     script = _script_metrics(files, run, workdir_tree, output, train)
     return RunEvidence(
         run=run,

@@ -33,6 +33,9 @@ MAX_STATE_BYTES = 64 * 1024**3
 PREFIX = re.compile(r"^(?:state(?:\.rank\d+)?|checkpoint)(?=[^A-Za-z0-9_.-]|\Z)")
 CAPTURED = "state"
 SAVED = "checkpoint"
+# a leaf of either, by what stands before its own path
+CAPTURED_LEAF: Final = re.compile(rf"{CAPTURED}(?=[^A-Za-z0-9_.-]|\Z)")
+SAVED_LEAF: Final = re.compile(rf"{SAVED}(?=[^A-Za-z0-9_.-]|\Z)")
 # of the evidence: the files that the script saved, below the run's name
 SAVED_FOLDER: Final = f"{FIRST_STRICT}/{MODEL_FOLDER}/"
 
@@ -49,18 +52,19 @@ def state_roots(run: RunEvidence, evidence: EvidenceSet) -> tuple[StateRoots, ..
     In a manifest a prefix tells the states apart, which their files do not have.
     """
     found = (
-        _roots_below(run, StateName.CAPTURED, CAPTURED, STATE_MEMBER),
-        _roots_below(run, StateName.SAVED, SAVED, _saved_member(evidence)),
+        _roots_below(run, StateName.CAPTURED, CAPTURED_LEAF, STATE_MEMBER),
+        _roots_below(run, StateName.SAVED, SAVED_LEAF, saved_member(evidence)),
     )
     return tuple(one for one in found if one is not None)
 
 
-def _roots_below(run: RunEvidence, name: StateName, prefix: str, member: str) -> StateRoots | None:
-    pattern = re.compile(rf"{prefix}(?=[^A-Za-z0-9_.-]|\Z)")
+def _roots_below(
+    run: RunEvidence, name: StateName, prefix: re.Pattern[str], member: str
+) -> StateRoots | None:
     leaves = [
-        _leaf(pattern.sub("", tensor.name, count=1), tensor)
+        _leaf(prefix.sub("", tensor.name, count=1), tensor)
         for tensor in run.checkpoint.tensors
-        if pattern.match(tensor.name)
+        if prefix.match(tensor.name)
     ]
     if not leaves:
         return None
@@ -71,7 +75,8 @@ def _roots_below(run: RunEvidence, name: StateName, prefix: str, member: str) ->
     )
 
 
-def _saved_member(evidence: EvidenceSet) -> str:
+def saved_member(evidence: EvidenceSet) -> str:
+    """Where the package has what the script saved; empty where it has not."""
     if evidence.saved is None or evidence.saved.left_out:
         return ""
     if evidence.saved.is_folder:

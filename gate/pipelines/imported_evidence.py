@@ -7,17 +7,29 @@ environment) is a claim, and the verdict says so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError, RepositoryError, StorageError
-from gate.evidence.capture import FIRST_STATE, SECOND_STATE, captured_digests, ends_diverged
+from gate.evidence.capture import (
+    FIRST_STATE,
+    SECOND_STATE,
+    captured_digests,
+    ends_diverged,
+    saved_digests,
+)
 from gate.evidence.environment import leave_out_packages
 from gate.evidence.folder import MANIFEST_NAME, evidence_documents, read_evidence_set
 from gate.evidence.fresh_process import FreshReader
-from gate.evidence.state_manifest import MAX_STATE_BYTES, roots_fit
+from gate.evidence.state_manifest import (
+    MAX_STATE_BYTES,
+    SAVED_FOLDER,
+    roots_fit,
+    saved_member,
+)
 from gate.evidence.usable import refuse_unusable
 from gate.execution.plan import (
     plan_base,
@@ -28,13 +40,14 @@ from gate.execution.plan import (
     training_of,
 )
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.preparation.code_files import keep_code
 from gate.pipelines.preparation.locks import locks_of_commits
 from gate.pipelines.preparation.output_folder import prepare_out
 from gate.pipelines.preparation.snapshots import export_snapshot
 from gate.ports import Files
 from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
 from gate.records.observed.locks import LockFile
-from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.records.reading import MAX_TEXT, ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import (
     BASE_HERE,
@@ -43,6 +56,7 @@ from gate.records.runs import (
     PlannedRun,
     RunMode,
     RunRecord,
+    Snapshot,
     WriteGuard,
 )
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
@@ -93,6 +107,13 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
         isolation = _claimed_isolation(imported)
         apart, isolation = _kept_here(imported, request, adapters, folder, isolation)
         locks = _locks_here(request, adapters, work)
+        here = Snapshot(
+            commit=imported.commit,
+            tree=work / SNAPSHOT,
+            workdir=request.settings.train.workdir,
+            digest=imported.snapshot_digest,
+        )
+        keep_code(request, adapters, here, locks[Commit.HEAD])
     finally:
         adapters.files.remove_tree(work)
         adapters.release()
@@ -285,6 +306,8 @@ def _kept_here(
 ) -> tuple[DivergedStates | None, Isolation]:
     """Copy what lies beside the documents under its digests, and look at the kept states."""
     wanted = {f"{record.label}/output.txt" for record in _records(evidence)} | {FIRST_STATE}
+    saved = _saved_files(evidence, request.settings)
+    wanted |= {kept.name for kept in saved}
     # exactly these: a file more could be read by somebody who trusts the package
     if {kept.name for kept in evidence.kept} != wanted or len(evidence.kept) != len(wanted):
         raise EvidenceError("the evidence has missing or unexpected files", hint=ALTERED_HINT)
@@ -301,7 +324,9 @@ def _kept_here(
     names = (FIRST_STATE, *(kept.name for kept in second))
     for run, name in zip(evidence.runs_of(RunMode.STRICT), names, strict=False):
         question = ReadingRequest(task=ReadingTask.STATE, out=str((target / name).absolute()))
-        _check_state(run, name, reader.ask(question, reading))
+        _check_state(run, name, captured_digests(run), reader.ask(question, reading))
+    if saved:
+        _check_saved(evidence, request, lambda question: reader.ask(question, reading))
     apart = None
     for kept in second:
         # measured here: what the other job says of it is not taken
@@ -337,9 +362,35 @@ def _second_state(evidence: EvidenceSet) -> tuple[KeptFile, ...]:
     return (evidence.apart.state,)
 
 
-def _check_state(run: RunEvidence, name: str, answer: ReadingAnswer) -> None:
+def _saved_files(evidence: EvidenceSet, settings: GateSettings) -> tuple[KeptFile, ...]:
+    """The files that the script saved, where the settings have them packed."""
+    packed = settings.train.checkpoint is not None and settings.package.checkpoint
+    if (evidence.saved is not None) != packed:
+        raise EvidenceError(
+            "the evidence and the settings disagree on what the script saved", hint=ALTERED_HINT
+        )
+    return tuple(kept for kept in evidence.kept if kept.name.startswith(SAVED_FOLDER))
+
+
+def _check_saved(
+    evidence: EvidenceSet, request: GateRequest, ask: Callable[[ReadingRequest], ReadingAnswer]
+) -> None:
+    """Are the files that the script saved those that its strict run is judged by?"""
+    run, train = evidence.runs_of(RunMode.STRICT)[0], request.settings.train
+    place = request.out / "evidence" / run.run.label / saved_member(evidence)
+    question = ReadingRequest(
+        task=ReadingTask.SAVED,
+        out=str(place.absolute()),
+        shown=(train.checkpoint or "")[:MAX_TEXT],
+        train=train,
+    )
+    _check_state(run, place.name, saved_digests(run), ask(question))
+
+
+def _check_state(
+    run: RunEvidence, name: str, digests: dict[str, str], answer: ReadingAnswer
+) -> None:
     """Is the kept state the one that its strict run is judged by, NaN and infinity included?"""
-    digests = captured_digests(run)
     not_finite = {leaf.name for leaf in run.not_finite if leaf.name in digests}
     if digests != {leaf.name: leaf.sha256 for leaf in answer.leaves} or not_finite != set(
         answer.not_finite

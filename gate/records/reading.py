@@ -36,17 +36,18 @@ Text = Annotated[str, Field(max_length=MAX_TEXT)]
 class ReadingTask(StrEnum):
     """What is to be read.
 
-    A run, why a failed one failed, a kept state, or two, how far apart, tensor by tensor or all
-    weights together; kept gradients, how far their sums move; of a pull request's head
-    its settings, its baseline, and what it changes in the files that decide; a proposed entry of a
-    baseline, as a file or in the archive of an artifact; earlier runs; lock files, each by its
-    path; the operator traces of a run; where two files that preprocessing wrote first differ;
-    pointers to declared data, and simple statistics of it.
+    A run, why a failed one failed, a kept state, what the script saved, or two states, how far
+    apart, tensor by tensor or all weights together; kept gradients, how far their sums move; of a
+    pull request's head its settings, its baseline, and what it changes in the files that decide; a
+    proposed entry of a baseline, as a file or in the archive of an artifact; earlier runs; lock
+    files, each by its path; the operator traces of a run; where two files that preprocessing wrote
+    first differ; pointers to declared data, and simple statistics of it.
     """
 
     RUN = "run"
     REFUSALS = "refusals"
     STATE = "state"
+    SAVED = "saved"
     DISTANCE = "distance"
     WEIGHTS = "weights"
     REDUCTION = "reduction"
@@ -71,11 +72,12 @@ class ReadingRequest(Document):
 
     `out` is the harness's folder, or the kept file's own path for the tasks that are about one;
     `against` is the other state, where there are two. `tree` is the training's working directory,
-    `output` the file with what it printed, `taken` the copies that are read in the place of the
-    harness's files of those names, or of lock files by their paths. For files of a head, `out` is
-    the head's and `against` the base's, empty where there is none, and `shown` the name for
-    messages; a baseline is a folder. `pointer_files` are copied into `out`. For statistics `out` is
-    the data's file or folder, and `shown` a name whose suffix tells the format of a file.
+    `saved` what stands in its place for train.checkpoint where that was copied out, `output` the
+    file with what it printed, `taken` the copies that are read in the place of the harness's files
+    of those names, or of lock files by their paths. For files of a head, `out` is the head's and
+    `against` the base's, empty where there is none, and `shown` the name for messages; a baseline
+    is a folder. `pointer_files` are copied into `out`. For statistics `out` is the data's file or
+    folder, and `shown` a name whose suffix tells the format of a file.
     """
 
     schema_version: Literal["repro-gate.reading-request/1"] = REQUEST_SCHEMA
@@ -83,6 +85,7 @@ class ReadingRequest(Document):
     out: str
     against: str = ""
     tree: str = ""
+    saved: str = ""
     shown: str = Field(default="", max_length=MAX_TEXT)
     output: str = ""
     taken: dict[str, str] = Field(default_factory=dict)

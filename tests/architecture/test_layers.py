@@ -69,7 +69,7 @@ INSIDE = {
     ),
     "pipelines": (
         ("adapters",),
-        ("preparation",),
+        ("preparation", "packaged_states"),
         ("runs", "saved_states", "head_files", "sealing"),
         ("entry", "baselines", "measurement", "imported_evidence", "compare_commits"),
         ("judging", "shaking"),
