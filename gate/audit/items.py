@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gate.codec.untrusted_text import safe_line
@@ -30,6 +30,20 @@ def unknown(
 ) -> AuditItem:
     """It cannot be told from here; what would tell it stands there as for a failure."""
     return _open(AuditResult.UNKNOWN, part, code, (found, risk, remedy, command))
+
+
+def missing_document(
+    problems: Mapping[str, str], part: AuditedPart, name: str, what: str
+) -> AuditItem:
+    """A document of a package that is not there, or of a version that is not read here."""
+    return unknown(
+        part,
+        name.partition(".")[0],
+        problems.get(name, f"the package holds no {name}"),
+        risk=f"It is not known {what}.",
+        remedy="Audit it with the version that made it.",
+        command="repro-gate --version",
+    )
 
 
 def fact(name: str, value: object) -> AuditFact:

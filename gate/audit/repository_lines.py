@@ -44,7 +44,7 @@ def lines_data(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
             failed(
                 part,
                 "undeclared-data",
-                f"reads what no commit holds: {_places(outside)}",
+                f"reads from outside the commit: {_places(outside)}",
                 risk=CHANGED_DATA,
                 remedy=DECLARE,
                 command=GATE if facts.settings is not None else INIT,
