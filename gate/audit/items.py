@@ -7,6 +7,7 @@ from typing import Final
 
 from gate.codec.untrusted_text import safe_line
 from gate.records.published.audit import AuditedPart, AuditFact, AuditItem, AuditResult
+from gate.records.published.audit_facts import RepositoryFacts
 
 SHOWN: Final = 3
 MAX_TEXT: Final = 1000
@@ -56,6 +57,13 @@ def first(names: Sequence[str]) -> str:
     shown = ", ".join(safe_line(name, limit=MAX_SHOWN) for name in names[:SHOWN])
     rest = len(names) - SHOWN
     return f"{shown} and {rest:,} more" if rest > 0 else shown
+
+
+def next_command(facts: RepositoryFacts) -> str:
+    """The command that goes on from what there is of a gate."""
+    if facts.settings is not None:
+        return "repro-gate gate"
+    return "repro-gate doctor" if facts.settings_problem else "repro-gate init"
 
 
 def _open(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Final
 
-from gate.audit.items import fact, failed, first, passed, unknown
+from gate.audit.items import fact, failed, first, next_command, passed, unknown
 from gate.audit.repository_lines import lines_configuration, lines_data, lines_seeds
 from gate.records.determinism.knobs import Profile
 from gate.records.observed.environment import PACKAGES
@@ -20,7 +21,6 @@ from gate.records.published.audit_facts import RepositoryFacts
 from gate.records.settings import FILE_NAME, GateSettings
 from gate.records.version import VERSION
 
-INIT: Final = "repro-gate init"
 RECORD: Final = 'repro-gate baseline record --reason "first baseline"'
 NOT_KNOWN: Final = (
     "Scripts were read and not run: a line that is named may never be reached.",
@@ -110,7 +110,7 @@ def _environment(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 f"base image without a digest: {first(facts.images)}",
                 risk="A tag moves: a build of next month has other libraries, and other numbers.",
                 remedy="Name the image by its digest, as in `FROM python:3.11@sha256:…`.",
-                command=f"docker buildx imagetools inspect {facts.images[0]}",
+                command=f"docker buildx imagetools inspect {shlex.quote(facts.images[0])}",
             )
         )
     return tuple(items)
@@ -159,10 +159,10 @@ def _settings(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
             failed(
                 part,
                 code,
-                f"{FILE_NAME} cannot be read: {problem}" if problem else f"there is no {FILE_NAME}",
+                problem or f"there is no {FILE_NAME}",
                 risk="Command, steps and tolerances live in somebody's head or shell.",
                 remedy=f"Correct {FILE_NAME}." if problem else "Write the settings and commit it.",
-                command="repro-gate doctor" if problem else INIT,
+                command=next_command(facts),
             ),
         )
     items = [passed(part, code, f"{FILE_NAME}: {settings.train.max_steps:,} steps")]
@@ -203,10 +203,10 @@ def _baseline(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
         failed(
             part,
             code,
-            f"the baseline cannot be read: {problem}" if problem else "no baseline is committed",
+            problem or "no baseline is committed",
             risk="A change that moves the numbers has nothing to be compared with.",
             remedy="Restore it from version control." if problem else "Record one and commit it.",
-            command=RECORD if facts.settings is not None else INIT,
+            command=RECORD if facts.settings is not None else next_command(facts),
         ),
     )
 
@@ -221,7 +221,7 @@ def _workflow(facts: RepositoryFacts) -> AuditItem:
         "no workflow of .github calls repro-gate; another CI cannot be seen from here",
         risk="What nobody runs on each change goes wrong between two checks.",
         remedy="Run the gate on every pull request.",
-        command=INIT,
+        command=next_command(facts),
     )
 
 
@@ -241,7 +241,7 @@ def _hardware(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
             else "nothing says on which machine a number was made",
             risk="Another GPU, driver or number of threads gives other last digits, or more.",
             remedy="Record a baseline where the numbers are made: it keeps the machine.",
-            command=RECORD if facts.settings is not None else INIT,
+            command=RECORD if facts.settings is not None else next_command(facts),
         ),
     )
 
@@ -256,7 +256,7 @@ def _seals(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
         failed(
             part,
             code,
-            f"the trust file cannot be read: {problem}" if problem else "no trusted key",
+            problem or "no key is trusted",
             risk="A result can be changed after the run, and nobody would notice.",
             remedy="Generate a key, keep its private half in the CI's secrets, commit its trust "
             "file as .repro-gate/trusted-keys.json.",

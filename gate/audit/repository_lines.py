@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Final
 
-from gate.audit.items import failed, first, passed, unknown
+from gate.audit.items import failed, first, next_command, passed, unknown
 from gate.records.published.audit import AuditedPart, AuditItem
 from gate.records.published.audit_facts import LineKind, RepositoryFacts, ScriptLine
 
-INIT: Final = "repro-gate init"
-GATE: Final = "repro-gate gate"
 ALL: Final = "all"
+SHOWN_PATH: Final = 60
 CHANGED_DATA: Final = (
     "Data that changes moves the number, and the change is taken for one of the code."
 )
@@ -35,7 +34,7 @@ def lines_data(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 f"downloads without a digest: {_places(downloads)}",
                 risk=CHANGED_DATA,
                 remedy=DECLARE,
-                command=GATE if facts.settings is not None else INIT,
+                command=next_command(facts),
             )
         )
     outside = [line for line in _of(facts, LineKind.READS) if _lies_outside(line, facts)]
@@ -47,7 +46,7 @@ def lines_data(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 f"reads from outside the commit: {_places(outside)}",
                 risk=CHANGED_DATA,
                 remedy=DECLARE,
-                command=GATE if facts.settings is not None else INIT,
+                command=next_command(facts),
             )
         )
     return tuple(items) or (_unseen_data(facts),)
@@ -64,7 +63,7 @@ def _unseen_data(facts: RepositoryFacts) -> AuditItem:
         f"no data is declared, and {found}",
         risk=CHANGED_DATA,
         remedy="Run the gate: it names each file that the training reads from outside the commit.",
-        command=GATE if facts.settings is not None else INIT,
+        command=next_command(facts),
     )
 
 
@@ -100,7 +99,7 @@ def lines_configuration(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
             f"turned against determinism: {_places(flags)}",
             risk="An algorithm is chosen by the clock, or adds in another order in each run.",
             remedy="Remove these lines; the gate sets all of them from outside.",
-            command=GATE if facts.settings is not None else INIT,
+            command=next_command(facts),
         ),
     )
 
@@ -118,7 +117,7 @@ def lines_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 f"another seed in each run: {_places(unseeded)}",
                 risk="Each run draws other numbers, so it is another experiment.",
                 remedy="Give each a fixed seed.",
-                command=GATE if facts.settings is not None else INIT,
+                command=next_command(facts),
             )
         )
     return (*items, *_set_seeds(facts))
@@ -134,20 +133,28 @@ def _set_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     drawn = {line.subject for line in _of(facts, LineKind.DRAWS)}
     seeded = {line.subject for line in seeds}
     missing = sorted(drawn - seeded) if ALL not in seeded else []
+    command = next_command(facts)
     risk = "Initial weights, order of the data and dropout are others in each run."
     remedy = "Seed every generator, or let the gate do it from outside."
     if missing:
         found = f"drawn from and never seeded: {first(missing)}"
-        return (failed(part, code, found, risk=risk, remedy=remedy, command=INIT),)
+        return (failed(part, code, found, risk=risk, remedy=remedy, command=command),)
     if seeds:
         found = f"set at {_places(seeds)}; whether before the first draw, no reading can tell"
-        return (unknown(part, code, found, risk=risk, remedy=remedy, command=INIT),)
+        return (unknown(part, code, found, risk=risk, remedy=remedy, command=command),)
     if facts.scripts:
         return (
-            failed(part, code, "no script sets a seed", risk=risk, remedy=remedy, command=INIT),
+            failed(
+                part,
+                code,
+                "no script sets a seed",
+                risk=risk,
+                remedy=remedy,
+                command=next_command(facts),
+            ),
         )
     found = "there is no Python file to look at"
-    return (unknown(part, code, found, risk=risk, remedy=remedy, command=INIT),)
+    return (unknown(part, code, found, risk=risk, remedy=remedy, command=command),)
 
 
 def _of(facts: RepositoryFacts, kind: LineKind) -> tuple[ScriptLine, ...]:
@@ -155,4 +162,10 @@ def _of(facts: RepositoryFacts, kind: LineKind) -> tuple[ScriptLine, ...]:
 
 
 def _places(lines: tuple[ScriptLine, ...] | list[ScriptLine]) -> str:
-    return first([f"{line.place} {line.what}" for line in lines])
+    return first([f"{line.place} {_said(line)}" for line in lines])
+
+
+def _said(line: ScriptLine) -> str:
+    """The call or flag, with the path that it is given."""
+    paths = line.kind in {LineKind.READS, LineKind.DOWNLOADS} and line.subject
+    return f"{line.what}({line.subject[:SHOWN_PATH]})" if paths else line.what

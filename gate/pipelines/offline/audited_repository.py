@@ -95,7 +95,7 @@ def _settings(look: Look, here: str) -> tuple[GateSettings | None, str, str]:
             continue
         data = look.read(name, MAX_SMALL_BYTES)
         if data is None:
-            return None, folder, "it is a link, too large, or no file"
+            return None, folder, f"{FILE_NAME} is a link, too large or no file"
         try:
             return parse_settings(data, FILE_NAME), folder, ""
         except SettingsError as fault:
@@ -121,7 +121,7 @@ def _keys(look: Look) -> tuple[int, str]:
         return 0, ""
     data = look.read(TRUST_FILE, MAX_SMALL_BYTES)
     if data is None:
-        return 0, "it is a link, too large, or no file"
+        return 0, f"{TRUST_FILE} is a link, too large or no file"
     try:
         keys = read_trusted_keys(data, TRUST_FILE).keys
     except GateError as fault:
