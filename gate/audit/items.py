@@ -66,6 +66,11 @@ def next_command(facts: RepositoryFacts) -> str:
     return "repro-gate doctor" if facts.settings_problem else "repro-gate init"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 rank`, `2,048 ranks`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _open(
     result: AuditResult, part: AuditedPart, code: str, texts: tuple[str, str, str, str]
 ) -> AuditItem:

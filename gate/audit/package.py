@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Final
 
-from gate.audit.items import fact, failed, first, missing_document, passed, unknown
+from gate.audit.items import counted, fact, failed, first, missing_document, passed, unknown
 from gate.audit.package_runs import configuration, hardware, seeds
 from gate.records.observed.data.sets import DataSet
 from gate.records.published.audit import (
@@ -136,7 +136,7 @@ def _environment(facts: PackageFacts) -> tuple[AuditItem, ...]:
     words = ", ".join(
         f"{name} {document.parts[name]}" for name in ("python", "torch") if name in document.parts
     )
-    installed = f"{len(document.packages):,} packages with versions ({words})"
+    installed = f"{counted(len(document.packages), 'package')} with version ({words})"
     items = [passed(part, "packages", installed)]
     locks = [lock.path for lock in document.locks if not lock.problem]
     if locks:
@@ -162,7 +162,7 @@ def _data(facts: PackageFacts) -> tuple[AuditItem, ...]:
         return (missing_document(facts.problems, part, "data.json", "which data gave the number"),)
     if document.sets:
         names = first([_described(one) for one in document.sets])
-        return (passed(part, code, f"{len(document.sets)} with digest: {names}"),)
+        return (passed(part, code, f"{counted(len(document.sets), 'data set')}: {names}"),)
     verdict = facts.verdict
     if verdict is not None and verdict.runs and not verdict.isolation.image:
         return (passed(part, code, "no data is declared, and the runs were seen to read none"),)
@@ -179,8 +179,8 @@ def _data(facts: PackageFacts) -> tuple[AuditItem, ...]:
 
 
 def _described(one: DataSet) -> str:
-    sampled = ", some files only" if one.sampled else ""
-    return f"{one.name} ({one.files:,} files{sampled})"
+    sampled = " over some files only" if one.sampled else ""
+    return f"{one.name} ({counted(one.files, 'file')}, SHA-256 {one.sha256[:12]}{sampled})"
 
 
 def _findings(verdict: Verdict | None) -> tuple[AuditItem, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from gate.audit.items import failed, first, missing_document, passed, unknown
+from gate.audit.items import counted, failed, first, missing_document, passed, unknown
 from gate.records.determinism.knobs import Profile
 from gate.records.measured.determinism_budget import ClusterSource, SourceStatus
 from gate.records.observed.documents.seeds import ProcessSeeds
@@ -182,8 +182,7 @@ def hardware(facts: PackageFacts) -> tuple[AuditItem, ...]:
     else:
         gpus = [f"{gpu.count} x {gpu.name}" for gpu in document.accelerators]
         host = document.host.cpu or "CPU not named"
-        ranks = f"{document.ranks:,} rank{'' if document.ranks == 1 else 's'}"
-        found = f"{ranks}, {first(gpus) or 'no GPU'}, {host}"
+        found = f"{counted(document.ranks, 'rank')}, {first(gpus) or 'no GPU'}, {host}"
         items.append(passed(part, "machine", found))
     return (*items, _budget(facts))
 

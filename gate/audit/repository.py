@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from typing import Final
 
-from gate.audit.items import fact, failed, first, next_command, passed, unknown
+from gate.audit.items import counted, fact, failed, first, next_command, passed, unknown
 from gate.audit.repository_lines import lines_configuration, lines_data, lines_seeds
 from gate.records.determinism.knobs import Profile
-from gate.records.observed.environment import PACKAGES
+from gate.records.observed.environment import CPU, DEVICE
 from gate.records.published.audit import (
     AuditedPart,
     AuditFact,
@@ -118,8 +118,9 @@ def _environment(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
 
 def _locks(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     part, code = AuditedPart.ENVIRONMENT, "lock-file"
-    broken = [lock for lock in facts.locks if lock.problem]
-    sound = [lock for lock in facts.locks if not lock.problem]
+    locks = sorted(facts.locks, key=lambda lock: lock.path)
+    broken = [lock for lock in locks if lock.problem]
+    sound = [lock for lock in locks if not lock.problem]
     risk = "Another version of a library may give another number, and nobody sees that it moved."
     remedy = "Commit a lock file: uv.lock, poetry.lock, Pipfile.lock, or requirements with hashes."
     if broken:
@@ -129,7 +130,7 @@ def _locks(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     if sound:
         packages = sum(len(lock.packages) for lock in sound)
         names = first([lock.path for lock in sound])
-        return (passed(part, code, f"{names}: {packages:,} packages with version and hash"),)
+        return (passed(part, code, f"{names}: {counted(packages, 'package')}"),)
     loose = [wish for wish in facts.wishes if wish.unpinned]
     found = "there is no lock file"
     if loose:
@@ -196,7 +197,7 @@ def _baseline(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     if facts.baseline is not None and facts.baseline.entries:
         entries = facts.baseline.entries
         runs = min(entry.equal_runs for entry in entries)
-        found = f"{len(entries)} recorded, each from {runs} equal runs or more"
+        found = f"a baseline of {counted(len(entries), 'recording')}, {runs} equal runs each"
         return (passed(part, code, found),)
     problem = facts.baseline_problem
     return (
@@ -228,7 +229,7 @@ def _workflow(facts: RepositoryFacts) -> AuditItem:
 def _hardware(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     part, code = AuditedPart.HARDWARE, "machine"
     entries = facts.baseline.entries if facts.baseline is not None else ()
-    bare = [entry for entry in entries if PACKAGES not in entry.environment.parts]
+    bare = [entry for entry in entries if not {DEVICE, CPU} <= entry.environment.parts.keys()]
     if entries and not bare:
         devices = sorted({entry.environment.part("device") for entry in entries})
         return (passed(part, code, f"the baseline names the machine: {first(devices)}"),)
@@ -249,8 +250,9 @@ def _hardware(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
 def _seals(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     part, code = AuditedPart.SEALS, "trusted-keys"
     if facts.active_keys:
-        found = f".repro-gate/trusted-keys.json: {facts.active_keys} active"
-        return (passed(part, code, found),)
+        return (
+            passed(part, code, f"{counted(facts.active_keys, 'active key')} in the trust file"),
+        )
     problem = facts.keys_problem
     return (
         failed(

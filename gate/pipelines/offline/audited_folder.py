@@ -32,12 +32,21 @@ class Look:
 
     def read(self, name: str, limit: int) -> bytes | None:
         """A regular file below the folder; None for anything else and for what is too large."""
+        # settings of somebody else may name any path
+        if not is_below(name):
+            return None
         with suppress(StorageError):
             self.files.refuse_links(self.top / name, below=self.top)
             data = self.files.read_bytes(self.top / name, max_bytes=min(limit, self.left))
             self.left -= len(data)
             return data
         return None
+
+
+def is_below(name: str) -> bool:
+    """Whether a path stays in the folder that it is relative to."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
 
 
 def list_files(look: Look, git: Git | None) -> tuple[str, ...]:

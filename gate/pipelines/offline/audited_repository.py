@@ -13,7 +13,7 @@ from gate.baseline.folder import files_in, read_entries
 from gate.codec.untrusted_text import safe_line
 from gate.errors import GateError, SettingsError, StorageError
 from gate.evidence.locks import has_hashes, is_explicit, read_lock
-from gate.pipelines.offline.audited_folder import Look, list_files, with_folders
+from gate.pipelines.offline.audited_folder import Look, is_below, list_files, with_folders
 from gate.pipelines.offline.audited_scripts import AuditedScripts
 from gate.pipelines.preparation.locks import ALWAYS, EXPLICIT_LISTS, REQUIREMENTS
 from gate.ports import Files, Git
@@ -44,7 +44,7 @@ def look_at_repository(place: Path, files: Files, git: Git) -> RepositoryFacts:
     here = "" if place == top else place.relative_to(top).as_posix()
     settings, settings_place, settings_problem = _settings(look, here)
     baseline, baseline_problem = _baseline(look, settings, settings_place)
-    keys, keys_problem = _keys(look)
+    keys, keys_problem = _keys(look, settings, settings_place)
     folders = tuple(dict.fromkeys((settings_place, here, "")))
     scripts = AuditedScripts(look, here, settings, settings_place)
     return RepositoryFacts(
@@ -108,6 +108,8 @@ def _baseline(
 ) -> tuple[Baseline | None, str]:
     path = settings.baseline.path if settings is not None else ".repro-gate/baseline"
     place = PurePosixPath(folder, path).as_posix()
+    if not is_below(place):
+        return None, "baseline.path leads out of the repository"
     try:
         look.files.refuse_links(look.top / place, below=look.top)
         return read_entries(files_in(look.files, look.top / place, place), place), ""
@@ -115,15 +117,17 @@ def _baseline(
         return None, fault.message
 
 
-def _keys(look: Look) -> tuple[int, str]:
+def _keys(look: Look, settings: GateSettings | None, folder: str) -> tuple[int, str]:
     """How many keys of the trust file are active; why it cannot be read."""
-    if not look.files.exists(look.top / TRUST_FILE):
+    chosen = settings.signing.trusted_keys if settings is not None else TRUST_FILE
+    name = PurePosixPath(folder, chosen).as_posix()
+    if is_below(name) and not look.files.exists(look.top / name):
         return 0, ""
-    data = look.read(TRUST_FILE, MAX_SMALL_BYTES)
+    data = look.read(name, MAX_SMALL_BYTES)
     if data is None:
-        return 0, f"{TRUST_FILE} is a link, too large or no file"
+        return 0, f"{safe_line(name)} is a link, too large or no file of the repository"
     try:
-        keys = read_trusted_keys(data, TRUST_FILE).keys
+        keys = read_trusted_keys(data, name).keys
     except GateError as fault:
         return 0, fault.message
     return sum(key.status is KeyStatus.ACTIVE for key in keys), ""
