@@ -15,7 +15,7 @@ RESULTS ?= docs/results
 GPU_PARTS := $(addprefix gpu-,facts tests doctor account examples digests observing workers stability compile \
 	graphs knobs ranks price repeats)
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= pickle archive safetensors json state settings baseline keys locks data pointers
+FUZZ_TARGETS ?= pickle archive safetensors json state settings baseline keys locks data pointers seals statements packages
 # A test that hangs is named after so many seconds, instead of holding up everything.
 PYTEST := $(BIN)/python -m pytest --timeout 900
 # A process for each core; the tests of one file stay together, since they share trainings.
@@ -203,6 +203,10 @@ api-check: $(READY) ## Check every request to GitHub against its own OpenAPI des
 .PHONY: bundle-check
 bundle-check: $(READY) ## Let Sigstore's JavaScript clients verify keyless seals (needs npm)
 	@scripts/bundle_check.sh $(BIN)
+
+.PHONY: interop
+interop: $(READY) ## Let openssl, cosign, npm's and PyPI's clients verify seals and write docs/verification.md
+	PYTHONPATH=.:tests/support:tests/interop $(BIN)/python tests/interop/interop.py --tools build/interop
 
 .PHONY: screenshots
 screenshots: ## Show the comment of each outcome as GitHub would, in docs/screenshots (needs npm, Chromium)

@@ -289,6 +289,17 @@ class Secrets(Protocol):
         """What the key is encrypted with, or None."""
         ...
 
+    def signer(self) -> Signer | None:
+        """A key that is not a file, or None when none was named."""
+        ...
+
+    def check_signer(self, *, checkout: Path | None, allow_plain: bool) -> None:
+        """`SettingsError` for a key that cannot sign; tells nothing secret, so at any time.
+
+        No program below `checkout` is started to sign. `allow_plain`: a file without a pass phrase.
+        """
+        ...
+
     def token(self) -> str:
         """The token for comments, or the empty text."""
         ...

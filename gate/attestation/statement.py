@@ -123,7 +123,11 @@ def read_statement(payload: bytes) -> StatementFacts:
             f"{SOURCE} names the verifier {printable(found)!r}, only {VERIFIER_ID!r} is accepted",
             hint=OTHER_HINT,
         )
-    return _facts(statement)
+    facts = _facts(statement)
+    # no second notation of one statement: not of its keys, and not of a number
+    if write_statement(facts) != payload:
+        raise AttestationError(f"{SOURCE} is not written as repro-gate writes it", hint=OTHER_HINT)
+    return facts
 
 
 def _require_type(value: dict[str, object], key: str, wanted: str) -> None:

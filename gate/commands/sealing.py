@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,17 +15,31 @@ import typer
 from gate.adapters.clock import SystemClock
 from gate.adapters.sigstore.verifier import verify_identity
 from gate.attestation.keys import read_trusted_keys
-from gate.attestation.packing.instructions import TrustFile, openssl_commands
-from gate.attestation.seal import find_bundle, find_seals, seal_paths
+from gate.attestation.seal_files import find_seals
 from gate.attestation.verify import verify_identity_package, verify_package
 from gate.commands.options import AsJson
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
 from gate.errors import SettingsError
-from gate.records.sealed.attestation import Expected, SealFile, VerifiedPackage
+from gate.pipelines.sealing.explained import (
+    explain_by_identity,
+    explain_by_key,
+    identity_artifact,
+)
+from gate.pipelines.sealing.verified_view import verified_json, verified_text
+from gate.records.sealed.attestation import Expected, VerifiedPackage
 from gate.records.sealed.identity import Identity, IdentitySigned
+from gate.records.sections.isolation import IsolationMode
 
 AGE = re.compile(r"(?P<number>[0-9]{1,5})(?P<unit>[dh])")
 AGE_UNITS = {"d": "days", "h": "hours"}
+
+
+class LeastIsolation(StrEnum):
+    """What a caller may demand: `none` accepts every training."""
+
+    NONE = "none"
+    UID = "uid"
+    CONTAINER = "container"
 
 
 def _age(text: str) -> timedelta:
@@ -46,8 +61,10 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
         Path | None, typer.Option(help="Trust file, from a source that you trust.")
     ] = None,
     seal: Annotated[
-        Path | None,
-        typer.Option("--seal", "--bundle", help="Seal to check; default: all beside the package."),
+        list[Path] | None,
+        typer.Option(
+            "--seal", "--bundle", help="Seal to check, repeatable; default: all beside the package."
+        ),
     ] = None,
     repository: Annotated[
         str, typer.Option(help="owner/name of the repository that it must be about.")
@@ -56,6 +73,9 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
         str, typer.Option(help="Maximum age of the seal, by its own timestamp: 90d, 12h.")
     ] = "",
     *,
+    least_isolation: Annotated[
+        LeastIsolation, typer.Option(help="Weakest isolation of the training that is accepted.")
+    ] = LeastIsolation.NONE,
     certificate_identity: Annotated[
         str, typer.Option(help="For a seal without a key: the workflow that must have sealed.")
     ] = "",
@@ -66,52 +86,73 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
         Path | None,
         typer.Option(help="Certificates and log keys to trust; default: the public services'."),
     ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print what to type for openssl, cosign and others.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Verify a sealed package offline.
 
-    Checks the signature, every byte, the verdict and the commit.
+    Checks all seals, every byte, the verdict and the commit.
 
     Example: repro-gate verify demo-out/package.tar --trusted-keys trusted-keys.json --commit SHA
     """
     identity = Identity(name=certificate_identity, issuer=certificate_oidc_issuer)
     by_key = _by_key(trusted_keys, identity, trusted_root)
     oldest = SystemClock().now() - _age(max_age) if max_age else None
-    expected = Expected(commit=commit, repository=repository, not_before=oldest)
-    if by_key is None:
-        bundle = find_bundle(package, FILES, seal)
-        found = _by_identity(package, bundle, identity, trusted_root, expected)
-        _show(found, "", as_json=as_json)
-        return
-    trusted = read_trusted_keys(FILES.read_bytes(by_key, max_bytes=MAX_DOCUMENT_BYTES), str(by_key))
-    found = verify_package(package, find_seals(package, FILES, seal), trusted, expected, FILES)
-    _show(found, _recipe(package, seal, found, by_key), as_json=as_json)
-
-
-def _recipe(package: Path, seal: Path | None, found: VerifiedPackage, trust: Path) -> str:
-    """The commands that verify the same without the gate."""
-    commands = openssl_commands(
-        str(package),
-        commit=found.commit,
-        seal=str(seal or next(path for path in seal_paths(package) if FILES.exists(path))),
-        trust=TrustFile(path=str(trust), key_id=found.key_id),
+    expected = Expected(
+        commit=commit,
+        repository=repository,
+        not_before=oldest,
+        least_isolation=IsolationMode(least_isolation.value),
     )
-    return f"\nThe same without this program:\n{commands}"
+    asked = _Asked(package=package, seals=tuple(seal or ()), expected=expected)
+    if by_key is None:
+        _identity_verified(asked, identity, trusted_root, explain=explain, as_json=as_json)
+    else:
+        _key_verified(asked, by_key, explain=explain, as_json=as_json)
 
 
-def _by_identity(
-    package: Path,
-    bundle: SealFile,
-    identity: Identity,
-    trusted_root: Path | None,
-    expected: Expected,
-) -> VerifiedPackage:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """What is to be verified, and what it must be about."""
+
+    package: Path
+    seals: tuple[Path, ...]
+    expected: Expected
+
+
+def _key_verified(asked: _Asked, trust: Path, *, explain: bool, as_json: bool) -> None:
+    data = FILES.read_bytes(trust, max_bytes=MAX_DOCUMENT_BYTES)
+    trusted = read_trusted_keys(data, str(trust))
+    if explain:
+        commit = asked.expected.commit
+        known = (str(trust), trusted)
+        sys.stdout.write(explain_by_key(asked.package, asked.seals, known, commit, FILES))
+        return
+    seals = find_seals(asked.package, FILES, asked.seals)
+    found = verify_package(asked.package, seals, trusted, asked.expected, FILES)
+    _finish(found, as_json=as_json)
+
+
+def _identity_verified(
+    asked: _Asked, identity: Identity, trusted_root: Path | None, *, explain: bool, as_json: bool
+) -> None:
     root = FILES.read_bytes(trusted_root, max_bytes=MAX_DOCUMENT_BYTES) if trusted_root else None
+    if explain:
+        artifact = identity_artifact(
+            asked.package, asked.seals, identity, asked.expected.commit, FILES
+        )
+        named = replace(artifact, trusted_root=str(trusted_root or ""))
+        sys.stdout.write(explain_by_identity(named))
+        return
 
     def check(content: bytes) -> IdentitySigned:
         return verify_identity(content, identity, root)
 
-    return verify_identity_package(package, bundle, check, expected, FILES)
+    seals = find_seals(asked.package, FILES, asked.seals)
+    found = verify_identity_package(asked.package, seals, check, asked.expected, FILES)
+    _finish(found, as_json=as_json)
 
 
 def _by_key(
@@ -132,28 +173,6 @@ def _by_key(
     return trusted_keys
 
 
-def _show(found: VerifiedPackage, recipe: str, *, as_json: bool) -> None:
-    if as_json:
-        facts = {name: getattr(found, name) for name in found.__slots__}
-        facts["isolation"] = found.isolation.model_dump(mode="json")
-        sys.stdout.write(json.dumps(facts, indent=2, sort_keys=True) + "\n")
-        return
-    signer = [f"  key        {found.key_id}"]
-    if found.identity:
-        signer = [
-            f"  identity   {found.identity}",
-            f"  issuer     {found.issuer}",
-            f"  logged     {found.logged_at}",
-        ]
-    lines = [
-        f"verified: {found.outcome}, commit {found.commit}",
-        *signer,
-        f"  level      {found.level}, {found.strict_runs} equal strict runs",
-        f"  made       {found.created_at} (the signer's claim)",
-        f"  isolation  {found.isolation.described}",
-        f"  checkpoint {found.checkpoint_root}",
-        f"  members    {found.members}",
-        *(f"  note: {note}" for note in found.notes),
-        recipe,
-    ]
-    sys.stdout.write("\n".join(lines))
+def _finish(found: VerifiedPackage, *, as_json: bool) -> None:
+    """Both ways to verify end here: seals and bytes are right, and `found` says what they are."""
+    sys.stdout.write(verified_json(found) if as_json else verified_text(found))

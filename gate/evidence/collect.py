@@ -71,10 +71,8 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     processes = read_attestations(files, out, process_files, run, children)
     ranks = read_ranks(files, out, process_files, children, processes)
     problems = _problems(run, ranks)
-    states = (
-        *_captured(files, out, ranks, taken),
-        saved_checkpoint(files, saved or workdir_tree, train),
-    )
+    own = saved_checkpoint(files, saved or workdir_tree, train)
+    states = (*_captured(files, out, ranks, taken), own)
     script = _script_metrics(files, run, workdir_tree, output, train)
     return RunEvidence(
         run=run,

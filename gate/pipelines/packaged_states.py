@@ -85,9 +85,12 @@ class PackagedStates:
         single = f"{MODEL_FOLDER}/{checkpoint.rpartition('/')[2]}"
         return single if names == [single] else MODEL_FOLDER
 
-    def saved(self) -> StateContent:
-        """What the script saved itself; `EvidenceError` where it cannot be read."""
-        member = self.saved_member
+    def saved(self, member: str = "") -> StateContent:
+        """What the script saved itself, at `member` where a seal says where.
+
+        Raises `EvidenceError` where it cannot be read.
+        """
+        member = member or self.saved_member
         shown = f"{self.opened.shown}: {member}"
         folder = ArchivedFolder(
             shown=shown, whole=self.opened, places=self.places, prefix=f"{MODEL_FOLDER}/"

@@ -141,7 +141,8 @@ class Session:
         trees = {which: snapshot.tree for which, snapshot in self._snapshots.items()}
         taken = run_folders(self._work / "run").taken
         self._locks = locks_of_commits(self.request, trees, taken, adapters.files, self._reader.ask)
-        keep_code(self.request, adapters, self._snapshots[Commit.HEAD], self._locks[Commit.HEAD])
+        head, locks = self._snapshots[Commit.HEAD], self._locks[Commit.HEAD]
+        keep_code(self.request, adapters.git, head, locks, adapters.files)
         pointers = partial(
             pointers_of_commit, request=self.request, files=adapters.files, ask=self._reader.ask
         )

@@ -263,8 +263,7 @@ def _findings(
         *levels.brought_seeds(assessment.seeds_of_brought),
         *_isolation(assessment.isolation, request),
         *override_findings(strict, repeats=facts.repeat.numerically_equal),
-        *findings.not_packed(evidence, facts.settings.train.checkpoint),
-        *findings.history(request.history.problem),
+        *findings.beside_the_verdict(evidence, request),
     )
 
 

@@ -6,6 +6,7 @@ from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison
 from gate.records.observed.children import started_without
 from gate.records.observed.evidence import EvidenceSet, MetricSource, RunEvidence
+from gate.records.request import GateRequest
 from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import BaselineFacts, Finding, Severity
@@ -45,6 +46,14 @@ def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
         "dirty-tree",
         message=f"{len(files)} uncommitted change(s): {names}",
         remedy="Commit them: until then the result belongs to no commit and is not sealed.",
+    )
+
+
+def beside_the_verdict(evidence: EvidenceSet, request: GateRequest) -> tuple[Finding, ...]:
+    """Is anything missing that readers find beside the verdict: in the package, in the history?"""
+    return (
+        *not_packed(evidence, request.settings.train.checkpoint),
+        *history(request.history.problem),
     )
 
 

@@ -92,6 +92,9 @@ class Place:
             "GITHUB_WORKSPACE": str(self.project.path),
             "INPUT_OUT": "out",
             "INPUT_SIGNING_KEY": CANARY,
+            "INPUT_SIGNING_KEY_PASSPHRASE": CANARY,
+            "REPRO_GATE_PKCS11_PIN": CANARY,
+            "VAULT_TOKEN": CANARY,
             "PATH": "/usr/bin:/bin",
             "RUNNER_TEMP": str(self.root / "runner_temp"),
         }

@@ -62,11 +62,12 @@ INSIDE = {
     "evidence": (("processes", "data"), ("logged",), ("",)),
     "report": (("",), ("comment", "terminal", "page")),
     "adapters": (
-        ("git.objects", "process", "clock", "console", "machine", "machine_facts", "secrets"),
+        ("git.objects", "process", "clock", "console", "machine", "machine_facts"),
         ("files", "job_log"),
         ("git", "account", "github"),
         ("engine", "sigstore", "data"),
-        ("isolating",),
+        ("signers",),
+        ("isolating", "secrets"),
     ),
     "pipelines": (
         ("adapters",),
@@ -75,7 +76,7 @@ INSIDE = {
         ("entry", "baselines", "measurement", "imported_evidence", "compare_commits"),
         ("judging", "shaking"),
         ("gate", "offline"),
-        ("delivery", "proposals", "calibration"),
+        ("delivery", "proposals", "calibration", "reproduction"),
         ("doctor", "init"),
     ),
     "harness": (

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attestation_cases import COMMIT, facts_in
+from attestation_cases import COMMIT, facts_in, verdict_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,7 +83,7 @@ def test_statement_is_an_in_toto_verification_result(facts: StatementFacts) -> N
     assert value["predicate"]["timeCreated"] == "2026-01-31T12:00:00Z"
     assert value["predicate"]["properties"][0] == "REPRO_GATE_PASS"
     assert value["predicate"]["verifier"]["policies"] == [
-        {"name": "settings", "digest": {"sha256": "e" * 64}},
+        {"name": "settings", "digest": {"sha256": verdict_of().settings_digest}},
         {"name": "baseline", "digest": {"sha256": "b" * 64}},
     ]
 

@@ -80,7 +80,8 @@ def test_good_package_is_verified(sealed: Sealed) -> None:
 
 @pytest.mark.parametrize("index", [0, 1], ids=["bare", "bundle"])
 def test_either_form_is_enough(sealed: Sealed, index: int) -> None:
-    assert sealed.verified(seals=(sealed.seals[index],)) == sealed.verified()
+    one = sealed.verified(seals=(sealed.seals[index], sealed.seals[index + 2], sealed.seals[4]))
+    assert replace(one, seals=()) == replace(sealed.verified(), seals=())
 
 
 def test_renamed_package_is_still_the_same(sealed: Sealed) -> None:
@@ -254,7 +255,7 @@ def test_verdict_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
             {"states": (CAPTURED.model_copy(update={"root": "7" * 64}),)},
             f"says states 'captured {'7' * 64}', the seal says 'captured {'1' * 64}'",
         ),
-        ({"settings_digest": "1" * 64}, f"the seal says '{'e' * 64}'"),
+        ({"settings_digest": "1" * 64}, f"the seal says '{verdict_of().settings_digest}'"),
         ({"snapshot_digest": "1" * 64}, f"the seal says '{'d' * 64}'"),
         (
             {"isolation": RunIsolation(mode=IsolationMode.NONE, network=True)},

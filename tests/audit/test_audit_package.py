@@ -9,6 +9,7 @@ from attestation_cases import COMMIT, sealed_in, trust_of, verdict_of
 from audit_cases import SETTINGS, package_members, packed
 
 from gate.adapters.files.files import LocalFiles
+from gate.attestation.seal_files import write_seals
 from gate.audit.package import audit_package
 from gate.errors import AttestationError
 from gate.pipelines.offline.audited_package import look_at_package
@@ -188,8 +189,7 @@ def test_with_keys_and_commit_the_seal_is_checked(
     tmp_path: Path, status: KeyStatus, commit: str, result: AuditResult, words: str
 ) -> None:
     sealed = sealed_in(tmp_path)
-    for suffix, seal in zip((".dsse.json", ".sigstore.json"), sealed.seals, strict=True):
-        sealed.path.with_suffix(suffix).write_bytes(seal.content)
+    write_seals(sealed.seals, sealed.path, FILES)
     facts = look_at_package(sealed.path, FILES, trust_of(status), Expected(commit=commit))
     one = item(audit_package(facts), "seal")
     assert one.result is result

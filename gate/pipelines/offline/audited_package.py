@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
+from gate.attestation.agreement import check_sums
 from gate.attestation.packing.archive import read_archive
 from gate.attestation.packing.ustar import SUMS_NAME
-from gate.attestation.seal import find_seals, seal_paths
-from gate.attestation.verify import check_sums, verify_package
+from gate.attestation.seal_files import find_seals, seal_paths
+from gate.attestation.verify import verify_package
 from gate.codec.documents import read_document
 from gate.codec.untrusted_text import safe_line
 from gate.errors import AttestationError, DocumentError, GateError, SettingsError

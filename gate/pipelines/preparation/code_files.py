@@ -12,8 +12,7 @@ from typing import Final
 from gate.attestation.packing.ustar import check_name
 from gate.codec.text_diff import file_diff
 from gate.errors import AttestationError, StorageError
-from gate.pipelines.preparation.snapshots import ExportEdges
-from gate.ports import Files
+from gate.ports import Files, Git
 from gate.records.observed.locks import MAX_LOCK_BYTES, LockFile, Locks
 from gate.records.request import GateRequest
 from gate.records.runs import Snapshot
@@ -28,20 +27,22 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 CUT: Final = "\n[cut here: a package holds 1 MiB of a diff]\n"
 
 
-def keep_code(request: GateRequest, edges: ExportEdges, snapshot: Snapshot, locks: Locks) -> None:
+def keep_code(
+    request: GateRequest, git: Git, snapshot: Snapshot, locks: Locks, files: Files
+) -> None:
     """Put it below the output folder, where `code_members` finds it."""
-    files, folder = edges.files, request.out / FOLDER
+    folder = request.out / FOLDER
     files.fresh_folder(folder)
     for lock in locks:
         if _packed(lock):
             target = folder / LOCKS / lock.path
             files.copy_file(snapshot.tree / lock.path, target, max_bytes=MAX_LOCK_BYTES)
     if snapshot.changed_files:
-        text = "".join(_differences(edges, snapshot))
+        text = "".join(_differences(git, snapshot, files))
         files.write_bytes(folder / DIFF_MEMBER, _cut(text.encode("utf-8", "replace")))
     elif request.settings.package.source:
         with files.replacing(folder / SOURCE_MEMBER) as pack:
-            edges.git.write_source(snapshot.commit, pack)
+            git.write_source(snapshot.commit, pack)
 
 
 def code_members(out: Path, locks: Locks, files: Files) -> Iterator[PackageMember]:
@@ -64,24 +65,24 @@ def _packed(lock: LockFile) -> bool:
     return bool(lock.sha256)
 
 
-def _differences(edges: ExportEdges, snapshot: Snapshot) -> Iterator[str]:
+def _differences(git: Git, snapshot: Snapshot, files: Files) -> Iterator[str]:
     """Each changed file, until there is more than a package takes."""
     left = MAX_DIFF_BYTES
     for path in snapshot.changed_files:
-        before = edges.git.read_file(snapshot.commit, path)
-        text = file_diff(path, before, _now(edges, snapshot, path))
+        before = git.read_file(snapshot.commit, path)
+        text = file_diff(path, before, _now(snapshot, path, files))
         yield text
         left -= len(text)
         if left < 0:
             return
 
 
-def _now(edges: ExportEdges, snapshot: Snapshot, path: str) -> bytes | None:
+def _now(snapshot: Snapshot, path: str, files: Files) -> bytes | None:
     """The file as it was trained; no text where it is too large or no file."""
-    if not edges.files.exists(snapshot.tree / path):
+    if not files.exists(snapshot.tree / path):
         return None
     try:
-        return edges.files.read_bytes(snapshot.tree / path, max_bytes=MAX_FILE_BYTES)
+        return files.read_bytes(snapshot.tree / path, max_bytes=MAX_FILE_BYTES)
     except StorageError:
         return b"\0"
 
