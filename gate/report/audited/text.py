@@ -6,13 +6,14 @@ import textwrap
 from collections.abc import Iterator
 from typing import Final
 
+from gate.codec.untrusted_text import safe_line
 from gate.records.published.audit import AuditItem, AuditReport, AuditResult
 from gate.report.escape import clean
 from gate.report.measured.budget_words import SHORT, figure_words, state_words
 
 WIDTH: Final = 80
 INDENT: Final = 9
-LONGEST: Final = 600
+LONGEST: Final = 2000
 WORDS: Final = {
     AuditResult.PASS: "pass",
     AuditResult.FAIL: "FAIL",
@@ -55,20 +56,18 @@ def summary(report: AuditReport) -> str:
 def _short(item: AuditItem) -> str:
     """What is no pass by its name alone: it is explained below."""
     if item.result is AuditResult.PASS:
-        return clean(item.found, LONGEST)
+        return item.found
     return f"{item.code} (see below)"
 
 
 def _open(item: AuditItem) -> Iterator[str]:
-    yield from _filled(
-        clean(item.found, LONGEST), f"{WORDS[item.result]}  {item.code}: ", " " * INDENT
-    )
+    yield from _filled(item.found, f"{WORDS[item.result]}  {item.code}: ", " " * INDENT)
     for name, text in (("risk", item.risk), ("remedy", item.remedy)):
         if text:
-            yield from _filled(clean(text, LONGEST), f"  {name:<7}", " " * INDENT)
+            yield from _filled(text, f"  {name:<7}", " " * INDENT)
     if item.command:
         # never broken: half a command does something else
-        yield f"  {'type':<7}{clean(item.command, LONGEST)}"
+        yield f"  {'type':<7}{safe_line(clean(item.command, LONGEST), limit=LONGEST)}"
 
 
 def _budget(report: AuditReport) -> Iterator[str]:
@@ -77,12 +76,12 @@ def _budget(report: AuditReport) -> Iterator[str]:
         moved = f" (moved a metric {figure})" if figure else ""
         lead = f"  {SHORT[source.kind]:<16} "
         text = f"{state_words(source.state)}{moved}: {source.because}"
-        yield from _filled(clean(text, LONGEST), lead, " " * len(lead))
+        yield from _filled(text, lead, " " * len(lead))
 
 
 def _filled(text: str, lead: str, rest: str = "") -> list[str]:
     return textwrap.wrap(
-        text,
+        safe_line(clean(text, LONGEST), limit=LONGEST),
         WIDTH,
         initial_indent=lead,
         subsequent_indent=rest,
