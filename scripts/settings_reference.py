@@ -152,6 +152,14 @@ isolation:
 signing:
   trusted_keys: .repro-gate/trusted-keys.json
 """,
+    "publish": """\
+publish:
+  oci: registry.example.org/team/runs
+  mlflow:
+    uri: https://mlflow.example.org
+    experiment: smoke training
+    registered_model: language-model
+""",
     "report": """\
 report:
   gate_id: language-model

@@ -16,6 +16,7 @@ from gate.records.sections.isolation import IsolationSettings
 from gate.records.sections.levels import Level, LevelPolicy, Seeds, Variants, why_not_judged
 from gate.records.sections.measuring import CostSettings, NoiseSettings
 from gate.records.sections.metrics import MetricsSettings
+from gate.records.sections.publishing import Publishing, PublishSettings
 from gate.records.sections.quarantine import Quarantines
 from gate.records.sections.recording import RecordSettings
 from gate.records.sections.tolerances import Tolerance
@@ -378,6 +379,7 @@ class GateSettings(Document):
         default_factory=SigningSettings,
         description="Which keys are trusted, and who is asked for a seal without one.",
     )
+    publish: Publishing = PublishSettings()
     report: ReportSettings = Field(
         default_factory=ReportSettings, description="The comment on the pull request."
     )
