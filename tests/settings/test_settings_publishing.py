@@ -1,4 +1,4 @@
-"""Where sealed packages may go: addresses that a credential is sent to, names that are one place."""
+"""Where sealed packages may go: never in the clear, and to a name that is one place."""
 
 from __future__ import annotations
 

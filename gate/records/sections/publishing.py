@@ -13,7 +13,9 @@ from gate.records.sections.types import ServiceAddress
 # OCI distribution specification 1.1, "Pulling manifests": the name below a host. What stands before
 # the first slash is a host only where it has a dot or a port, as for every client of a registry.
 _PART: Final = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
-_HOST: Final = r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+(?=:))(?::[0-9]{1,5})?"
+_HOST: Final = (
+    r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+(?=:))(?::[0-9]{1,5})?"
+)
 REPOSITORY: Final = re.compile(rf"{_HOST}(?:/{_PART})+\Z")
 
 
