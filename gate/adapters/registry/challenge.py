@@ -17,7 +17,7 @@ _PARAMETER: Final = re.compile(r'([a-z]{1,20})\s?=\s?"([^"\\]*+)"', re.IGNORECAS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Challenge:
-    """`scheme` is `bearer` or `basic`; the rest is empty where it was not told."""
+    """`scheme` in lower case, one of the two; the rest is empty where it was not told."""
 
     scheme: str
     realm: str = ""

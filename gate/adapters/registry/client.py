@@ -138,17 +138,7 @@ class RegistryClient:
         if self._has_blob(digest):
             return False
         with files.open_binary(file.path, max_bytes=file.size_bytes) as stream:
-
-            def body() -> Upload:
-                stream.seek(0)
-                return Upload(
-                    stream,
-                    file.size_bytes,
-                    seconds=self._connection.transfer_seconds(file.size_bytes),
-                    monotonic=self._connection.policy.monotonic,
-                )
-
-            self._upload(digest, body)
+            self._upload(digest, lambda: self._connection.upload(stream, file.size_bytes))
         return True
 
     def put_bytes(self, content: bytes) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final, Self, TypeVar
+from typing import BinaryIO, Final, Self, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
@@ -17,7 +17,7 @@ from urllib3.exceptions import HTTPError
 
 from gate.adapters.github.bounded_body import BodyLimits, bounded_pieces
 from gate.adapters.github.retry import RetryPolicy, limit_seconds
-from gate.adapters.remote.upload import Upload, UploadStalledError
+from gate.adapters.remote.upload import Upload
 from gate.codec.untrusted_text import safe_line
 from gate.errors import PublishError
 
@@ -141,7 +141,7 @@ class Connection:
             with self._answered(ask) as response:
                 if response.status_code != requests.codes.ok:
                     return self._whole(response, ask)
-                seconds = self.transfer_seconds(size_bytes)
+                seconds = self._transfer_seconds(size_bytes)
                 return take(self._pieces(response.raw, size_bytes, seconds))
 
         found = self._repeated(once)
@@ -149,7 +149,15 @@ class Connection:
             raise self.refused(found, AGAIN)
         return found
 
-    def transfer_seconds(self, size_bytes: int) -> float:
+    def upload(self, stream: BinaryIO, size_bytes: int) -> Upload:
+        """A file as the body of a request, from its beginning; taken too slowly, it is given up."""
+        stream.seek(0)
+        seconds = self._transfer_seconds(size_bytes)
+        ends_at = self.policy.monotonic() + seconds
+        late = self.fault(f"did not take the file within {seconds:,.0f} s")
+        return Upload(stream, size_bytes, lambda: self.policy.monotonic() > ends_at, late)
+
+    def _transfer_seconds(self, size_bytes: int) -> float:
         """How long so many bytes may take."""
         return self.policy.answer_seconds + size_bytes / LEAST_BYTES_PER_SECOND
 
@@ -187,7 +195,7 @@ class Connection:
                 answer = once()
             except UnansweredError as error:
                 fault = error
-            except (requests.RequestException, HTTPError, UploadStalledError) as error:
+            except (requests.RequestException, HTTPError) as error:
                 fault = self._unreached(error)
             else:
                 if not isinstance(answer, Reply) or answer.status not in TRANSIENT:
@@ -246,9 +254,7 @@ class Connection:
 
     def _unreached(self, error: Exception) -> UnansweredError:
         """A connection that failed; the exception's own text may quote headers, and stays out."""
-        if isinstance(error, UploadStalledError):
-            why = f"did not take the file within {error.seconds:,.0f} s"
-        elif isinstance(error, requests.Timeout):
+        if isinstance(error, requests.Timeout):
             why = f"did not answer within {self.policy.timeout_seconds:g} s"
         elif isinstance(error, requests.exceptions.SSLError):
             why = "has a certificate that is not trusted here"
