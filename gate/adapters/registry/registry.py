@@ -45,6 +45,9 @@ from gate.records.published.artifact import (
 SHORT_DIGEST: Final = 12
 # as the reader of seals has it
 MAX_SEAL_BYTES: Final = 8 * 1024 * 1024
+TAKEN: Final = (
+    "The commit's tag names an earlier package, and still does: this one has a tag of its own."
+)
 SUBJECT_HEADER: Final = "oci-subject"
 
 
@@ -134,8 +137,7 @@ class OciRegistry:
             return tag, ()
         # somebody may have written the first one down: a name that was given keeps its meaning
         own = f"{tag}-{digest.removeprefix('sha256:')[:SHORT_DIGEST]}"
-        note = f"{tag} names an earlier package of this commit and still does; this one is {own}."
-        return own, (note,)
+        return own, (TAKEN,)
 
     def _seals(
         self, client: RegistryClient, package: str

@@ -32,7 +32,7 @@ TOLD_CHARACTERS: Final = 200
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost"})
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 TRANSIENT: Final = frozenset({requests.codes.too_many_requests, *range(500, 600)})
-AGAIN: Final = "Run the job again; if it stays so, check the network and the address."
+AGAIN: Final = "Try again; if it stays so, check the network and the address."
 # who checks a large upload may be silent for a while
 POLICY: Final = RetryPolicy(timeout_seconds=60.0)
 _T = TypeVar("_T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -113,7 +113,22 @@ class PublishedPackage:
     """What the reports tell of publishing; `faults` are whole sentences, and so are `notes`."""
 
     reference: str = ""
+    tag: str = ""
     tracked_run: str = ""
     model_version: str = ""
     notes: tuple[str, ...] = ()
-    faults: tuple[str, ...] = field(default=())
+    faults: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All of it for a log, a line each; none where nothing was asked for."""
+        facts = (
+            ("published", self.reference),
+            ("MLflow run", self.tracked_run),
+            ("registered model", self.model_version),
+        )
+        told = tuple(f"{name}: {value}" for name, value in facts if value)
+        return (*told, *self.notes, *self.faults)
+
+
+NOT_PUBLISHED: Final = PublishedPackage()
