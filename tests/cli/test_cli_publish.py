@@ -91,7 +91,7 @@ def test_the_settings_say_which_server_experiment_and_model(
     assert run["status"] == "FINISHED"
     assert run["params"]["train.max_steps"] == "3"
     assert run["params"]["train.command"] == '["python3", "train.py"]'
-    assert run["params"]["knob.seed"] == "42"
+    assert run["params"]["applied.seed"] == "42"
     assert not [name for name in run["params"] if name.startswith("publish")]
     losses = [(one["step"], one["value"]) for one in run["metrics"]]
     assert losses[:3] == [(1, 2.5), (2, 2.25), (3, 2.125)]

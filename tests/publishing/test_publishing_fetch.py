@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from oci_double import OciDouble
+from oci_double import INDEX, OciDouble
 from registry_cases import (
     LOGIN,
     PASSWORD,
     TAG,
     WANTED,
     altered,
+    manifest_of,
     pulled,
     pushed,
     refused,
@@ -22,7 +25,7 @@ from registry_cases import (
 from sealed_files import COMMIT, sealed_artifact
 from web_double import Fault, Handler, WebDouble, cut, endless, status
 
-from gate.adapters.registry.manifests import MAX_MANIFEST_BYTES
+from gate.adapters.registry.manifests import MAX_MANIFEST_BYTES, SEALS_TYPE
 from gate.errors import StorageError
 
 
@@ -163,3 +166,42 @@ def test_of_several_sets_of_seals_the_last_is_taken_and_that_is_told(
     assert (tmp_path / "out" / "package.dsse.json").read_bytes() == b'{"later": 1}'
     (note,) = found.notes
     assert note.startswith("There are 2 sets of seals; this is sha256:")
+
+
+def test_a_copy_of_the_list_may_have_lost_its_types(oci: OciDouble, tmp_path: Path) -> None:
+    digest = pushed(oci, tmp_path / "in").reference.partition("@")[2]
+    tag = digest.replace(":", "-")
+    rows = [
+        {name: row[name] for name in ("mediaType", "digest", "size")}
+        for row in manifest_of(oci, tag)["manifests"]
+    ]
+    altered(oci, tag, manifests=rows)
+    assert "package.dsse.json" in pulled(oci, tmp_path / "out").files
+
+
+def test_a_registry_that_has_learned_to_keep_lists_still_gives_the_old_seals(
+    oci: OciDouble, tmp_path: Path
+) -> None:
+    pushed(oci, tmp_path / "in")
+    oci.keeps_referrers = True
+    empty = {"schemaVersion": 2, "mediaType": INDEX, "manifests": []}
+    act = status(200, json.dumps(empty).encode(), Content_Type=INDEX)
+    oci.faults.append(Fault("GET", "/referrers/", act))
+    assert "package.dsse.json" in pulled(oci, tmp_path / "out").files
+
+
+def test_what_refers_to_a_package_and_is_no_seal_of_it_is_passed_over(
+    either: OciDouble, tmp_path: Path
+) -> None:
+    digest = pushed(either, tmp_path / "in").reference.partition("@")[2]
+    seals = next(json.loads(one) for one in either.manifests.values() if b"subject" in one)
+    seals["subject"]["digest"] = f"sha256:{'0' * 64}"
+    other = json.dumps(seals).encode()
+    name = f"sha256:{hashlib.sha256(other).hexdigest()}"
+    either.manifests[name] = other
+    either.types[name] = "application/vnd.oci.image.manifest.v1+json"
+    tag = digest.replace(":", "-")
+    row = {"mediaType": "a/b", "digest": name, "size": len(other), "artifactType": SEALS_TYPE}
+    if tag in either.manifests:
+        altered(either, tag, manifests=[*manifest_of(either, tag)["manifests"], row])
+    assert pulled(either, tmp_path / "out").notes == ()

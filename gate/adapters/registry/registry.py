@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +43,7 @@ from gate.records.published.artifact import (
 )
 
 SHORT_DIGEST: Final = 12
+MAX_SETS: Final = 20
 # as the reader of seals has it
 MAX_SEAL_BYTES: Final = 8 * 1024 * 1024
 TAKEN: Final = (
@@ -144,22 +145,18 @@ class OciRegistry:
     ) -> tuple[dict[str, Descriptor], tuple[str, ...]]:
         """The seals of a package by the name of their file: of several sets the last one listed."""
         content = client.referrers(package, max_bytes=MAX_INDEX_BYTES)
-        if content is None:
-            content = client.manifest(_fallback_tag(package), max_bytes=MAX_INDEX_BYTES)
         listed = read_index(content).manifests if content is not None else []
-        found = [row for row in listed if row.artifact_type == SEALS_TYPE]
+        if not listed:
+            # also where the registry has learned to keep such lists since the package was pushed
+            content = client.manifest(_fallback_tag(package), max_bytes=MAX_INDEX_BYTES)
+            listed = read_index(content).manifests if content is not None else []
+        found = list(_of_seals(client, listed, package))
         if not found:
             raise PublishError(
                 f"{self._place} has the package, and no seal of it",
                 hint="Whoever copied it may have left out what refers to it: copy that too.",
             )
-        taken = found[-1].digest
-        manifest = client.manifest(taken, max_bytes=MAX_MANIFEST_BYTES)
-        if manifest is None:
-            raise client.wrong("lists seals that it does not have")
-        seals = read_manifest(manifest)
-        if seals.subject is None or seals.subject.digest != package:
-            raise client.wrong("lists the seals of another package")
+        taken, seals = found[-1]
         several = f"There are {len(found)} sets of seals; this is {taken}."
         return _seal_layers(client, seals), (several,) if len(found) > 1 else ()
 
@@ -187,6 +184,22 @@ class OciRegistry:
                     raise client.wrong(f"gave other bytes than {layer.digest[:19]}… names")
 
         client.receive(layer.digest, layer.size, take)
+
+
+def _of_seals(
+    client: RegistryClient, listed: Sequence[Descriptor], package: str
+) -> Iterator[tuple[str, Manifest]]:
+    """The manifests of seals among what refers to a package, by their digests."""
+    # a copy of such a list may have lost the types in it: then the manifest itself has the word
+    rows = [row for row in listed if row.artifact_type in {SEALS_TYPE, ""}]
+    for row in rows[-MAX_SETS:]:
+        content = client.manifest(row.digest, max_bytes=MAX_MANIFEST_BYTES)
+        if content is None:
+            raise client.wrong("lists seals that it does not have")
+        manifest = read_manifest(content)
+        of_package = manifest.subject is not None and manifest.subject.digest == package
+        if manifest.artifact_type == SEALS_TYPE and of_package:
+            yield row.digest, manifest
 
 
 def _fallback_tag(digest: str) -> str:

@@ -86,11 +86,11 @@ def _flat(value: object, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _knobs(evidence: EvidenceSet) -> dict[str, str]:
-    """What the harness attests that it set in the first process of the first strict run."""
+    """What the harness read back of each knob in the first process of the first strict run."""
     runs = evidence.runs_of(RunMode.STRICT)
     processes = runs[0].processes if runs else ()
     applied = processes[0].applied if processes else {}
-    return {f"knob.{name}": value for name, value in sorted(applied.items())}
+    return {f"applied.{name}": value for name, value in sorted(applied.items())}
 
 
 def _metrics(evidence: EvidenceSet) -> Iterator[TrackedMetric]:
