@@ -25,7 +25,7 @@ VERBS: Final = {
     "shake": ("gate.commands.measure", "shake_command"),
     "keys": ("gate.commands.keys", "keys_app"),
     "verify": ("gate.commands.sealing", "verify_command"),
-    "fetch": ("gate.commands.fetch", "fetch_command"),
+    "fetch": ("gate.commands.packages.fetch", "fetch_command"),
     "doctor": ("gate.commands.doctor", "doctor_command"),
     "schema": ("gate.commands.schema", "schema_command"),
     "action": ("gate.commands.gate", "action_command"),

@@ -235,7 +235,7 @@ def test_a_store_that_takes_nothing_is_told(
     server.artifact_root = root
     fault = refused(lambda: tracked(server, run_of(tmp_path)))
     assert "keeps artifacts in a store of its own" in fault.message
-    assert "--serve-artifacts" in fault.hint
+    assert "as `mlflow server` does by default" in fault.hint
     assert not server.artifacts
 
 

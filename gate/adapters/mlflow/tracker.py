@@ -33,7 +33,7 @@ MAX_RUNS_COUNTED: Final = 50
 COMMIT_TAG: Final = "repro-gate.commit"
 LOGIN_HINT: Final = f"Set {TOKEN_VARIABLE}, or {USER_VARIABLE} and {PASSWORD_VARIABLE}."
 PLACE_HINT: Final = "Check publish.mlflow: the server has to answer the REST API 2.0 of MLflow."
-STORE_HINT: Final = "Start the server with --serve-artifacts and an --artifacts-destination."
+STORE_HINT: Final = "Let the server store artifacts itself, as `mlflow server` does by default."
 _ARTIFACTS: Final = re.compile(
     r"mlflow-artifacts:(?://[^/]*)?/([\w-][\w.-]*(?:/[\w-][\w.-]*)*)/?\Z", re.ASCII
 )

@@ -39,8 +39,8 @@ class MlflowSettings(Document):
     """An MLflow server that gets a run for each sealed pass."""
 
     uri: ServiceAddress = Field(
-        description="The address of the tracking server. It has to store artifacts itself "
-        "(`mlflow server --serve-artifacts`, its default)."
+        description="The address of the tracking server. It has to store artifacts "
+        "itself, as `mlflow server` does by default."
     )
     experiment: str = Field(
         default="repro-gate",

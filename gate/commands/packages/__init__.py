@@ -1,0 +1,1 @@
+"""Verbs about packages that were made already."""
