@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from oci_double import INDEX, OciDouble
 from registry_cases import (
     LOGIN,
@@ -25,8 +28,13 @@ from registry_cases import (
 from sealed_files import COMMIT, sealed_artifact
 from web_double import Fault, Handler, WebDouble, cut, endless, status
 
-from gate.adapters.registry.manifests import MAX_MANIFEST_BYTES, SEALS_TYPE
-from gate.errors import StorageError
+from gate.adapters.registry.manifests import (
+    MAX_MANIFEST_BYTES,
+    SEALS_TYPE,
+    read_index,
+    read_manifest,
+)
+from gate.errors import DocumentError, StorageError
 
 
 def test_a_redirect_to_another_host_gets_no_credential(oci: OciDouble, tmp_path: Path) -> None:
@@ -166,6 +174,13 @@ def test_of_several_sets_of_seals_the_last_is_taken_and_that_is_told(
     assert (tmp_path / "out" / "package.dsse.json").read_bytes() == b'{"later": 1}'
     (note,) = found.notes
     assert note.startswith("There are 2 sets of seals; this is sha256:")
+
+
+@given(st.binary(max_size=300) | st.from_regex(rb'\{"[a-z]+": .*\}', fullmatch=True))
+def test_any_bytes_are_a_manifest_or_refused(content: bytes) -> None:
+    for read in (read_manifest, read_index):
+        with suppress(DocumentError):
+            read(content)
 
 
 def test_a_copy_of_the_list_may_have_lost_its_types(oci: OciDouble, tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 PIECE_BYTES: Final = 1024 * 1024
 # a transfer may take the time of a short answer, and a second for each so many bytes
 LEAST_BYTES_PER_SECOND: Final = 256 * 1024
+# whoever waits for the verdict waits for this too
+LONGEST_UPLOAD_SECONDS: Final = 900.0
 TOLD_CHARACTERS: Final = 200
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost"})
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -152,7 +154,7 @@ class Connection:
     def upload(self, stream: BinaryIO, size_bytes: int) -> Upload:
         """A file as the body of a request, from its beginning; taken too slowly, it is given up."""
         stream.seek(0)
-        seconds = self._transfer_seconds(size_bytes)
+        seconds = min(LONGEST_UPLOAD_SECONDS, self._transfer_seconds(size_bytes))
         ends_at = self.policy.monotonic() + seconds
         late = self.fault(f"did not take the file within {seconds:,.0f} s")
         return Upload(stream, size_bytes, lambda: self.policy.monotonic() > ends_at, late)

@@ -22,7 +22,7 @@ from gate.errors import SettingsError
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config
 from gate.records.published.artifact import PACKAGE_FILE, Pulled, WantedPackage
 from gate.records.sections.publishing import check_repository
-from gate.records.settings import GateSettings
+from gate.records.settings import GateSettings, SigningSettings
 from gate.settings.load import parse_settings
 
 FULL_HASH: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
@@ -62,7 +62,7 @@ def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command
 
     Example: repro-gate fetch SHA --from registry.example.org/team/runs
     """
-    settings = _settings(config) if not source or not gate_id else None
+    settings, project = _settings(config)
     place, digest = _place(source, settings)
     full = commit if FULL_HASH.match(commit) else GitRepository(Path.cwd()).resolve(commit)
     wanted = WantedPackage(
@@ -70,12 +70,13 @@ def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command
     )
     folder = out or Path(f"package-{full[:12]}")
     pulled = OciRegistry(place, os.environ, FILES).pull(wanted, folder)
-    keys = settings.signing.trusted_keys if settings else ".repro-gate/trusted-keys.json"
+    signing = settings.signing if settings else SigningSettings()
+    keys = os.path.relpath(project / signing.trusted_keys)
     _show(pulled, folder, keys, as_json=as_json)
 
 
-def _settings(config: str) -> GateSettings | None:
-    """The settings of the clone that the call is made in, or None outside of one."""
+def _settings(config: str) -> tuple[GateSettings | None, Path]:
+    """The settings of the clone that the call is made in, None outside of one; their folder."""
     start = Path.cwd()
     top = next((each for each in (start, *start.parents) if (each / ".git").exists()), start)
     try:
@@ -83,8 +84,9 @@ def _settings(config: str) -> GateSettings | None:
     except SettingsError:
         if config:
             raise
-        return None
-    return parse_settings(FILES.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES), path.name)
+        return None, start
+    text = FILES.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES)
+    return parse_settings(text, path.name), path.parent
 
 
 def _place(source: str, settings: GateSettings | None) -> tuple[str, str]:
