@@ -18,7 +18,7 @@ from gate.adapters.registry.registry import OciRegistry
 from gate.codec.untrusted_text import safe_line
 from gate.commands.options import AsJson, Config
 from gate.commands.program import FILES
-from gate.errors import SettingsError
+from gate.errors import RepositoryError, SettingsError
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config
 from gate.records.published.artifact import PACKAGE_FILE, Pulled, WantedPackage
 from gate.records.sections.publishing import check_repository
@@ -64,7 +64,7 @@ def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command
     """
     settings, project = _settings(config)
     place, digest = _place(source, settings)
-    full = commit if FULL_HASH.match(commit) else GitRepository(Path.cwd()).resolve(commit)
+    full = _full_hash(commit)
     wanted = WantedPackage(
         commit=full, gate_id=_gate(gate_id, settings), digest=digest, max_bytes=max_bytes
     )
@@ -73,6 +73,18 @@ def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command
     signing = settings.signing if settings else SigningSettings()
     keys = os.path.relpath(project / signing.trusted_keys)
     _show(pulled, folder, keys, as_json=as_json)
+
+
+def _full_hash(commit: str) -> str:
+    if FULL_HASH.match(commit):
+        return commit
+    try:
+        return GitRepository(Path.cwd()).resolve(commit)
+    except RepositoryError as error:
+        raise SettingsError(
+            f"{safe_line(commit)!r} is no full hash, and cannot be looked up: {error.message}",
+            hint="Give all digits of the hash, or call this in a clone that has the commit.",
+        ) from error
 
 
 def _settings(config: str) -> tuple[GateSettings | None, Path]:

@@ -23,8 +23,8 @@ def check_repository(value: str) -> str:
     """Refuse what is no place in a registry, or names one image there by tag or digest."""
     if not REPOSITORY.match(value):
         message = (
-            "must be a registry and a name in it, without scheme, tag or digest, for example "
-            "registry.example.org/team/runs"
+            "must be a registry and a name in it, in lower case and without scheme, tag or digest, "
+            "for example registry.example.org/team/runs"
         )
         raise ValueError(message)
     return value
