@@ -22,7 +22,8 @@ TOTAL_BYTES = 1_800_000_000
 TENSORS = 300
 HASHED = "two SHA-256 of the file, a thread each"
 TELL = """
-print(time.perf_counter() - begun, open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])
+status = open('/proc/self/status').read()
+print(time.perf_counter() - begun, status.partition('VmHWM:')[2].split()[0])
 """
 BEGIN = """
 import sys, time
@@ -153,9 +154,9 @@ def page(folder: Path, rounds: int, scale: int, signing: str | None) -> Iterator
     arms: Arms = ways(folder, signing)
     yield "# Packing and verifying a state, on a CPU\n"
     yield f"Written by `make bench-package`; the fastest of {rounds} rounds, in turns. A state of"
-    yield f"{total / 1e9:g} GB in {TENSORS} tensors, in the page cache; no way waits for the disk, as"
-    yield "a gate call does at the end. Of this gate the time of its work is told, of others that of"
-    yield "the whole process.\n"
+    yield f"{total / 1e9:g} GB in {TENSORS} tensors, in the page cache; none waits for the disk, as"
+    yield "a gate call does at the end. Of this gate the time of its work is told, of others"
+    yield "that of the whole process.\n"
     yield (
         f"{time.strftime('%Y-%m-%d')}. {processor()}, {cores} cores. Load at the start: {load()}."
     )

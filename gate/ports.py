@@ -293,6 +293,10 @@ class Secrets(Protocol):
         """A key that is not a file, or None when none was named."""
         ...
 
+    def secret_files(self) -> tuple[Path, ...]:
+        """Files with a key, a PIN or a token: where, and nothing of what is in them."""
+        ...
+
     def check_signer(self, *, checkout: Path | None, allow_plain: bool) -> None:
         """`SettingsError` for a key that cannot sign; tells nothing secret, so at any time.
 

@@ -25,6 +25,7 @@ VERBS: Final = {
     "shake": ("gate.commands.measure", "shake_command"),
     "keys": ("gate.commands.keys", "keys_app"),
     "verify": ("gate.commands.sealing", "verify_command"),
+    "audit": ("gate.commands.offline.audit", "audit_command"),
     "reproduce": ("gate.commands.reproduce", "reproduce_command"),
     "doctor": ("gate.commands.doctor", "doctor_command"),
     "schema": ("gate.commands.schema", "schema_command"),

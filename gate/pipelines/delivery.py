@@ -25,7 +25,7 @@ from gate.pipelines.sealing.seals import (
     seal_package,
     verify_line,
 )
-from gate.pipelines.sealing.signing_key import refuse_unusable_key
+from gate.pipelines.sealing.signing_key import refuse_unusable_key, with_secrets_closed
 from gate.ports import Files, Git, Secrets
 from gate.records.baseline import PROPOSED_BASELINE
 from gate.records.published.links import ReportLinks
@@ -154,6 +154,7 @@ def run_and_deliver(
     """
     refuse_unready(request, secrets, has_sigstore=has_sigstore())
     refuse_unusable_key(request, secrets, allow_plain=allow_plain_key)
+    adapters = with_secrets_closed(adapters, secrets)
     with adapters.files.held_folder(request.out):
         # a call that fails early must not leave an older verdict and its seal to be read as its own
         for path in stale_outputs(request.out):

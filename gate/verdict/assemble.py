@@ -31,6 +31,7 @@ from gate.records.verdict import (
 )
 from gate.verdict import blind_spots, findings, levels, operators
 from gate.verdict.answers import answer_of
+from gate.verdict.cluster.determinism_budget import determinism_budget
 from gate.verdict.data import moved_data
 from gate.verdict.environment import environment
 from gate.verdict.facts import Decision, Facts
@@ -153,6 +154,12 @@ def _seen(assessment: Assessment, run: RunEvidence) -> dict[str, object]:
         "series": tuple(_summary(series) for series in run.metrics[:MAX_SERIES]),
         "runs": tuple(run_evidence.run for run_evidence in assessment.evidence.runs),
         "not_exercised": _not_exercised(assessment, run),
+        "determinism_budget": determinism_budget(
+            evidence,
+            strict=facts.repeat,
+            default=assessment.default_repeat,
+            baseline=facts.baseline,
+        ),
         "operator_audit": assessment.operator_audit,
     }
 

@@ -19,6 +19,7 @@ LAYERS = {
     "baseline": 6,
     "execution": 6,
     "evidence": 6,
+    "audit": 6,
     "comparison": 6,
     "checkup": 6,
     "verdict": 6,

@@ -45,6 +45,7 @@ FOREIGN_OPTIONS = {
     "--cached": "git rm",
     "--ephemeral": "GitHub's runner",
     "--filter": "git clone",
+    "--generate-hashes": "uv pip compile",
     "--global": "dvc remote modify",
     "--gpus": "docker run",
     "--insecure-ignore-tlog": "cosign",

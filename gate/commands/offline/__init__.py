@@ -1,0 +1,1 @@
+"""Commands that look at what is there, and run nothing of it."""
