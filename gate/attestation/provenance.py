@@ -27,7 +27,8 @@ from gate.records.sealed.provenance import (
 )
 from gate.records.sealed.statement import FileDescriptor, FileDigest
 
-MAX_PROVENANCE_BYTES: Final = 4 * 1024 * 1024
+# ten thousand files with the longest names, and the rest of it
+MAX_PROVENANCE_BYTES: Final = 5 * 1024 * 1024
 SOURCE: Final = "the signed provenance"
 OTHER_HINT: Final = "Verify it with the tool or the repro-gate version that made it."
 # names of dependencies; those of lock files and of the baseline are theirs in the package

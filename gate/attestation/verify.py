@@ -47,6 +47,10 @@ OTHER_RESULT = {
     ReachedLevel.FUNCTIONAL: "it met the policy's thresholds",
     ReachedLevel.SCIENTIFIC: "it ranks the policy's variants alike",
 }
+NO_MODEL_SIGNATURE = (
+    "The model has no signature of its own, which no Ed25519 key can make; the provenance lists "
+    "its files."
+)
 MAX_PACKAGE_BYTES = 64 * 1024**3
 FETCH_HINT = "The package was damaged or changed after sealing; fetch it again or do not use it."
 
@@ -80,7 +84,8 @@ def verify_package(
     checked = _checked_package(path, opened, expected, files, signs_models=signs_models)
     _check_made(checked.facts.created_at, expected)
     _check_key_at(key, checked.facts)
-    return _verified_package(checked, key_id=key.key_id, notes=_key_notes(key, checked.facts))
+    notes = _key_notes(key, checked.facts) + (() if signs_models else (NO_MODEL_SIGNATURE,))
+    return _verified_package(checked, key_id=key.key_id, notes=notes)
 
 
 def verify_identity_package(

@@ -205,7 +205,7 @@ def test_a_number_beyond_all_numbers_is_refused(sealed: Sealed, facts: Provenanc
 
 def test_one_that_nobody_could_read_is_not_written(facts: ProvenanceFacts) -> None:
     settings = {"train": "x" * MAX_PROVENANCE_BYTES}
-    with pytest.raises(AttestationError, match="the limit is 4,194,304"):
+    with pytest.raises(AttestationError, match="the limit is 5,242,880"):
         write_provenance(replace(facts, making=replace(facts.making, settings=settings)))
 
 

@@ -15,6 +15,7 @@ from attestation_cases import (
     FILES,
     Sealed,
     facts_in,
+    gate_key,
     member,
     members_of,
     other_key,
@@ -27,7 +28,7 @@ from attestation_cases import (
 
 from gate.attestation.dsse import PAYLOAD_TYPE
 from gate.attestation.envelope import read_envelope
-from gate.attestation.keys import read_trusted_keys
+from gate.attestation.keys import generate_private_key, read_trusted_keys, trusted_key
 from gate.attestation.packing.package import pack
 from gate.attestation.packing.ustar import header, padding, sums_text
 from gate.attestation.statement import write_statement
@@ -37,6 +38,7 @@ from gate.errors import AttestationError, StorageError
 from gate.records.runs import RunIsolation
 from gate.records.sealed.attestation import (
     Expected,
+    KeyAlgorithm,
     KeyStatus,
     PackageMember,
     SealFile,
@@ -144,6 +146,25 @@ def test_untrusted_key_is_refused(sealed: Sealed) -> None:
     stranger = signed(payload, PAYLOAD_TYPE, other_key())
     assert _refusal(sealed, seals=stranger) == "no trusted key made this signature"
     assert _refusal(sealed, seals=sealed.seals + stranger) == "no trusted key made this signature"
+
+
+def test_seals_by_two_trusted_keys_are_refused(sealed: Sealed) -> None:
+    payload = read_envelope(sealed.seals[2]).payload
+    (other,) = signed(payload, PAYLOAD_TYPE, other_key())
+    keys = (gate_key(), other_key())
+    both = tuple(trusted_key(key.public_key(), added_at=NOON.isoformat()) for key in keys)
+    seals = (sealed.seals[0], replace(other, name="made.json"), sealed.seals[4])
+    assert _refusal(sealed, seals=seals, trusted=TrustedKeys(keys=both)) == (
+        "package.dsse.json and made.json are sealed by different signers"
+    )
+
+
+def test_an_ed25519_key_needs_no_models_signature_and_that_is_told(tmp_path: Path) -> None:
+    key = generate_private_key(KeyAlgorithm.ED25519)
+    trusted = TrustedKeys(keys=(trusted_key(key.public_key(), added_at=NOON.isoformat()),))
+    found = sealed_in(tmp_path, key=key).verified(trusted=trusted)
+    assert (found.model_folder, len(found.seals)) == ("", 4)
+    assert found.notes[0].startswith("The model has no signature of its own, which no Ed25519 key")
 
 
 def test_other_payload_type_is_refused(sealed: Sealed) -> None:

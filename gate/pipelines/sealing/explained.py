@@ -20,7 +20,10 @@ from gate.ports import Files
 from gate.records.sealed.attestation import Expected, StatementKind, TrustedKeys
 from gate.records.sealed.identity import Identity
 
-HEAD = "# Verifies the package without repro-gate; paste it where you are now."
+HEAD = (
+    "# Verifies the package without repro-gate; paste it part by part where you are now.\n"
+    "# Stop where a part prints something else; do not unpack such a package then."
+)
 ED25519_NOTE = (
     "# No model signature: OpenSSF Model Signing takes no Ed25519 key.\n"
     "# The provenance lists the same files with their SHA-256."
