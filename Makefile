@@ -188,6 +188,14 @@ bench-digest: $(READY) ## Measure the digest of saved states and write docs/resu
 	PYTHONPATH=. $(BIN)/python benchmarks/digest.py --out docs/results/digest-cpu.md \
 		--signing $(VENV)-signing/bin/python
 
+.PHONY: bench-package
+bench-package: $(READY) ## Measure packing and verifying a large state and write docs/results/package-cpu.md
+	@mkdir -p docs/results
+	test -x $(VENV)-signing/bin/python || $(PYTHON) -m venv $(VENV)-signing
+	$(VENV)-signing/bin/pip install --quiet --disable-pip-version-check model-signing pyopenssl
+	PYTHONPATH=. $(BIN)/python benchmarks/package.py --out docs/results/package-cpu.md \
+		--signing $(VENV)-signing/bin/python
+
 .PHONY: bench-data
 bench-data: $(READY) ## Measure the digest of declared data beside sha256sum and dvc, and write docs/results/data-digest-cpu.md
 	@mkdir -p docs/results
@@ -208,10 +216,19 @@ bundle-check: $(READY) ## Let Sigstore's JavaScript clients verify keyless seals
 interop: $(READY) ## Let openssl, cosign, npm's and PyPI's clients verify seals and write docs/verification.md
 	PYTHONPATH=.:tests/support:tests/interop $(BIN)/python tests/interop/interop.py --tools build/interop
 
+# In an environment of its own: MLflow's dependencies are not the gate's.
+.PHONY: interop-publish
+interop-publish: $(READY) ## Publish to a real registry and a real MLflow server; skopeo and MLflow's client read it back
+	@for tool in docker-registry skopeo; do command -v $$tool >/dev/null || \
+	  apt-get install -qq -y --no-install-recommends $$tool >/dev/null 2>&1 || true; done
+	@test -x $(VENV)-mlflow/bin/mlflow || { $(PYTHON) -m venv $(VENV)-mlflow && \
+	  $(VENV)-mlflow/bin/pip install --quiet --disable-pip-version-check mlflow; } || true
+	$(BIN)/python -W ignore::DeprecationWarning scripts/interop_publish.py --mlflow $(VENV)-mlflow/bin
+
 .PHONY: screenshots
 screenshots: ## Show the comment of each outcome as GitHub would, in docs/screenshots (needs npm, Chromium)
 	@scripts/screenshots.sh
 
 .PHONY: clean
 clean: ## Remove what the targets made, the environment included
-	rm -rf $(VENV) $(VENV)-3.* $(VENV)-data $(VENV)-signing .lint-action $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info
+	rm -rf $(VENV) $(VENV)-3.* $(VENV)-data $(VENV)-signing $(VENV)-mlflow .lint-action $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info

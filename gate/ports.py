@@ -16,6 +16,14 @@ from gate.records.observed.data.listed import FetchedData, Listing
 from gate.records.observed.data.sets import DataPointers
 from gate.records.observed.traced import ChangedLines
 from gate.records.processes import ProcessRequest, ProcessResult
+from gate.records.published.artifact import (
+    Pulled,
+    Pushed,
+    SealedArtifact,
+    Tracked,
+    TrackedRun,
+    WantedPackage,
+)
 from gate.records.published.folder_commit import FolderCommit
 from gate.records.report import Comment
 from gate.records.sealed.identity import (
@@ -293,6 +301,10 @@ class Secrets(Protocol):
         """A key that is not a file, or None when none was named."""
         ...
 
+    def secret_files(self) -> tuple[Path, ...]:
+        """Files with a key, a PIN or a token: where, and nothing of what is in them."""
+        ...
+
     def check_signer(self, *, checkout: Path | None, allow_plain: bool) -> None:
         """`SettingsError` for a key that cannot sign; tells nothing secret, so at any time.
 
@@ -348,4 +360,24 @@ class SealServices(Protocol):
         self, bundle: bytes, identity: Identity, trusted_root: bytes | None
     ) -> IdentitySigned:
         """Check all of a bundle offline; `trusted_root` None stands for the public services."""
+        ...
+
+
+class PackageRegistry(Protocol):
+    """A name in a registry, where sealed packages outlive their job; failures are `GateError`s."""
+
+    def push(self, artifact: SealedArtifact) -> Pushed:
+        """Have package and seals there, under a tag; no tag of another package is moved."""
+        ...
+
+    def pull(self, wanted: WantedPackage, out: Path) -> Pulled:
+        """Write package and seals into a folder, each byte checked; nothing there is replaced."""
+        ...
+
+
+class Tracker(Protocol):
+    """A server that keeps runs of experiments; failures are `GateError`s."""
+
+    def track(self, run: TrackedRun) -> Tracked:
+        """Make a run of its own for this call, with all of it."""
         ...

@@ -125,7 +125,6 @@ def _found(request: ReadingRequest) -> ReadingAnswer:
         FILES.read_bytes(Path(request.output), max_bytes=MAX_OUTPUT_BYTES),
         request.train,
         taken={name: Path(path) for name, path in request.taken.items()},
-        saved=Path(request.saved) if request.saved else None,
     )
     return ReadingAnswer(evidence=evidence)
 

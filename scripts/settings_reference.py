@@ -156,6 +156,14 @@ signing:
 package:
   source: true
 """,
+    "publish": """\
+publish:
+  oci: registry.example.org/team/runs
+  mlflow:
+    uri: https://mlflow.example.org
+    experiment: smoke training
+    registered_model: language-model
+""",
     "report": """\
 report:
   gate_id: language-model

@@ -314,6 +314,8 @@ def _tell(
         runner.say(f"comment {publication.action}: {publication.comment_url}")
     if outcome.sealing.bundle is None:
         runner.say(f"not sealed: {outcome.sealing.why_not}")
+    for told in outcome.reports.links.published.lines:
+        runner.say(safe_block(told))
     if context.summary_path is not None:
         _append(runner, context.summary_path, outcome.reports.summary)
     proposed = outcome.out / PROPOSED_BASELINE

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gate.adapters.signers.opening import check_place, open_signer, refuse_programs_below
+from gate.adapters.signers.opening import (
+    check_place,
+    open_signer,
+    refuse_programs_below,
+    secret_files,
+)
 from gate.codec.keys.signer_places import read_signer_place
 from gate.errors import SettingsError
 from gate.ports import Files, Signer
@@ -78,6 +83,10 @@ class _Keys(_JobIdentity):
         file = isinstance(self._place, FilePlace) or self._given(self._key_variable)
         if file and not allow_plain and not self._given(self._passphrase_variable):
             raise SettingsError("the signing key has no pass phrase", hint=self._hint)
+
+    def secret_files(self) -> tuple[Path, ...]:
+        """Where key, PIN or token lie in a file; none is opened."""
+        return () if self._place is None else secret_files(self._place, self._variables)
 
     def signing_key(self) -> bytes | None:
         """The private key in PEM, or None where none was given or it is no file."""

@@ -52,6 +52,12 @@ def write_provenance(facts: ProvenanceFacts) -> bytes:
             hint="Run the gate again; a provenance needs all of these facts.",
             details=fault_lines(error, lambda _path: "", ProvenanceStatement),
         ) from error
+    except ValueError as error:
+        # 1e400 is a number to JSON, and infinity to whoever reads it
+        raise AttestationError(
+            f"how this package was made holds a number that JSON has none for: {error}",
+            hint="Look for infinity or NaN in the settings.",
+        ) from error
     if len(payload) > MAX_PROVENANCE_BYTES:
         raise AttestationError(
             f"the provenance would have {len(payload):,} bytes, "

@@ -126,9 +126,10 @@ def _checked_package(
     `certified` is the repository that a certificate names, owner/name, or empty.
     """
     facts = read_statement(opened.payload(StatementKind.VERDICT, path))
-    # asked for before gigabytes are read
+    # what needs no package comes before gigabytes are read
     provenance = opened.payload(StatementKind.PROVENANCE, path)
     certain = _in_repository(facts, certified)
+    check_expected(certain, expected)
     archive = _read_package(path, facts, files)
     check_sums(archive)
     # the digest of the package is right by now: this asks
@@ -139,7 +140,6 @@ def _checked_package(
     signed_model = StatementKind.MODEL in opened.payloads or (signs_models and model is not None)
     if signed_model:
         check_model(opened.payload(StatementKind.MODEL, path), archive)
-    _check_expected(certain, expected)
     return _Checked(
         opened=opened, facts=certain, archive=archive, model=model if signed_model else None
     )
@@ -216,7 +216,8 @@ def _read_package(path: Path, facts: StatementFacts, files: Files) -> Archive:
     return archive
 
 
-def _check_expected(facts: StatementFacts, expected: Expected) -> None:
+def check_expected(facts: StatementFacts, expected: Expected) -> None:
+    """A statement must be about what the caller demands; `AttestationError` where it is not."""
     # replaying a valid seal of an older commit: the caller says which commit it must be about
     if facts.commit != expected.commit.lower():
         raise AttestationError(

@@ -55,7 +55,7 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
     out: Out = OUT,
     base: BaseToRun = "",
     commit: CommitToTrain = "",
-    signing_key: SigningKey = "",
+    signing_key: SigningKey = None,
     trusted_keys: Annotated[
         str,
         typer.Option(help="Trust file to name in the verify command; default: the settings'."),

@@ -71,7 +71,7 @@ def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
     commit: Annotated[
         str, typer.Option(help="Commit that the evidence must be about; default: HEAD.")
     ] = "",
-    signing_key: SigningKey = "",
+    signing_key: SigningKey = None,
     *,
     sign: Sign = SigningMethod.KEY,
     allow_plain_key: AllowPlainKey = False,

@@ -46,7 +46,7 @@ AllowPlainKey = Annotated[
     bool, typer.Option("--allow-plain-key", help="Accept a key without a pass phrase.")
 ]
 SigningKey = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="WHERE",
         help="Key that seals a pass: a PEM file (pass phrase in REPRO_GATE_PASSPHRASE), "
@@ -87,9 +87,9 @@ def local_call(
     )
 
 
-def signer_place(sign: SigningMethod, signing_key: str) -> SignerPlace | None:
+def signer_place(sign: SigningMethod, signing_key: str | None) -> SignerPlace | None:
     """Where the key is; `SettingsError` for one beside `--sign sigstore`, and for no place."""
-    if not signing_key:
+    if signing_key is None:
         return None
     # one of the two would be ignored
     if sign is SigningMethod.SIGSTORE:

@@ -21,6 +21,8 @@ from gate.records.observed.evidence import SAVED_FILE, KeptFile, SavedFiles
 # as many files as reading a state keeps open, and as deep as it looks
 MAX_FILES: Final = 800
 MAX_DEPTH: Final = 8
+# how a reading request calls the copy; no file of the harness is called so
+SAVED_COPY: Final = "checkpoint"
 # such a file names others that lie beside it, and no folder says which of them belong to it
 INDEX_SUFFIX: Final = ".index.json"
 

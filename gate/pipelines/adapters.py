@@ -7,13 +7,35 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.ports import Clock, DataStore, Files, Git, Processes, Progress, SealServices
+from gate.ports import (
+    Clock,
+    DataStore,
+    Files,
+    Git,
+    PackageRegistry,
+    Processes,
+    Progress,
+    SealServices,
+    Tracker,
+)
 from gate.records.gpu import GpusSeen
 from gate.records.observed.data.listed import FetchSources
 from gate.records.observed.facts import MachineFacts
 from gate.records.runs import Isolation
+from gate.records.sections.publishing import MlflowSettings
 from gate.records.sections.signing import SigningSettings
 from gate.records.settings import GateSettings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Publishers:
+    """Who takes sealed packages: a registry by a name in it, and a tracker.
+
+    Credentials are read when one of both is used, so after the last training process is gone (T1).
+    """
+
+    registry: Callable[[str], PackageRegistry]
+    tracker: Callable[[MlflowSettings], Tracker]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +47,7 @@ class Adapters:
     `release` lets another gate have that account. `run` marks the containers of this call. `gpus`
     looks for GPUs of this machine, `machine` for facts that are only told. `base_path` is the PATH
     of the base commit's own packages, empty where it has none. `seal_services` gives those of a
-    seal without a key.
+    seal without a key, `publishers` those who take a sealed package.
     """
 
     files: Files
@@ -44,3 +66,4 @@ class Adapters:
     base_path: str
     machine: Callable[[], MachineFacts]
     seal_services: Callable[[SigningSettings], SealServices]
+    publishers: Publishers

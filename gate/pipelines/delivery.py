@@ -16,6 +16,7 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines
 from gate.pipelines.gate import Gated, judge, train_all
 from gate.pipelines.imported_evidence import take_over
+from gate.pipelines.publishing.publish import SealedPackage, publish
 from gate.pipelines.sealing.package import PACKAGE, write_package
 from gate.pipelines.sealing.seals import (
     Sealing,
@@ -25,12 +26,13 @@ from gate.pipelines.sealing.seals import (
     seal_package,
     verify_line,
 )
-from gate.pipelines.sealing.signing_key import refuse_unusable_key
+from gate.pipelines.sealing.signing_key import refuse_unusable_key, with_secrets_closed
 from gate.ports import Files, Git, Secrets
 from gate.records.baseline import PROPOSED_BASELINE
 from gate.records.published.links import ReportLinks
 from gate.records.request import GateRequest
 from gate.records.runs import RunMode
+from gate.records.sealed.attestation import Package
 from gate.records.verdict import Verdict
 from gate.report.comment.badge import badge_json
 from gate.report.comment.comment import comment_text
@@ -154,6 +156,7 @@ def run_and_deliver(
     """
     refuse_unready(request, secrets, has_sigstore=has_sigstore())
     refuse_unusable_key(request, secrets, allow_plain=allow_plain_key)
+    adapters = with_secrets_closed(adapters, secrets)
     with adapters.files.held_folder(request.out):
         # a call that fails early must not leave an older verdict and its seal to be read as its own
         for path in stale_outputs(request.out):
@@ -221,6 +224,7 @@ def _deliver(
         package_path=str(shown),
         verify_command=command,
         history=request.history.lines,
+        published=publish(gated, _sealed(package, sealing), request, adapters),
     )
     drawn = page_sources(gated.verdict, gated.evidence, gated.baseline)
     return DeliveredVerdict(
@@ -232,6 +236,11 @@ def _deliver(
         exit_code=gated.verdict.exit_code,
         proposed_target=target,
     )
+
+
+def _sealed(package: Package, sealing: Sealing) -> SealedPackage:
+    why_not = sealing.why_not if sealing.bundle is None else ""
+    return SealedPackage(package=package, why_not=why_not, identity=sealing.identity)
 
 
 def _trusted_root(request: GateRequest, adapters: Adapters, commit: str) -> bytes | None:

@@ -21,11 +21,13 @@ from gate.adapters.git.repository import GitRepository
 from gate.adapters.isolating import Isolating
 from gate.adapters.machine import gpus_seen
 from gate.adapters.machine_facts import machine_facts
+from gate.adapters.mlflow.tracker import MlflowTracker
 from gate.adapters.process.stop_signals import StopSignals
+from gate.adapters.registry.registry import OciRegistry
 from gate.adapters.sigstore.services import SigstoreServices
 from gate.errors import RepositoryError, SettingsError
 from gate.execution.child_environment import path_with_interpreter
-from gate.pipelines.adapters import Adapters
+from gate.pipelines.adapters import Adapters, Publishers
 from gate.pipelines.preparation.brought import brought_environment
 from gate.ports import Files, Progress
 from gate.records.request import GateRequest, SigningMethod
@@ -55,7 +57,6 @@ def build_adapters(
     socket = address.removeprefix("unix://") if address.startswith("unix://") else ""
     # nothing is tried here: a call that is refused for its settings must start nothing
     isolating = Isolating(engine, interrupts, trains or sys.executable, socket)
-
     tools = Tools(processes=isolating.processes, progress=progress, environment=variables)
 
     def closed(places: tuple[Path, ...], way: Path) -> AbstractContextManager[None]:
@@ -80,6 +81,14 @@ def build_adapters(
         gpus=lambda: gpus_seen(path, libraries),
         machine=lambda: machine_facts(path, libraries),
         seal_services=SigstoreServices,
+        publishers=_publishers(variables, files),
+    )
+
+
+def _publishers(variables: Mapping[str, str], files: Files) -> Publishers:
+    return Publishers(
+        registry=lambda place: OciRegistry(place, variables, files),
+        tracker=lambda settings: MlflowTracker(settings, variables, files),
     )
 
 

@@ -15,10 +15,11 @@ from gate.evidence.environment import leave_out_packages
 from gate.evidence.folder import evidence_documents
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.processes.operator_audit import explained
-from gate.evidence.saved_files import SavedCopy, capture_saved
+from gate.evidence.saved_files import SAVED_COPY, SavedCopy, capture_saved
 from gate.evidence.usable import refuse_unusable
 from gate.execution.launch import Launcher, run_folders
 from gate.execution.missing_file import NotCommitted, with_missing_file
+from gate.execution.training_probe import probe_training
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.preparation.code_files import keep_code
 from gate.pipelines.preparation.declared_data import DataPreparation, DeclaredData
@@ -87,7 +88,7 @@ class Session:
         self._first: RunEvidence | None = None
         self._saved: SavedFiles | None = None
         self._apart: DivergedStates | None = None
-        self._gpu = GpuSearch(request.settings, adapters, self._work / "run")
+        self._gpu = GpuSearch(request.settings, adapters, self._work / "run", probe_training)
         self._ends = ExitStack()
 
     def __enter__(self) -> Self:
@@ -266,8 +267,7 @@ class Session:
             out=str(folders.out.absolute()),
             tree=str(tree.absolute()),
             output=str((folders.taken / OUTPUT_FILE).absolute()),
-            taken={captured.name: str(captured.path.absolute()) for captured in taken},
-            saved=str(saved.tree.absolute()) if saved is not None and saved.tree else "",
+            taken=_by_name(taken, saved),
             run=record,
             train=self.request.settings.train,
         )
@@ -372,3 +372,11 @@ class Session:
         for name, data in evidence_documents(evidence):
             self.adapters.files.write_bytes(self.request.out / "evidence" / name, data)
         return evidence
+
+
+def _by_name(taken: tuple[CapturedFile, ...], saved: SavedCopy | None) -> dict[str, str]:
+    """The copies that the reader finds in the place of what the run left."""
+    copies = {captured.name: str(captured.path.absolute()) for captured in taken}
+    if saved is not None and saved.tree is not None:
+        copies[SAVED_COPY] = str(saved.tree.absolute())
+    return copies

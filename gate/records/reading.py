@@ -72,12 +72,11 @@ class ReadingRequest(Document):
 
     `out` is the harness's folder, or the kept file's own path for the tasks that are about one;
     `against` is the other state, where there are two. `tree` is the training's working directory,
-    `saved` what stands in its place for train.checkpoint where that was copied out, `output` the
-    file with what it printed, `taken` the copies that are read in the place of the harness's files
-    of those names, or of lock files by their paths. For files of a head, `out` is the head's and
-    `against` the base's, empty where there is none, and `shown` the name for messages; a baseline
-    is a folder. `pointer_files` are copied into `out`. For statistics `out` is the data's file or
-    folder, and `shown` a name whose suffix tells the format of a file.
+    `output` the file with what it printed, `taken` the copies that are read in the place of the
+    harness's files of those names, or of lock files by their paths. For files of a head, `out` is
+    the head's and `against` the base's, empty where there is none, and `shown` the name for
+    messages; a baseline is a folder. `pointer_files` are copied into `out`. For statistics `out` is
+    the data's file or folder, and `shown` a name whose suffix tells the format of a file.
     """
 
     schema_version: Literal["repro-gate.reading-request/1"] = REQUEST_SCHEMA
@@ -85,7 +84,6 @@ class ReadingRequest(Document):
     out: str
     against: str = ""
     tree: str = ""
-    saved: str = ""
     shown: str = Field(default="", max_length=MAX_TEXT)
     output: str = ""
     taken: dict[str, str] = Field(default_factory=dict)

@@ -17,6 +17,7 @@ from gate.records.sections.levels import Level, LevelPolicy, Seeds, Variants, wh
 from gate.records.sections.measuring import CostSettings, NoiseSettings
 from gate.records.sections.metrics import MetricsSettings
 from gate.records.sections.package import PackageSettings
+from gate.records.sections.publishing import Publishing, PublishSettings
 from gate.records.sections.quarantine import Quarantines
 from gate.records.sections.recording import RecordSettings
 from gate.records.sections.signing import SigningSettings
@@ -352,6 +353,7 @@ class GateSettings(Document):
     package: PackageSettings = Field(
         default_factory=PackageSettings, description="What the reproducibility package holds."
     )
+    publish: Publishing = PublishSettings()
     report: ReportSettings = Field(
         default_factory=ReportSettings, description="The comment on the pull request."
     )

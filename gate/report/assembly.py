@@ -22,15 +22,19 @@ from gate.report.wording import headline, icon, sentences, short
 
 # More would push the table of answers off the first screen; the rest is counted.
 MAX_ALERTS = 5
+NOT_PUBLISHED = "not-published"
 
 
 def report_of(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
     """Everything that a reader may be shown, each table cut to `limits`."""
-    alerts = tuple(
-        Alert(code=finding.code, text=sentences(finding.message, finding.remedy))
-        for severity in (Severity.ERROR, Severity.WARNING)
-        for finding in verdict.findings
-        if finding.severity is severity and finding.code not in _told(verdict)
+    alerts = (
+        *(Alert(code=NOT_PUBLISHED, text=fault) for fault in links.published.faults),
+        *(
+            Alert(code=finding.code, text=sentences(finding.message, finding.remedy))
+            for severity in (Severity.ERROR, Severity.WARNING)
+            for finding in verdict.findings
+            if finding.severity is severity and finding.code not in _told(verdict)
+        ),
     )
     return Report(
         icon=icon(verdict),
@@ -59,6 +63,8 @@ def _facts(verdict: Verdict, links: ReportLinks) -> tuple[Row, ...]:
         ("commit", context.commit_words(verdict)),
         ("checkpoint", short(verdict.checkpoint_root)),
         ("package", links.package_path),
+        ("published", links.published.reference),
+        ("MLflow run", links.published.tracked_run),
     )
     return tuple((Cell(name), Cell(value, code=True)) for name, value in facts if value)
 
@@ -90,5 +96,6 @@ def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Sec
         context.runs_section(verdict, limits),
         context.self_test_section(verdict, limits),
         context.provenance_section(verdict, limits),
+        context.published_section(links.published, limits),
     )
     return tuple(section for section in sections if section is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gate.records.comparison import CostState, DeterminismCost
+from gate.records.published.artifact import PublishedPackage
 from gate.records.runs import RunRecord
 from gate.records.verdict import BaselineFacts, Diagnosis, Severity, Verdict
 from gate.report.layout import Cell, Limits, Row, Section, Table, facts_table, table_of
@@ -262,6 +263,22 @@ def provenance_section(verdict: Verdict, limits: Limits) -> Section:
         *(("Not committed", Cell(path, code=True)) for path in verdict.changed_files),
     )
     return Section(title="What was judged", table=facts_table(facts, limits.rows))
+
+
+def published_section(published: PublishedPackage, limits: Limits) -> Section | None:
+    """Where the sealed package lies outside this call; what is worth knowing of it stands out."""
+    place, _, digest = published.reference.partition("@")
+    facts = (
+        ("Registry", Cell(place, code=True)),
+        ("Tag", Cell(published.tag, code=True)),
+        ("Digest", Cell(digest, code=True)),
+        ("MLflow run", Cell(published.tracked_run, code=True)),
+        ("Registered model", Cell(published.model_version, code=True)),
+        *(("Note", Cell(note)) for note in published.notes),
+    )
+    table = facts_table(facts, limits.rows)
+    leading = bool(published.notes)
+    return Section(title="Published", table=table, leading=leading) if table.rows else None
 
 
 def commit_words(verdict: Verdict) -> str:

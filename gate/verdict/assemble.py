@@ -255,15 +255,25 @@ def _findings(
         *splits_by_listing(run),
         *findings.stale_baseline(about_baseline),
         *_in_quarantine(assessment, request),
-        *findings.default_mode(assessment.default_repeat),
-        *findings.hidden_state(facts.repeat),
-        *findings.weaker_source(run),
-        *findings.ended_early(run, facts.settings.train.max_steps),
+        *_of_the_runs(assessment, run),
         *levels.unfit_seeds(assessment.seeds_problem),
         *levels.brought_seeds(assessment.seeds_of_brought),
         *_isolation(assessment.isolation, request),
         *override_findings(strict, repeats=facts.repeat.numerically_equal),
-        *findings.beside_the_verdict(evidence, request),
+        *findings.beside_the_verdict(
+            evidence, request.settings.train.checkpoint, request.history.problem
+        ),
+    )
+
+
+def _of_the_runs(assessment: Assessment, run: RunEvidence) -> tuple[Finding, ...]:
+    """What the runs themselves leave open."""
+    facts = assessment.facts
+    return (
+        *findings.default_mode(assessment.default_repeat),
+        *findings.hidden_state(facts.repeat),
+        *findings.weaker_source(run),
+        *findings.ended_early(run, facts.settings.train.max_steps),
     )
 
 

@@ -6,7 +6,6 @@ from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison
 from gate.records.observed.children import started_without
 from gate.records.observed.evidence import EvidenceSet, MetricSource, RunEvidence
-from gate.records.request import GateRequest
 from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import BaselineFacts, Finding, Severity
@@ -49,12 +48,11 @@ def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
     )
 
 
-def beside_the_verdict(evidence: EvidenceSet, request: GateRequest) -> tuple[Finding, ...]:
+def beside_the_verdict(
+    evidence: EvidenceSet, checkpoint: str | None, history_problem: str
+) -> tuple[Finding, ...]:
     """Is anything missing that readers find beside the verdict: in the package, in the history?"""
-    return (
-        *not_packed(evidence, request.settings.train.checkpoint),
-        *history(request.history.problem),
-    )
+    return (*not_packed(evidence, checkpoint), *history(history_problem))
 
 
 def not_packed(evidence: EvidenceSet, checkpoint: str | None) -> tuple[Finding, ...]:

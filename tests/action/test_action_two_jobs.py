@@ -84,7 +84,8 @@ def test_the_job_that_judges_seals_by_a_key_in_a_vault(scene: Scene) -> None:
         assert judge(scene, {**JUDGE, **signer}, fork=False) == ExitCode.PASS
         assert [path for path, _ in vault.asked] == [
             "GET /v1/transit/keys/gate",
-            "POST /v1/transit/sign/gate",
+            # verdict, provenance, model
+            *["POST /v1/transit/sign/gate"] * 3,
         ]
     assert scene.output("bundle_path") == "judged/package.sigstore.json"
 

@@ -35,12 +35,14 @@ NOT_IN_A_MERGE_QUEUE = {
     "forks-judge.yml": "follows forks-run.yml; docs/forks.md says what a queue takes instead",
     "forks-run.yml": "its evidence is judged by another workflow, which no queue starts",
     "nightly-shake.yml": "for what is merged already",
+    "publish.yml": "for what is merged already",
     "refresh-baseline.yml": BY_HAND,
     "release.yml": BY_HAND,
 }
 NEVER_CANCELLED = {
     "command-line.yml": "each commit of main is checked",
     "default-branch.yml": "each run adds a line to the history",
+    "publish.yml": "each commit leaves its package",
     "release.yml": "half a release is worse than two in a row",
 }
 GATE_STEP = re.compile(r"'uses': '(org/repro-gate|\./)|repro-gate gate ")
@@ -114,6 +116,16 @@ def test_the_readme_names_the_major_versions_that_the_examples_pin() -> None:
     assert shown <= pinned
     # one version of each in the whole repository
     assert len({name for name, _ in pinned}) == len(pinned)
+
+
+def test_what_logs_in_belongs_to_a_job_that_trains_nothing() -> None:
+    jobs = yaml.safe_load(COPIED["publish.yml"])["jobs"]
+    trains = [job for job in jobs.values() if "'mode': 'run'" in str(job["steps"])]
+    (publishes,) = [job for job in jobs.values() if "REPRO_GATE_REGISTRY_PASSWORD" in str(job)]
+    assert "'mode': 'judge'" in str(publishes["steps"])
+    assert publishes["environment"] == "repro-gate"
+    assert trains
+    assert not [job for job in trains if "secrets." in str(job) or "env" in job]
 
 
 def test_a_verdict_becomes_a_status_in_one_way() -> None:

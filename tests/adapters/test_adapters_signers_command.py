@@ -135,11 +135,12 @@ def test_an_answer_without_end_is_cut_off(made: Made) -> None:
     assert fault.message.endswith("printed more than 64 KiB")
 
 
+@pytest.mark.parametrize("last", ["wait", "exit 0"])
 def test_one_that_never_answers_is_ended_with_all_that_it_started(
-    tmp_path: Path,
+    tmp_path: Path, last: str
 ) -> None:
     script = tmp_path / "signer"
-    script.write_text(f"#!/bin/sh\nsleep 600 & echo $! > {tmp_path}/child\nwait\n")
+    script.write_text(f"#!/bin/sh\nsleep 600 & echo $! > {tmp_path}/child\n{last}\n")
     script.chmod(0o755)
     signer = CommandSigner(CommandPlace(argv=(str(script),)), os.environ, seconds=0.5)
     fault = fault_of(lambda: signer.sign(b"x"))
@@ -185,6 +186,37 @@ def test_a_relative_folder_of_the_search_path_is_passed_over(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SettingsError, match="exec:signer: no such program"):
         check_place(read_signer_place("exec:signer"), LocalFiles(), {"PATH": ".:"})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_what_another_account_installed_is_never_started(tmp_path: Path, what: str) -> None:
+    """As the packages of the training are: before all else on the search path."""
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    for folder in (theirs, ours):
+        folder.mkdir()
+        (folder / "signer").write_text("#!/bin/sh\necho $0 $PATH\n")
+        (folder / "signer").chmod(0o755)
+    given = theirs if what == "folder" else theirs / "signer"
+    os.chown(given, 61000, 61000)
+    variables = {"PATH": f"{theirs}:{ours}:/bin"}
+    place = read_signer_place("exec:signer")
+    assert isinstance(place, CommandPlace)
+    if what == "folder":
+        said = CommandSigner(place, variables).sign(b"x").decode()
+        assert said == f"{ours}/signer {ours}:/bin\n"
+        return
+    for where in ("exec:signer", f"exec:{theirs}/signer"):
+        with pytest.raises(SettingsError, match="no such program"):
+            check_place(read_signer_place(where), LocalFiles(), variables)
+
+
+def test_what_everybody_may_change_is_never_started(tmp_path: Path) -> None:
+    (tmp_path / "signer").write_text("#!/bin/sh\n")
+    (tmp_path / "signer").chmod(0o777)
+    with pytest.raises(SettingsError, match="no such program") as caught:
+        check_place(read_signer_place(f"exec:{tmp_path}/signer"), LocalFiles(), {})
+    assert "others cannot write to it" in caught.value.hint
 
 
 @pytest.mark.parametrize(

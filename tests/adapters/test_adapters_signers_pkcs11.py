@@ -129,6 +129,7 @@ def test_a_key_that_is_not_there_or_of_another_kind_is_told(
 def test_a_wrong_pin_is_told_and_not_repeated(variables: Mapping[str, str]) -> None:
     fault = fault_of("object=seal", {**variables, "REPRO_GATE_PKCS11_PIN": "CANARY-1"})
     assert fault.message == "the token cannot be used: the PIN is wrong"
+    assert "REPRO_GATE_PKCS11_PIN" in fault.hint
 
 
 def test_a_library_that_is_none_is_told(tmp_path: Path) -> None:
@@ -146,9 +147,13 @@ def test_a_library_that_hangs_is_given_up(variables: Mapping[str, str]) -> None:
 
 def test_no_pin_no_library_and_no_file_are_told_without_reading_anything(tmp_path: Path) -> None:
     module = tmp_path / "hsm.so"
+    open_to_all = tmp_path / "open.so"
     module.write_text("")
+    open_to_all.write_text("")
+    open_to_all.chmod(0o666)
     cases = (
         (place_of("object=a", module="/nowhere/hsm.so"), "there is no library /nowhere/hsm.so"),
+        (place_of("object=a", module=str(open_to_all)), "others can change the library"),
         (place_of("object=a", module=str(module)), "there is no PIN"),
         (place_of("object=a", "&pin-source=/nowhere/pin", str(module)), "no file at pin-source"),
     )

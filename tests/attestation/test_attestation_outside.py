@@ -24,7 +24,7 @@ from gate.attestation.packing.outside import Artifact, TrustFile, openssl_lines,
 from gate.attestation.seal_files import write_seals
 from gate.errors import AttestationError
 from gate.pipelines.sealing.explained import explain_by_key
-from gate.records.sealed.attestation import KeyAlgorithm, StatementKind, TrustedKeys
+from gate.records.sealed.attestation import Expected, KeyAlgorithm, StatementKind, TrustedKeys
 from gate.records.sealed.identity import Identity
 
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command here")
@@ -59,7 +59,7 @@ def _written(folder: Path, key: PrivateKey) -> Sealed:
 
 def _explained(folder: Path, key: PrivateKey) -> str:
     known = ("trust.json", _trusted(key, other_key()))
-    text = explain_by_key(folder / "package.tar", (), known, COMMIT, FILES)
+    text = explain_by_key(folder / "package.tar", (), known, Expected(commit=COMMIT), FILES)
     return text.replace(f"{folder}/", "")
 
 
@@ -100,7 +100,15 @@ def test_a_seal_of_nobody_known_is_refused_before_anything_is_explained(tmp_path
     _written(tmp_path, gate_key())
     known = ("trust.json", _trusted(generate_private_key()))
     with pytest.raises(AttestationError, match="no trusted key made this signature"):
-        explain_by_key(tmp_path / "package.tar", (), known, COMMIT, FILES)
+        explain_by_key(tmp_path / "package.tar", (), known, Expected(commit=COMMIT), FILES)
+
+
+def test_another_commit_is_not_explained(tmp_path: Path) -> None:
+    _written(tmp_path, gate_key())
+    known = ("trust.json", _trusted(gate_key()))
+    for commit in (COMMIT[:7], ""):
+        with pytest.raises(AttestationError, match="this package is about commit"):
+            explain_by_key(tmp_path / "package.tar", (), known, Expected(commit=commit), FILES)
 
 
 def test_without_the_models_signature_nothing_is_explained(tmp_path: Path) -> None:

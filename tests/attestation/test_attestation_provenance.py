@@ -120,6 +120,7 @@ def test_other_settings_under_the_right_digest_are_refused(
         ("locks/more.txt", b"x", "locks/more.txt in the package is not the one that the"),
         ("baseline.json", b"{}", "baseline.json in the package is not the one that the"),
         ("cluster.json", b'{"ranks":2}', "describes another machine than cluster.json"),
+        ("cluster.json", b'{"ranks":1e400}', "describes another machine than cluster.json"),
         ("cluster.json", b"[]", "cluster.json: not a JSON object"),
         ("cluster.json", b'{"ranks":1,"ranks":1}', "key 'ranks' is given twice"),
     ],
@@ -191,6 +192,15 @@ def test_facts_that_no_statement_can_say_are_refused(facts: ProvenanceFacts) -> 
     with pytest.raises(AttestationError, match="cannot be sealed") as caught:
         write_provenance(replace(facts, commit=""))
     assert "pattern" in caught.value.details[0]
+
+
+def test_a_number_beyond_all_numbers_is_refused(sealed: Sealed, facts: ProvenanceFacts) -> None:
+    payload = write_provenance(facts).replace(b'"seed":42', b'"seed":1e400')
+    with pytest.raises(AttestationError, match="a number that JSON has none for"):
+        read_provenance(payload)
+    (seal,) = signed(payload)
+    with pytest.raises(AttestationError, match="a number that JSON has none for"):
+        sealed.verified(seals=(*sealed.seals[:2], seal, sealed.seals[4]))
 
 
 def test_one_that_nobody_could_read_is_not_written(facts: ProvenanceFacts) -> None:

@@ -208,6 +208,15 @@ def test_another_package_is_refused(sealed: Sealed) -> None:
     assert caught.value.details[0] == f"sealed: {sealed.package.sha256}"
 
 
+def test_a_swapped_checkpoint_is_refused_though_the_sums_agree(sealed: Sealed) -> None:
+    verdict, state = members_of(verdict_of())
+    assert state.content is not None
+    swapped = member(state.name, state.content[::-1])
+    sealed.path.write_bytes(_packed(verdict, swapped))
+    assert sealed.path.stat().st_size == sealed.package.size_bytes
+    assert _refusal(sealed) == "package.tar is not the file that was sealed: its SHA-256 differs"
+
+
 SUMS_REFUSED = "SHA256SUMS does not match the files of the package"
 
 

@@ -75,6 +75,11 @@ def test_what_is_explained_works_as_printed_where_the_command_was_called(
     assert list(here.iterdir()) == []
 
 
+def test_commands_come_as_text_alone(project: Project, run: Run, sealed: Path) -> None:
+    code, text = _verify(run, sealed, project.git("rev-parse", "HEAD"), "--explain", "--json")
+    assert (code, "--explain prints commands and no JSON" in text) == (2, True)
+
+
 def test_a_weaker_isolation_than_demanded_is_refused(
     project: Project, run: Run, sealed: Path
 ) -> None:

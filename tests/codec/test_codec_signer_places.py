@@ -66,7 +66,7 @@ def test_a_pins_file_is_named_in_each_usual_way(source: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "the signer is not one line"),
+        ("", "the signer is named by an empty text"),
         ("a\nb", "the signer is not one line"),
         ("a" * 4097, "the signer is not one line"),
         ("awskms:///alias/gate", "awskms: is no kind of signer"),

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from interop_keyless import keyless_scenes, keyless_verifiers
 from interop_scenes import KEYS, Fault, Scene, scenes
 from interop_tools import Tools, installed
 from interop_verifiers import Verifier, verifiers
@@ -18,10 +19,10 @@ from gate.records.sealed.attestation import KeyAlgorithm
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "verification.md"
 BEGIN, END = "<!-- made by make interop -->", "<!-- end of what make interop made -->"
 ACCEPTED, REFUSED, NOT_SEEN = "accepted", "refused", "-"
-Made = Mapping[KeyAlgorithm, Mapping[Fault, Scene]]
+Made = Mapping[KeyAlgorithm | None, Mapping[Fault, Scene]]
 
 
-def row(verifier: Verifier, algorithm: KeyAlgorithm, made: Made) -> tuple[str, ...]:
+def row(verifier: Verifier, algorithm: KeyAlgorithm | None, made: Made) -> tuple[str, ...]:
     """What the tool says of each scene, in bold where that is wrong."""
     cells = []
     for fault in Fault:
@@ -61,8 +62,11 @@ def main() -> None:
         print(f"not tried: {each}", flush=True)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        made = {each: scenes(Path(folder) / each.value, each) for each in KeyAlgorithm}
-        for verifier in verifiers(tools):
+        made: dict[KeyAlgorithm | None, dict[Fault, Scene]] = {
+            each: scenes(Path(folder) / each.value, each) for each in KeyAlgorithm
+        }
+        made[None] = keyless_scenes(Path(folder) / "keyless")
+        for verifier in (*verifiers(tools), *keyless_verifiers(tools)):
             for algorithm in verifier.keys:
                 rows.append(row(verifier, algorithm, made))
                 print(" | ".join(rows[-1]), flush=True)

@@ -16,7 +16,11 @@ from gate.attestation.seal_files import write_seals
 from gate.attestation.trust_file import write_trusted_keys
 from gate.records.sealed.attestation import KeyAlgorithm, PackageMember, TrustedKeys
 
-KEYS = {KeyAlgorithm.ECDSA_P256: "P-256", KeyAlgorithm.ED25519: "Ed25519"}
+KEYS: dict[KeyAlgorithm | None, str] = {
+    KeyAlgorithm.ECDSA_P256: "P-256",
+    KeyAlgorithm.ED25519: "Ed25519",
+    None: "certificate",
+}
 SAVED = {"model/weights.bin": bytes(range(200)), "model/tokens/vocabulary.txt": b"a\nb\n"}
 
 
@@ -33,10 +37,13 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scene:
-    """A folder with `package.tar`, its seals, a trust file, and the public key by itself."""
+    """A folder with `package.tar`, its seals, a trust file, and the public key by itself.
+
+    Without an `algorithm` the seals have certificates.
+    """
 
     folder: Path
-    algorithm: KeyAlgorithm
+    algorithm: KeyAlgorithm | None
     fault: Fault
 
     @property
@@ -71,25 +78,31 @@ def _scene(folder: Path, algorithm: KeyAlgorithm, key: PrivateKey, fault: Fault)
     scene = Scene(folder=folder, algorithm=algorithm, fault=fault)
     sealed = sealed_in(folder, key=key, more=SAVED)
     write_seals(sealed.seals, sealed.path, FILES)
-    _unpack(scene, SAVED)
+    unpack(scene, SAVED)
     trusted = generate_private_key(algorithm) if fault is Fault.KEY else key
     scene.key.write_bytes(public_pem(trusted.public_key()))
     entry = trusted_key(trusted.public_key(), added_at=CREATED_AT)
     (folder / "trusted-keys.json").write_bytes(write_trusted_keys(TrustedKeys(keys=(entry,))))
+    finish(scene)
+    return scene
+
+
+def finish(scene: Scene) -> None:
+    """Put the fault into a scene that is good so far, a wrong key apart."""
+    fault = scene.fault
     if fault in {Fault.PAYLOAD, Fault.SIGNATURE}:
-        for path in (*folder.glob("*.json"), *folder.glob("*.sig")):
-            if path.name.startswith("package."):
-                _flip(path, "payload" if fault is Fault.PAYLOAD else "sig")
+        for path in (*scene.folder.glob("package.*.json"), *scene.folder.glob("*.sig")):
+            _flip(path, "payload" if fault is Fault.PAYLOAD else "sig")
     if fault is Fault.BLOB:
         _repack(scene, verdict_cause="another verdict", saved=SAVED)
     if fault is Fault.MODEL:
         other = {**SAVED, "model/weights.bin": bytes(reversed(range(200)))}
         _repack(scene, verdict_cause="equal", saved=other)
-        _unpack(scene, other)
-    return scene
+        unpack(scene, other)
 
 
-def _unpack(scene: Scene, saved: dict[str, bytes]) -> None:
+def unpack(scene: Scene, saved: dict[str, bytes]) -> None:
+    """Put the model's files where a reader would unpack them."""
     for name, content in saved.items():
         path = scene.folder / "unpacked" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,11 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 # the second is imported by the first, which does not ask for it
 MODEL_PACKAGES = ("model-signing", "pyopenssl")
 PYTHON_PACKAGES = ("securesystemslib", "cryptography", "in-toto-attestation")
-NPM_PACKAGES = ("@sigstore/bundle@4.0.0", "@sigstore/verify@3.1.1")
+NPM_PACKAGES = (
+    "@sigstore/bundle@4.0.0",
+    "@sigstore/protobuf-specs@0.5.2",
+    "@sigstore/verify@3.1.1",
+)
 INDEX_FORMAT = "$(ORIGIN) $(LABEL) $(COMPONENT) $(REPO_URI)"
 
 

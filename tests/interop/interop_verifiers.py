@@ -18,7 +18,7 @@ from gate.attestation.keys import read_trusted_keys
 from gate.attestation.model_signing import model_folder
 from gate.codec.digests import sha256_hex
 from gate.pipelines.sealing.explained import explain_by_key
-from gate.records.sealed.attestation import KeyAlgorithm, StatementKind
+from gate.records.sealed.attestation import Expected, KeyAlgorithm, StatementKind
 from gate.records.sealed.provenance import PROVENANCE_PREDICATE
 from gate.records.sealed.statement import VERDICT_PREDICATE
 
@@ -49,13 +49,13 @@ class Verifier:
     tool: str
     seal: str
     accepts: Callable[[Scene], bool]
-    keys: Sequence[KeyAlgorithm] = BOTH
+    keys: Sequence[KeyAlgorithm | None] = BOTH
     looks_at: Sequence[Fault] = ALL
 
 
 def verifiers(tools: Tools) -> tuple[Verifier, ...]:
     """Those whose tool is there."""
-    found = [Verifier(tool="repro-gate verify", seal="all seals", accepts=_ours)]
+    found = [Verifier(tool="repro-gate verify", seal="all seals", accepts=_by_key)]
     if tools.openssl is not None:
         lines = "openssl, tar, sha256sum"
         found.append(Verifier(tool=lines, seal="all seals, as explained", accepts=_explained))
@@ -88,16 +88,20 @@ def ends_well(words: Sequence[str | Path], **environment: str) -> bool:
     return done.returncode == 0
 
 
-def _ours(scene: Scene) -> bool:
-    trust = scene.folder / "trusted-keys.json"
-    words = ("verify", scene.package, "--trusted-keys", trust, "--commit", scene.commit)
+def ours(scene: Scene, *trust: str | Path) -> bool:
+    """What `repro-gate verify` says."""
+    words = ("verify", scene.package, *trust, "--commit", scene.commit)
     return ends_well((sys.executable, "-m", "gate", *words))
+
+
+def _by_key(scene: Scene) -> bool:
+    return ours(scene, "--trusted-keys", scene.folder / "trusted-keys.json")
 
 
 def _explained(scene: Scene) -> bool:
     """The lines of openssl and tar, typed; they must print what they say that they print."""
     script = _script(scene).partition("\n# cosign")[0]
-    told = _typed(script).stdout.splitlines()
+    told = typed(script).stdout.splitlines()
     signatures = 3 if scene.algorithm is KeyAlgorithm.ECDSA_P256 else 2
     start = ["Verified OK"] * signatures + ["1"] * 4
     files = told[len(start) :]
@@ -106,7 +110,7 @@ def _explained(scene: Scene) -> bool:
 
 def _all_explained(scene: Scene, folders: Sequence[Path]) -> bool:
     """All lines, typed: the last two tools work with what the first wrote."""
-    done = _typed(_script(scene), *map(str, folders))
+    done = typed(_script(scene), *map(str, folders))
     model = scene.algorithm is not KeyAlgorithm.ECDSA_P256 or done.stdout.endswith(
         "Verification succeeded\n"
     )
@@ -120,12 +124,15 @@ def _script(scene: Scene) -> str:
     good = scene.folder.parent / Fault.NONE.value
     document = read_trusted_keys((good / "trusted-keys.json").read_bytes(), "trusted-keys.json")
     known = (str(trust), document)
-    text = explain_by_key(good / "package.tar", (), known, scene.commit, LocalFiles())
+    text = explain_by_key(
+        good / "package.tar", (), known, Expected(commit=scene.commit), LocalFiles()
+    )
     shown = read_trusted_keys(trust.read_bytes(), "trusted-keys.json").keys[0].key_id
     return text.replace(str(good), str(scene.folder)).replace(document.keys[0].key_id, shown)
 
 
-def _typed(script: str, *folders: str) -> subprocess.CompletedProcess[str]:
+def typed(script: str, *folders: str) -> subprocess.CompletedProcess[str]:
+    """Lines given to the shell, which finds programs in these folders first."""
     return subprocess.run(
         (shutil.which("sh") or "sh", "-c", script),
         capture_output=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from gate.adapters.git.source_pack import open_source_pack
 from gate.checkpoint.digest import digest_state
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
-from gate.errors import RepositoryError
+from gate.codec.digests import sha256_hex
+from gate.errors import EvidenceError, RepositoryError
+from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated
 from gate.pipelines.sealing.package import write_package
 from gate.records.observed.state_roots import StateName
@@ -168,3 +171,33 @@ def test_a_package_of_the_same_runs_has_the_same_bytes(bench: Bench, project: Pr
     first = write_package(found.verdict, found.evidence, None, bench.request(), FILES)
     again = write_package(found.verdict, found.evidence, None, bench.request(), FILES)
     assert first.sha256 == again.sha256
+
+
+def test_what_another_job_saved_is_packed_when_it_is_what_was_judged(
+    bench: Bench, project: Project, tmp_path: Path
+) -> None:
+    saving(project, settings=f"{SAVING}package: {{source: true}}\n")
+    bench.record()
+    ran = Path(run_only(bench.request(), bench.adapters()).rename(tmp_path / "ran"))
+    found = judging(ran)(replace(bench.request(), imported_runs=True), bench.adapters())
+    folder = unpacked(bench, found, tmp_path / "unpacked")
+    assert (folder / "model/deep/values.json").read_text() == "[1, 2.5]"
+    assert (folder / "source.pack").exists()
+    values = ran / "strict-1/model/deep/values.json"
+    values.write_text("[1, 2.75]")
+    with pytest.raises(EvidenceError, match="is not the file listed"):
+        judging(ran)(replace(bench.request(), imported_runs=True), bench.adapters())
+    relist(ran, "strict-1/model/deep/values.json")
+    with pytest.raises(EvidenceError, match="model: is not the state of run strict-1"):
+        judging(ran)(replace(bench.request(), imported_runs=True), bench.adapters())
+
+
+def relist(folder: Path, name: str) -> None:
+    """Let the documents say the digest that a kept file has now."""
+    document = json.loads((folder / "set.json").read_text())
+    (kept,) = (one for one in document["kept"] if one["name"] == name)
+    kept["sha256"] = sha256_hex((folder / name).read_bytes())
+    (folder / "set.json").write_text(json.dumps(document))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["documents"][0]["sha256"] = sha256_hex((folder / "set.json").read_bytes())
+    (folder / "manifest.json").write_text(json.dumps(manifest))

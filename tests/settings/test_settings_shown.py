@@ -171,6 +171,15 @@ SHOWN_BY = {
     "signing.fulcio_url": "cli/cli_keyless: the_services_are_those_of_the_settings",
     "signing.rekor_url": "cli/cli_keyless: the_services_are_those_of_the_settings",
     "signing.trusted_root": "cli/cli_keyless: a_trusted_root_is_a_file_that_was_committed",
+    "publish.oci": "cli/cli_publish: a_sealed_pass_goes_to_the_registry_and_fetch_brings_it_back",
+    **dict.fromkeys(
+        (
+            "publish.mlflow.uri",
+            "publish.mlflow.experiment",
+            "publish.mlflow.registered_model",
+        ),
+        "cli/cli_publish: the_settings_say_which_server_experiment_and_model",
+    ),
     "report.gate_id": "cli/cli_gate: the_comment_bears_the_id_of_its_gate",
 }
 

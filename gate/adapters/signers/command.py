@@ -33,11 +33,14 @@ class CommandSigner:
             variables=variables,
             seconds=seconds,
         )
+        self._public = b""
 
     def public_key(self) -> bytes:
-        """DER SubjectPublicKeyInfo, from the program."""
-        name = self._program.name
-        return der_of(_bytes(self._program.ask(b"", "public-key")), f"{name} public-key")
+        """DER SubjectPublicKeyInfo, from the program, which is asked once."""
+        if not self._public:
+            answer = _bytes(self._program.ask(b"", "public-key"))
+            self._public = der_of(answer, f"{self._program.name} public-key")
+        return self._public
 
     def sign(self, message: bytes) -> bytes:
         """The program's signature over the message."""
@@ -51,12 +54,13 @@ class CommandSigner:
 
 
 def checked_program(place: CommandPlace, variables: Mapping[str, str]) -> str:
-    """The program's full path; `SettingsError` where it is not there or not executable."""
+    """The program's full path; `SettingsError` where none is there that may be started."""
     found = find_program(place.argv[0], variables)
     if not found:
         raise SettingsError(
             f"{_name(place)}: no such program",
-            hint="Give the full path of an executable file, or the name of one on the PATH.",
+            hint="Give the full path of an executable file, or the name of one on the PATH; it "
+            "counts if it belongs to root or to this account, and others cannot write to it.",
         )
     return found
 

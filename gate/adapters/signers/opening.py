@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from gate.adapters.signers.command import CommandSigner, checked_program
 from gate.adapters.signers.pkcs11 import TokenSigner, check_token_place
-from gate.adapters.signers.vault import VaultSigner, check_files, checked_address
+from gate.adapters.signers.vault import VaultSigner, check_files, checked_address, token_file
 from gate.codec.untrusted_text import safe_line
 from gate.errors import SettingsError
 from gate.ports import Files, Signer
 from gate.records.sealed.signer_places import (
     CommandPlace,
+    FilePlace,
     SignerPlace,
     TokenPlace,
     VaultPlace,
@@ -43,6 +45,24 @@ def check_place(place: SignerPlace, files: Files, variables: Mapping[str, str]) 
         raise SettingsError(
             f"there is no signing key {safe_line(str(place.path))}", hint="Correct the path."
         )
+    # asked of the file system: what is in the file is read after the training
+    elif place.path.is_dir() or not os.access(place.path, os.R_OK):
+        raise SettingsError(
+            f"the signing key {safe_line(str(place.path))} is no file that can be read",
+            hint="Name the PEM file, and let this account read it.",
+        )
+
+
+def secret_files(place: SignerPlace, variables: Mapping[str, str]) -> tuple[Path, ...]:
+    """The files of a place that hold a key, a PIN or a token, whether they are there or not."""
+    found: Path | None = None
+    if isinstance(place, FilePlace):
+        found = place.path
+    elif isinstance(place, TokenPlace):
+        found = place.pin_source
+    elif isinstance(place, VaultPlace):
+        found = token_file(variables)
+    return () if found is None else (found.absolute(),)
 
 
 def refuse_programs_below(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -14,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 import gate
-from gate.adapters.signers.programs import SECONDS, Program
+from gate.adapters.signers.programs import SECONDS, Program, nobody_elses
 from gate.adapters.signers.public_keys import der_of_ed25519, der_of_point
 from gate.codec.keys.der import OCTET_STRING, Reader, object_identifier
 from gate.codec.untrusted_text import safe_line
@@ -30,6 +31,10 @@ PROGRAM: Final = (
     "from gate.adapters.signers.token_program import main; main()"
 )
 PIN_HINT: Final = f"Set {PIN_VARIABLE}, or name a file with the PIN by pin-source=/FILE."
+WRONG_PIN_HINT: Final = (
+    f"Check {PIN_VARIABLE}, or the file at pin-source; a token locks itself after a few wrong PINs."
+)
+LIST_HINT: Final = "See what it holds with `pkcs11-tool --module MODULE --login --list-objects`."
 P256: Final = object_identifier("1.2.840.10045.3.1.7")
 # by its number (RFC 8410), or by name as some tokens have it
 ED25519: Final = (object_identifier("1.3.101.112"), b"\x13\x0cedwards25519")
@@ -62,34 +67,21 @@ class TokenSigner:
         check_token_place(place, files, variables)
         self._place = place
         self._pin = _pin(place, files, variables)
-        folders = (str(Path(gate.__file__).resolve().parents[1]), *filter(None, sys.path))
+        root = str(Path(gate.__file__).resolve().parents[1])
+        folders = dict.fromkeys((root, *filter(os.path.isabs, sys.path)))
         self._program = Program(
             name=f"the token's library {safe_line(place.module.name)}",
-            argv=(sys.executable, "-I", "-S", "-c", PROGRAM, *folders),
+            argv=(sys.executable, "-I", "-S", "-B", "-c", PROGRAM, *folders),
             variables=variables,
             seconds=seconds,
         )
+        self._public = b""
 
     def public_key(self) -> bytes:
         """DER SubjectPublicKeyInfo of the public key that lies beside the private one."""
-        answer = self._ask({})
-        try:
-            point = Reader(bytes.fromhex(answer.point))
-            content = point.take(OCTET_STRING)
-            point.end()
-        except ValueError:
-            # some tokens leave the wrapping out
-            content = bytes.fromhex(answer.point)
-        parameters = bytes.fromhex(answer.parameters)
-        if parameters in ED25519:
-            return der_of_ed25519(content, "the token")
-        if parameters != P256:
-            raise AttestationError(
-                "the token's key is neither an ECDSA key on P-256 nor an Ed25519 key",
-                hint="Make one in the token, such as `pkcs11-tool --keypairgen --key-type "
-                "EC:prime256v1`.",
-            )
-        return der_of_point(content, "the token")
+        if not self._public:
+            self._public = _public(self._ask({}))
+        return self._public
 
     def sign(self, message: bytes) -> bytes:
         """The token's signature; of ECDSA, which tokens give as r and s, in DER."""
@@ -123,9 +115,30 @@ class TokenSigner:
         if answer.fault:
             raise AttestationError(
                 f"the token cannot be used: {safe_line(answer.fault)}",
-                hint="See what it holds with `pkcs11-tool --module MODULE --login --list-objects`.",
+                hint=WRONG_PIN_HINT if "PIN" in answer.fault else LIST_HINT,
             )
         return answer
+
+
+def _public(answer: _Answer) -> bytes:
+    """The token's point and parameters as DER SubjectPublicKeyInfo."""
+    try:
+        point = Reader(bytes.fromhex(answer.point))
+        content = point.take(OCTET_STRING)
+        point.end()
+    except ValueError:
+        # some tokens leave the wrapping out
+        content = bytes.fromhex(answer.point)
+    parameters = bytes.fromhex(answer.parameters)
+    if parameters in ED25519:
+        return der_of_ed25519(content, "the token")
+    if parameters != P256:
+        raise AttestationError(
+            "the token's key is neither an ECDSA key on P-256 nor an Ed25519 key",
+            hint="Make one in the token, such as `pkcs11-tool --keypairgen --key-type "
+            "EC:prime256v1`.",
+        )
+    return der_of_point(content, "the token")
 
 
 def check_token_place(place: TokenPlace, files: Files, variables: Mapping[str, str]) -> None:
@@ -139,6 +152,11 @@ def check_token_place(place: TokenPlace, files: Files, variables: Mapping[str, s
         raise SettingsError(
             f"pkcs11: there is no library {safe_line(str(place.module))}",
             hint="Name the file that the token's maker gives, by module-path.",
+        )
+    if not nobody_elses(place.module):
+        raise SettingsError(
+            f"pkcs11: others can change the library {safe_line(str(place.module))}",
+            hint="It has to belong to root or to this account, and only they may write to it.",
         )
     if place.pin_source is None and not variables.get(PIN_VARIABLE):
         raise SettingsError("pkcs11: there is no PIN", hint=PIN_HINT)

@@ -10,11 +10,13 @@ import os
 import selectors
 import shutil
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Final
 
 from gate.codec.untrusted_text import safe_line
@@ -114,15 +116,35 @@ class Program:
 
 
 def find_program(name: str, variables: Mapping[str, str]) -> str:
-    """The full path of a program, by the full folders of the search path; empty where none is."""
-    told = variables.get("PATH", os.defpath).split(os.pathsep)
-    # a relative folder of it would be one of the commit under test
-    return shutil.which(name, path=os.pathsep.join(filter(os.path.isabs, told))) or ""
+    """The full path of a program by name or path; empty where none is that may be started."""
+    found = shutil.which(name, path=_search_path(variables))
+    return found if found and nobody_elses(Path(found)) else ""
+
+
+def nobody_elses(path: Path) -> bool:
+    """Whether only root and this account can change a file or folder; no for one that is missing.
+
+    What a pull request had installed for its training belongs to another account, and stands on
+    the search path before all else (`container/start.py`).
+    """
+    try:
+        facts = path.stat()
+    except OSError:
+        return False
+    return facts.st_uid in {0, os.geteuid()} and not facts.st_mode & stat.S_IWOTH
 
 
 def own_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program: the gate's own, without its secrets."""
-    return {name: value for name, value in variables.items() if not name.startswith(NOT_HANDED_ON)}
+    kept = {name: value for name, value in variables.items() if not name.startswith(NOT_HANDED_ON)}
+    return {**kept, "PATH": _search_path(variables)}
+
+
+def _search_path(variables: Mapping[str, str]) -> str:
+    told = variables.get("PATH", os.defpath).split(os.pathsep)
+    # a relative folder would be one of the commit under test
+    full = [folder for folder in told if Path(folder).is_absolute() and nobody_elses(Path(folder))]
+    return os.pathsep.join(full)
 
 
 def _present(stream: IO[bytes] | None) -> IO[bytes]:
@@ -157,9 +179,11 @@ def _received(descriptor: int, found: bytearray) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Leave nothing of it behind, should it not have ended; whatever it started goes too."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
+    """Leave nothing of it behind, should it not have ended well; whatever it started goes too."""
+    # not polled: until somebody waits for it, nobody else can have its number
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     for stream in (process.stdin, process.stdout, process.stderr):
         with suppress(OSError):

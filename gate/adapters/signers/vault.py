@@ -208,7 +208,7 @@ def check_files(files: Files, variables: Mapping[str, str]) -> None:
 
 
 def _check_token(files: Files, variables: Mapping[str, str]) -> None:
-    path = _token_file(variables)
+    path = token_file(variables)
     if not variables.get(TOKEN_VARIABLE, "").strip() and (path is None or not files.exists(path)):
         raise SettingsError("vault: there is no token", hint=TOKEN_HINT)
 
@@ -216,7 +216,7 @@ def _check_token(files: Files, variables: Mapping[str, str]) -> None:
 def _token(files: Files, variables: Mapping[str, str]) -> str:
     _check_token(files, variables)
     token = variables.get(TOKEN_VARIABLE, "").strip()
-    path = _token_file(variables)
+    path = token_file(variables)
     if not token and path is not None:
         try:
             token = files.read_bytes(path, max_bytes=MAX_TOKEN_BYTES).decode("ascii").strip()
@@ -228,7 +228,8 @@ def _token(files: Files, variables: Mapping[str, str]) -> str:
     return token
 
 
-def _token_file(variables: Mapping[str, str]) -> Path | None:
+def token_file(variables: Mapping[str, str]) -> Path | None:
+    """Where the token lies if no variable holds it, or None."""
     if named := variables.get(TOKEN_FILE_VARIABLE):
         return Path(named)
     home = variables.get("HOME")

@@ -66,7 +66,10 @@ class Section:
 
 
 def outside_sections(artifact: Artifact) -> tuple[Section, ...]:
-    """All tools that can verify this artifact, openssl first: the others use what it wrote."""
+    """All tools that can verify this artifact, in the order in which one rests on the other.
+
+    With a key openssl comes first, and the others use what it wrote; a certificate is cosign's.
+    """
     by_key = artifact.identity is None
     signed = "the signatures. Must print only 'Verified OK' and 1."
     about = "what the statements are about. Must print only 1."
@@ -85,7 +88,8 @@ def outside_sections(artifact: Artifact) -> tuple[Section, ...]:
     cosign = _cosign_lines(artifact)
     if cosign:
         title = f"cosign: the {'same ' if by_key else ''}seals. Must print 'Verified OK' for each."
-        sections.append(Section(tool="cosign", title=title, lines=cosign))
+        section = Section(tool="cosign", title=title, lines=cosign)
+        sections.insert(len(sections) if by_key else 0, section)
     signature = dict(artifact.seals).get(StatementKind.MODEL)
     if signature is not None:
         title = "model-signing: the model. Must print 'Verification succeeded'."
@@ -102,13 +106,14 @@ def openssl_lines(artifact: Artifact) -> str:
     in bytes. What the lines write goes to a new folder in the system's own for such: names in the
     reader's own folder could be links of somebody else.
     """
+    signature = _signature_lines(artifact)
     lines = [
         "w=$(mktemp -d)",
         *_key_lines(artifact),
-        "# One seal: its statement, and the signature over it.",
+        f"# One seal: its statement{', and the signature over it' if signature else ''}.",
         "seal() {",
         f"  {_field('payload', '$w/$1.json')}",
-        *(f"  {line}" for line in _signature_lines(artifact)),
+        *(f"  {line}" for line in signature),
         "}",
         *(f"seal {kind.value} {_quoted(path)}" for kind, path in artifact.seals),
         "# The package and the commit that both statements are about.",

@@ -46,7 +46,9 @@ def read_signer_place(text: str) -> SignerPlace:
             "the signer is named by its place, not by the key itself",
             hint="Write the key to a file and name that; in a job give it as input signing_key.",
         )
-    if not text or not text.isprintable() or len(text) > MAX_PLACE_CHARACTERS:
+    if not text:
+        raise SettingsError("the signer is named by an empty text", hint=KINDS_HINT)
+    if not text.isprintable() or len(text) > MAX_PLACE_CHARACTERS:
         raise SettingsError(
             f"the signer is not one line of at most {MAX_PLACE_CHARACTERS:,} characters",
             hint=KINDS_HINT,

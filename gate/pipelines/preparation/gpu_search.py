@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gate.checkup.gpu import why_no_gpu
 from gate.errors import GateError
-from gate.execution.training_probe import probe_training
 from gate.pipelines.adapters import Adapters
+from gate.ports import Files, Processes
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import GpuMissed, GpusSeen
 from gate.records.observed.evidence import RunEvidence
 from gate.records.runs import Isolation
 from gate.records.settings import Device, GateSettings
 
+# the settings, how the training is kept apart, a run's folder, files, processes, own variables
+Probe = Callable[[GateSettings, Isolation, Path, Files, Processes, Mapping[str, str]], TrainingSeen]
+
 
 class GpuSearch:
     """Asked once a call; `missed` says what a run missed, None where it missed none."""
 
-    def __init__(self, settings: GateSettings, adapters: Adapters, folder: Path) -> None:
-        """`folder` is that of a run, which the search may use between two of them."""
+    def __init__(
+        self, settings: GateSettings, adapters: Adapters, folder: Path, probe: Probe
+    ) -> None:
+        """`folder` is that of a run, which `probe` may use between two of them."""
         self._settings = settings
+        self._probe = probe
         self._adapters = adapters
         self._folder = folder
         self._looked = False
@@ -40,7 +47,7 @@ class GpuSearch:
             return
         try:
             with adapters.progress.running("checking why the training used no GPU"):
-                training = probe_training(
+                training = self._probe(
                     self._settings,
                     isolation,
                     self._folder,

@@ -9,10 +9,11 @@ from typing import Final
 
 from gate.adapters.git.repository import GitRepository
 from gate.adapters.git.source_pack import open_source_pack
+from gate.attestation.packing.member_index import member_index
+from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.errors import EvidenceError, RepositoryError, SettingsError
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.offline.kept_evidence import KeptEvidence
-from gate.pipelines.packaged_states import open_package
+from gate.pipelines.offline.kept_evidence import MAX_PACKAGE_BYTES, KeptEvidence
 from gate.pipelines.preparation.code_files import SOURCE_MEMBER
 from gate.ports import Files
 from gate.records.published.call import CallDocument
@@ -132,14 +133,14 @@ def _repository(
 
 def _unpack_source(package: Path, commit: str, folder: Path, files: Files) -> None:
     pack = folder.with_name(SOURCE_MEMBER)
-    with open_package(files, package) as opened:
-        whole = opened.opened
-        if SOURCE_MEMBER not in opened.places:
-            raise whole.fault(f"holds no {SOURCE_MEMBER}", hint=CLONE_HINT)
+    with open_untrusted(files, package, package.name, max_bytes=MAX_PACKAGE_BYTES) as opened:
+        members = member_index(opened.read_at, opened.size_bytes)
+        place = next((place for name, *place in members if name == SOURCE_MEMBER), None)
+        if place is None:
+            raise opened.fault(f"holds no {SOURCE_MEMBER}", hint=CLONE_HINT)
         with files.replacing(pack) as target:
-            for piece in whole.pieces(*opened.places[SOURCE_MEMBER]):
-                target.write(piece)
-    with files.open_binary(pack, max_bytes=whole.size_bytes) as stream:
+            target.writelines(opened.pieces(*place))
+    with files.open_binary(pack, max_bytes=MAX_PACKAGE_BYTES) as stream:
         open_source_pack(stream, commit, folder)
     files.remove_tree(pack)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.attestation.packing.instructions import package_readme
+from gate.attestation.packing.instructions import WORKFLOW_OPTIONS, package_readme
 from gate.attestation.packing.package import pack
 from gate.codec.documents import write_document
 from gate.evidence.capture import FIRST_STATE
@@ -14,7 +14,7 @@ from gate.records.baseline import Baseline
 from gate.records.observed.evidence import EvidenceSet, KeptFile
 from gate.records.observed.state_roots import MODEL_FOLDER, STATE_MEMBER
 from gate.records.published.call import CALL_NAME, CallDocument
-from gate.records.request import GateRequest
+from gate.records.request import GateRequest, SigningMethod
 from gate.records.sealed.attestation import Package, PackageMember
 from gate.records.verdict import Verdict
 from gate.records.version import VERSION
@@ -90,5 +90,9 @@ def _call(verdict: Verdict, request: GateRequest, *, source: bool) -> CallDocume
 
 
 def _reproduce_command(verdict: Verdict, request: GateRequest) -> str:
-    config = request.repository_path(request.config_name)
-    return f"repro-gate gate --config {config} --commit {verdict.commit}"
+    if not verdict.passes or verdict.changed_files:
+        # such a package is never sealed
+        return f"repro-gate reproduce {PACKAGE} --unsealed"
+    if request.sign is SigningMethod.SIGSTORE:
+        return f"repro-gate reproduce {PACKAGE} {WORKFLOW_OPTIONS}"
+    return f"repro-gate reproduce {PACKAGE} --trusted-keys trusted-keys.json"

@@ -84,13 +84,15 @@ def seal_package(
         run_id=request.run_url,
         baseline_digest=signer.baseline_digest,
     )
-    statements = statements_of(verdict, package, context, making_of(evidence, request))
+    by_identity = request.sign is SigningMethod.SIGSTORE
     # only here: no process of the training lives any more (T1 in docs/architecture.md)
-    if request.sign is SigningMethod.SIGSTORE:
-        return _seal_by_identity(statements, package, request, signer, files)
-    key = open_signing_key(signer.secrets, allow_plain=signer.allow_plain_key)
-    if key is None:
+    plain = signer.allow_plain_key
+    key = None if by_identity else open_signing_key(signer.secrets, allow_plain=plain)
+    if key is None and not by_identity:
         return Sealing(why_not="no signing key was given")
+    statements = statements_of(verdict, package, context, making_of(evidence, request))
+    if key is None:
+        return _seal_by_identity(statements, package, request, signer, files)
     write_seals(seal(statements, package, key), package.path, files)
     return Sealing(bundle=seal_path(package.path, BUNDLE_SUFFIX))
 

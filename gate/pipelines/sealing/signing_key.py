@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
 from gate.attestation.keys import KeyFile, load_private_key
+from gate.pipelines.adapters import Adapters
 from gate.ports import Secrets, Signer
 from gate.records.request import GateRequest
 
@@ -14,6 +19,16 @@ def refuse_unusable_key(request: GateRequest, secrets: Secrets, *, allow_plain: 
         # a pull request fills the checkout: nothing in it may run beside the key
         checkout = request.top if request.pull_request else None
         secrets.check_signer(checkout=checkout, allow_plain=allow_plain)
+
+
+def with_secrets_closed(adapters: Adapters, secrets: Secrets) -> Adapters:
+    """The same adapters; while a training runs, no other account reads the secrets' files."""
+    files = secrets.secret_files()
+
+    def closed(places: tuple[Path, ...], way: Path) -> AbstractContextManager[None]:
+        return adapters.closed((*places, *files), way)
+
+    return replace(adapters, closed=closed)
 
 
 def open_signing_key(secrets: Secrets, *, allow_plain: bool) -> Signer | None:

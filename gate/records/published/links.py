@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gate.records.published.artifact import NOT_PUBLISHED, PublishedPackage
 from gate.records.published.history import HistoryLine
 
 
@@ -11,10 +12,12 @@ from gate.records.published.history import HistoryLine
 class ReportLinks:
     """What a report shows beside the verdict: addresses and paths, empty when there is none.
 
-    `history` is what earlier runs on the default branch came to, the oldest first.
+    `history` is what earlier runs on the default branch came to, the oldest first; `published` is
+    where the sealed package lies outside this call.
     """
 
     run_url: str = ""
     package_path: str = ""
     verify_command: str = ""
     history: tuple[HistoryLine, ...] = ()
+    published: PublishedPackage = NOT_PUBLISHED

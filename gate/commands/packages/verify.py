@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -52,43 +52,53 @@ def _age(text: str) -> timedelta:
     return timedelta(**{AGE_UNITS[match["unit"]]: int(match["number"])})
 
 
+Commit = Annotated[
+    str, typer.Option(help="Full hash of the commit that the package must be about.")
+]
+TrustedKeysFile = Annotated[
+    Path | None, typer.Option(help="Trust file, from a source that you trust.")
+]
+Seals = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--seal", "--bundle", help="Seal to check, repeatable; default: all beside the package."
+    ),
+]
+Repository = Annotated[
+    str, typer.Option(help="owner/name of the repository that it must be about.")
+]
+MaxAge = Annotated[
+    str, typer.Option(help="Maximum age of the seal, by its own timestamp: 90d, 12h.")
+]
+Least = Annotated[
+    LeastIsolation, typer.Option(help="Weakest isolation of the training that is accepted.")
+]
+CertificateIdentity = Annotated[
+    str, typer.Option(help="For a seal without a key: the workflow that must have sealed.")
+]
+CertificateIssuer = Annotated[str, typer.Option(help="Who must have told that identity.")]
+TrustedRootFile = Annotated[
+    Path | None,
+    typer.Option(help="Certificates and log keys to trust; default: the public services'."),
+]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Print what to type for openssl, cosign and others.")
+]
+
+
 def verify_command(  # noqa: PLR0913 - each parameter is an option of the command
     package: Annotated[Path, typer.Argument(help="The package.tar to verify.")],
-    commit: Annotated[
-        str, typer.Option(help="Full hash of the commit that the package must be about.")
-    ],
-    trusted_keys: Annotated[
-        Path | None, typer.Option(help="Trust file, from a source that you trust.")
-    ] = None,
-    seal: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--seal", "--bundle", help="Seal to check, repeatable; default: all beside the package."
-        ),
-    ] = None,
-    repository: Annotated[
-        str, typer.Option(help="owner/name of the repository that it must be about.")
-    ] = "",
-    max_age: Annotated[
-        str, typer.Option(help="Maximum age of the seal, by its own timestamp: 90d, 12h.")
-    ] = "",
+    commit: Commit,
+    trusted_keys: TrustedKeysFile = None,
+    seal: Seals = None,
+    repository: Repository = "",
+    max_age: MaxAge = "",
     *,
-    least_isolation: Annotated[
-        LeastIsolation, typer.Option(help="Weakest isolation of the training that is accepted.")
-    ] = LeastIsolation.NONE,
-    certificate_identity: Annotated[
-        str, typer.Option(help="For a seal without a key: the workflow that must have sealed.")
-    ] = "",
-    certificate_oidc_issuer: Annotated[
-        str, typer.Option(help="Who must have told that identity.")
-    ] = "",
-    trusted_root: Annotated[
-        Path | None,
-        typer.Option(help="Certificates and log keys to trust; default: the public services'."),
-    ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print what to type for openssl, cosign and others.")
-    ] = False,
+    least_isolation: Least = LeastIsolation.NONE,
+    certificate_identity: CertificateIdentity = "",
+    certificate_oidc_issuer: CertificateIssuer = "",
+    trusted_root: TrustedRootFile = None,
+    explain: Explain = False,
     as_json: AsJson = False,
 ) -> None:
     """Verify a sealed package offline.
@@ -97,6 +107,10 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
 
     Example: repro-gate verify demo-out/package.tar --trusted-keys trusted-keys.json --commit SHA
     """
+    if explain and as_json:
+        raise SettingsError(
+            "--explain prints commands and no JSON", hint="Leave out --json, or --explain."
+        )
     identity = Identity(name=certificate_identity, issuer=certificate_oidc_issuer)
     by_key = _by_key(trusted_keys, identity, trusted_root)
     oldest = SystemClock().now() - _age(max_age) if max_age else None
@@ -126,9 +140,8 @@ def _key_verified(asked: _Asked, trust: Path, *, explain: bool, as_json: bool) -
     data = FILES.read_bytes(trust, max_bytes=MAX_DOCUMENT_BYTES)
     trusted = read_trusted_keys(data, str(trust))
     if explain:
-        commit = asked.expected.commit
         known = (str(trust), trusted)
-        sys.stdout.write(explain_by_key(asked.package, asked.seals, known, commit, FILES))
+        sys.stdout.write(explain_by_key(asked.package, asked.seals, known, asked.expected, FILES))
         return
     seals = find_seals(asked.package, FILES, asked.seals)
     found = verify_package(asked.package, seals, trusted, asked.expected, FILES)
@@ -140,11 +153,8 @@ def _identity_verified(
 ) -> None:
     root = FILES.read_bytes(trusted_root, max_bytes=MAX_DOCUMENT_BYTES) if trusted_root else None
     if explain:
-        artifact = identity_artifact(
-            asked.package, asked.seals, identity, asked.expected.commit, FILES
-        )
-        named = replace(artifact, trusted_root=str(trusted_root or ""))
-        sys.stdout.write(explain_by_identity(named))
+        artifact = identity_artifact(asked.package, asked.seals, identity, asked.expected, FILES)
+        sys.stdout.write(explain_by_identity(artifact, trusted_root=str(trusted_root or "")))
         return
 
     def check(content: bytes) -> IdentitySigned:

@@ -1,0 +1,1 @@
+"""Runs on an MLflow server, over its REST API 2.0."""

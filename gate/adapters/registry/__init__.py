@@ -1,0 +1,1 @@
+"""Sealed packages in a registry of containers: OCI image and distribution specifications 1.1."""

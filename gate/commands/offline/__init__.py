@@ -1,1 +1,0 @@
-"""Commands that look at what is there, and run nothing of it."""

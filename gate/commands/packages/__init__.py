@@ -1,0 +1,1 @@
+"""Verbs about packages, their keys, and what a repository's numbers rest on."""

@@ -1,0 +1,1 @@
+"""What happens to a sealed package after it was written."""

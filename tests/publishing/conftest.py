@@ -1,0 +1,20 @@
+"""Registries to push to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from oci_double import OciDouble
+
+
+@pytest.fixture(params=[False, True], ids=["tag", "referrers"])
+def either(request: pytest.FixtureRequest) -> Iterator[OciDouble]:
+    with OciDouble(keeps_referrers=request.param) as server:
+        yield server
+
+
+@pytest.fixture
+def oci() -> Iterator[OciDouble]:
+    with OciDouble() as server:
+        yield server

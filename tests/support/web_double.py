@@ -1,0 +1,147 @@
+"""A real HTTP server on this machine whose answers a test chooses, and may break."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final, Self
+from urllib.parse import urlsplit
+
+FOREVER: Final = 10**6
+
+
+@dataclass
+class Fault:
+    """What the next `times` requests of a method, with a part in their path, are answered with."""
+
+    method: str
+    part: str
+    act: Callable[[Handler], None]
+    times: int = FOREVER
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it came."""
+
+    method: str
+    path: str
+    authorization: str
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request; a double's `serve` answers it."""
+
+    double: WebDouble
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def handle(self) -> None:
+        """A client may go away in the middle of an answer that a test made endless."""
+        try:
+            super().handle()
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    def do_any(self) -> None:
+        double = self.double
+        token = self.headers.get("Authorization", "")
+        double.asked.append(Asked(self.command, self.path, token))
+        self.close_connection = True
+        for fault in double.faults:
+            if fault.times and fault.method == self.command and fault.part in self.path:
+                fault.times -= 1
+                fault.act(self)
+                return
+        double.serve(self)
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_any  # noqa: N815 - http.server's names
+
+    def body(self) -> bytes:
+        """What was sent along."""
+        return self.rfile.read(int(self.headers.get("Content-Length", "0")))
+
+    def answer(self, status: int, content: bytes = b"", **headers: str) -> None:
+        """A whole answer."""
+        self.begin(status, **{"Content_Length": str(len(content)), **headers})
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def begin(self, status: int, **headers: str) -> None:
+        """The head of an answer."""
+        self.send_response(status)
+        self.send_header("Connection", "close")
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+
+
+class WebDouble:
+    """On a free port; what was asked stands in `asked`, and `faults` go before the answers."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.faults: list[Fault] = []
+        bound = type("Bound", (Handler,), {"double": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), bound)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(
+            target=lambda: self._server.serve_forever(poll_interval=0.01), daemon=True
+        )
+        self.address = f"127.0.0.1:{self._server.server_port}"
+        self.url = f"http://{self.address}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def serve(self, handler: Handler) -> None:
+        """Answer one request."""
+        handler.answer(404)
+
+    def paths(self, method: str) -> list[str]:
+        """The paths that were asked for by a method, in order."""
+        return [urlsplit(one.path).path for one in self.asked if one.method == method]
+
+
+def status(number: int, content: bytes = b"", **headers: str) -> Callable[[Handler], None]:
+    """A status and a body in place of the answer."""
+
+    def act(handler: Handler) -> None:
+        handler.body()
+        handler.answer(number, content, **headers)
+
+    return act
+
+
+def cut(handler: Handler) -> None:
+    """An answer that promises more than it brings."""
+    handler.body()
+    handler.begin(200, Content_Length="1000")
+    handler.wfile.write(b"begun")
+
+
+def endless(handler: Handler) -> None:
+    """An answer without an end."""
+    handler.body()
+    handler.begin(200)
+    while True:
+        handler.wfile.write(b"x" * 65536)
+
+
+def silent(released: threading.Event) -> Callable[[Handler], None]:
+    """No answer until the test lets go."""
+
+    def act(handler: Handler) -> None:
+        released.wait(60)
+        handler.answer(503)
+
+    return act
