@@ -8,7 +8,7 @@ from typing import Final
 from gate.audit.items import counted, fact, failed, first, next_command, passed, unknown
 from gate.audit.repository_lines import lines_configuration, lines_data, lines_seeds
 from gate.records.determinism.knobs import Profile
-from gate.records.observed.environment import CPU, DEVICE
+from gate.records.observed.environment import CPU, DEVICE, Environment
 from gate.records.published.audit import (
     AuditedPart,
     AuditFact,
@@ -231,7 +231,7 @@ def _hardware(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     entries = facts.baseline.entries if facts.baseline is not None else ()
     bare = [entry for entry in entries if not {DEVICE, CPU} <= entry.environment.parts.keys()]
     if entries and not bare:
-        devices = sorted({entry.environment.part("device") for entry in entries})
+        devices = sorted({_machine(entry.environment) for entry in entries})
         return (passed(part, code, f"the baseline names the machine: {first(devices)}"),)
     return (
         failed(
@@ -245,6 +245,11 @@ def _hardware(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
             command=RECORD if facts.settings is not None else next_command(facts),
         ),
     )
+
+
+def _machine(environment: Environment) -> str:
+    """The GPUs, or the CPU's model where there is none."""
+    return environment.part(CPU if environment.part(DEVICE) == CPU else DEVICE)
 
 
 def _seals(facts: RepositoryFacts) -> tuple[AuditItem, ...]:

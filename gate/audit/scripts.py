@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from gate.audit.syntax import dotted, imported_files, names_of, parsed
@@ -76,31 +76,26 @@ WRITING: Final = re.compile(r"[wax+]")
 
 
 class Script:
-    """One file, read once: the lines that an audit looks at, and the files that it imports."""
+    """One file, read once: the lines that an audit looks at, and the files that it imports.
 
-    def __init__(self, path: str, text: str) -> None:
+    `files` are those that an import may lead to. Of the syntax itself nothing is kept: it takes a
+    hundred times the room of its text.
+    """
+
+    def __init__(self, path: str, text: str, files: frozenset[str] = frozenset()) -> None:
         self.path = path
-        self.tree = parsed(text)
-        self._names = names_of(self.tree) if self.tree is not None else {}
+        nodes = parsed(text)
+        self.readable = nodes is not None
+        self._names = names_of(nodes or ())
+        self.imports = frozenset(imported_files(path, nodes or (), files)) - {path}
+        # in the order of the lines; of a very long list the first
+        found = sorted(
+            set(self._lines(nodes or ())), key=lambda one: (one.line, one.kind, one.what)
+        )
+        self.lines = tuple(found[:MAX_LINES])
 
-    @property
-    def readable(self) -> bool:
-        """Whether it is Python that this Python reads."""
-        return self.tree is not None
-
-    def imports(self, files: frozenset[str]) -> frozenset[str]:
-        """Which of these files it imports."""
-        if self.tree is None:
-            return frozenset()
-        return frozenset(imported_files(self.path, self.tree, files)) - {self.path}
-
-    def lines(self) -> tuple[ScriptLine, ...]:
-        """What it does, in the order of its lines; of a very long list the first."""
-        found = set(self._lines()) if self.tree is not None else set()
-        return tuple(sorted(found, key=lambda line: (line.line, line.kind, line.what)))[:MAX_LINES]
-
-    def _lines(self) -> Iterator[ScriptLine]:
-        for node in ast.walk(self.tree) if self.tree is not None else ():
+    def _lines(self, nodes: Iterable[ast.AST]) -> Iterator[ScriptLine]:
+        for node in nodes:
             if isinstance(node, ast.Call):
                 yield from self._call(node)
             elif isinstance(node, ast.Assign):

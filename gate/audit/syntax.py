@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -12,8 +13,8 @@ from typing import Final
 MAX_NODES: Final = 200_000
 
 
-def parsed(text: str) -> ast.Module | None:
-    """The syntax of a file; None for what this Python cannot read, or should not."""
+def parsed(text: str) -> tuple[ast.AST, ...] | None:
+    """Every node of a file's syntax; None for what this Python cannot read, or should not."""
     try:
         with warnings.catch_warnings():
             # a `\\d` in somebody's text is no matter of ours
@@ -21,13 +22,14 @@ def parsed(text: str) -> ast.Module | None:
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    return tree if sum(1 for _ in ast.walk(tree)) <= MAX_NODES else None
+    nodes = tuple(islice(ast.walk(tree), MAX_NODES + 1))
+    return nodes if len(nodes) <= MAX_NODES else None
 
 
-def names_of(tree: ast.Module) -> dict[str, str]:
+def names_of(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """Local name to what it was imported as: `np` is `numpy`, `seed` is `random.seed`."""
     names: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 first = alias.name.partition(".")[0]
@@ -48,10 +50,10 @@ def dotted(node: ast.expr, names: dict[str, str]) -> str:
     return ".".join(reversed(parts))
 
 
-def imported_files(path: str, tree: ast.Module, files: frozenset[str]) -> Iterator[str]:
+def imported_files(path: str, nodes: Iterable[ast.AST], files: frozenset[str]) -> Iterator[str]:
     """The files of the same folder of files that a file imports, where a name leads to one."""
     folder = PurePosixPath(path).parent
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield from _found(alias.name, _roots(folder), files)

@@ -13,7 +13,7 @@ from gate.records.published.audit_facts import LineKind
 
 
 def told(text: str) -> list[tuple[LineKind, str, str]]:
-    return [(line.kind, line.what, line.subject) for line in Script("train.py", text).lines()]
+    return [(line.kind, line.what, line.subject) for line in Script("train.py", text).lines]
 
 
 @pytest.mark.parametrize(
@@ -92,14 +92,14 @@ def test_what_is_as_it_should_be_or_no_call_is_not_told(text: str) -> None:
     ["def (", "x = " + "(" * 20_000, "\0", "x = " + "-" * 100_000 + "1", "a" + ".b" * 60_000],
 )
 def test_what_is_no_python_or_a_trap_for_its_reader_is_unreadable_or_empty(text: str) -> None:
-    script = Script("train.py", text)
-    assert script.lines() == ()
-    assert script.imports(frozenset({"a.py"})) == frozenset()
+    script = Script("train.py", text, frozenset({"a.py"}))
+    assert script.lines == ()
+    assert script.imports == frozenset()
 
 
 def test_a_script_of_endless_lines_is_cut() -> None:
     script = Script("train.py", "import random\n" + "random.random()\n" * 5000)
-    assert len(script.lines()) == MAX_LINES
+    assert len(script.lines) == MAX_LINES
 
 
 @pytest.mark.parametrize(
@@ -117,18 +117,18 @@ def test_imports_lead_to_files_of_the_same_folder(text: str, found: set[str]) ->
     files = frozenset({
         "train.py", "model.py", "package/__init__.py", "package/data.py", "src/library/__init__.py",
     })  # fmt: skip
-    assert Script("train.py", text).imports(files) == found
+    assert Script("train.py", text, files).imports == found
 
 
 def test_a_relative_import_counts_from_its_own_folder() -> None:
     files = frozenset({"a/b/train.py", "a/b/near.py", "a/far.py", "near.py"})
     text = "from . import near\nfrom .. import far\nfrom ....... import outside"
-    assert Script("a/b/train.py", text).imports(files) == {"a/b/near.py", "a/far.py"}
+    assert Script("a/b/train.py", text, files).imports == {"a/b/near.py", "a/far.py"}
 
 
 @given(st.text(max_size=200))
 def test_no_text_makes_the_reader_fail_and_nothing_is_imported(text: str) -> None:
     before = set(sys.modules)
     script = Script("train.py", text)
-    assert all(line.file == "train.py" for line in script.lines())
+    assert all(line.file == "train.py" for line in script.lines)
     assert set(sys.modules) == before

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 
 import pytest
+from evidence_cases import evidence_set_of, settings_of
 from real_training import Trained, Trainings
 
-from gate.comparison.compare import compare_steps
+from gate.comparison.compare import compare_results, compare_steps
 from gate.errors import EvidenceError, RunError
+from gate.verdict.cluster.determinism_budget import determinism_budget
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -82,6 +84,21 @@ def test_all_ranks_stop_at_the_same_step(launched: Trained) -> None:
     assert launched.evidence.environment.parts["world_size"] == "2"
     assert {process.rank for process in launched.evidence.processes} == {0, 1}
     assert launched.evidence.children == ()
+
+
+def test_the_determinism_budget_is_from_what_the_ranks_attest(launched: Trained) -> None:
+    run = launched.evidence
+    told = [rank.facts["process_group"].split(",") for rank in run.rank_facts]
+    assert all("cpu:gloo" in backends for backends in told)
+    same = compare_results(run, run, settings_of().compare, ("strict-1", "strict-1"))
+    budget = determinism_budget(evidence_set_of(run), strict=same, default=None, baseline=None)
+    assert {source.kind.value: source.state.value for source in budget} == {
+        "reduction-order": "eliminated",
+        "neighbours": "recorded",
+        "elastic-workers": "eliminated",
+        "unlike-hardware": "eliminated",
+        "placement": "bounded",
+    }
 
 
 def test_the_ends_of_all_ranks_run(launched: Trained) -> None:

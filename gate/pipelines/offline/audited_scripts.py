@@ -16,6 +16,8 @@ from gate.scaffold.training_scripts import find_trainings
 
 MAX_SCRIPT_BYTES: Final = 256 * 1024
 MAX_SCRIPTS: Final = 500
+# of all together: reading syntax takes its time
+MAX_SCRIPTS_BYTES: Final = 2 * 1024 * 1024
 MAX_LINES: Final = 2000
 TESTS: Final = frozenset(("test", "tests", "docs", "doc"))
 
@@ -29,6 +31,7 @@ class AuditedScripts:
         self._look = look
         self._texts: dict[str, str] = {}
         self._lost: set[str] = set()
+        self._left = MAX_SCRIPTS_BYTES
         self.read: dict[str, Script] = {}
         self.missing = ""
         below = f"{here}/" if here else ""
@@ -41,7 +44,7 @@ class AuditedScripts:
         self._follow(begin)
         broken = {name for name, script in self.read.items() if not script.readable}
         self.unreadable = tuple(map(safe_line, sorted(broken | self._lost)))
-        lines = (line for name in sorted(self.read) for line in self.read[name].lines())
+        lines = (line for name in sorted(self.read) for line in self.read[name].lines)
         self.lines: tuple[ScriptLine, ...] = tuple(sorted(lines))[:MAX_LINES]
 
     def _begin(self, settings: GateSettings | None, place: str) -> tuple[str, list[str]]:
@@ -73,12 +76,13 @@ class AuditedScripts:
         while waiting and len(self.read) < MAX_SCRIPTS:
             name = waiting.pop(0)
             if name not in self.read:
-                self.read[name] = Script(name, self._text(name))
-                waiting += sorted(self.read[name].imports(self._files))
+                self.read[name] = Script(name, self._text(name), self._files)
+                waiting += sorted(self.read[name].imports)
 
     def _text(self, name: str) -> str:
         if name not in self._texts:
-            data = self._look.read(name, MAX_SCRIPT_BYTES)
+            data = self._look.read(name, min(MAX_SCRIPT_BYTES, self._left))
+            self._left -= len(data or b"")
             if data is None:
                 self._lost.add(name)
             self._texts[name] = "" if data is None else data.decode("utf-8", "replace")

@@ -212,7 +212,8 @@ def _placement(
         where = ", each rank on the same GPU" if same else ", ranks on other GPUs in each run"
     number = len(ranks.ranks)
     what = f"{number} ranks" if number > 1 else f"{len(ranks.devices)} GPUs of one process"
-    return _bounded(source, spread, counted, f"{what}{where}; which is last is up to the machine")
+    because = f"{what}{where}; which one comes last is up to the machine"
+    return _bounded(source, spread, counted, because)
 
 
 def _places(run: RunEvidence) -> frozenset[tuple[int, str]]:
