@@ -15,7 +15,7 @@ RESULTS ?= docs/results
 GPU_PARTS := $(addprefix gpu-,facts tests doctor account examples digests observing workers stability compile \
 	graphs knobs ranks price repeats)
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= pickle archive safetensors json state settings baseline keys locks data pointers
+FUZZ_TARGETS ?= pickle archive safetensors json state settings baseline keys locks data pointers seals statements packages
 # A test that hangs is named after so many seconds, instead of holding up everything.
 PYTEST := $(BIN)/python -m pytest --timeout 900
 # A process for each core; the tests of one file stay together, since they share trainings.
@@ -188,6 +188,14 @@ bench-digest: $(READY) ## Measure the digest of saved states and write docs/resu
 	PYTHONPATH=. $(BIN)/python benchmarks/digest.py --out docs/results/digest-cpu.md \
 		--signing $(VENV)-signing/bin/python
 
+.PHONY: bench-package
+bench-package: $(READY) ## Measure packing and verifying a large state and write docs/results/package-cpu.md
+	@mkdir -p docs/results
+	test -x $(VENV)-signing/bin/python || $(PYTHON) -m venv $(VENV)-signing
+	$(VENV)-signing/bin/pip install --quiet --disable-pip-version-check model-signing pyopenssl
+	PYTHONPATH=. $(BIN)/python benchmarks/package.py --out docs/results/package-cpu.md \
+		--signing $(VENV)-signing/bin/python
+
 .PHONY: bench-data
 bench-data: $(READY) ## Measure the digest of declared data beside sha256sum and dvc, and write docs/results/data-digest-cpu.md
 	@mkdir -p docs/results
@@ -203,6 +211,10 @@ api-check: $(READY) ## Check every request to GitHub against its own OpenAPI des
 .PHONY: bundle-check
 bundle-check: $(READY) ## Let Sigstore's JavaScript clients verify keyless seals (needs npm)
 	@scripts/bundle_check.sh $(BIN)
+
+.PHONY: interop
+interop: $(READY) ## Let openssl, cosign, npm's and PyPI's clients verify seals and write docs/verification.md
+	PYTHONPATH=.:tests/support:tests/interop $(BIN)/python tests/interop/interop.py --tools build/interop
 
 # In an environment of its own: MLflow's dependencies are not the gate's.
 .PHONY: interop-publish

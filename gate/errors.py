@@ -107,7 +107,7 @@ class AttestationError(GateError):
 
 
 class SealServiceError(AttestationError):
-    """A service that a keyless seal needs did not give it; the same call may succeed later."""
+    """A service that a seal needs did not give it; the same call may succeed later."""
 
 
 class PublishError(GateError):

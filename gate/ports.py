@@ -137,7 +137,10 @@ class Files(Protocol):
         ...
 
     def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> str:
-        """Copy one regular file, no link followed; the SHA-256 of what was copied, in hex."""
+        """Copy one regular file, no link followed; the SHA-256 of what was copied, in hex.
+
+        The folders of the copy are made as needed.
+        """
         ...
 
     def link(self, path: Path, target: Path) -> None:
@@ -222,6 +225,10 @@ class Git(Protocol):
         """Write every file of a commit below `target`; return the tree's digest."""
         ...
 
+    def write_source(self, commit: str, target: BinaryIO) -> None:
+        """Write a commit, its trees and its blobs as one pack of git, the same bytes every time."""
+        ...
+
     def export_work_tree(self, target: Path) -> str:
         """Write tracked and untracked, not ignored files as they are now; return the digest."""
         ...
@@ -290,6 +297,21 @@ class Secrets(Protocol):
         """What the key is encrypted with, or None."""
         ...
 
+    def signer(self) -> Signer | None:
+        """A key that is not a file, or None when none was named."""
+        ...
+
+    def secret_files(self) -> tuple[Path, ...]:
+        """Files with a key, a PIN or a token: where, and nothing of what is in them."""
+        ...
+
+    def check_signer(self, *, checkout: Path | None, allow_plain: bool) -> None:
+        """`SettingsError` for a key that cannot sign; tells nothing secret, so at any time.
+
+        No program below `checkout` is started to sign. `allow_plain`: a file without a pass phrase.
+        """
+        ...
+
     def token(self) -> str:
         """The token for comments, or the empty text."""
         ...
@@ -300,6 +322,18 @@ class Secrets(Protocol):
 
     def identity_request(self) -> IdentityRequest | None:
         """Where and with what to ask for the job's identity token, or None when it may not."""
+        ...
+
+
+class Signer(Protocol):
+    """A signing key, wherever it is; each failure is an `AttestationError`."""
+
+    def public_key(self) -> bytes:
+        """DER SubjectPublicKeyInfo."""
+        ...
+
+    def sign(self, message: bytes) -> bytes:
+        """ECDSA P-256/SHA-256: DER; Ed25519: 64 bytes (RFC 8032, never prehashed)."""
         ...
 
 

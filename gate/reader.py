@@ -28,7 +28,7 @@ from gate.evidence.locks import read_lock
 from gate.evidence.processes.harness_files import find_processes
 from gate.evidence.processes.operator_audit import read_operator_audit
 from gate.evidence.processes.traces import read_traces
-from gate.evidence.saved_state import captured_state, open_captured
+from gate.evidence.saved_state import ReadState, captured_state, open_captured, saved_state
 from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
 from gate.records.baseline import MAX_ARTIFACT_BYTES, MAX_ENTRY_BYTES, PROPOSED_BASELINE
 from gate.records.measured.state_difference import StateDifference
@@ -199,8 +199,22 @@ def _data_statistics(request: ReadingRequest) -> ReadingAnswer:
     return ReadingAnswer(statistics=found)
 
 
+def _saved(request: ReadingRequest) -> ReadingAnswer:
+    if request.train is None:
+        raise EvidenceError("the reading request names no training")
+    return _leaves(saved_state(FILES, Path(request.out), request.shown, request.train))
+
+
+def _leaves(state: ReadState) -> ReadingAnswer:
+    return ReadingAnswer(
+        leaves=tuple(ReadLeaf(name=leaf.path, sha256=leaf.digest.hex()) for leaf in state.leaves),
+        not_finite=tuple(leaf.path for leaf in state.not_finite[:MAX_NOT_FINITE]),
+    )
+
+
 NAMED_TASKS = {
     ReadingTask.DATA_POINTERS: _data_pointers,
+    ReadingTask.SAVED: _saved,
     ReadingTask.LOCKS: _locks,
     ReadingTask.HISTORY: _history,
     ReadingTask.ENTRY: _entry,
@@ -223,11 +237,7 @@ def _of_head(request: ReadingRequest) -> ReadingAnswer:
 
 
 def _state(path: Path, _: Path) -> ReadingAnswer:
-    state = captured_state(FILES, path, rank=0)
-    return ReadingAnswer(
-        leaves=tuple(ReadLeaf(name=leaf.path, sha256=leaf.digest.hex()) for leaf in state.leaves),
-        not_finite=tuple(leaf.path for leaf in state.not_finite[:MAX_NOT_FINITE]),
-    )
+    return _leaves(captured_state(FILES, path, rank=0))
 
 
 def _distance(first: Path, second: Path) -> ReadingAnswer:

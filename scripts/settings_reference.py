@@ -152,6 +152,10 @@ isolation:
 signing:
   trusted_keys: .repro-gate/trusted-keys.json
 """,
+    "package": """\
+package:
+  source: true
+""",
     "publish": """\
 publish:
   oci: registry.example.org/team/runs

@@ -151,7 +151,7 @@ def _read(runner: Runner) -> tuple[ActionContext, ActionInputs]:
     if context.origin is None:
         return context, inputs
     # only the job that judges gets here, and that one trains nothing
-    token = InputSecrets(runner.variables).token()
+    token = InputSecrets(runner.variables, runner.files).token()
     found = runner.find(context, context.origin, token)
     return replace(context, pull_request=found), inputs
 
@@ -180,7 +180,7 @@ def _run_only(
 ) -> ExitCode:
     """The first of two jobs: its exit code says whether the training ran, and nothing more."""
     # refused and not ignored: whoever gave it believes that this job signs
-    if InputSecrets(runner.variables).signing_key() is not None:
+    if InputSecrets(runner.variables, runner.files).names_key():
         raise SettingsError(
             "mode run takes no signing key: this job runs the pull request's code",
             hint="Give the key to the job with mode judge.",
@@ -204,12 +204,12 @@ def _judge_and_tell(
     adapters: Adapters,
 ) -> ExitCode:
     """The whole pipeline, or with mode judge everything but the training."""
-    secrets = InputSecrets(runner.variables)
+    secrets = InputSecrets(runner.variables, runner.files)
     outcome = run_and_deliver(
         request,
         adapters,
         # a place without secrets: not even a mistake further down can read them
-        InputSecrets({}) if request.from_fork else secrets,
+        InputSecrets({}, runner.files) if request.from_fork else secrets,
         judging(context.workspace / inputs.evidence) if request.imported_runs else gate,
     )
     settings = request.settings.report
@@ -228,7 +228,7 @@ def _judge_and_tell(
 
 def _tell_status(runner: Runner, context: ActionContext, told: tuple[StatusState, str]) -> None:
     inputs = read_inputs(runner.variables)
-    token = InputSecrets(runner.variables).token()
+    token = InputSecrets(runner.variables, runner.files).token()
     line = tell_status(context, inputs, told, token, runner.status)
     if line:
         runner.say(safe_block(line))
@@ -270,7 +270,7 @@ def _publish(
     why_not = _not_to_be_posted(context, inputs, settings)
     if why_not:
         return Publication(reason_not_posted=why_not)
-    token = InputSecrets(runner.variables).token()
+    token = InputSecrets(runner.variables, runner.files).token()
     if not token:
         return Publication(reason_not_posted="no token was given")
     create = wanted(settings.comment, verdict)

@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gate.ports import Files
+from gate.adapters.signers.opening import (
+    check_place,
+    open_signer,
+    refuse_programs_below,
+    secret_files,
+)
+from gate.codec.keys.signer_places import read_signer_place
+from gate.errors import SettingsError
+from gate.ports import Files, Signer
 from gate.records.sealed.identity import IdentityRequest
+from gate.records.sealed.signer_places import FilePlace, SignerPlace
 
 MAX_KEY_BYTES = 64 * 1024
 PASSPHRASE_VARIABLE = "REPRO_GATE_PASSPHRASE"  # noqa: S105 - the name, not the secret
@@ -44,44 +53,90 @@ class _JobIdentity:
         )
 
 
-class FileSecrets(_JobIdentity):
-    """For the command line: the key from a file, its pass phrase from one variable."""
+class _Keys(_JobIdentity):
+    """A signing key at a place, or in a variable, with its pass phrase in another one."""
 
-    def __init__(self, key: Path | None, files: Files, variables: Mapping[str, str]) -> None:
+    _key_variable = ""
+    _passphrase_variable = ""
+    _hint = ""
+
+    def __init__(
+        self, place: SignerPlace | None, files: Files, variables: Mapping[str, str]
+    ) -> None:
         super().__init__(variables)
-        self._key = key
+        self._place = place
         self._files = files
 
+    def names_key(self) -> bool:
+        """Whether there is anything to sign with; reads no secret."""
+        return self._place is not None or self._given(self._key_variable)
+
+    def check_signer(self, *, checkout: Path | None, allow_plain: bool) -> None:
+        """`SettingsError` where what was named can give no signature; reads no secret.
+
+        No program below `checkout` is started to sign.
+        """
+        if self._place is not None:
+            check_place(self._place, self._files, self._variables)
+        if checkout is not None:
+            refuse_programs_below(checkout, self._place, self._variables)
+        file = isinstance(self._place, FilePlace) or self._given(self._key_variable)
+        if file and not allow_plain and not self._given(self._passphrase_variable):
+            raise SettingsError("the signing key has no pass phrase", hint=self._hint)
+
+    def secret_files(self) -> tuple[Path, ...]:
+        """Where key, PIN or token lie in a file; none is opened."""
+        return () if self._place is None else secret_files(self._place, self._variables)
+
     def signing_key(self) -> bytes | None:
-        """The file's content, or None when no file was named."""
-        if self._key is None:
-            return None
-        return self._files.read_bytes(self._key, max_bytes=MAX_KEY_BYTES)
+        """The private key in PEM, or None where none was given or it is no file."""
+        if isinstance(self._place, FilePlace):
+            return self._files.read_bytes(self._place.path, max_bytes=MAX_KEY_BYTES)
+        return self._read(self._key_variable)
 
     def passphrase(self) -> bytes | None:
-        """The pass phrase from the environment, or None."""
-        return self._variables.get(PASSPHRASE_VARIABLE, "").encode() or None
+        """The pass phrase of a key in PEM, or None."""
+        return self._read(self._passphrase_variable)
+
+    def signer(self) -> Signer | None:
+        """The key in a token, in a vault or behind a program, or None when none was named."""
+        if self._place is None or isinstance(self._place, FilePlace):
+            return None
+        return open_signer(self._place, self._files, self._variables)
+
+    def _given(self, name: str) -> bool:
+        return bool(self._variables.get(name, "").strip())
+
+    def _read(self, name: str) -> bytes | None:
+        return self._variables.get(name, "").encode() or None
+
+
+class FileSecrets(_Keys):
+    """For the command line: the key's place, the pass phrase of a file from one variable."""
+
+    _passphrase_variable = PASSPHRASE_VARIABLE
+    _hint = f"Set {PASSPHRASE_VARIABLE}, or accept a plain key with --allow-plain-key."
 
     def token(self) -> str:
         """None: the command line posts nothing."""
         return ""
 
 
-class InputSecrets(_JobIdentity):
+class InputSecrets(_Keys):
     """For the action: the step's inputs, which the runner hands over as variables."""
 
-    def signing_key(self) -> bytes | None:
-        """The input `signing_key`, or None when it is empty."""
-        return self._input("SIGNING_KEY").encode() or None
+    _key_variable = "INPUT_SIGNING_KEY"
+    _passphrase_variable = "INPUT_SIGNING_KEY_PASSPHRASE"  # noqa: S105 - the name, not the secret
+    _hint = "Give it as input signing_key_passphrase, from a secret."
 
-    def passphrase(self) -> bytes | None:
-        """The input `signing_key_passphrase`, or None when it is empty."""
-        return self._input("SIGNING_KEY_PASSPHRASE").encode() or None
+    def __init__(self, variables: Mapping[str, str], files: Files) -> None:
+        place = variables.get("INPUT_SIGNER", "").strip()
+        super().__init__(read_signer_place(place) if place else None, files, variables)
 
     def token(self) -> str:
         """The input `token`."""
-        return self._input("TOKEN")
+        return self._variables.get("INPUT_TOKEN", "").strip()
 
-    def _input(self, name: str) -> str:
+    def _read(self, name: str) -> bytes | None:
         # the line end of a secret that was pasted is no part of it
-        return self._variables.get(f"INPUT_{name}", "").strip()
+        return self._variables.get(name, "").strip().encode() or None

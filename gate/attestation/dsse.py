@@ -1,14 +1,11 @@
-"""Signing and verifying bytes: DSSE protocol 1.0.2 with ECDSA P-256, SHA-256 and DER."""
+"""Signing and verifying bytes: DSSE protocol 1.0.2 with ECDSA P-256 (SHA-256, DER) or Ed25519."""
 
 from __future__ import annotations
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-
-from gate.attestation.keys import PrivateKey, PublicKey, key_id, trusted_public_key
+from gate.attestation.keys import PublicKey, is_signature, key_id, public_key, trusted_public_key
 from gate.attestation.reading import printable
 from gate.errors import AttestationError
+from gate.ports import Signer
 from gate.records.sealed.attestation import Envelope, KeyStatus, Signature, TrustedKey, TrustedKeys
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -22,11 +19,23 @@ def pae(payload_type: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
-def sign(payload: bytes, payload_type: str, private_key: PrivateKey) -> Envelope:
-    """An envelope with one signature in DER; ECDSA draws a nonce, so its bytes vary."""
+def sign(payload: bytes, payload_type: str, signer: Signer) -> Envelope:
+    """An envelope with one signature; ECDSA draws a nonce, so its bytes vary.
+
+    Raises `AttestationError` for a signature that the signer's own public key does not verify.
+    """
+    key = public_key(signer.public_key(), "the signer's public key")
     # over the encoding and never over the payload alone, whose type could then be swapped
-    value = private_key.sign(pae(payload_type, payload), ec.ECDSA(SHA256()))
-    signature = Signature(key_id=key_id(private_key.public_key()), value=value)
+    message = pae(payload_type, payload)
+    value = signer.sign(message)
+    # a key elsewhere can be another one by now, or sign in another form: found out now, not later
+    if not is_signature(key, value, message):
+        raise AttestationError(
+            "the signer gave a signature that its own public key does not verify",
+            hint="ECDSA takes SHA-256 of the message and gives DER, Ed25519 takes the message "
+            "itself and gives 64 bytes; check that both answers come from the same key.",
+        )
+    signature = Signature(key_id=key_id(key), value=value)
     return Envelope(payload=payload, payload_type=payload_type, signatures=(signature,))
 
 
@@ -62,16 +71,8 @@ def verify(envelope: Envelope, trusted: TrustedKeys) -> TrustedKey:
 
 
 def _signed_by(key: PublicKey, envelope: Envelope, message: bytes) -> bool:
-    return any(_valid(key, signature.value, message) for signature in envelope.signatures)
-
-
-def _valid(key: PublicKey, signature: bytes, message: bytes) -> bool:
-    try:
-        # the algorithm is ours and not the envelope's: nobody can ask for a weaker one (CWE-347)
-        key.verify(signature, message, ec.ECDSA(SHA256()))
-    except InvalidSignature:
-        return False
-    return True
+    # by the trusted key's algorithm and never the envelope's: nobody can ask for a weaker one
+    return any(is_signature(key, signature.value, message) for signature in envelope.signatures)
 
 
 def _revoked_lines(key: TrustedKey) -> tuple[str, ...]:

@@ -19,7 +19,6 @@ from gate.records.sealed.statement import CamelDocument
 
 BUNDLE_TYPE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
 MAX_ENVELOPE_BYTES = 8 * 1024 * 1024
-MAX_SIGNATURES = 16
 DAMAGED_HINT = "The seal was damaged, changed, or made by another tool; fetch it again."
 
 
@@ -31,11 +30,14 @@ class WireSignature(CamelDocument):
 
 
 class WireEnvelope(CamelDocument):
-    """A bare DSSE envelope as it is written."""
+    """A bare DSSE envelope as it is written, with exactly one signature.
+
+    DSSE allows more; what a second one says is nobody's here, and it has no room to say it.
+    """
 
     payload: str
     payload_type: str = Field(max_length=200)
-    signatures: tuple[WireSignature, ...] = Field(min_length=1, max_length=MAX_SIGNATURES)
+    signatures: tuple[WireSignature]
 
 
 class AnonymousSignature(CamelDocument):
@@ -54,7 +56,7 @@ class BundleEnvelope(CamelDocument):
 
 
 class KeyHint(CamelDocument):
-    """Base64 of the SHA-256 of the DER public key."""
+    """Which key: base64 of the SHA-256 of its DER, or what the reader of the bundle asks for."""
 
     hint: str = Field(max_length=200)
 
@@ -75,26 +77,23 @@ class Bundle(CamelDocument):
 
 
 def write_envelope(envelope: Envelope) -> bytes:
-    """The bare DSSE form; the same envelope gives the same bytes."""
-    signatures = tuple(
-        WireSignature(keyid=each.key_id, sig=encode_base64(each.value))
-        for each in envelope.signatures
-    )
+    """The bare DSSE form of an envelope with one signature; equal envelopes give equal bytes."""
+    (signature,) = envelope.signatures
     wire = WireEnvelope(
         payload=encode_base64(envelope.payload),
         payload_type=envelope.payload_type,
-        signatures=signatures,
+        signatures=(WireSignature(keyid=signature.key_id, sig=encode_base64(signature.value)),),
     )
     return seal_text(wire)
 
 
-def write_bundle(envelope: Envelope) -> bytes:
-    """The Sigstore form of an envelope with one signature, whose key id becomes the hint."""
+def write_bundle(envelope: Envelope, *, hint: str = "") -> bytes:
+    """The Sigstore form of an envelope with one signature, whose key id is the hint if none is."""
     (signature,) = envelope.signatures
-    hint = KeyHint(hint=encode_base64(bytes.fromhex(signature.key_id)))
+    named = KeyHint(hint=hint or encode_base64(bytes.fromhex(signature.key_id)))
     return seal_text(
         Bundle(
-            verification_material=VerificationMaterial(public_key=hint),
+            verification_material=VerificationMaterial(public_key=named),
             dsse_envelope=bundle_envelope(envelope),
         )
     )

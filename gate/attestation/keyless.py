@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from gate.attestation.dsse import PAYLOAD_TYPE, sign
 from gate.attestation.envelope import write_envelope
 from gate.attestation.identity_bundle import write_identity_bundle
-from gate.attestation.keys import PrivateKey, generate_private_key
+from gate.attestation.keys import KeyFile, PrivateKey, generate_private_key
 from gate.attestation.reading import decode_base64, printable, read_object
 from gate.errors import AttestationError, SealServiceError
 from gate.ports import SealServices
@@ -55,7 +55,7 @@ def seal_by_identity(
     certificate = services.certificate(token, _signing_request(key))
     _check_certified(certificate, key)
     # no key id: it would name a key that nobody ever sees again
-    envelope = _without_key_ids(sign(statement, PAYLOAD_TYPE, key))
+    envelope = _without_key_ids(sign(statement, PAYLOAD_TYPE, KeyFile(key)))
     entry = services.entry(write_envelope(envelope), certificate)
     bundle = write_identity_bundle(envelope, certificate, entry)
     signed = services.verified(bundle, identity, trusted_root)

@@ -1,42 +1,108 @@
-"""Sealing: the statement about a passing verdict, signed, in its two written forms."""
+"""Sealing: the statements about a passing verdict and its making, signed, in all written forms."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from dataclasses import dataclass
 
 from gate.attestation.dsse import PAYLOAD_TYPE, sign
-from gate.attestation.envelope import MAX_ENVELOPE_BYTES, write_bundle, write_envelope
-from gate.attestation.keys import PrivateKey
+from gate.attestation.envelope import write_bundle, write_envelope
+from gate.attestation.model_signing import ModelFolder, model_folder, model_members, sign_model
+from gate.attestation.provenance import write_provenance
+from gate.attestation.seal_files import (
+    BARE_SUFFIX,
+    BUNDLE_SUFFIX,
+    MODEL_SUFFIX,
+    PROVENANCE_BARE_SUFFIX,
+    PROVENANCE_BUNDLE_SUFFIX,
+    seal_file,
+)
 from gate.attestation.statement import utc_time, write_statement
 from gate.checkpoint.hashing.canonical import ALGORITHM
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import AttestationError
-from gate.ports import Files
+from gate.ports import Signer
+from gate.records.observed.evidence import SHA256_PATTERN
 from gate.records.sealed.attestation import Package, SealContext, SealFile
+from gate.records.sealed.provenance import Making, NamedDigests, ProvenanceFacts
 from gate.records.sealed.statement import Property, StatementFacts
 from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Outcome, Verdict
 
 VERDICT_MEMBER = "verdict.json"
-BARE_SUFFIX = ".dsse.json"
-BUNDLE_SUFFIX = ".sigstore.json"
+# what came of the training beside the states, as the provenance lists it
+BYPRODUCTS = (VERDICT_MEMBER, "evidence/manifest.json")
+# how an engine writes the digest of an image
+IMAGE_ID = "sha256:"
 
 
-def seal(
-    verdict: Verdict, package: Package, context: SealContext, private_key: PrivateKey
-) -> tuple[SealFile, SealFile]:
-    """Sign a passing verdict and its package: the bare envelope, then the Sigstore bundle.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Statements:
+    """What one call seals: two payloads, and the model, which is signed file by file."""
+
+    verdict: bytes
+    provenance: bytes
+    model: ModelFolder | None
+
+
+def statements_of(
+    verdict: Verdict, package: Package, context: SealContext, making: Making
+) -> Statements:
+    """What is said of a passing verdict and its package.
 
     Raises `AttestationError` for a verdict that does not pass or was made from uncommitted
     changes, and for a package whose `verdict.json` is not this verdict.
     """
     facts = statement_facts(verdict, package, context)
-    envelope = sign(write_statement(facts), PAYLOAD_TYPE, private_key)
-    bare, bundle = seal_paths(package.path)
-    return (
-        SealFile(name=bare.name, content=write_envelope(envelope)),
-        SealFile(name=bundle.name, content=write_bundle(envelope)),
+    return Statements(
+        verdict=write_statement(facts),
+        provenance=write_provenance(provenance_facts(facts, package.members, making)),
+        model=model_folder(package.members),
+    )
+
+
+def seal(statements: Statements, package: Package, signer: Signer) -> tuple[SealFile, ...]:
+    """Sign them all with one key: verdict and provenance bare and as a bundle, then the model."""
+    verdict = sign(statements.verdict, PAYLOAD_TYPE, signer)
+    provenance = sign(statements.provenance, PAYLOAD_TYPE, signer)
+    written = [
+        (BARE_SUFFIX, write_envelope(verdict)),
+        (BUNDLE_SUFFIX, write_bundle(verdict)),
+        (PROVENANCE_BARE_SUFFIX, write_envelope(provenance)),
+        (PROVENANCE_BUNDLE_SUFFIX, write_bundle(provenance)),
+    ]
+    model = sign_model(statements.model, signer) if statements.model is not None else None
+    if model is not None:
+        written.append((MODEL_SUFFIX, model))
+    return tuple(seal_file(package.path, suffix, content) for suffix, content in written)
+
+
+def provenance_facts(
+    facts: StatementFacts, members: NamedDigests, making: Making
+) -> ProvenanceFacts:
+    """What the provenance says where the verdict says the same, and how the training was made.
+
+    `members` are name and SHA-256 of the package's files.
+    """
+    packed = dict(members)
+    image = facts.isolation.image.removeprefix(IMAGE_ID)
+    return ProvenanceFacts(
+        package_name=facts.package_name,
+        package_sha256=facts.package_sha256,
+        model=model_members(members),
+        repository=facts.repository,
+        settings_digest=facts.settings_digest,
+        commit=facts.commit,
+        snapshot_digest=facts.snapshot_digest,
+        image=image if re.match(SHA256_PATTERN, image) else "",
+        data=facts.data,
+        baseline_digest=facts.baseline_digest,
+        gate_version=facts.gate_version,
+        run_id=facts.run_id,
+        finished_at=facts.created_at,
+        byproducts=tuple((name, packed[name]) for name in BYPRODUCTS if name in packed),
+        making=making,
     )
 
 
@@ -56,9 +122,10 @@ def statement_facts(verdict: Verdict, package: Package, context: SealContext) ->
         commit=verdict.commit,
         checkpoint_algorithm=ALGORITHM,
         checkpoint_root=verdict.checkpoint_root,
+        states=verdict.states,
         outcome=verdict.outcome,
         level=_level(verdict),
-        properties=_properties(verdict),
+        properties=properties_of(verdict),
         strict_runs=verdict.strict_runs,
         settings_digest=verdict.settings_digest,
         baseline_digest=context.baseline_digest,
@@ -95,7 +162,7 @@ def _check_sealable(verdict: Verdict) -> None:
         )
 
 
-def _properties(verdict: Verdict) -> tuple[Property, ...]:
+def properties_of(verdict: Verdict) -> tuple[Property, ...]:
     """Only what holds; a property that is not listed is not claimed."""
     repeat, baseline = verdict.repeat, verdict.baseline
     claims = {
@@ -111,42 +178,3 @@ def _properties(verdict: Verdict) -> tuple[Property, ...]:
         and not baseline.tensors,
     }
     return tuple(name for name, holds in claims.items() if holds)
-
-
-def seal_paths(package: Path) -> tuple[Path, Path]:
-    """Where the bare envelope and the bundle of a package lie: beside it."""
-    return package.with_suffix(BARE_SUFFIX), package.with_suffix(BUNDLE_SUFFIX)
-
-
-def write_seals(seals: tuple[SealFile, SealFile], package: Path, files: Files) -> tuple[Path, Path]:
-    """Write both forms beside the package."""
-    paths = seal_paths(package)
-    for path, each in zip(paths, seals, strict=True):
-        files.write_bytes(path, each.content)
-    return paths
-
-
-def find_seals(package: Path, files: Files, chosen: Path | None = None) -> tuple[SealFile, ...]:
-    """The seals to verify: the chosen file, or all forms that lie beside the package."""
-    paths = [chosen] if chosen else [path for path in seal_paths(package) if files.exists(path)]
-    if not paths:
-        names = " or ".join(path.name for path in seal_paths(package))
-        raise AttestationError(
-            f"no seal found beside {package.name}",
-            hint=f"Put {names} there, or name the seal. Only a passing gate writes one.",
-        )
-    return tuple(
-        SealFile(name=path.name, content=files.read_bytes(path, max_bytes=MAX_ENVELOPE_BYTES))
-        for path in paths
-    )
-
-
-def find_bundle(package: Path, files: Files, chosen: Path | None = None) -> SealFile:
-    """The bundle of a seal without a key: the chosen file, or the one beside the package."""
-    path = chosen or seal_paths(package)[1]
-    if not files.exists(path):
-        raise AttestationError(
-            f"no bundle found at {path.name}",
-            hint="Put it beside the package, or name it with --bundle.",
-        )
-    return SealFile(name=path.name, content=files.read_bytes(path, max_bytes=MAX_ENVELOPE_BYTES))

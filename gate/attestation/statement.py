@@ -14,11 +14,13 @@ from gate.attestation.reading import printable, read_object, read_record
 from gate.codec.documents import fault_lines
 from gate.codec.json_text import canonical_json
 from gate.errors import AttestationError
+from gate.records.observed.state_roots import StateRoots
 from gate.records.runs import RunIsolation
 from gate.records.sealed.statement import (
     STATEMENT_TYPE,
     VERDICT_PREDICATE,
     ClaimedIsolation,
+    ClaimedState,
     CommitDescriptor,
     CommitDigest,
     DataDescriptor,
@@ -85,6 +87,7 @@ def _claims(facts: StatementFacts) -> GateClaims:
         package_size_bytes=facts.package_size_bytes,
         checkpoint_algorithm=facts.checkpoint_algorithm,
         checkpoint_root=facts.checkpoint_root,
+        states=tuple(ClaimedState(**dict(state)) for state in facts.states),
         snapshot_digest=facts.snapshot_digest,
         isolation=ClaimedIsolation(**dict(facts.isolation)),
         repository=facts.repository,
@@ -120,7 +123,11 @@ def read_statement(payload: bytes) -> StatementFacts:
             f"{SOURCE} names the verifier {printable(found)!r}, only {VERIFIER_ID!r} is accepted",
             hint=OTHER_HINT,
         )
-    return _facts(statement)
+    facts = _facts(statement)
+    # no second notation of one statement: not of its keys, and not of a number
+    if write_statement(facts) != payload:
+        raise AttestationError(f"{SOURCE} is not written as repro-gate writes it", hint=OTHER_HINT)
+    return facts
 
 
 def _require_type(value: dict[str, object], key: str, wanted: str) -> None:
@@ -144,6 +151,7 @@ def _facts(statement: Statement) -> StatementFacts:
         commit=commit.digest.git_commit,
         checkpoint_algorithm=claims.checkpoint_algorithm,
         checkpoint_root=claims.checkpoint_root,
+        states=tuple(StateRoots(**dict(state)) for state in claims.states),
         outcome=claims.outcome,
         level=claims.level,
         strict_runs=claims.strict_runs,

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from gate.attestation.keys import MAX_TRUST_BYTES, PublicKey, not_p256
+from gate.attestation.keys import MAX_TRUST_BYTES, PublicKey, usable_public_key
 from gate.attestation.reading import printable
 from gate.errors import AttestationError, SettingsError
 from gate.records.sealed.attestation import KeyStatus, TrustedKey, TrustedKeys
@@ -24,7 +23,7 @@ _BEGINNING = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----")
 
 
 def read_public_key(pem: bytes, source: str) -> PublicKey:
-    """The one public key of a PEM file, ECDSA on P-256.
+    """The one public key of a PEM file, ECDSA on P-256 or Ed25519.
 
     Raises `AttestationError` for anything else. No message repeats what the file holds.
     """
@@ -44,9 +43,7 @@ def read_public_key(pem: bytes, source: str) -> PublicKey:
         key = load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm) as error:
         raise AttestationError(f"{source} is not a public key in PEM", hint=PUBLIC_HINT) from error
-    if not isinstance(key, PublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise not_p256(f"the key in {source}")
-    return key
+    return usable_public_key(key, f"the key in {source}")
 
 
 def find_key(document: TrustedKeys, prefix: str, source: str) -> TrustedKey:

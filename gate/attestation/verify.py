@@ -1,4 +1,4 @@
-"""Verifying a package: from the signature inwards, each step resting on the one before.
+"""Verifying a package: from the signatures inwards, each step resting on the one before.
 
 A seal proves who signed and what was compared, not that the training was honest.
 """
@@ -7,27 +7,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gate.attestation.dsse import PAYLOAD_TYPE, verify
-from gate.attestation.envelope import read_envelope
+from gate.attestation.agreement import (
+    KEPT_MEMBERS,
+    check_model,
+    check_provenance,
+    check_sums,
+    check_verdict,
+)
 from gate.attestation.identity_bundle import read_identity_bundle
-from gate.attestation.packing.archive import MAX_KEPT_BYTES, read_archive
-from gate.attestation.packing.ustar import SUMS_NAME, sums_text
-from gate.attestation.reading import printable, read_record
-from gate.attestation.seal import VERDICT_MEMBER
+from gate.attestation.model_signing import ModelFolder, model_folder, takes_model_signature
+from gate.attestation.opening import CLAIM_HINT, Opened, open_seals, opened_seal, together
+from gate.attestation.packing.archive import read_archive
+from gate.attestation.reading import printable
 from gate.attestation.statement import read_statement, utc_time
 from gate.errors import AttestationError
 from gate.ports import Files
-from gate.records.runs import RunIsolation
 from gate.records.sealed.attestation import (
     Archive,
     Expected,
     KeyStatus,
     SealFile,
+    StatementKind,
     TrustedKey,
     TrustedKeys,
     VerifiedPackage,
@@ -36,7 +41,6 @@ from gate.records.sealed.identity import Identity, IdentitySigned
 from gate.records.sealed.statement import StatementFacts
 from gate.records.sections.isolation import IsolationMode
 from gate.records.sections.levels import ReachedLevel
-from gate.records.verdict import Verdict
 
 OTHER_RESULT = {
     ReachedLevel.STATISTICAL: "its metrics are equivalent over seeds",
@@ -44,9 +48,17 @@ OTHER_RESULT = {
     ReachedLevel.SCIENTIFIC: "it ranks the policy's variants alike",
 }
 MAX_PACKAGE_BYTES = 64 * 1024**3
-MAX_DIFFERENCES = 5
 FETCH_HINT = "The package was damaged or changed after sealing; fetch it again or do not use it."
-CLAIM_HINT = "The seal and the package do not belong together; do not use this package."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Checked:
+    """A package whose every statement holds; `model` is what the model's own signature covers."""
+
+    opened: Opened
+    facts: StatementFacts
+    archive: Archive
+    model: ModelFolder | None
 
 
 def verify_package(
@@ -56,59 +68,81 @@ def verify_package(
     expected: Expected,
     files: Files,
 ) -> VerifiedPackage:
-    """Check a package against every given seal and against what the caller expects.
+    """Check a package against all its seals and against what the caller expects.
 
-    Raises `AttestationError` with its own message for each way to fail, and `StorageError`
-    when the package cannot be read.
+    Verdict and provenance are needed, and the model's own signature where the key can make one and
+    the package holds a model. Raises `AttestationError` with its own message for each way to fail,
+    and `StorageError` when the package cannot be read.
     """
     # from here on only what is signed is read: size and digest of the package come from the payload
-    key, payload = _signed_payload(seals, trusted)
-    facts, archive = _checked_package(path, payload, expected, files)
-    _check_made(facts.created_at, expected)
-    _check_key_at(key, facts)
-    return _verified_package(facts, archive, key_id=key.key_id, notes=_key_notes(key, facts))
+    opened, key = open_seals(seals, trusted)
+    signs_models = takes_model_signature(key.key_details)
+    checked = _checked_package(path, opened, expected, files, signs_models=signs_models)
+    _check_made(checked.facts.created_at, expected)
+    _check_key_at(key, checked.facts)
+    return _verified_package(checked, key_id=key.key_id, notes=_key_notes(key, checked.facts))
 
 
 def verify_identity_package(
     path: Path,
-    seal: SealFile,
+    seals: Sequence[SealFile],
     check: Callable[[bytes], IdentitySigned],
     expected: Expected,
     files: Files,
 ) -> VerifiedPackage:
-    """The same for a seal without a key: `check` verifies a bundle and whom it names.
+    """The same for seals without a key: `check` verifies a bundle and whom it names.
 
-    Raises what `verify_package` raises.
+    Each bundle has a certificate of its own; all must name one repository. Raises what
+    `verify_package` raises.
     """
-    # ours first: what a bundle of the gate never holds is not handed to a larger reader
-    bundle = read_identity_bundle(seal)
-    signed = check(seal.content)
-    _check_payload_type(signed.payload_type, seal.name)
-    owner = urlsplit(signed.repository).path.strip("/")
-    facts, archive = _checked_package(path, signed.payload, expected, files, certified=owner)
-    logged_at = datetime.fromtimestamp(bundle.integrated_seconds, tz=UTC).isoformat()
+    opened, signed, times = [], [], []
+    for seal in seals:
+        # ours first: what a bundle of the gate never holds is not handed to a larger reader
+        bundle = read_identity_bundle(seal)
+        found = check(seal.content)
+        opened.append(opened_seal(seal, found.payload_type, found.payload, found.repository))
+        signed.append(found)
+        times.append(bundle.integrated_seconds)
+    statements = together(opened)
+    owner = urlsplit(statements.signer).path.strip("/")
+    checked = _checked_package(path, statements, expected, files, certified=owner)
+    logged_at = datetime.fromtimestamp(min(times), tz=UTC).isoformat()
     # the log's word and not the signer's
     _check_made(logged_at, expected)
-    return _verified_package(
-        facts, archive, identity=signed.identity, logged_at=utc_time(logged_at)
-    )
+    return _verified_package(checked, identity=signed[0].identity, logged_at=utc_time(logged_at))
 
 
 def _checked_package(
-    path: Path, payload: bytes, expected: Expected, files: Files, *, certified: str = ""
-) -> tuple[StatementFacts, Archive]:
-    """All that a verified payload says of the package, against the package itself.
+    path: Path,
+    opened: Opened,
+    expected: Expected,
+    files: Files,
+    *,
+    certified: str = "",
+    signs_models: bool = False,
+) -> _Checked:
+    """All that verified payloads say of the package, against the package itself.
 
     `certified` is the repository that a certificate names, owner/name, or empty.
     """
-    facts = _in_repository(read_statement(payload), certified)
+    facts = read_statement(opened.payload(StatementKind.VERDICT, path))
+    # what needs no package comes before gigabytes are read
+    provenance = opened.payload(StatementKind.PROVENANCE, path)
+    certain = _in_repository(facts, certified)
+    check_expected(certain, expected)
     archive = _read_package(path, facts, files)
     check_sums(archive)
     # the digest of the package is right by now: this asks
     # whether what people read in it is what was signed
-    _check_verdict(archive, facts)
-    _check_expected(facts, expected)
-    return facts, archive
+    check_verdict(archive, facts)
+    check_provenance(provenance, facts, archive)
+    model = model_folder((member.name, member.sha256) for member in archive.members)
+    signed_model = StatementKind.MODEL in opened.payloads or (signs_models and model is not None)
+    if signed_model:
+        check_model(opened.payload(StatementKind.MODEL, path), archive)
+    return _Checked(
+        opened=opened, facts=certain, archive=archive, model=model if signed_model else None
+    )
 
 
 def _in_repository(facts: StatementFacts, certified: str) -> StatementFacts:
@@ -124,14 +158,14 @@ def _in_repository(facts: StatementFacts, certified: str) -> StatementFacts:
 
 
 def _verified_package(
-    facts: StatementFacts,
-    archive: Archive,
+    checked: _Checked,
     *,
     key_id: str = "",
     identity: Identity | None = None,
     logged_at: str = "",
     notes: tuple[str, ...] = (),
 ) -> VerifiedPackage:
+    facts, model = checked.facts, checked.model
     if facts.level in OTHER_RESULT:
         notes += (f"The result is another one than the baseline's; {OTHER_RESULT[facts.level]}.",)
     if facts.isolation.mode is IsolationMode.NONE:
@@ -147,47 +181,21 @@ def _verified_package(
         strict_runs=facts.strict_runs,
         created_at=facts.created_at,
         checkpoint_root=facts.checkpoint_root,
-        members=len(archive.members),
-        package_sha256=archive.sha256,
+        states=facts.states,
+        members=len(checked.archive.members),
+        package_sha256=checked.archive.sha256,
         isolation=facts.isolation,
         repository=facts.repository,
         properties=tuple(each.value for each in facts.properties),
+        seals=checked.opened.names,
+        statements=tuple(sorted(checked.opened.payloads, key=list(StatementKind).index)),
+        model_folder=model.name if model is not None else "",
+        model_files=len(model.files) if model is not None else 0,
         notes=notes,
     )
 
 
-def _signed_payload(seals: Sequence[SealFile], trusted: TrustedKeys) -> tuple[TrustedKey, bytes]:
-    """The one payload that every seal holds, and the key that signed the first of them."""
-    if not seals:
-        raise AttestationError("no seal was given", hint="Name the seal of the package.")
-    found = [_verified(seal, trusted) for seal in seals]
-    # one that is valid beside one of another package must not lend it its signature
-    if len({payload for _, payload in found}) > 1:
-        names = " and ".join(seal.name for seal in seals)
-        raise AttestationError(f"{names} seal different statements", hint=CLAIM_HINT)
-    return found[0]
-
-
-def _verified(seal: SealFile, trusted: TrustedKeys) -> tuple[TrustedKey, bytes]:
-    envelope = read_envelope(seal)
-    key = verify(envelope, trusted)
-    # after the signature, which covers the type: a key may sign other documents too
-    _check_payload_type(envelope.payload_type, seal.name)
-    return key, envelope.payload
-
-
-def _check_payload_type(found: str, name: str) -> None:
-    if found != PAYLOAD_TYPE:
-        raise AttestationError(
-            f"{name} seals a payload of type {printable(found)!r}, "
-            f"only {PAYLOAD_TYPE!r} is accepted",
-            hint="This signer signed something other than a repro-gate statement.",
-        )
-
-
 def _read_package(path: Path, facts: StatementFacts, files: Files) -> Archive:
-    # only these two are held in memory; a state of gigabytes is hashed and let go
-    keep = frozenset({SUMS_NAME, VERDICT_MEMBER})
     with files.open_binary(path, max_bytes=MAX_PACKAGE_BYTES) as stream:
         size_bytes = stream.seek(0, os.SEEK_END)
         # the cheap question first: a terabyte is refused before it is hashed
@@ -197,7 +205,7 @@ def _read_package(path: Path, facts: StatementFacts, files: Files) -> Archive:
                 hint=FETCH_HINT,
             )
         stream.seek(0)
-        archive = read_archive(stream, size_bytes=size_bytes, keep=keep)
+        archive = read_archive(stream, size_bytes=size_bytes, keep=KEPT_MEMBERS)
     # over the whole file, headers and padding included: no byte is left to choose
     if archive.sha256 != facts.package_sha256:
         raise AttestationError(
@@ -208,59 +216,8 @@ def _read_package(path: Path, facts: StatementFacts, files: Files) -> Archive:
     return archive
 
 
-def check_sums(archive: Archive) -> None:
-    """Every file must be the one that `SHA256SUMS` lists; `AttestationError` names what is not."""
-    *others, sums = archive.members
-    expected = sums_text([(member.name, member.sha256) for member in others])
-    if sums.content == expected:
-        return
-    listed, packed = (sums.content or b"").splitlines(), expected.splitlines()
-    wrong = [
-        f"listed, but the package differs: {line!r}" for line in sorted(set(listed) - set(packed))
-    ]
-    wrong += [f"packed, but not listed: {line!r}" for line in sorted(set(packed) - set(listed))]
-    raise AttestationError(
-        f"{SUMS_NAME} does not match the files of the package",
-        hint=CLAIM_HINT,
-        details=tuple(printable(line) for line in wrong[:MAX_DIFFERENCES]),
-    )
-
-
-def _check_verdict(archive: Archive, facts: StatementFacts) -> None:
-    """What people read in `verdict.json` must be what was signed."""
-    content = {member.name: member.content for member in archive.members}.get(VERDICT_MEMBER)
-    if content is None:
-        raise AttestationError(f"the package holds no {VERDICT_MEMBER}", hint=CLAIM_HINT)
-    verdict = read_record(
-        Verdict, content, VERDICT_MEMBER, max_bytes=MAX_KEPT_BYTES, hint=CLAIM_HINT
-    )
-    claims = {
-        "passes": (verdict.passes, True),
-        "outcome": (verdict.outcome, facts.outcome),
-        "level": (verdict.level, facts.level),
-        "strict_runs": (verdict.strict_runs, facts.strict_runs),
-        "commit": (verdict.commit, facts.commit),
-        "checkpoint_root": (verdict.checkpoint_root, facts.checkpoint_root),
-        "settings_digest": (verdict.settings_digest, facts.settings_digest),
-        "snapshot_digest": (verdict.snapshot_digest, facts.snapshot_digest),
-        "isolation": (verdict.isolation, facts.isolation),
-        "data": (tuple((one.name, one.sha256) for one in verdict.data), facts.data),
-        "created_at": (utc_time(verdict.created_at), facts.created_at),
-    }
-    for name, (found, sealed) in claims.items():
-        if found != sealed:
-            raise AttestationError(
-                f"{VERDICT_MEMBER} says {name} {_shown(found)}, the seal says {_shown(sealed)}",
-                hint=CLAIM_HINT,
-            )
-
-
-def _shown(value: object) -> str:
-    text = value.described if isinstance(value, RunIsolation) else str(value)
-    return repr(printable(text))
-
-
-def _check_expected(facts: StatementFacts, expected: Expected) -> None:
+def check_expected(facts: StatementFacts, expected: Expected) -> None:
+    """A statement must be about what the caller demands; `AttestationError` where it is not."""
     # replaying a valid seal of an older commit: the caller says which commit it must be about
     if facts.commit != expected.commit.lower():
         raise AttestationError(
@@ -273,6 +230,12 @@ def _check_expected(facts: StatementFacts, expected: Expected) -> None:
             f"this package is about repository {printable(facts.repository)!r}, "
             f"not about {printable(expected.repository)!r}",
             hint="Give the package that was made for that repository.",
+        )
+    if facts.isolation.mode.strength < expected.least_isolation.strength:
+        raise AttestationError(
+            f"the training ran under isolation {facts.isolation.mode.value}, at least "
+            f"{expected.least_isolation.value} is demanded",
+            hint="Run the gate where that isolation is possible, or accept a weaker one.",
         )
 
 

@@ -13,7 +13,8 @@ from gate.commands.program import FILES
 from gate.commands.state_options import STATE_HELP, chosen_exclusions, state_parser
 from gate.comparison.tensors.states import compare_states
 from gate.errors import ExitCode, SettingsError
-from gate.pipelines.saved_states import MAX_BYTES, open_saved_state
+from gate.pipelines.packaged_states import MAX_BYTES
+from gate.pipelines.saved_states import open_saved_state
 from gate.records.measured.state_difference import StateDifference
 from gate.report.difference_words import difference_document
 

@@ -7,12 +7,14 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
-from gate.checkpoint.digest import digest_state
+from gate.checkpoint.digest import StateDigest, digest_state
+from gate.checkpoint.exclusions import Exclusion
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.codec.json_text import reviewable_json
 from gate.commands.program import FILES
 from gate.commands.state_options import STATE_HELP, chosen_exclusions, safe_text, state_parser
-from gate.pipelines.saved_states import MAX_BYTES, open_saved_state
+from gate.pipelines.packaged_states import MAX_BYTES, PackagedStates, is_package, open_package
+from gate.pipelines.saved_states import open_saved_state
 from gate.report.terminal.digest_view import digest_document, digest_lines
 
 
@@ -25,12 +27,28 @@ def run(words: Sequence[str]) -> None:
     """
     asked = _parser().parse_args(words)
     exclusions = chosen_exclusions(asked.exclude, defaults=not asked.no_default_exclusions)
-    with open_saved_state(FILES, asked.path, UnknownContent(asked.unknown)) as content:
-        found = digest_state(content, exclusions=exclusions, max_bytes=MAX_BYTES)
+    if is_package(FILES, asked.path):
+        with open_package(FILES, asked.path) as package:
+            found = _of_package(package, chosen_exclusions(asked.exclude, defaults=False))
+    else:
+        with open_saved_state(FILES, asked.path, UnknownContent(asked.unknown)) as content:
+            found = (digest_state(content, exclusions=exclusions, max_bytes=MAX_BYTES),)
     if asked.json:
         sys.stdout.write(reviewable_json(digest_document(found, leaves=asked.leaves)))
         return
-    sys.stdout.write(safe_text(digest_lines(found, leaves=asked.leaves)))
+    lines = [line for state in found for line in (*digest_lines(state, leaves=asked.leaves), "")]
+    sys.stdout.write(safe_text(lines[:-1]))
+
+
+def _of_package(
+    package: PackagedStates, exclusions: Sequence[Exclusion]
+) -> tuple[StateDigest, ...]:
+    """The roots that the seal names: of what the gate captured, and of what the script saved."""
+    captured = digest_state(package.captured(), exclusions=exclusions, max_bytes=MAX_BYTES)
+    if not package.saved_member:
+        return (captured,)
+    rules = (*exclusions, *package.saved_exclusions())
+    return (captured, digest_state(package.saved(), exclusions=rules, max_bytes=MAX_BYTES))
 
 
 def _parser() -> ArgumentParser:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -33,12 +32,13 @@ from gate.commands.options import (
     Out,
     QuietVerdict,
     Sign,
+    SigningKey,
     Verbose,
     local_call,
     prepare,
     print_outcome,
     progress_for,
-    refuse_two_ways,
+    signer_place,
 )
 from gate.commands.program import FILES, INTERRUPTS
 from gate.errors import SettingsError
@@ -55,12 +55,7 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
     out: Out = OUT,
     base: BaseToRun = "",
     commit: CommitToTrain = "",
-    signing_key: Annotated[
-        Path | None,
-        typer.Option(
-            help="Private key (PEM) to seal a pass; pass phrase in REPRO_GATE_PASSPHRASE."
-        ),
-    ] = None,
+    signing_key: SigningKey = None,
     trusted_keys: Annotated[
         str,
         typer.Option(help="Trust file to name in the verify command; default: the settings'."),
@@ -80,7 +75,7 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
 
     Example: repro-gate gate --config examples/digits/repro-gate.yml --out demo-out
     """
-    refuse_two_ways(sign, signing_key)
+    place = signer_place(sign, signing_key)
     call = local_call(config, out, base=base, commit=commit, allow_dirty=allow_dirty, sign=sign)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
     request = _with_repeats(request, repeats)
@@ -90,7 +85,7 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
     outcome = run_and_deliver(
         request,
         adapters,
-        FileSecrets(signing_key, FILES, os.environ),
+        FileSecrets(place, FILES, os.environ),
         gate,
         trusted_keys=trusted_keys,
         allow_plain_key=allow_plain_key,

@@ -26,13 +26,14 @@ from gate.commands.options import (
     Quiet,
     QuietVerdict,
     Sign,
+    SigningKey,
     Verbose,
     local_call,
     prepare,
     print_outcome,
     progress_for,
-    refuse_two_ways,
     show,
+    signer_place,
 )
 from gate.commands.program import FILES
 from gate.pipelines.delivery import judging, run_and_deliver, run_only
@@ -70,9 +71,7 @@ def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
     commit: Annotated[
         str, typer.Option(help="Commit that the evidence must be about; default: HEAD.")
     ] = "",
-    signing_key: Annotated[
-        Path | None, typer.Option(help="Private key (PEM) to seal a pass.")
-    ] = None,
+    signing_key: SigningKey = None,
     *,
     sign: Sign = SigningMethod.KEY,
     allow_plain_key: AllowPlainKey = False,
@@ -86,13 +85,13 @@ def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
     Example: repro-gate judge ran/evidence --commit HEAD
     """
     # a commit, never the work tree: evidence of another job cannot be about files that lie here
-    refuse_two_ways(sign, signing_key)
+    place = signer_place(sign, signing_key)
     call = local_call(config, out, base=base, commit=commit or "HEAD", sign=sign)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=False))
     outcome = run_and_deliver(
         replace(request, imported_runs=True),
         adapters,
-        FileSecrets(signing_key, FILES, os.environ),
+        FileSecrets(place, FILES, os.environ),
         judging(evidence),
         allow_plain_key=allow_plain_key,
     )

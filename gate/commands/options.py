@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 
 from gate.adapters.console import ConsoleProgress, QuietProgress
 from gate.codec.documents import write_document
+from gate.codec.keys.signer_places import read_signer_place
 from gate.codec.untrusted_text import safe_block
 from gate.commands.program import FILES, INTERRUPTS
 from gate.errors import SettingsError
@@ -21,6 +22,7 @@ from gate.pipelines.entry import LocalCall, build_adapters, local_request
 from gate.ports import Progress
 from gate.records.document import Document
 from gate.records.request import GateRequest, SigningMethod
+from gate.records.sealed.signer_places import SignerPlace
 from gate.report.terminal.terminal import next_text, verdict_view
 from gate.report.wording import headline, icon
 
@@ -42,6 +44,14 @@ CommitToTrain = Annotated[
 ]
 AllowPlainKey = Annotated[
     bool, typer.Option("--allow-plain-key", help="Accept a key without a pass phrase.")
+]
+SigningKey = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHERE",
+        help="Key that seals a pass: a PEM file (pass phrase in REPRO_GATE_PASSPHRASE), "
+        "pkcs11:…, vault:MOUNT/KEY or exec:COMMAND.",
+    ),
 ]
 Sign = Annotated[
     SigningMethod,
@@ -77,12 +87,16 @@ def local_call(
     )
 
 
-def refuse_two_ways(sign: SigningMethod, signing_key: Path | None) -> None:
-    """`SettingsError` for a key beside `--sign sigstore`: one of the two would be ignored."""
-    if sign is SigningMethod.SIGSTORE and signing_key is not None:
+def signer_place(sign: SigningMethod, signing_key: str | None) -> SignerPlace | None:
+    """Where the key is; `SettingsError` for one beside `--sign sigstore`, and for no place."""
+    if signing_key is None:
+        return None
+    # one of the two would be ignored
+    if sign is SigningMethod.SIGSTORE:
         raise SettingsError(
             "--sign sigstore takes no --signing-key", hint="Leave one of the two out."
         )
+    return read_signer_place(signing_key)
 
 
 def prepare(call: LocalCall, progress: Progress) -> tuple[GateRequest, Adapters]:

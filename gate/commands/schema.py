@@ -9,7 +9,7 @@ import typer
 
 from gate.settings.schema import SchemaOf, schema_text
 
-OF_HELP = "The file: repro-gate.yml (settings), compare.json (compare) or shake.json (shake)."
+OF_HELP = "The file: repro-gate.yml (settings), or the JSON of compare, shake or audit."
 
 
 def schema_command(
@@ -17,7 +17,8 @@ def schema_command(
 ) -> None:
     """Print the JSON Schema of repro-gate.yml.
 
-    With `compare` that of compare.json, with `shake` that of shake.json.
+    With `compare` that of compare.json, with `shake` that of shake.json, with `audit` that of what
+    `repro-gate audit --format json` prints.
 
     Example: repro-gate schema > repro-gate.schema.json
     """

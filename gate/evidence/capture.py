@@ -16,7 +16,7 @@ from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.processes.harness_files import MAX_NAMES
 from gate.evidence.processes.ranks import MAX_SHOWN_PIDS, ONE_A_RANK
-from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
+from gate.evidence.state_manifest import CAPTURED_LEAF, MAX_STATE_BYTES, SAVED_LEAF
 from gate.ports import Files
 from gate.records.observed.evidence import KeptFile, RunEvidence
 from gate.records.runs import FIRST_STRICT, SECOND_STRICT, PlannedRun
@@ -57,9 +57,17 @@ def ends_diverged(first: RunEvidence, second: RunEvidence) -> bool:
 
 def captured_digests(run: RunEvidence) -> dict[str, str]:
     """SHA-256 by name, of what rank 0's capture holds."""
-    tensors = run.checkpoint.tensors
+    return _digests_below(run, CAPTURED_LEAF)
+
+
+def saved_digests(run: RunEvidence) -> dict[str, str]:
+    """SHA-256 by name, of what the script saved itself."""
+    return _digests_below(run, SAVED_LEAF)
+
+
+def _digests_below(run: RunEvidence, leaf: re.Pattern[str]) -> dict[str, str]:
     return {
-        tensor.name: tensor.sha256 for tensor in tensors if tensor.name.startswith(f"{CAPTURED}/")
+        tensor.name: tensor.sha256 for tensor in run.checkpoint.tensors if leaf.match(tensor.name)
     }
 
 
@@ -114,6 +122,12 @@ class KeptFiles:
         self._folder = folder
         self._adapter = files
         self.files: list[KeptFile] = []
+
+    def keep_saved(self, copies: tuple[tuple[Path, KeptFile], ...]) -> None:
+        """Files that the script saved; each is moved to where the package takes it from."""
+        for path, kept in copies:
+            self._adapter.move_file(path, self._folder / kept.name)
+            self.files.append(kept)
 
     def keep(self, label: str, output: bytes, taken: tuple[CapturedFile, ...]) -> None:
         """What a run printed, and what was captured of it."""

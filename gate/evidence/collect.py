@@ -25,6 +25,7 @@ from gate.evidence.processes.ranks import (
 )
 from gate.evidence.processes.sources import live_threads, read_sources
 from gate.evidence.processes.steps import recorder_cost, step_digests, step_memory, step_timings
+from gate.evidence.saved_files import SAVED_COPY
 from gate.evidence.saved_state import (
     ReadState,
     captured_state,
@@ -60,16 +61,17 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     """Read everything that a run left.
 
     `out` is the harness's folder, `workdir_tree` the training's working directory, `output` what it
-    printed, `taken` the copies that are read in the place of the harness's files of those names.
-    What the harness captured and the script saved is one manifest: one root speaks for both.
+    printed, `taken` the copies that are read in the place of the harness's files of those names;
+    `SAVED_COPY` is that of the folder in which train.checkpoint lies.
+    Both states are one manifest: one root speaks for both.
     Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
     """
     process_files = find_processes(files, out)
-    children, weaker_children = read_children(files, out, process_files)
+    children, weaker = read_children(files, out, process_files)
     processes = read_attestations(files, out, process_files, run, children)
     ranks = read_ranks(files, out, process_files, children, processes)
     problems = _problems(run, ranks)
-    states = (*_captured(files, out, ranks, taken), saved_checkpoint(files, workdir_tree, train))
+    states = _states(files, out, ranks, taken, workdir_tree, train)
     script = _script_metrics(files, run, workdir_tree, output, train)
     return RunEvidence(
         run=run,
@@ -94,7 +96,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         live_threads=live_threads(ranks[0]),
         children=children,
         unused_settings=tuple(_unused(script, states, train)),
-        weaker_children=weaker_children,
+        weaker_children=weaker,
         parameter_names=_parameter_names(ranks, states),
         overridden=sum(rank.summary.overridden for rank in ranks),
     )
@@ -121,6 +123,19 @@ def _left_out(ranks: tuple[TrainedRank, ...]) -> tuple[str, ...]:
     """What the harness did not record, once for all ranks."""
     sentences = (plain_text(sentence) for rank in ranks for sentence in rank.summary.left_out)
     return tuple(dict.fromkeys(sentences))
+
+
+def _states(
+    files: Files,
+    out: Path,
+    ranks: tuple[TrainedRank, ...],
+    taken: Mapping[str, Path],
+    tree: Path,
+    train: TrainSettings,
+) -> tuple[ReadState, ...]:
+    """What the harness captured on every rank, and what the script saved."""
+    own = saved_checkpoint(files, taken.get(SAVED_COPY, tree), train)
+    return (*_captured(files, out, ranks, taken), own)
 
 
 def _captured(

@@ -1,8 +1,8 @@
 """The evidence folder: what goes into each file, and reading it back.
 
 `set.json` holds the set without its runs, `<label>/evidence.json` each run, `manifest.json` the
-SHA-256 of all of them, in the order of the runs. `environment.json` says once more, for a person,
-where they ran.
+SHA-256 of all of them, in the order of the runs. `environment.json`, `cluster.json`, `data.json`
+and `seeds.json` say once more, for a person, where, on what, with which data and seeds they ran.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from gate.codec.documents import read_document, write_document
 from gate.errors import DocumentError, EvidenceError
 from gate.ports import Files
 from gate.records.document import Document
-from gate.records.observed.environment_document import ENVIRONMENT_NAME, environment_document
+from gate.records.observed.documents.cluster import CLUSTER_NAME, cluster_document
+from gate.records.observed.documents.data import DATA_NAME, data_document
+from gate.records.observed.documents.environment import ENVIRONMENT_NAME, environment_document
+from gate.records.observed.documents.seeds import SEEDS_NAME, seeds_document
 from gate.records.observed.evidence import SHA256_PATTERN, EvidenceSet, RunEvidence
 
 MANIFEST_SCHEMA: Final = "repro-gate.evidence-manifest/1"
@@ -68,9 +71,20 @@ def evidence_documents(evidence: EvidenceSet) -> tuple[tuple[str, bytes], ...]:
             EvidenceFile(name=name, sha256=sha256_hex(content)) for name, content in documents
         )
     )
-    # for a person: made from the others whenever the folder is written, and never read back
-    readable = (ENVIRONMENT_NAME, write_document(environment_document(evidence)))
-    return (*documents, readable, (MANIFEST_NAME, write_document(manifest)))
+    return (*documents, *readable_documents(evidence), (MANIFEST_NAME, write_document(manifest)))
+
+
+def readable_documents(evidence: EvidenceSet) -> tuple[tuple[str, bytes], ...]:
+    """Name and content of the documents for a person.
+
+    They are made from the others whenever the folder is written, and never read back by it.
+    """
+    return (
+        (ENVIRONMENT_NAME, write_document(environment_document(evidence))),
+        (CLUSTER_NAME, write_document(cluster_document(evidence))),
+        (DATA_NAME, write_document(data_document(evidence))),
+        (SEEDS_NAME, write_document(seeds_document(evidence))),
+    )
 
 
 def read_evidence_set(files: Files, folder: Path) -> EvidenceSet:

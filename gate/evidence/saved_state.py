@@ -13,14 +13,14 @@ from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Exclusion, without_ex
 from gate.checkpoint.finiteness import NotFiniteLeaf, not_finite_leaves
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
-from gate.checkpoint.formats.safetensors_reader import read_safetensors
+from gate.checkpoint.formats.safetensors_reader import as_path, read_safetensors
 from gate.checkpoint.hashing.canonical import ALGORITHM
 from gate.checkpoint.hashing.tensors import available_threads
 from gate.checkpoint.leaves import StateContent
 from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.errors import EvidenceError
 from gate.evidence.optimizer_settings import optimizer_settings
-from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
+from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES, SAVED
 from gate.ports import Files
 from gate.records.observed.evidence import (
     MAX_ALL_PARAMETER_NAMES,
@@ -37,7 +37,7 @@ def open_captured(files: Files, path: Path) -> Iterator[StateContent]:
     """The leaves of the harness's capture; `CAPTURED` before a path is rank 0's name of it."""
     with open_untrusted(files, path, path.name, max_bytes=MAX_STATE_BYTES) as opened:
         # the harness's names are paths already
-        yield read_safetensors(opened, "/{}".format)
+        yield read_safetensors(opened, as_path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,12 +77,19 @@ def captured_state(files: Files, path: Path, rank: int) -> ReadState:
 def saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> ReadState:
     """What the script saved itself, when the settings name a file or folder, and notes about it.
 
-    In a folder a file whose content is not understood counts by its bytes. Raises
-    `EvidenceError` for a checkpoint that is missing, unreadable or empty.
+    Raises what `saved_state` raises.
     """
     if train.checkpoint is None:
         return ReadState()
-    path, shown = workdir_tree / train.checkpoint, train.checkpoint
+    return saved_state(files, workdir_tree / train.checkpoint, train.checkpoint, train)
+
+
+def saved_state(files: Files, path: Path, shown: str, train: TrainSettings) -> ReadState:
+    """The same of a file or folder at `path`, which messages call `shown`.
+
+    In a folder a file whose content is not understood counts by its bytes. Raises
+    `EvidenceError` for a checkpoint that is missing, unreadable or empty.
+    """
     if not files.exists(path):
         raise EvidenceError(
             f"{shown}: the script wrote no checkpoint there",
@@ -105,7 +112,7 @@ def saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> 
             "captures the state by itself.",
         )
     return replace(
-        _below("checkpoint", digest, not_finite),
+        _below(SAVED, digest, not_finite),
         notes=_notes(shown, digest),
         excluded=tuple(rule.pattern for rule in digest.excluded),
     )

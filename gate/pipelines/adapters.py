@@ -23,7 +23,8 @@ from gate.records.observed.data.listed import FetchSources
 from gate.records.observed.facts import MachineFacts
 from gate.records.runs import Isolation
 from gate.records.sections.publishing import MlflowSettings
-from gate.records.settings import GateSettings, SigningSettings
+from gate.records.sections.signing import SigningSettings
+from gate.records.settings import GateSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

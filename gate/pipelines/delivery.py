@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.adapters.sigstore.verifier import has_sigstore
-from gate.attestation.seal import seal_paths
+from gate.attestation.seal_files import seal_paths
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.codec.entry_names import entry_name
@@ -26,6 +26,7 @@ from gate.pipelines.sealing.seals import (
     seal_package,
     verify_line,
 )
+from gate.pipelines.sealing.signing_key import refuse_unusable_key, with_secrets_closed
 from gate.ports import Files, Git, Secrets
 from gate.records.baseline import PROPOSED_BASELINE
 from gate.records.published.links import ReportLinks
@@ -154,6 +155,8 @@ def run_and_deliver(
     does that of another call which works in the output folder.
     """
     refuse_unready(request, secrets, has_sigstore=has_sigstore())
+    refuse_unusable_key(request, secrets, allow_plain=allow_plain_key)
+    adapters = with_secrets_closed(adapters, secrets)
     with adapters.files.held_folder(request.out):
         # a call that fails early must not leave an older verdict and its seal to be read as its own
         for path in stale_outputs(request.out):
@@ -207,7 +210,7 @@ def _deliver(
         services=adapters.seal_services(request.settings.signing),
         trusted_root=trust.root,
     )
-    sealing = seal_package(gated.verdict, package, request, signer, adapters.files)
+    sealing = seal_package(gated.verdict, gated.evidence, package, request, signer, adapters.files)
     target = ""
     if gated.proposed is not None:
         folder = request.repository_path(request.settings.baseline.path)

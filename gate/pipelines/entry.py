@@ -25,7 +25,7 @@ from gate.adapters.mlflow.tracker import MlflowTracker
 from gate.adapters.process.stop_signals import StopSignals
 from gate.adapters.registry.registry import OciRegistry
 from gate.adapters.sigstore.services import SigstoreServices
-from gate.errors import SettingsError
+from gate.errors import RepositoryError, SettingsError
 from gate.execution.child_environment import path_with_interpreter
 from gate.pipelines.adapters import Adapters, Publishers
 from gate.pipelines.preparation.brought import brought_environment
@@ -112,6 +112,17 @@ def find_config(config: str, start: Path, top: Path) -> Path:
         f"no {FILE_NAME} here or at the repository's root",
         hint="Run `repro-gate init`: it writes one.",
     )
+
+
+def nearest_settings(start: Path, files: Files) -> Path | None:
+    """The settings file in a folder, else at the root of the repository around it, or None."""
+    if files.exists(start / FILE_NAME):
+        return start / FILE_NAME
+    try:
+        path = GitRepository(start).top_level() / FILE_NAME
+    except RepositoryError:
+        return None
+    return path if files.exists(path) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,7 @@ from gate.comparison.measuring.performance import performance_of
 from gate.comparison.same_work import missed_share
 from gate.comparison.tolerances import tolerance_uses
 from gate.errors import EvidenceError, RunError
+from gate.evidence.state_manifest import state_roots
 from gate.execution.plan import (
     plan_base,
     plan_base_here,
@@ -216,6 +217,7 @@ def judge(
         operator_audit=operator_report(evidence, operator_audit_failure),
         seeds_problem=seeds_problem,
         seeds_of_brought=found.seeds,
+        states=state_roots(first, evidence),
     )
     verdict = assemble(assessment, request)
     return Gated(verdict=verdict, evidence=evidence, baseline=baselines.trusted, proposed=proposed)

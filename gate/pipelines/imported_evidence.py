@@ -8,16 +8,17 @@ environment) is a claim, and the verdict says so.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from gate.codec.untrusted_text import short_text
-from gate.errors import EvidenceError, RepositoryError, StorageError
-from gate.evidence.capture import FIRST_STATE, SECOND_STATE, captured_digests, ends_diverged
+from gate.errors import EvidenceError, RepositoryError
 from gate.evidence.environment import leave_out_packages
 from gate.evidence.folder import MANIFEST_NAME, evidence_documents, read_evidence_set
 from gate.evidence.fresh_process import FreshReader
-from gate.evidence.state_manifest import MAX_STATE_BYTES, roots_fit
+from gate.evidence.state_manifest import (
+    roots_fit,
+)
 from gate.evidence.usable import refuse_unusable
 from gate.execution.plan import (
     plan_base,
@@ -28,13 +29,18 @@ from gate.execution.plan import (
     training_of,
 )
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.preparation.code_files import keep_code
+from gate.pipelines.preparation.imported_files import (
+    ALTERED_HINT,
+    kept_here,
+    plain_isolation,
+    records_of,
+)
 from gate.pipelines.preparation.locks import locks_of_commits
 from gate.pipelines.preparation.output_folder import prepare_out
 from gate.pipelines.preparation.snapshots import export_snapshot
-from gate.ports import Files
-from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
+from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.locks import LockFile
-from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import (
     BASE_HERE,
@@ -43,15 +49,14 @@ from gate.records.runs import (
     PlannedRun,
     RunMode,
     RunRecord,
+    Snapshot,
     WriteGuard,
 )
-from gate.records.sections.isolation import IsolationMode, IsolationSettings
-from gate.records.settings import GateSettings
+from gate.records.sections.isolation import IsolationMode
 from gate.settings.load import settings_digest, training_digest
 
 MAX_NAMES = 1000
 SNAPSHOT = "snapshot"
-ALTERED_HINT = "The folder is not what one `repro-gate run` wrote; run the job again."
 MOVED_HINT = (
     "Both jobs must read them from the same base commit: if the base branch moved in between, "
     "run the first job again."
@@ -91,8 +96,9 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
         _check_origin(imported, request, _exported_digest(request, adapters, work))
         _check_runs(imported, request)
         isolation = _claimed_isolation(imported)
-        apart, isolation = _kept_here(imported, request, adapters, folder, isolation)
+        apart, isolation = kept_here(imported, request, adapters, folder, isolation)
         locks = _locks_here(request, adapters, work)
+        _keep_code(imported, request, adapters, work, locks[Commit.HEAD])
     finally:
         adapters.files.remove_tree(work)
         adapters.release()
@@ -141,7 +147,7 @@ def _locks_here(
             trees[Commit.BASE] = base.tree
     folder = work / "locks"
     adapters.files.fresh_folder(folder)
-    isolation = adapters.isolate(_plain(request.settings), (folder,))
+    isolation = adapters.isolate(plain_isolation(request.settings), (folder,))
     reader = FreshReader(
         adapters.files, adapters.processes, adapters.progress, isolation.credentials
     )
@@ -151,9 +157,21 @@ def _locks_here(
         adapters.clean_up(isolation)
 
 
-def _plain(settings: GateSettings) -> GateSettings:
-    """Not as the settings say: no image is fetched to read a file."""
-    return settings.model_copy(update={"isolation": IsolationSettings()})
+def _keep_code(
+    imported: EvidenceSet,
+    request: GateRequest,
+    adapters: Adapters,
+    work: Path,
+    locks: tuple[LockFile, ...],
+) -> None:
+    """For the package, from the commit as it was exported here."""
+    here = Snapshot(
+        commit=imported.commit,
+        tree=work / SNAPSHOT,
+        workdir=request.settings.train.workdir,
+        digest=imported.snapshot_digest,
+    )
+    keep_code(request, adapters.git, here, locks, adapters.files)
 
 
 def _check_origin(evidence: EvidenceSet, request: GateRequest, tree_digest: str) -> None:
@@ -252,15 +270,9 @@ def _check_run(run: RunEvidence, planned: PlannedRun, request: GateRequest) -> N
     refuse_unusable(run, request.settings)
 
 
-def _records(evidence: EvidenceSet) -> tuple[RunRecord, ...]:
-    """Every run that there was, those of further seeds too."""
-    seeded = (one.run for one in evidence.seeded)
-    return (*(run.run for run in evidence.runs), *seeded)
-
-
 def _claimed_isolation(evidence: EvidenceSet) -> Isolation:
     """The weakest isolation that any run says it had."""
-    runs = [record.isolation for record in _records(evidence)]
+    runs = [record.isolation for record in records_of(evidence)]
     # one run that was kept apart less could have told the others
     weakest = min((run.mode for run in runs), key=lambda mode: mode.strength)
     guards = [run.guard for run in runs if run.guard is not None]
@@ -274,74 +286,3 @@ def _claimed_isolation(evidence: EvidenceSet) -> Isolation:
         if weakest is IsolationMode.UID
         else None,
     )
-
-
-def _kept_here(
-    evidence: EvidenceSet,
-    request: GateRequest,
-    adapters: Adapters,
-    folder: Path,
-    isolation: Isolation,
-) -> tuple[DivergedStates | None, Isolation]:
-    """Copy what lies beside the documents under its digests, and look at the kept states."""
-    wanted = {f"{record.label}/output.txt" for record in _records(evidence)} | {FIRST_STATE}
-    # exactly these: a file more could be read by somebody who trusts the package
-    if {kept.name for kept in evidence.kept} != wanted or len(evidence.kept) != len(wanted):
-        raise EvidenceError("the evidence has missing or unexpected files", hint=ALTERED_HINT)
-    second = _second_state(evidence)
-    target = request.out / "evidence"
-    for record in _records(evidence):
-        adapters.files.fresh_folder(target / record.label)
-    for kept in (*evidence.kept, *second):
-        _copy(kept, folder, target, adapters.files)
-    reading = request.out / "work" / "taken"
-    adapters.files.fresh_folder(reading)
-    own = adapters.isolate(_plain(request.settings), (reading,))
-    reader = FreshReader(adapters.files, adapters.processes, adapters.progress, own.credentials)
-    names = (FIRST_STATE, *(kept.name for kept in second))
-    for run, name in zip(evidence.runs_of(RunMode.STRICT), names, strict=False):
-        question = ReadingRequest(task=ReadingTask.STATE, out=str((target / name).absolute()))
-        _check_state(run, name, reader.ask(question, reading))
-    apart = None
-    for kept in second:
-        # measured here: what the other job says of it is not taken
-        first = next(one for one in evidence.kept if one.name == FIRST_STATE)
-        distance = reader.distance((target / first.name, first.sha256), target / kept.name, reading)
-        apart = DivergedStates(state=kept, distance=distance)
-    adapters.clean_up(own)
-    return apart, replace(isolation, reading=reader.parser_unsandboxed_reason)
-
-
-def _copy(kept: KeptFile, folder: Path, target: Path, files: Files) -> None:
-    """One file, under its digest; `EvidenceError` when it is another or cannot be read."""
-    try:
-        digest = files.copy_file(folder / kept.name, target / kept.name, max_bytes=MAX_STATE_BYTES)
-    except StorageError as error:
-        raise EvidenceError(
-            f"{kept.name} cannot be read: {short_text(error.message)}", hint=error.hint
-        ) from error
-    if digest != kept.sha256:
-        raise EvidenceError(f"{kept.name}: is not the file listed in set.json", hint=ALTERED_HINT)
-
-
-def _second_state(evidence: EvidenceSet) -> tuple[KeptFile, ...]:
-    """The second strict run's state, when the folder has it; only one that differs is kept."""
-    if evidence.apart is None:
-        return ()
-    if evidence.apart.state.name != SECOND_STATE or not ends_diverged(
-        *evidence.runs_of(RunMode.STRICT)[:2]
-    ):
-        raise EvidenceError(
-            "the evidence keeps a state that the gate never keeps", hint=ALTERED_HINT
-        )
-    return (evidence.apart.state,)
-
-
-def _check_state(run: RunEvidence, name: str, answer: ReadingAnswer) -> None:
-    """Is the kept state the one that its strict run is judged by, NaN and infinity included?"""
-    digests = captured_digests(run)
-    not_finite = {leaf.name for leaf in run.not_finite if leaf.name in digests}
-    if digests != {leaf.name: leaf.sha256 for leaf in answer.leaves} or not_finite != set(
-        answer.not_finite
-    ):
-        raise EvidenceError(f"{name}: is not the state of run {run.run.label}", hint=ALTERED_HINT)

@@ -8,28 +8,28 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from gate.checkup.gpu import why_no_gpu
-from gate.errors import EvidenceError, GateError, RepositoryError, RunError
+from gate.errors import EvidenceError, RepositoryError, RunError
 from gate.evidence import capture
 from gate.evidence.capture import OUTPUT_FILE, CapturedFile, KeptFiles
 from gate.evidence.environment import leave_out_packages
 from gate.evidence.folder import evidence_documents
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.processes.operator_audit import explained
+from gate.evidence.saved_files import SAVED_COPY, SavedCopy, capture_saved
 from gate.evidence.usable import refuse_unusable
 from gate.execution.launch import Launcher, run_folders
 from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.preparation.code_files import keep_code
 from gate.pipelines.preparation.declared_data import DataPreparation, DeclaredData
 from gate.pipelines.preparation.environments import TrainingEnvironment, training_environments
+from gate.pipelines.preparation.gpu_search import GpuSearch
 from gate.pipelines.preparation.locks import locks_of_commits
 from gate.pipelines.preparation.output_folder import prepare_out
 from gate.pipelines.preparation.pointers import pointers_of_commit
 from gate.pipelines.preparation.preprocess import Preprocessing
 from gate.pipelines.preparation.snapshots import check_snapshots, export_all
-from gate.records.doctor import TrainingSeen
-from gate.records.gpu import GpuMissed, GpusSeen
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.data.sets import DataSets, UnrepeatedData
 from gate.records.observed.evidence import (
@@ -37,6 +37,7 @@ from gate.records.observed.evidence import (
     EvidenceSet,
     KeptFile,
     RunEvidence,
+    SavedFiles,
     SeededRun,
 )
 from gate.records.observed.operator_audit import Refusal
@@ -54,7 +55,6 @@ from gate.records.runs import (
     RunRecord,
     Snapshot,
 )
-from gate.records.settings import Device
 from gate.settings.load import settings_digest, training_digest
 
 NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
@@ -86,9 +86,9 @@ class Session:
         self._unrepeated: UnrepeatedData | None = None
         self._kept = KeptFiles(request.out / "evidence", adapters.files)
         self._first: RunEvidence | None = None
+        self._saved: SavedFiles | None = None
         self._apart: DivergedStates | None = None
-        self._looked_for_gpu = False
-        self._gpu_missed: GpuMissed | None = None
+        self._gpu = GpuSearch(request.settings, adapters, self._work / "run", probe_training)
         self._ends = ExitStack()
 
     def __enter__(self) -> Self:
@@ -142,6 +142,8 @@ class Session:
         trees = {which: snapshot.tree for which, snapshot in self._snapshots.items()}
         taken = run_folders(self._work / "run").taken
         self._locks = locks_of_commits(self.request, trees, taken, adapters.files, self._reader.ask)
+        head, locks = self._snapshots[Commit.HEAD], self._locks[Commit.HEAD]
+        keep_code(self.request, adapters.git, head, locks, adapters.files)
         pointers = partial(
             pointers_of_commit, request=self.request, files=adapters.files, ask=self._reader.ask
         )
@@ -224,18 +226,30 @@ class Session:
         # copied out of the account's reach first, read afterwards (T3 in docs/architecture.md)
         taken = capture.capture_files(files, folders.out, folders.taken, capture.kinds_of(planned))
         tree = folders.tree / snapshot.workdir
+        saved = self._saved_copy(planned, tree, folders.taken)
         # not here: this process will hold the key (T5 in docs/architecture.md)
-        evidence = self._read(record, result.output, folders, tree, taken)
-        self._look_for_gpu(evidence)
-        refuse_unusable(evidence, self.request.settings, self._gpu_missed)
+        evidence = self._read(record, result.output, folders, tree, taken, saved)
+        self._gpu.look(evidence, self.isolation)
+        refuse_unusable(evidence, self.request.settings, self._gpu.missed)
         if planned.window is not None or planned.varied is not None:
             return evidence
         second = planned.label == SECOND_STRICT
         self._kept.keep(planned.label, result.output, () if second else taken)
+        if saved is not None:
+            self._kept.keep_saved(saved.files)
+            self._saved = saved.kept
         if second and taken:
             self._keep_apart(evidence, taken[0], folders.taken)
         self._first = evidence if planned.label == FIRST_STRICT else self._first
         return evidence
+
+    def _saved_copy(self, planned: PlannedRun, tree: Path, taken: Path) -> SavedCopy | None:
+        """What the script saved in the run that is packed, where it is to be packed."""
+        settings, packed = self.request.settings, planned.label == FIRST_STRICT
+        if not packed or settings.train.checkpoint is None or not settings.package.checkpoint:
+            return None
+        place = taken / "saved"
+        return capture_saved(self.adapters.files, tree, settings.train.checkpoint, place)
 
     def _read(
         self,
@@ -244,6 +258,7 @@ class Session:
         folders: RunFolders,
         tree: Path,
         taken: tuple[CapturedFile, ...],
+        saved: SavedCopy | None,
     ) -> RunEvidence:
         """The run's files, parsed by a separate process."""
         self.adapters.files.write_bytes(folders.taken / OUTPUT_FILE, output)
@@ -252,7 +267,7 @@ class Session:
             out=str(folders.out.absolute()),
             tree=str(tree.absolute()),
             output=str((folders.taken / OUTPUT_FILE).absolute()),
-            taken={captured.name: str(captured.path.absolute()) for captured in taken},
+            taken=_by_name(taken, saved),
             run=record,
             train=self.request.settings.train,
         )
@@ -269,34 +284,6 @@ class Session:
         folders = run_folders(self._work / "run")
         request = ReadingRequest(task=ReadingTask.TRACES, out=str(folders.out.absolute()))
         return self._reader.ask(request, folders.taken).traces
-
-    def _look_for_gpu(self, run: RunEvidence) -> None:
-        """Where a run might have used a GPU of this machine and did not: could it have?
-
-        Asked once a call, of the training's Python in a process of its own, kept apart as a run is:
-        a training is never asked to start a GPU that it leaves alone.
-        """
-        adapters, settings = self.adapters, self.request.settings
-        if self._looked_for_gpu or settings.train.device is Device.CPU:
-            return
-        self._looked_for_gpu = True
-        host = adapters.gpus() if run.environment.ranks_on_cpu else GpusSeen()
-        if not host.names:
-            return
-        try:
-            with adapters.progress.running("checking why the training used no GPU"):
-                training = probe_training(
-                    settings,
-                    self.isolation,
-                    self._work / "run",
-                    adapters.files,
-                    adapters.processes,
-                    adapters.host,
-                )
-        except GateError as fault:
-            training = TrainingSeen(problem=fault.message, hint=fault.hint)
-        adapters.clean_up(self.isolation)
-        self._gpu_missed = why_no_gpu(host, training, self.isolation)
 
     def _refusals(self, folders: RunFolders) -> tuple[Refusal, ...]:
         """The operators that a failed run was refused, as far as what it left can be read.
@@ -370,8 +357,9 @@ class Session:
             runs=runs,
             seeded=seeded,
             kept=tuple(self._kept.files),
+            saved=self._saved,
             apart=self._apart,
-            gpu_missed=self._gpu_missed,
+            gpu_missed=self._gpu.missed,
             machine=self.adapters.machine().model_copy(update={"image": self._image()}),
             locks=self._locks[Commit.HEAD],
             base_locks=self._locks.get(Commit.BASE, ()),
@@ -384,3 +372,11 @@ class Session:
         for name, data in evidence_documents(evidence):
             self.adapters.files.write_bytes(self.request.out / "evidence" / name, data)
         return evidence
+
+
+def _by_name(taken: tuple[CapturedFile, ...], saved: SavedCopy | None) -> dict[str, str]:
+    """The copies that the reader finds in the place of what the run left."""
+    copies = {captured.name: str(captured.path.absolute()) for captured in taken}
+    if saved is not None and saved.tree is not None:
+        copies[SAVED_COPY] = str(saved.tree.absolute())
+    return copies

@@ -36,17 +36,18 @@ Text = Annotated[str, Field(max_length=MAX_TEXT)]
 class ReadingTask(StrEnum):
     """What is to be read.
 
-    A run, why a failed one failed, a kept state, or two, how far apart, tensor by tensor or all
-    weights together; kept gradients, how far their sums move; of a pull request's head
-    its settings, its baseline, and what it changes in the files that decide; a proposed entry of a
-    baseline, as a file or in the archive of an artifact; earlier runs; lock files, each by its
-    path; the operator traces of a run; where two files that preprocessing wrote first differ;
-    pointers to declared data, and simple statistics of it.
+    A run, why a failed one failed, a kept state, what the script saved, or two states, how far
+    apart, tensor by tensor or all weights together; kept gradients, how far their sums move; of a
+    pull request's head its settings, its baseline, and what it changes in the files that decide; a
+    proposed entry of a baseline, as a file or in the archive of an artifact; earlier runs; lock
+    files, each by its path; the operator traces of a run; where two files that preprocessing wrote
+    first differ; pointers to declared data, and simple statistics of it.
     """
 
     RUN = "run"
     REFUSALS = "refusals"
     STATE = "state"
+    SAVED = "saved"
     DISTANCE = "distance"
     WEIGHTS = "weights"
     REDUCTION = "reduction"

@@ -16,14 +16,15 @@ from gate.records.sections.isolation import IsolationSettings
 from gate.records.sections.levels import Level, LevelPolicy, Seeds, Variants, why_not_judged
 from gate.records.sections.measuring import CostSettings, NoiseSettings
 from gate.records.sections.metrics import MetricsSettings
+from gate.records.sections.package import PackageSettings
 from gate.records.sections.publishing import Publishing, PublishSettings
 from gate.records.sections.quarantine import Quarantines
 from gate.records.sections.recording import RecordSettings
+from gate.records.sections.signing import SigningSettings
 from gate.records.sections.tolerances import Tolerance
 from gate.records.sections.types import (
     Argv,
     RelativePath,
-    ServiceAddress,
     check_variable_name,
     folder_inside_project,
     path_inside_project,
@@ -253,36 +254,6 @@ class PolicySettings(LevelPolicy):
         return self
 
 
-class SigningSettings(Document):
-    """Which keys count, and where a seal without a key comes from."""
-
-    trusted_keys: RelativePath = Field(
-        default=".repro-gate/trusted-keys.json",
-        description="The file of public keys, relative to repro-gate.yml. The verify command of a "
-        "sealed pass names it, and the comment shows what a pull request changes in it.",
-    )
-    fulcio_url: ServiceAddress = Field(
-        default="https://fulcio.sigstore.dev",
-        description="With `sign: sigstore`: who certifies the job's identity (Fulcio).",
-    )
-    rekor_url: ServiceAddress = Field(
-        default="https://rekor.sigstore.dev",
-        description="With `sign: sigstore`: the log that every seal is entered in (Rekor).",
-    )
-    trusted_root: RelativePath | None = Field(
-        default=None,
-        description="With `sign: sigstore`: the file with the certificates and log keys of these "
-        "services, relative to repro-gate.yml; the comment shows what a pull request changes in "
-        "it. Without one it is that of the public services, as the installed sigstore package has "
-        "it.",
-    )
-
-    @field_validator("trusted_root")
-    @classmethod
-    def _stays_inside(cls, value: str | None) -> str | None:
-        return None if value is None else path_inside_project(value)
-
-
 class CommentPolicy(StrEnum):
     """After which results a comment is written; one that is there is always kept up to date."""
 
@@ -378,6 +349,9 @@ class GateSettings(Document):
     signing: SigningSettings = Field(
         default_factory=SigningSettings,
         description="Which keys are trusted, and who is asked for a seal without one.",
+    )
+    package: PackageSettings = Field(
+        default_factory=PackageSettings, description="What the reproducibility package holds."
     )
     publish: Publishing = PublishSettings()
     report: ReportSettings = Field(

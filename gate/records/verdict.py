@@ -18,6 +18,7 @@ from gate.records.comparison import (
 from gate.records.determinism.causes import CauseClass
 from gate.records.document import Document, Timestamp
 from gate.records.measured.acceptance import InQuarantine, Movement, ProvisionalEntry
+from gate.records.measured.determinism_budget import DeterminismBudget
 from gate.records.measured.growth import Growth
 from gate.records.measured.levels import LevelResult
 from gate.records.measured.performance import Performance
@@ -26,6 +27,7 @@ from gate.records.observed.data.sets import DataMoves, DataSets, UnrepeatedData
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
+from gate.records.observed.state_roots import States
 from gate.records.observed.traced import TraceFinding
 from gate.records.observed.trials.tried import TriedSettings
 from gate.records.policy_files import PolicyChange
@@ -292,6 +294,8 @@ class Verdict(Document):
     a new baseline is from the old one. `data` is the declared data, `data_moved` how it moved since
     the baseline was recorded, and `data_brought` says that the change moved it; `unrepeated` is
     what the preprocessing command wrote differently when it ran again.
+    `determinism_budget` is the state of each source of nonreproducibility of a cluster.
+    `checkpoint_root` is over the states of all ranks; `states` has the roots of what is packed.
     `fault_details` holds lines of a fault, such as the last output of a training that failed.
     """
 
@@ -337,11 +341,13 @@ class Verdict(Document):
     tolerances: tuple[ToleranceUse, ...] = ()
     environment: Environment | None = None
     checkpoint_root: str = ""
+    states: States = ()
     snapshot_digest: str = ""
     settings_digest: str = ""
     series: tuple[SeriesSummary, ...] = ()
     runs: tuple[RunRecord, ...] = ()
     not_exercised: tuple[str, ...] = ()
+    determinism_budget: DeterminismBudget = ()
     fault_details: tuple[str, ...] = ()
     operator_audit: OperatorReport | None = None
     policy_changes: tuple[PolicyChange, ...] = ()

@@ -11,6 +11,7 @@ from gate.report.diagnosed.traced import trace_sections
 from gate.report.diagnosed.tried import tried_sections
 from gate.report.history import history_section
 from gate.report.layout import Alert, Cell, Limits, Report, Row, Section
+from gate.report.measured.budget_words import budget_section
 from gate.report.measured.data_words import data_section
 from gate.report.measured.level_words import level_sections
 from gate.report.measured.performance_words import performance_section
@@ -89,6 +90,7 @@ def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Sec
         tolerances_section(verdict, limits),
         context.notices_section(verdict, limits),
         context.not_exercised_section(verdict, limits),
+        budget_section(verdict, limits),
         context.environment_section(verdict, limits),
         data_section(verdict, limits),
         context.runs_section(verdict, limits),

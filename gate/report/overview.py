@@ -9,6 +9,7 @@ from gate.report.context import cost_words
 from gate.report.environment_words import moved_words
 from gate.report.history import history_row
 from gate.report.layout import Cell, Row, Table, table_of
+from gate.report.measured.budget_words import budget_rows
 from gate.report.measured.data_words import data_rows
 from gate.report.measured.level_words import level_row
 from gate.report.measured.performance_words import performance_words
@@ -50,6 +51,7 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
     if verdict.judged is not None:
         asked = f"Level {verdict.judged.asked}"
         rows.append((Cell(asked), Cell(level_row(verdict.judged))))
+    rows += budget_rows(verdict.determinism_budget)
     if verdict.cost is not None:
         rows.append((Cell("Cost of determinism"), Cell(cost_words(verdict.cost))))
     speed = performance_words(verdict.performance)

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gate.codec.keys.signer_places import read_signer_place
 from gate.codec.strict_json import parse_json
 from gate.errors import SettingsError
 from gate.records.report import Mode, PullRequest, RunOrigin
 from gate.records.request import SigningMethod
+from gate.records.sealed.signer_places import SignerPlace
 from gate.records.sections.types import path_inside_project
 
 # `\Z` and not `$`, behind which a line end may still follow.
@@ -38,6 +40,7 @@ class ActionInputs:
     status: bool
     baseline_reason: str
     sign: SigningMethod
+    signer: SignerPlace | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +81,7 @@ def read_inputs(variables: Mapping[str, str]) -> ActionInputs:
         status=_flag(variables, "status", default=False),
         baseline_reason=_line(variables, "baseline_reason"),
         sign=_sign(variables),
+        signer=_signer(variables),
     )
 
 
@@ -121,12 +125,27 @@ def _sign(variables: Mapping[str, str]) -> SigningMethod:
         known = ", ".join(method.value for method in SigningMethod)
         raise SettingsError(f"input sign: {text[:40]!r} is not one of {known}")
     # refused and not ignored: whoever gave it believes that it signs
-    if text == SigningMethod.SIGSTORE.value and _input(variables, "signing_key"):
+    for name in ("signing_key", "signer"):
+        if text == SigningMethod.SIGSTORE.value and _input(variables, name):
+            raise SettingsError(
+                f"input sign: sigstore takes no {name}",
+                hint="Leave one of the two out.",
+            )
+    return SigningMethod(text)
+
+
+def _signer(variables: Mapping[str, str]) -> SignerPlace | None:
+    """Where the key is; which secrets it takes is read later."""
+    text = _input(variables, "signer")
+    if text and _input(variables, "signing_key"):
         raise SettingsError(
-            "input sign: sigstore takes no signing_key",
+            "inputs signer and signing_key are two ways to give one key",
             hint="Leave one of the two out.",
         )
-    return SigningMethod(text)
+    try:
+        return read_signer_place(text) if text else None
+    except SettingsError as error:
+        raise SettingsError(f"input signer: {error.message}", hint=error.hint) from error
 
 
 def _flag(variables: Mapping[str, str], name: str, *, default: bool) -> bool:

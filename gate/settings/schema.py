@@ -8,6 +8,7 @@ from enum import StrEnum
 from gate.records.document import Document
 from gate.records.measured.base_head import ComparedCommits
 from gate.records.measured.shaken import ShakenTraining
+from gate.records.published.audit import AuditReport
 from gate.records.settings import GateSettings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -19,12 +20,14 @@ class SchemaOf(StrEnum):
     SETTINGS = "settings"
     COMPARE = "compare"
     SHAKE = "shake"
+    AUDIT = "audit"
 
 
 PUBLISHED: dict[SchemaOf, tuple[str, type[Document]]] = {
     SchemaOf.SETTINGS: ("repro-gate.yml", GateSettings),
     SchemaOf.COMPARE: ("compare.json", ComparedCommits),
     SchemaOf.SHAKE: ("shake.json", ShakenTraining),
+    SchemaOf.AUDIT: ("audit.json", AuditReport),
 }
 
 

@@ -13,6 +13,7 @@ from gate.records.measured.acceptance import InQuarantine, Movement
 from gate.records.measured.performance import Performance
 from gate.records.observed.evidence import EvidenceSet, MetricSeries, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
+from gate.records.observed.state_roots import States
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunMode
 from gate.records.verdict import (
@@ -30,6 +31,7 @@ from gate.records.verdict import (
 )
 from gate.verdict import blind_spots, findings, levels, operators
 from gate.verdict.answers import answer_of
+from gate.verdict.cluster.determinism_budget import determinism_budget
 from gate.verdict.data import moved_data
 from gate.verdict.environment import environment
 from gate.verdict.facts import Decision, Facts
@@ -56,6 +58,7 @@ class Assessment:
     """What the packages found out, before it is one document.
 
     `proposed` is the name of the file for the entry that this call proposes, empty without one.
+    `states` are the roots of what the first strict run ended in.
     """
 
     evidence: EvidenceSet
@@ -74,6 +77,7 @@ class Assessment:
     operator_audit: OperatorReport | None = None
     seeds_problem: str = ""
     seeds_of_brought: SeedsOfBrought = SeedsOfBrought.AS_SEEN
+    states: States = ()
 
 
 def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
@@ -144,11 +148,18 @@ def _seen(assessment: Assessment, run: RunEvidence) -> dict[str, object]:
         "unrepeated": facts.unrepeated,
         "environment": run.environment,
         "checkpoint_root": run.checkpoint.root,
+        "states": assessment.states,
         "snapshot_digest": assessment.evidence.snapshot_digest,
         "settings_digest": assessment.settings_digest,
         "series": tuple(_summary(series) for series in run.metrics[:MAX_SERIES]),
         "runs": tuple(run_evidence.run for run_evidence in assessment.evidence.runs),
         "not_exercised": _not_exercised(assessment, run),
+        "determinism_budget": determinism_budget(
+            evidence,
+            strict=facts.repeat,
+            default=assessment.default_repeat,
+            baseline=facts.baseline,
+        ),
         "operator_audit": assessment.operator_audit,
     }
 
@@ -244,15 +255,25 @@ def _findings(
         *splits_by_listing(run),
         *findings.stale_baseline(about_baseline),
         *_in_quarantine(assessment, request),
-        *findings.default_mode(assessment.default_repeat),
-        *findings.hidden_state(facts.repeat),
-        *findings.weaker_source(run),
-        *findings.ended_early(run, facts.settings.train.max_steps),
+        *_of_the_runs(assessment, run),
         *levels.unfit_seeds(assessment.seeds_problem),
         *levels.brought_seeds(assessment.seeds_of_brought),
         *_isolation(assessment.isolation, request),
         *override_findings(strict, repeats=facts.repeat.numerically_equal),
-        *findings.history(request.history.problem),
+        *findings.beside_the_verdict(
+            evidence, request.settings.train.checkpoint, request.history.problem
+        ),
+    )
+
+
+def _of_the_runs(assessment: Assessment, run: RunEvidence) -> tuple[Finding, ...]:
+    """What the runs themselves leave open."""
+    facts = assessment.facts
+    return (
+        *findings.default_mode(assessment.default_repeat),
+        *findings.hidden_state(facts.repeat),
+        *findings.weaker_source(run),
+        *findings.ended_early(run, facts.settings.train.max_steps),
     )
 
 

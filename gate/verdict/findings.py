@@ -48,6 +48,26 @@ def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
     )
 
 
+def beside_the_verdict(
+    evidence: EvidenceSet, checkpoint: str | None, history_problem: str
+) -> tuple[Finding, ...]:
+    """Is anything missing that readers find beside the verdict: in the package, in the history?"""
+    return (*not_packed(evidence, checkpoint), *history(history_problem))
+
+
+def not_packed(evidence: EvidenceSet, checkpoint: str | None) -> tuple[Finding, ...]:
+    """Is what the script saved missing from the package, although it was compared?"""
+    saved = evidence.saved
+    if saved is None or not saved.left_out:
+        return ()
+    return notice(
+        "not-packed",
+        message=f"{checkpoint} is not in the package: {saved.left_out}",
+        remedy="Its digest is sealed all the same. To pack it, let the script save under plain "
+        "names.",
+    )
+
+
 def gpu_missed(evidence: EvidenceSet) -> tuple[Finding, ...]:
     """Did it run on a CPU only because it could not use the machine's GPU?"""
     missed = evidence.gpu_missed

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gate.adapters.files.files import LocalFiles
 from gate.adapters.secrets import InputSecrets
 from gate.report.comment.outputs import StepOutputs
 from gate.settings.event import ActionInputs
@@ -74,7 +75,7 @@ def test_inputs_are_those_that_the_code_reads() -> None:
 
 def test_each_secret_input_reaches_its_reader() -> None:
     variables = {f"INPUT_{name.upper()}": name for name in SECRET_INPUTS}
-    secrets = InputSecrets(variables)
+    secrets = InputSecrets(variables, LocalFiles())
     assert secrets.token() == "token"
     assert secrets.signing_key() == b"signing_key"
     assert secrets.passphrase() == b"signing_key_passphrase"

@@ -62,6 +62,7 @@ class Place:
     root: Path
     project: Project
     said: list[str] = field(default_factory=list)
+    more: dict[str, str] = field(default_factory=dict)
     head: str = ""
 
     def run(self) -> ExitCode:
@@ -92,8 +93,12 @@ class Place:
             "GITHUB_WORKSPACE": str(self.project.path),
             "INPUT_OUT": "out",
             "INPUT_SIGNING_KEY": CANARY,
+            "INPUT_SIGNING_KEY_PASSPHRASE": CANARY,
+            "REPRO_GATE_PKCS11_PIN": CANARY,
+            "VAULT_TOKEN": CANARY,
             "PATH": "/usr/bin:/bin",
             "RUNNER_TEMP": str(self.root / "runner_temp"),
+            **self.more,
         }
 
     def _adapters(self, top: Path) -> Adapters:
@@ -166,6 +171,42 @@ def test_a_credential_of_the_checkout_is_warned_about(place: Place) -> None:
     assert warning.startswith("::warning title=repro-gate%3A credential-left::")
     assert "http.https" in warning
     assert "persist-credentials: false" in warning
+
+
+def test_files_with_a_key_or_a_token_are_closed_though_everybody_may_read_them(
+    place: Place,
+) -> None:
+    secrets = [place.root / "secrets" / name for name in ("key.pem", "vault-token")]
+    secrets[0].parent.mkdir(mode=0o755)
+    for path in secrets:
+        path.write_text(CANARY)
+        path.chmod(0o644)
+    tries = "import pathlib\n" + "".join(
+        f"try: print('tried', len(pathlib.Path({str(path)!r}).read_text()))\n"
+        "except OSError as error: print('tried', type(error).__name__)\n"
+        for path in secrets
+    )
+    place.project.write("train.py", tries + SCRIPT)
+    place.project.commit()
+    ways = (
+        ({"INPUT_SIGNING_KEY": "", "INPUT_SIGNER": str(secrets[0])}, ["PermissionError", "13"]),
+        (
+            {
+                "INPUT_SIGNING_KEY": "",
+                "INPUT_SIGNER": "vault:transit/gate",
+                "VAULT_ADDR": "https://vault.example",
+                "VAULT_TOKEN_FILE": str(secrets[1]),
+            },
+            ["13", "PermissionError"],
+        ),
+    )
+    for more, expected in ways:
+        place.more = more
+        assert place.run() == ExitCode.FAIL, place.said
+        text = (place.project.path / "out/evidence/strict-1/output.txt").read_text()
+        tried = [line.split()[1] for line in text.splitlines() if line.startswith("tried")]
+        assert tried == expected
+        assert {path.stat().st_mode & 0o777 for path in secrets} == {0o644}
 
 
 def test_a_fault_leaves_nothing_of_roots_behind(place: Place) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from action_scene import Scene
+from cryptography.hazmat.primitives.asymmetric import ec
+from fake_vault import FakeVault
 
 from gate.attestation.keys import generate_private_key, private_pem
 from gate.errors import ExitCode
@@ -73,6 +75,50 @@ def test_the_job_that_judges_seals_what_is_no_forks(scene: Scene) -> None:
     assert scene.output("bundle_path") == "judged/package.sigstore.json"
 
 
+def test_the_job_that_judges_seals_by_a_key_in_a_vault(scene: Scene) -> None:
+    scene.with_baseline()
+    ran(scene)
+    with FakeVault() as vault:
+        vault.add("gate", ec.generate_private_key(ec.SECP256R1()))
+        signer = {"INPUT_SIGNER": "vault:transit/gate", **vault.variables}
+        assert judge(scene, {**JUDGE, **signer}, fork=False) == ExitCode.PASS
+        assert [path for path, _ in vault.asked] == [
+            "GET /v1/transit/keys/gate",
+            # verdict, provenance, model
+            *["POST /v1/transit/sign/gate"] * 3,
+        ]
+    assert scene.output("bundle_path") == "judged/package.sigstore.json"
+
+
+def test_nothing_of_the_vault_is_asked_for_a_fork(scene: Scene) -> None:
+    scene.with_baseline()
+    ran(scene)
+    with FakeVault() as vault:
+        signer = {"INPUT_SIGNER": "vault:transit/gate", **vault.variables}
+        assert judge(scene, {**JUDGE, **signer}) == ExitCode.PASS
+        assert vault.asked == []
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"INPUT_SIGNER": "kms:gate"}, "input signer: kms: is no kind of signer"),
+        ({"INPUT_SIGNER": "vault:transit/gate"}, "vault: VAULT_ADDR is not set"),
+        ({"INPUT_SIGNER": "no-key.pem"}, "there is no signing key no-key.pem"),
+        ({"INPUT_SIGNER": "a", "INPUT_SIGNING_KEY": "b"}, "are two ways to give one key"),
+        ({"INPUT_SIGNING_KEY": "b"}, "the signing key has no pass phrase"),
+        ({"INPUT_SIGNER": "exec:/bin/sh WORKSPACE/x"}, "which the pull request fills"),
+    ],
+)
+def test_a_signer_that_cannot_sign_is_refused_before_anything_is_judged(
+    scene: Scene, inputs: dict[str, str], message: str
+) -> None:
+    workspace = str(scene.project.path)
+    given = {name: text.replace("WORKSPACE", workspace) for name, text in inputs.items()}
+    assert judge(scene, {**JUDGE, **given}, fork=False) == ExitCode.USAGE
+    assert any(message in line for line in scene.said), scene.said
+
+
 def test_a_first_job_that_failed_is_told_on_the_pull_request(scene: Scene) -> None:
     scene.project.play(exit=1)
     assert scene.run(RUN, fork=True) == ExitCode.ERROR
@@ -80,8 +126,9 @@ def test_a_first_job_that_failed_is_told_on_the_pull_request(scene: Scene) -> No
     assert "There is no evidence in" in scene.comment
 
 
-def test_the_job_that_runs_refuses_a_key(scene: Scene) -> None:
-    assert scene.run({**RUN, "INPUT_SIGNING_KEY": "x"}) == ExitCode.USAGE
+@pytest.mark.parametrize("name", ["INPUT_SIGNING_KEY", "INPUT_SIGNER"])
+def test_the_job_that_runs_refuses_a_key(scene: Scene, name: str) -> None:
+    assert scene.run({**RUN, name: "x"}) == ExitCode.USAGE
     assert any("mode run takes no signing key" in line for line in scene.said)
 
 

@@ -25,6 +25,7 @@ from gate.adapters.github.retry import RetryPolicy
 from gate.adapters.sigstore.services import SigstoreServices
 from gate.attestation.dsse import PAYLOAD_TYPE, sign
 from gate.attestation.envelope import write_envelope
+from gate.attestation.keys import KeyFile
 from gate.errors import SealServiceError
 from gate.records.sealed.identity import LogEntry
 
@@ -57,7 +58,7 @@ def certified(sigstore: FakeSigstore) -> tuple[bytes, bytes]:
     request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     pem = request.sign(key, SHA256()).public_bytes(Encoding.PEM)
     leaf = services(sigstore).certificate(token(sigstore), pem)
-    return write_envelope(sign(b"{}", PAYLOAD_TYPE, key)), leaf
+    return write_envelope(sign(b"{}", PAYLOAD_TYPE, KeyFile(key))), leaf
 
 
 def entry(sigstore: FakeSigstore, policy: RetryPolicy = AT_ONCE) -> LogEntry:

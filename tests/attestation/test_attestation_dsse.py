@@ -11,13 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.attestation.dsse import PAYLOAD_TYPE, pae, sign, verify
-from gate.attestation.keys import trusted_key, with_key
+from gate.attestation.keys import KeyFile, generate_private_key, trusted_key, with_key
 from gate.errors import AttestationError
-from gate.records.sealed.attestation import Envelope, KeyStatus, Signature, TrustedKeys
+from gate.records.sealed.attestation import (
+    Envelope,
+    KeyAlgorithm,
+    KeyStatus,
+    Signature,
+    TrustedKeys,
+)
 
 
 def _envelope(payload: bytes = b"{}") -> Envelope:
-    return sign(payload, PAYLOAD_TYPE, gate_key())
+    return sign(payload, PAYLOAD_TYPE, KeyFile(gate_key()))
 
 
 def test_encoding_is_the_example_of_the_protocol() -> None:
@@ -54,7 +60,7 @@ def test_another_type_or_payload_breaks_the_signature() -> None:
 
 
 def test_stranger_is_refused_with_both_key_ids() -> None:
-    envelope = sign(b"{}", PAYLOAD_TYPE, other_key())
+    envelope = sign(b"{}", PAYLOAD_TYPE, KeyFile(other_key()))
     with pytest.raises(AttestationError) as caught:
         verify(envelope, trust_of())
     assert caught.value.details == (
@@ -80,7 +86,7 @@ def test_retired_key_still_counts() -> None:
 
 
 def test_one_good_signature_among_several_is_enough() -> None:
-    stranger = sign(b"{}", PAYLOAD_TYPE, other_key()).signatures
+    stranger = sign(b"{}", PAYLOAD_TYPE, KeyFile(other_key())).signatures
     envelope = _envelope()
     both = replace(envelope, signatures=(*stranger, *envelope.signatures))
     assert verify(both, trust_of()) == trust_of().keys[0]
@@ -89,7 +95,7 @@ def test_one_good_signature_among_several_is_enough() -> None:
 def test_active_key_is_preferred_to_a_retired_one() -> None:
     other = trusted_key(other_key().public_key(), added_at=CREATED_AT)
     trusted = with_key(trust_of(KeyStatus.RETIRED), other)
-    stranger = sign(b"{}", PAYLOAD_TYPE, other_key()).signatures
+    stranger = sign(b"{}", PAYLOAD_TYPE, KeyFile(other_key())).signatures
     both = replace(_envelope(), signatures=(*_envelope().signatures, *stranger))
     assert verify(both, trusted) == other
 
@@ -100,3 +106,35 @@ def test_raw_signature_is_refused() -> None:
     raw = replace(envelope.signatures[0], value=r.to_bytes(32, "big") + s.to_bytes(32, "big"))
     with pytest.raises(AttestationError, match="no trusted key made this signature"):
         verify(replace(envelope, signatures=(raw,)), trust_of())
+
+
+class Liar:
+    """A signer whose two answers do not belong together."""
+
+    def public_key(self) -> bytes:
+        return KeyFile(gate_key()).public_key()
+
+    def sign(self, message: bytes) -> bytes:
+        return KeyFile(other_key()).sign(message)
+
+
+def test_a_signature_that_its_own_key_does_not_verify_makes_no_envelope() -> None:
+    with pytest.raises(AttestationError, match="its own public key does not verify") as caught:
+        sign(b"{}", PAYLOAD_TYPE, Liar())
+    assert "SHA-256" in caught.value.hint
+
+
+def test_an_ed25519_key_signs_and_the_trusted_keys_own_kind_decides() -> None:
+    key = generate_private_key(KeyAlgorithm.ED25519)
+    envelope = sign(b"{}", PAYLOAD_TYPE, KeyFile(key))
+    entry = trusted_key(key.public_key(), added_at=CREATED_AT)
+    assert (entry.key_details, len(envelope.signatures[0].value)) == ("PKIX_ED25519", 64)
+    both = with_key(trust_of(), entry)
+    assert verify(envelope, both) == entry
+    assert verify(_envelope(), both) == trust_of().keys[0]
+    with pytest.raises(AttestationError, match="no trusted key made this signature"):
+        verify(envelope, trust_of())
+
+
+def test_a_signer_shows_no_key() -> None:
+    assert repr(KeyFile(gate_key())) == "KeyFile()"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
 import subprocess
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -15,21 +15,19 @@ from attestation_cases import (
     Sealed,
     gate_key,
     member,
-    other_key,
-    pack_to,
     sealed_in,
     verdict_of,
 )
 
-from gate.attestation.keys import key_id, private_pem, public_pem, trusted_key
-from gate.attestation.packing.instructions import TrustFile, openssl_commands, package_readme
+from gate.attestation.keys import generate_private_key, key_id, private_pem, public_pem
+from gate.attestation.packing.instructions import package_readme
 from gate.attestation.packing.package import pack
-from gate.attestation.seal import write_seals
+from gate.attestation.seal_files import write_seals
 from gate.records.request import SigningMethod
+from gate.records.sealed.attestation import KeyAlgorithm
 
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command here")
 needs_tar = pytest.mark.skipif(not shutil.which("tar"), reason="no tar command here")
-NOW = "2026-01-31T12:00:00+00:00"
 GNU_TAR = (
     "tar --format=ustar --mode=644 --mtime=@0 --owner=0 --group=0 --numeric-owner -cf - "
     "a/b.txt c.bin SHA256SUMS"
@@ -43,49 +41,7 @@ def _shell(folder: Path, text: str) -> subprocess.CompletedProcess[bytes]:
 
 @pytest.fixture
 def sealed(tmp_path: Path) -> Sealed:
-    sealed = sealed_in(tmp_path)
-    write_seals((sealed.seals[0], sealed.seals[1]), sealed.path, FILES)
-    (tmp_path / "gate-public-key.pem").write_bytes(public_pem(gate_key().public_key()))
-    return sealed
-
-
-@needs_openssl
-def test_openssl_alone_verifies_the_seal(sealed: Sealed, tmp_path: Path) -> None:
-    before = sorted(tmp_path.iterdir())
-    done = _shell(tmp_path, openssl_commands(sealed.path.name, commit=COMMIT))
-    assert done.stdout == b"Verified OK\n1\n1\n"
-    assert done.stderr == b""
-    assert sorted(tmp_path.iterdir()) == before
-
-
-@needs_openssl
-@pytest.mark.parametrize("layout", [None, 2])
-def test_the_key_is_taken_out_of_a_trust_file_of_any_layout(
-    sealed: Sealed, tmp_path: Path, layout: int | None
-) -> None:
-    (tmp_path / "gate-public-key.pem").unlink()
-    keys = [trusted_key(key.public_key(), added_at=NOW) for key in (gate_key(), other_key())]
-    for order in (keys, keys[::-1]):
-        entries = [key.model_dump(mode="json") for key in order]
-        (tmp_path / "trust.json").write_text(json.dumps({"keys": entries}, indent=layout))
-        for key, answer in ((keys[0], b"Verified OK"), (keys[1], b"Verification failure")):
-            trust = TrustFile(path="trust.json", key_id=key.key_id)
-            done = _shell(tmp_path, openssl_commands(sealed.path.name, commit=COMMIT, trust=trust))
-            assert done.stdout.splitlines()[0] == answer, done.stderr
-
-
-@needs_openssl
-def test_openssl_refuses_another_key(sealed: Sealed, tmp_path: Path) -> None:
-    (tmp_path / "gate-public-key.pem").write_bytes(public_pem(other_key().public_key()))
-    done = _shell(tmp_path, openssl_commands(sealed.path.name, commit=COMMIT))
-    assert b"Verification failure\n" in done.stdout
-
-
-@needs_openssl
-def test_commands_notice_another_package_and_commit(sealed: Sealed, tmp_path: Path) -> None:
-    pack_to(sealed.path, member("other"))
-    done = _shell(tmp_path, openssl_commands(sealed.path.name, commit="f" * 40))
-    assert done.stdout == b"Verified OK\n0\n0\n"
+    return sealed_in(tmp_path)
 
 
 @needs_openssl
@@ -102,14 +58,14 @@ def test_openssl_reads_the_encrypted_key_and_agrees_on_its_id(tmp_path: Path) ->
 @needs_tar
 def test_tar_lists_the_package(sealed: Sealed, tmp_path: Path) -> None:
     done = _shell(tmp_path, f"tar tf {sealed.path.name}")
-    assert done.stdout.split() == [b"state/checkpoint.bin", b"verdict.json", b"SHA256SUMS"]
+    assert done.stdout.split() == [b"checkpoint/state.safetensors", b"verdict.json", b"SHA256SUMS"]
     assert done.stderr == b""
 
 
 @needs_tar
 def test_sums_hold_after_unpacking(sealed: Sealed, tmp_path: Path) -> None:
     done = _shell(tmp_path, f"tar xf {sealed.path.name} && sha256sum -c SHA256SUMS")
-    assert done.stdout == b"state/checkpoint.bin: OK\nverdict.json: OK\n"
+    assert done.stdout == b"checkpoint/state.safetensors: OK\nverdict.json: OK\n"
 
 
 @needs_tar
@@ -122,12 +78,6 @@ def test_gnu_tar_writes_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "package.tar").write_bytes(target.getvalue())
     done = _shell(tmp_path, f"tar xf package.tar && {GNU_TAR}")
     assert done.stdout == target.getvalue()
-
-
-def test_hostile_name_stays_inside_its_quotes() -> None:
-    text = openssl_commands("a'; touch x #.tar", commit="$(id)\nid")
-    assert "grep -c '$(id)?id' \"$w/statement.json\"" in text
-    assert """'a'"'"'; touch x #.tar'""" in text
 
 
 def test_readme_tells_what_it_is_and_how_to_check_it() -> None:
@@ -145,8 +95,32 @@ def test_readme_tells_what_it_is_and_how_to_check_it() -> None:
         f"    repro-gate verify package.tar --trusted-keys trusted-keys.json --commit {COMMIT}"
         in (text)
     )
-    assert "    openssl dgst -sha256 -verify gate-public-key.pem" in text
+    assert "`package.provenance.dsse.json` (SLSA provenance)" in text
+    assert "in `package.model.sig` (OpenSSF Model Signing)" in text
     assert "    repro-gate gate --commit `id`?\n" in text
+
+
+@needs_openssl
+@needs_tar
+@pytest.mark.parametrize("algorithm", list(KeyAlgorithm))
+def test_what_the_readme_says_works_with_either_key(
+    tmp_path: Path, algorithm: KeyAlgorithm
+) -> None:
+    key = generate_private_key(algorithm)
+    sealed = sealed_in(tmp_path, key=key)
+    write_seals(sealed.seals, sealed.path, FILES)
+    (tmp_path / "gate-public-key.pem").write_bytes(public_pem(key.public_key()))
+    text = package_readme(verdict_of(), member_names=[], reproduce_command="x")
+    _, _, commands = text.partition("a place that you trust:\n\n")
+    done = _shell(tmp_path, "\n".join(_code_block(commands)))
+    lines = done.stdout.decode().splitlines()
+    assert lines[:6] == ["Verified OK"] * 2 + ["1"] * 4
+    assert lines[6:] == ["checkpoint/state.safetensors: OK", "verdict.json: OK"]
+    assert done.stderr == b""
+
+
+def _code_block(text: str) -> list[str]:
+    return [line.removeprefix("    ") for line in takewhile(str.strip, text.splitlines())]
 
 
 def test_readme_of_a_keyless_seal_names_no_key() -> None:
@@ -154,6 +128,7 @@ def test_readme_of_a_keyless_seal_names_no_key() -> None:
         verdict_of(), member_names=[], reproduce_command="x", sign=SigningMethod.SIGSTORE
     )
     assert "    repro-gate verify package.tar --certificate-oidc-issuer https://" in text
+    assert "`package.provenance.sigstore.json`" in text
     assert "openssl" not in text
     assert "trusted-keys" not in text
 

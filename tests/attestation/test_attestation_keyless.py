@@ -9,7 +9,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from attestation_cases import COMMIT, CONTEXT, FILES, members_of, pack_to, sealed_in, verdict_of
+from attestation_cases import (
+    COMMIT,
+    CONTEXT,
+    FILES,
+    MAKING,
+    members_of,
+    pack_to,
+    sealed_in,
+    verdict_of,
+)
 from cryptography.hazmat.primitives.serialization import Encoding
 from fake_sigstore import CERTIFICATE_PATH, ENTRIES_PATH, IDENTITY, ISSUER, SERVER, FakeSigstore
 from github_client import AT_ONCE
@@ -21,14 +30,14 @@ from sigstore_log import Json
 from gate.adapters.sigstore.services import SigstoreServices
 from gate.adapters.sigstore.verifier import check_trusted_root, verify_identity
 from gate.attestation.keyless import seal_by_identity, token_identity
-from gate.attestation.seal import statement_facts
-from gate.attestation.statement import write_statement
+from gate.attestation.seal import statements_of
 from gate.attestation.verify import verify_identity_package
 from gate.errors import AttestationError, SealServiceError
 from gate.records.sealed.attestation import Expected, SealContext, SealFile, VerifiedPackage
 from gate.records.sealed.identity import Identity
 
 Change = Callable[[Json], Json]
+PROVENANCE = "package.provenance.sigstore.json"
 SAME_COMMIT = Expected(commit=COMMIT)
 
 
@@ -39,13 +48,18 @@ def sigstore() -> Iterator[FakeSigstore]:
 
 
 def sealed(sigstore: FakeSigstore, folder: Path, context: SealContext = CONTEXT) -> bytes:
-    """The bundle of a small package in a folder."""
+    """The verdict's bundle of a small package in a folder; the provenance's lies there."""
     package = pack_to(folder / "package.tar", *members_of(verdict_of()))
-    statement = write_statement(statement_facts(verdict_of(), package, context))
+    statements = statements_of(verdict_of(), package, context, MAKING)
     services = SigstoreServices(sigstore.settings(), AT_ONCE)
-    made = seal_by_identity(statement, sigstore.request(), services, sigstore.trusted_root())
-    assert made.identity == IDENTITY
-    return made.bundle
+    root = sigstore.trusted_root()
+    bundles = []
+    for payload in (statements.verdict, statements.provenance):
+        made = seal_by_identity(payload, sigstore.request(), services, root)
+        assert made.identity == IDENTITY
+        bundles.append(made.bundle)
+    (folder / PROVENANCE).write_bytes(bundles[1])
+    return bundles[0]
 
 
 def verified(
@@ -56,9 +70,12 @@ def verified(
     expected: Expected = SAME_COMMIT,
 ) -> VerifiedPackage:
     root = sigstore.trusted_root()
+    beside = folder / PROVENANCE
+    provenance = SealFile(name=PROVENANCE, content=beside.read_bytes()) if beside.exists() else None
+    verdict = SealFile(name="package.sigstore.json", content=bundle)
     return verify_identity_package(
         folder / "package.tar",
-        SealFile(name="package.sigstore.json", content=bundle),
+        (verdict, *((provenance,) if provenance is not None else ())),
         lambda content: verify_identity(content, identity, root),
         expected,
         FILES,
@@ -284,6 +301,21 @@ def test_a_seal_with_a_key_is_no_keyless_one(sigstore: FakeSigstore, tmp_path: P
         fault = fault_of(verified, sigstore, tmp_path, seal.content)
         assert fault.message.endswith("is sealed with a key, not with a certificate")
         assert fault.hint == "Verify it with --trusted-keys."
+
+
+def test_the_provenance_is_needed_and_is_the_same_repositorys(
+    sigstore: FakeSigstore, tmp_path: Path
+) -> None:
+    bundle = sealed(sigstore, tmp_path, SealContext(gate_version="0.1.0"))
+    sigstore.claims["repository"] = "o/caller"
+    sealed(sigstore, tmp_path, SealContext(gate_version="0.1.0"))
+    fault = fault_of(verified, sigstore, tmp_path, bundle)
+    assert fault.message == (
+        "package.sigstore.json and package.provenance.sigstore.json are sealed by different signers"
+    )
+    (tmp_path / PROVENANCE).unlink()
+    fault = fault_of(verified, sigstore, tmp_path, bundle)
+    assert fault.message == "a provenance is missing among the seals of package.tar"
 
 
 def _paths(value: object, here: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:

@@ -7,7 +7,7 @@ import hashlib
 
 import pytest
 from attestation_cases import CREATED_AT, gate_key, other_key, trust_of
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric import ec, ed448
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -31,10 +31,9 @@ from gate.records.sealed.attestation import KeyStatus, TrustedKeys
 
 PASSPHRASE = b"correct horse battery"
 P384 = ec.generate_private_key(ec.SECP384R1())
-ED25519 = ed25519.Ed25519PrivateKey.generate()
 
 
-def _pkcs8(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey) -> bytes:
+def _pkcs8(key: ec.EllipticCurvePrivateKey | ed448.Ed448PrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -73,15 +72,18 @@ def test_wrong_passphrase_is_told_without_repeating_it() -> None:
 
 
 def test_text_that_is_no_key_is_refused() -> None:
-    with pytest.raises(AttestationError, match="signing key cannot be read: not PEM"):
+    with pytest.raises(AttestationError, match="signing key cannot be read: no private key in PEM"):
         load_private_key(b"hello", None, allow_plain=True)
 
 
-@pytest.mark.parametrize("key", [P384, ED25519])
+@pytest.mark.parametrize("key", [P384, ed448.Ed448PrivateKey.generate()])
 def test_key_of_another_kind_is_refused(
-    key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey,
+    key: ec.EllipticCurvePrivateKey | ed448.Ed448PrivateKey,
 ) -> None:
-    with pytest.raises(AttestationError, match="the signing key is not an ECDSA key on P-256"):
+    with pytest.raises(
+        AttestationError,
+        match="the signing key is neither an ECDSA key on P-256",
+    ):
         load_private_key(_pkcs8(key), None, allow_plain=True)
 
 
@@ -142,7 +144,8 @@ P384_DER = P384.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPubl
         ({"key_id": "0" * 64}, "raw_bytes does not match this key id"),
         ({"raw_bytes": "AA=A"}, "is not valid base64"),
         (_named(b"junk"), "not a public key"),
-        (_named(P384_DER), "is not an ECDSA key on P-256"),
+        ({"key_details": "PKIX_ED25519"}, "not the kind of key that key_details says"),
+        (_named(P384_DER), "is neither an ECDSA key on P-256 nor an Ed25519 key"),
     ],
 )
 def test_damaged_trust_entry_is_refused(changes: dict[str, str], message: str) -> None:

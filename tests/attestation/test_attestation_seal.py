@@ -11,7 +11,7 @@ from attestation_cases import (
     CONTEXT,
     EQUAL,
     FILES,
-    gate_key,
+    MAKING,
     member,
     members_of,
     pack_to,
@@ -20,9 +20,12 @@ from attestation_cases import (
 )
 
 from gate.attestation.envelope import read_envelope
-from gate.attestation.seal import find_seals, seal, seal_paths, statement_facts, write_seals
+from gate.attestation.keys import generate_private_key
+from gate.attestation.seal import statement_facts, statements_of
+from gate.attestation.seal_files import find_seals, seal_paths, write_seals
 from gate.errors import AttestationError
 from gate.records.comparison import Comparison
+from gate.records.sealed.attestation import KeyAlgorithm, StatementKind
 from gate.records.sealed.statement import Property
 from gate.records.verdict import Outcome, Verdict
 
@@ -45,9 +48,24 @@ def _refusal(folder: Path, verdict: Verdict) -> str:
 
 
 def test_both_forms_seal_the_same_statement(tmp_path: Path) -> None:
-    bare, bundle = sealed_in(tmp_path).seals
-    assert (bare.name, bundle.name) == ("package.dsse.json", "package.sigstore.json")
-    assert read_envelope(bare).payload == read_envelope(bundle).payload
+    seals = sealed_in(tmp_path).seals
+    assert [each.name for each in seals] == [
+        "package.dsse.json",
+        "package.sigstore.json",
+        "package.provenance.dsse.json",
+        "package.provenance.sigstore.json",
+        "package.model.sig",
+    ]
+    bare, bundle, made, made_bundle, _ = [read_envelope(each).payload for each in seals]
+    assert (bare, made) == (bundle, made_bundle)
+
+
+def test_an_ed25519_key_signs_no_model(tmp_path: Path) -> None:
+    key = generate_private_key(KeyAlgorithm.ED25519)
+    assert [each.kind for each in sealed_in(tmp_path, key=key).seals] == [
+        *[StatementKind.VERDICT] * 2,
+        *[StatementKind.PROVENANCE] * 2,
+    ]
 
 
 def test_seal_says_where_it_was_made(tmp_path: Path) -> None:
@@ -84,7 +102,7 @@ def test_package_must_hold_this_verdict(tmp_path: Path, cause: str | None) -> No
     members = members_of(verdict_of(cause=cause)) if cause else (member("a"),)
     package = pack_to(tmp_path / "package.tar", *members)
     with pytest.raises(AttestationError, match=r"verdict\.json is not the verdict that is to be"):
-        seal(verdict_of(), package, CONTEXT, gate_key())
+        statements_of(verdict_of(), package, CONTEXT, MAKING)
 
 
 @pytest.mark.parametrize(
@@ -109,10 +127,10 @@ def test_only_properties_that_hold_are_claimed(
 
 def test_written_seals_are_found_beside_the_package(tmp_path: Path) -> None:
     sealed = sealed_in(tmp_path)
-    bare, bundle = seal_paths(sealed.path)
-    assert write_seals((sealed.seals[0], sealed.seals[1]), sealed.path, FILES) == (bare, bundle)
+    write_seals(sealed.seals, sealed.path, FILES)
+    bare, bundle, *_ = seal_paths(sealed.path)
     assert find_seals(sealed.path, FILES) == sealed.seals
-    assert find_seals(sealed.path, FILES, bundle) == sealed.seals[1:]
+    assert find_seals(sealed.path, FILES, (bundle,)) == sealed.seals[1:2]
     bare.unlink()
     assert find_seals(sealed.path, FILES) == sealed.seals[1:]
 

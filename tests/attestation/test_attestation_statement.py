@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attestation_cases import COMMIT, facts_in
+from attestation_cases import COMMIT, facts_in, verdict_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.attestation.statement import read_statement, utc_time, write_statement
 from gate.errors import AttestationError
+from gate.records.observed.state_roots import StateName, StateRoots
 from gate.records.runs import RunIsolation, WriteGuard
 from gate.records.sealed.statement import Property, StatementFacts
 from gate.records.sections.isolation import IsolationMode
@@ -23,6 +24,14 @@ from gate.records.verdict import Outcome
 
 SHA256 = st.text("0123456789abcdef", min_size=64, max_size=64)
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30)
+ROOTS = st.builds(
+    StateRoots,
+    name=st.sampled_from(StateName),
+    member=TEXT,
+    algorithm=TEXT,
+    root=SHA256,
+    parts=st.dictionaries(TEXT, SHA256, max_size=4),
+)
 FACTS = st.builds(
     StatementFacts,
     package_name=TEXT,
@@ -31,6 +40,7 @@ FACTS = st.builds(
     commit=st.sampled_from(["a" * 40, "f" * 64]),
     checkpoint_algorithm=TEXT,
     checkpoint_root=SHA256,
+    states=st.tuples(ROOTS) | st.tuples(ROOTS, ROOTS),
     outcome=st.sampled_from(Outcome),
     properties=st.lists(st.sampled_from(Property)).map(lambda all_: (Property.GATE_PASSED, *all_)),
     level=st.sampled_from(ReachedLevel),
@@ -73,7 +83,7 @@ def test_statement_is_an_in_toto_verification_result(facts: StatementFacts) -> N
     assert value["predicate"]["timeCreated"] == "2026-01-31T12:00:00Z"
     assert value["predicate"]["properties"][0] == "REPRO_GATE_PASS"
     assert value["predicate"]["verifier"]["policies"] == [
-        {"name": "settings", "digest": {"sha256": "e" * 64}},
+        {"name": "settings", "digest": {"sha256": verdict_of().settings_digest}},
         {"name": "baseline", "digest": {"sha256": "b" * 64}},
     ]
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 from attestation_cases import CREATED_AT, Sealed, gate_key, other_key, sealed_in, trust_of
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric import ec, x25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from harmless import log_faults
 from hypothesis import given
@@ -20,6 +20,7 @@ from rich.cells import cell_len
 
 from gate.attestation.dsse import PAYLOAD_TYPE, sign, verify
 from gate.attestation.keys import (
+    KeyFile,
     PrivateKey,
     PublicKey,
     generate_private_key,
@@ -54,7 +55,7 @@ def keys() -> tuple[PrivateKey, ...]:
 
 @cache
 def seal_of(number: int) -> Envelope:
-    return sign(b"{}", PAYLOAD_TYPE, keys()[number])
+    return sign(b"{}", PAYLOAD_TYPE, KeyFile(keys()[number]))
 
 
 class TrustFileLife(RuleBasedStateMachine):
@@ -209,7 +210,7 @@ def test_a_revoked_key_does_not_come_back_in_other_bytes() -> None:
         with_key(TrustedKeys(keys=(key,)), added)
 
 
-def other_pem(key: PublicKey | ed25519.Ed25519PublicKey) -> bytes:
+def other_pem(key: PublicKey | x25519.X25519PublicKey) -> bytes:
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
@@ -223,8 +224,8 @@ def other_pem(key: PublicKey | ed25519.Ed25519PublicKey) -> bytes:
         (b"", "is not a public key in PEM"),
         (b"\xff\x00", "is not a public key in PEM"),
         (b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", "is not a public key"),
-        (other_pem(ed25519.Ed25519PrivateKey.generate().public_key()), "is not an ECDSA key"),
-        (other_pem(ec.generate_private_key(ec.SECP384R1()).public_key()), "is not an ECDSA key"),
+        (other_pem(x25519.X25519PrivateKey.generate().public_key()), "is neither an ECDSA key"),
+        (other_pem(ec.generate_private_key(ec.SECP384R1()).public_key()), "is neither an ECDSA"),
     ],
 )
 def test_what_is_no_public_key_of_ours_is_refused_and_never_repeated(

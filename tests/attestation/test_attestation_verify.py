@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from attestation_cases import (
+    CAPTURED,
     COMMIT,
     FILES,
     Sealed,
@@ -79,7 +80,8 @@ def test_good_package_is_verified(sealed: Sealed) -> None:
 
 @pytest.mark.parametrize("index", [0, 1], ids=["bare", "bundle"])
 def test_either_form_is_enough(sealed: Sealed, index: int) -> None:
-    assert sealed.verified(seals=(sealed.seals[index],)) == sealed.verified()
+    one = sealed.verified(seals=(sealed.seals[index], sealed.seals[index + 2], sealed.seals[4]))
+    assert replace(one, seals=()) == replace(sealed.verified(), seals=())
 
 
 def test_renamed_package_is_still_the_same(sealed: Sealed) -> None:
@@ -206,6 +208,15 @@ def test_another_package_is_refused(sealed: Sealed) -> None:
     assert caught.value.details[0] == f"sealed: {sealed.package.sha256}"
 
 
+def test_a_swapped_checkpoint_is_refused_though_the_sums_agree(sealed: Sealed) -> None:
+    verdict, state = members_of(verdict_of())
+    assert state.content is not None
+    swapped = member(state.name, state.content[::-1])
+    sealed.path.write_bytes(_packed(verdict, swapped))
+    assert sealed.path.stat().st_size == sealed.package.size_bytes
+    assert _refusal(sealed) == "package.tar is not the file that was sealed: its SHA-256 differs"
+
+
 SUMS_REFUSED = "SHA256SUMS does not match the files of the package"
 
 
@@ -249,7 +260,11 @@ def test_verdict_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ({"runs": ()}, "says strict_runs '0', the seal says '2'"),
         ({"commit": "f" * 40}, f"says commit '{'f' * 40}', the seal says '{COMMIT}'"),
         ({"checkpoint_root": "1" * 64}, f"the seal says '{'c' * 64}'"),
-        ({"settings_digest": "1" * 64}, f"the seal says '{'e' * 64}'"),
+        (
+            {"states": (CAPTURED.model_copy(update={"root": "7" * 64}),)},
+            f"says states 'captured {'7' * 64}', the seal says 'captured {'1' * 64}'",
+        ),
+        ({"settings_digest": "1" * 64}, f"the seal says '{verdict_of().settings_digest}'"),
         ({"snapshot_digest": "1" * 64}, f"the seal says '{'d' * 64}'"),
         (
             {"isolation": RunIsolation(mode=IsolationMode.NONE, network=True)},

@@ -37,7 +37,8 @@ def judged(project: Project, run: Run, sigstore: FakeSigstore, tmp_path: Path) -
     """A pass that another job's runs came to, sealed by this one."""
     ended = judge(project, run, tmp_path)
     assert ended.code == 0, ended.err
-    assert len(sigstore.tokens) == 1
+    # a token for each statement
+    assert len(sigstore.tokens) == 2
     return ended
 
 
@@ -61,7 +62,10 @@ def test_a_keyless_seal_verifies_as_the_comment_says(run: Run, tmp_path: Path) -
     words = shlex.split(line[line.index("repro-gate verify") :].strip("`"))
     ended = run(*words[1:])
     assert ended.code == 0, ended.err
-    assert f"  identity   {IDENTITY.name}\n  issuer     {IDENTITY.issuer}\n" in ended.out
+    assert f"  identity    {IDENTITY.name}\n  issuer      {IDENTITY.issuer}\n" in ended.out
+    explained = run(*words[1:], "--explain")
+    assert explained.out.count("cosign verify-blob-attestation") == 2
+    assert "--new-bundle-format --bundle" in explained.out
     assert not (tmp_path / "out" / "package.dsse.json").exists()
 
 
@@ -69,13 +73,15 @@ def test_a_keyless_seal_verifies_as_the_comment_says(run: Run, tmp_path: Path) -
 def test_the_bundle_may_lie_elsewhere_and_programs_read_the_answer(
     project: Project, run: Run, tmp_path: Path
 ) -> None:
-    bundle = (tmp_path / "out" / "package.sigstore.json").rename(tmp_path / "b.json")
+    names = ("package.sigstore.json", "package.provenance.sigstore.json")
+    moved = [(tmp_path / "out" / name).rename(tmp_path / f"{name[8]}.json") for name in names]
     root = project.path / "trust" / "root.json"
-    asked = (*NAMED, "--trusted-root", root, "--bundle", bundle, "--json")
+    bundles = [word for path in moved for word in ("--bundle", path)]
+    asked = (*NAMED, "--trusted-root", root, *bundles, "--json")
     found = json.loads(verify(project, run, tmp_path, *asked).out)
     assert (found["identity"], found["issuer"]) == (IDENTITY.name, IDENTITY.issuer)
     gone = verify(project, run, tmp_path, *NAMED, "--trusted-root", root)
-    assert (gone.code, "no bundle found at package.sigstore.json" in gone.err) == (1, True)
+    assert (gone.code, "no seal found beside package.tar" in gone.err) == (1, True)
 
 
 @pytest.mark.parametrize(

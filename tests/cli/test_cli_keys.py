@@ -130,3 +130,14 @@ def test_writers_at_one_time_lose_nothing() -> None:
     assert [call.wait() for call in calls] == [0, 0, 0]
     found = [key["key_id"] for key in json.loads(TRUST.read_text())["keys"]]
     assert found == sorted(key_id(key.public_key()) for key in keys)
+
+
+def test_an_ed25519_key_is_generated_on_request_added_and_listed(run: Run) -> None:
+    made = run("keys", "generate", "--out", "keys", "--algorithm", "ed25519", "--allow-plain")
+    assert made.code == 0, made.err
+    assert run("keys", "add", "keys/gate-public-key.pem").code == 0
+    (key,) = json.loads(run("keys", "list", "--json").out)["keys"]
+    assert (key["key_details"], key["key_id"] in made.out) == ("PKIX_ED25519", True)
+    assert "  Ed25519    active  20" in run("keys", "list").out
+    ended = run("keys", "generate", "--out", "more", "--algorithm", "rsa")
+    assert (ended.code, "'rsa'" in ended.err) == (2, True)

@@ -34,7 +34,8 @@ def test_a_sealed_pass_verifies(project: Project, run: Run, sealed: Path) -> Non
     code, text = _verify(run, sealed, project.git("rev-parse", "HEAD"))
     assert code == 0
     assert text.startswith("verified: reproduced, commit ")
-    assert "openssl dgst -sha256 -verify" in text
+    assert "verdict, provenance, model: three statements in 5 files" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_the_verify_command_names_the_trust_file_of_the_settings(
@@ -49,8 +50,8 @@ def test_the_verify_command_names_the_trust_file_of_the_settings(
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command here")
-@pytest.mark.parametrize("form", ["package.dsse.json", "package.sigstore.json"])
-def test_the_recipe_works_as_printed_where_the_command_was_called(
+@pytest.mark.parametrize("form", ["dsse.json", "sigstore.json"])
+def test_what_is_explained_works_as_printed_where_the_command_was_called(
     project: Project, run: Run, sealed: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     commit = project.git("rev-parse", "HEAD")
@@ -60,20 +61,33 @@ def test_the_recipe_works_as_printed_where_the_command_was_called(
     here = sealed.parent / "it's here"
     here.mkdir()
     monkeypatch.chdir(here)
-    words = (
-        "../out/package.tar",
-        "--trusted-keys",
-        "../keys/trusted-keys.json",
-        "--commit",
-        commit,
-    )
-    ended = run("verify", *words, "--seal", f"../out/{form}")
-    recipe = ended.out.partition("The same without this program:\n")[2]
+    trust = ("--trusted-keys", "../keys/trusted-keys.json", "--commit", commit)
+    names = (f"package.{form}", f"package.provenance.{form}", "package.model.sig")
+    seals = [word for name in names for word in ("--seal", f"../out/{name}")]
+    ended = run("verify", "../out/package.tar", *trust, *seals, "--explain")
+    commands = ended.out.partition("\n# cosign")[0].partition("\n# model-signing")[0]
     done = subprocess.run(
-        (shutil.which("sh") or "sh", "-c", recipe), capture_output=True, text=True, check=False
+        (shutil.which("sh") or "sh", "-c", commands), capture_output=True, text=True, check=False
     )
-    assert (done.stdout, done.stderr) == ("Verified OK\n1\n1\n", "")
+    assert done.stdout.startswith("Verified OK\n" * 3 + "1\n" * 4)
+    assert done.stdout.endswith("verdict.json: OK\n")
+    assert done.stderr == ""
     assert list(here.iterdir()) == []
+
+
+def test_commands_come_as_text_alone(project: Project, run: Run, sealed: Path) -> None:
+    code, text = _verify(run, sealed, project.git("rev-parse", "HEAD"), "--explain", "--json")
+    assert (code, "--explain prints commands and no JSON" in text) == (2, True)
+
+
+def test_a_weaker_isolation_than_demanded_is_refused(
+    project: Project, run: Run, sealed: Path
+) -> None:
+    commit = project.git("rev-parse", "HEAD")
+    code, text = _verify(run, sealed, commit, "--least-isolation", "uid")
+    assert code == 1
+    assert "the training ran under isolation none, at least uid is demanded" in text
+    assert _verify(run, sealed, commit, "--least-isolation", "none")[0] == 0
 
 
 def test_the_facts_come_as_json(project: Project, run: Run, sealed: Path) -> None:

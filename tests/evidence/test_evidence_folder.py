@@ -11,8 +11,8 @@ from gate.codec.digests import sha256_hex
 from gate.codec.documents import read_document
 from gate.errors import EvidenceError
 from gate.evidence.folder import evidence_documents, read_evidence_set, run_document
+from gate.records.observed.documents.environment import EnvironmentDocument
 from gate.records.observed.environment import Environment
-from gate.records.observed.environment_document import EnvironmentDocument
 from gate.records.observed.facts import MachineFacts, RankFacts
 from gate.records.observed.locks import LockFile
 
@@ -46,8 +46,8 @@ def test_the_manifest_comes_last_and_lists_the_rest() -> None:
     assert name == "manifest.json"
     names = [entry[0] for entry in documents]
     # for a person, and made anew by whoever takes the folder over
-    assert names.pop() == "environment.json"
-    assert [entry["name"] for entry in listed] == names
+    assert names[-4:] == ["environment.json", "cluster.json", "data.json", "seeds.json"]
+    assert [entry["name"] for entry in listed] == names[:-4]
 
 
 def test_the_environment_is_a_document_that_a_person_can_read() -> None:

@@ -33,6 +33,7 @@ def read_plain(path: Path) -> dict[str, PlainTensor]:
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")
     header: dict[str, dict[str, Any]] = json.loads(data[8 : 8 + length])
+    assert header.pop("__metadata__") == {"repro_gate_names": "paths"}
     body = data[8 + length :]
     ends = [entry["data_offsets"][1] for entry in header.values()]
     assert list(header) == sorted(header)

@@ -7,6 +7,7 @@ import platform
 from pathlib import Path
 
 import torch
+from torch._C._distributed_c10d import HashStore
 
 from gate.harness.lifecycle import facts
 
@@ -45,3 +46,14 @@ def test_variables_are_bounded_in_number(tmp_path: Path) -> None:
     source = tmp_path / "environ"
     source.write_bytes("\0".join(f"NCCL_{number}=1" for number in range(1000)).encode())
     assert len(facts.told_variables(source)) == facts.MAX_VARIABLES
+
+
+def test_what_the_group_reduces_by_is_told_after_it_is_gone() -> None:
+    distributed = torch.distributed
+    distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    facts.Group.remember()
+    distributed.destroy_process_group()
+    facts.Group.remember()
+    assert "cpu:gloo" in facts.facts()["process_group"].split(",")
+    facts.Group.backends = ""
+    assert "process_group" not in facts.facts()

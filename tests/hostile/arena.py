@@ -242,7 +242,12 @@ class Arena:
             "RUNNER_DEBUG": "1",
             "RUNNER_TEMP": str(self.root / "runner_temp"),
         }
-        own = {"PATH": "/usr/bin:/bin", "DEPLOY_KEY": "CANARY-of-a-person"}
+        own = {
+            "PATH": "/usr/bin:/bin",
+            "DEPLOY_KEY": "CANARY-of-a-person",
+            "REPRO_GATE_PKCS11_PIN": "CANARY-of-a-token",
+            "VAULT_TOKEN": "CANARY-of-a-vault",
+        }
         if self.mode is IsolationMode.CONTAINER and "DOCKER_HOST" in os.environ:
             own["DOCKER_HOST"] = os.environ["DOCKER_HOST"]
         if self.mode is IsolationMode.NONE:

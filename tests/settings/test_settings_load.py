@@ -61,6 +61,8 @@ def test_an_empty_file_shows_a_minimal_one(text: str) -> None:
         ("  workdir: ../other", "must be a relative path inside the project, without '..'"),
         ("  checkpoint: /etc/passwd", "must be a relative path inside the project, without '..'"),
         ("  env: {GITHUB_TOKEN: x}", "'GITHUB_TOKEN' is reserved: the training must not see it"),
+        ("  pass_env: [VAULT_TOKEN]", "'VAULT_TOKEN' is reserved: the training must not see it"),
+        ("  pass_env: [VAULT_TOKEN_FILE]", "'VAULT_TOKEN_FILE' is reserved: the training must"),
         ("  pass_env: [A-B]", "'A-B' is not the name of an environment variable"),
         ("  metrics: {file: /abs}", "must be a relative path inside the project, without '..'"),
         ("  metrics: {stdout_pattern: '('}", "is not a regular expression"),

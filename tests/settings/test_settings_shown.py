@@ -135,6 +135,9 @@ SHOWN_BY = {
     "preprocess.timeout_seconds": "pipeline/pipeline_preprocess: "
     "preprocessing_without_end_is_stopped",
     "preprocess.max_bytes": "pipeline/pipeline_preprocess: preprocessing_that_fails_is_an_error",
+    "package.source": "pipeline/pipeline_package: "
+    "the_source_is_packed_on_request_and_is_the_commit",
+    "package.checkpoint": "pipeline/pipeline_package: what_the_script_saved_may_stay_out",
     "seeds": "pipeline/pipeline_seeds: further_seeds_are_trained_only_where_they_are_needed",
     "record.overhead_budget": "fingerprints/fingerprints_evidence: "
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",

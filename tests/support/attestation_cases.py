@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -13,13 +14,18 @@ from report_cases import comparison
 from gate.adapters.files.files import LocalFiles
 from gate.attestation.dsse import PAYLOAD_TYPE, sign
 from gate.attestation.envelope import write_envelope
-from gate.attestation.keys import PrivateKey, generate_private_key, trusted_key
+from gate.attestation.keys import KeyFile, PrivateKey, generate_private_key, trusted_key
 from gate.attestation.packing.package import pack
-from gate.attestation.seal import seal, statement_facts
+from gate.attestation.provenance import write_provenance
+from gate.attestation.seal import provenance_facts, seal, statement_facts, statements_of
+from gate.attestation.seal_files import PROVENANCE_BARE_SUFFIX, seal_path
 from gate.attestation.statement import write_statement
 from gate.attestation.verify import verify_package
+from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
+from gate.codec.json_text import canonical_json
 from gate.records.comparison import TensorChange, TensorDelta
+from gate.records.observed.state_roots import STATE_MEMBER, StateName, StateRoots
 from gate.records.sealed.attestation import (
     Expected,
     KeyStatus,
@@ -30,6 +36,7 @@ from gate.records.sealed.attestation import (
     TrustedKeys,
     VerifiedPackage,
 )
+from gate.records.sealed.provenance import Making
 from gate.records.sealed.statement import StatementFacts
 from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Answer, Answers, Outcome, Verdict
@@ -40,6 +47,22 @@ CREATED_AT = "2026-01-31T12:00:00+00:00"
 CONTEXT = SealContext(
     gate_version="1.0.0", repository="org/repo", run_id="42", baseline_digest="b" * 64
 )
+CAPTURED = StateRoots(
+    name=StateName.CAPTURED,
+    member=STATE_MEMBER,
+    algorithm="repro-gate-state/2",
+    root="1" * 64,
+    parts={"model": "2" * 64, "optimizer": "3" * 64},
+)
+MAKING = Making(
+    settings={"train": {"command": ["python", "train.py"], "seed": 42}},
+    seeds=(42,),
+    overrides=(),
+    overridden=0,
+    cluster={"ranks": 1},
+    locks=(("uv.lock", sha256_hex(b"locked")),),
+)
+NO_MORE: Mapping[str, bytes] = {}
 EQUAL = comparison(
     compared_points=3, compared_steps=3, compared_tensors=2, steps_expected=3, steps_observed=3
 )
@@ -86,8 +109,9 @@ def verdict_of(**changes: object) -> Verdict:
         baseline=EQUAL,
         answers=Answers(repeat=Answer.EQUAL, baseline=Answer.EQUAL),
         checkpoint_root="c" * 64,
+        states=(CAPTURED,),
         snapshot_digest="d" * 64,
-        settings_digest="e" * 64,
+        settings_digest=sha256_hex(canonical_json(MAKING.settings)),
         runs=(record_of("strict-1"), record_of("strict-2")),
     )
     return verdict.model_copy(update=changes)
@@ -102,7 +126,7 @@ def members_of(verdict: Verdict) -> tuple[PackageMember, ...]:
     """The verdict and a little checkpoint."""
     return (
         member("verdict.json", write_document(verdict)),
-        member("state/checkpoint.bin", bytes(range(256))),
+        member("checkpoint/state.safetensors", bytes(range(256))),
     )
 
 
@@ -124,6 +148,11 @@ class Sealed:
         """Where the package lies."""
         return self.package.path
 
+    @property
+    def others(self) -> tuple[SealFile, ...]:
+        """All seals but those of the verdict."""
+        return self.seals[2:]
+
     def verified(
         self,
         *,
@@ -141,11 +170,18 @@ class Sealed:
         )
 
 
-def sealed_in(folder: Path, verdict: Verdict | None = None) -> Sealed:
-    """A sealed package in a folder."""
+def sealed_in(
+    folder: Path,
+    verdict: Verdict | None = None,
+    key: PrivateKey | None = None,
+    more: Mapping[str, bytes] = NO_MORE,
+) -> Sealed:
+    """A sealed package in a folder; `more` are members beside the usual ones."""
     verdict = verdict or verdict_of()
-    package = pack_to(folder / "package.tar", *members_of(verdict))
-    return Sealed(package=package, seals=seal(verdict, package, CONTEXT, gate_key()))
+    members = [*members_of(verdict), *(member(name, content) for name, content in more.items())]
+    package = pack_to(folder / "package.tar", *members)
+    statements = statements_of(verdict, package, CONTEXT, MAKING)
+    return Sealed(package=package, seals=seal(statements, package, KeyFile(key or gate_key())))
 
 
 def facts_in(folder: Path) -> StatementFacts:
@@ -158,7 +194,7 @@ def signed(
     payload: bytes, payload_type: str = PAYLOAD_TYPE, key: PrivateKey | None = None
 ) -> tuple[SealFile, ...]:
     """A bare seal over any payload: what a faulty or dishonest signer could make."""
-    envelope = sign(payload, payload_type, key or gate_key())
+    envelope = sign(payload, payload_type, KeyFile(key or gate_key()))
     return (SealFile(name="package.dsse.json", content=write_envelope(envelope)),)
 
 
@@ -177,4 +213,7 @@ def sealed_bytes(folder: Path, archive: bytes, **facts: object) -> Sealed:
     package = Package(
         path=path, sha256=fields["package_sha256"], size_bytes=len(archive), members=()
     )
-    return Sealed(package=package, seals=signed(write_statement(StatementFacts(**fields))))
+    claimed = StatementFacts(**fields)
+    (provenance,) = signed(write_provenance(provenance_facts(claimed, (), MAKING)))
+    beside = replace(provenance, name=seal_path(path, PROVENANCE_BARE_SUFFIX).name)
+    return Sealed(package=package, seals=(*signed(write_statement(claimed)), beside))

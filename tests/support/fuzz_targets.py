@@ -10,8 +10,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
+from attestation_cases import sealed_in
 
 from gate.adapters.files.files import LocalFiles
+from gate.attestation.agreement import KEPT_MEMBERS
+from gate.attestation.dsse import PAYLOAD_TYPE
+from gate.attestation.envelope import read_envelope
+from gate.attestation.identity_bundle import read_identity_bundle
+from gate.attestation.model_signing import ModelFolder, check_model_statement
+from gate.attestation.opening import opened_seal
+from gate.attestation.packing.archive import read_archive
+from gate.attestation.provenance import read_provenance
+from gate.attestation.statement import read_statement
 from gate.baseline.folder import read_entries, read_entry
 from gate.checkpoint.digest import digest_state
 from gate.checkpoint.formats.formats import open_state
@@ -25,12 +35,13 @@ from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.checkpoint.state_tree import leaves
 from gate.codec.entry_names import entry_name
 from gate.codec.strict_json import parse_json
-from gate.errors import DataError
+from gate.errors import AttestationError, DataError
 from gate.evidence.data.budget import Budget, Limits
 from gate.evidence.data.pointers import read_pointers
 from gate.evidence.data.statistics import FORMATS, data_statistics
 from gate.evidence.locks import read_lock
 from gate.records.observed.data.sets import PointerFile
+from gate.records.sealed.attestation import SealFile, StatementKind
 from gate.records.sections.data import DataKind
 from gate.settings.changes import baseline_changes, key_changes, root_changes, settings_changes
 from gate.settings.load import MINIMAL_FILE, parse_settings
@@ -126,6 +137,33 @@ def read_any_pointer(data: bytes) -> None:
             read_pointers((file,), lambda _: data)
 
 
+def read_any_seal(data: bytes) -> None:
+    """A seal of either kind, and the statement in it, as if its signature held."""
+    seal = SealFile(name="fuzz", content=data)
+    # most seals are of the other kind, which is a refusal
+    with suppress(AttestationError):
+        read_identity_bundle(seal)
+    read_any_statement(read_envelope(seal).payload)
+
+
+def read_any_statement(data: bytes) -> None:
+    """What a trusted key may have signed: each statement by its own reader."""
+    kind = opened_seal(SealFile(name="fuzz", content=b""), PAYLOAD_TYPE, data, "").kind
+    if kind is StatementKind.VERDICT:
+        read_statement(data)
+    elif kind is StatementKind.PROVENANCE:
+        read_provenance(data)
+    else:
+        # no package holds these files
+        with suppress(AttestationError):
+            check_model_statement(data, ModelFolder(name="model", files=()))
+
+
+def read_any_package(data: bytes) -> None:
+    """A package, before anything is known of its bytes."""
+    read_archive(io.BytesIO(data), size_bytes=len(data), keep=KEPT_MEMBERS)
+
+
 TARGETS: dict[str, Target] = {
     "pickle": read_any_pickle,
     "archive": read_any_archive,
@@ -138,6 +176,9 @@ TARGETS: dict[str, Target] = {
     "locks": read_any_lock,
     "data": read_any_data,
     "pointers": read_any_pointer,
+    "seals": read_any_seal,
+    "statements": read_any_statement,
+    "packages": read_any_package,
 }
 POINTER_FILES = (
     PointerFile(name="x", kind=DataKind.DVC, path="data/x.dvc"),
@@ -195,8 +236,8 @@ def seeds(target: str) -> Iterator[bytes]:
     if target in WRITTEN_HERE:
         yield from WRITTEN_HERE[target]
         return
-    if target == "data":
-        yield from _data_files()
+    if target in MADE_HERE:
+        yield from MADE_HERE[target]()
         return
     if target in DOCUMENTS:
         pattern, smallest = DOCUMENTS[target]
@@ -232,3 +273,21 @@ def _data_files() -> Iterator[bytes]:
     file = io.BytesIO()
     np.savez_compressed(file, x=numbers, y=labels)
     yield file.getvalue()
+
+
+def _sealed_files(target: str) -> Iterator[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        sealed = sealed_in(Path(folder))
+        if target == "packages":
+            yield sealed.path.read_bytes()
+            return
+        for seal in sealed.seals:
+            yield seal.content if target == "seals" else read_envelope(seal).payload
+
+
+MADE_HERE: dict[str, Callable[[], Iterator[bytes]]] = {
+    "data": _data_files,
+    "seals": lambda: _sealed_files("seals"),
+    "statements": lambda: _sealed_files("statements"),
+    "packages": lambda: _sealed_files("packages"),
+}

@@ -133,7 +133,9 @@ class LocalFiles:
             return facts.st_uid, facts.st_gid
 
     def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> str:
-        """Copy a regular file's bytes to a new file; what lies there already is an error.
+        """Copy a regular file's bytes to a new file, its folders as needed.
+
+        What lies there already is an error.
 
         The SHA-256 is over the bytes on their way, so it is that of the copy whatever happens to
         the source meanwhile.
@@ -146,6 +148,7 @@ class LocalFiles:
                 yield chunk
 
         with open_regular(source, max_bytes) as file, storage_faults("writing", target):
+            target.parent.mkdir(parents=True, exist_ok=True)
             require_room(target, os.fstat(file.fileno()).st_size)
             trees.write_new(target, hashed(file), 0o644)
         return hasher.hexdigest()
@@ -157,8 +160,12 @@ class LocalFiles:
             path.symlink_to(target)
 
     def move_file(self, source: Path, target: Path) -> None:
-        """Give a file another name on the same disk; what was there is replaced."""
+        """Give a file another name on the same disk, in a folder made if need be.
+
+        What was there is replaced.
+        """
         with storage_faults("moving to", target):
+            target.parent.mkdir(parents=True, exist_ok=True)
             source.replace(target)
 
     def compile_python(self, folder: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 from gate.adapters.git.changed_lines import changed_lines
 from gate.adapters.git.command import SEARCH_PATH, GitCommand, failure
@@ -13,6 +14,7 @@ from gate.adapters.git.export import write_commit, write_work_tree
 from gate.adapters.git.folder import read_folder
 from gate.adapters.git.history import folder_history
 from gate.adapters.git.objects import LINK, parse_entries, read_entries
+from gate.adapters.git.source_pack import write_source_pack
 from gate.codec.untrusted_text import safe_line
 from gate.errors import CommitError, RepositoryError
 from gate.records.observed.traced import ChangedLines
@@ -239,6 +241,10 @@ class GitRepository:
         with self._git.stream("ls-tree", *words) as listing:
             entries = read_entries(listing, commit)
         return write_commit(self._git, entries, target, commit)
+
+    def write_source(self, commit: str, target: BinaryIO) -> None:
+        """Write a commit, its trees and its blobs as one pack of git, the same bytes every time."""
+        write_source_pack(self._top, commit, target)
 
     def export_work_tree(self, target: Path) -> str:
         """Write tracked and untracked, not ignored files as they are now; the tree's digest."""

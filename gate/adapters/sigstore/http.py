@@ -1,4 +1,4 @@
-"""One request to a service of a keyless seal: bounded, repeated after a fault, never redirected.
+"""One request to a service that a seal needs: bounded, repeated after a fault, never redirected.
 
 Proxies and certificates come from the usual environment variables, as requests reads them.
 """
@@ -63,11 +63,21 @@ class _Bearer(requests.auth.AuthBase):
 class Service:
     """A service by its name in messages; a context manager that closes its connections.
 
-    `secret` is sent as the bearer token, and never stands in a message. Every failure is a
-    `SealServiceError`.
+    `secret` is sent as the bearer token, and never stands in a message; `headers` are sent too.
+    `authority` is a file with the certificates to trust in place of the system's. Every failure is
+    a `SealServiceError`.
     """
 
-    def __init__(self, name: str, url: str, policy: RetryPolicy, *, secret: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        policy: RetryPolicy,
+        *,
+        secret: str = "",
+        headers: Mapping[str, str] | None = None,
+        authority: str = "",
+    ) -> None:
         parts = urlsplit(url)
         # the token would be for everybody on the way
         if parts.scheme != "https" and parts.hostname not in LOOPBACK:
@@ -80,8 +90,13 @@ class Service:
         self._policy = policy
         self._secret = secret
         self._session = requests.Session()
+        # on this machine: a proxy elsewhere would be sent the token in the clear
+        self._session.trust_env = parts.scheme == "https"
         self._session.auth = _Bearer(secret)
         self._session.headers.update({"Accept": "application/json", "User-Agent": "repro-gate"})
+        self._session.headers.update(headers or {})
+        # None: requests looks at the environment, and else at its own list
+        self._authority = authority or None
 
     def __enter__(self) -> Self:
         return self
@@ -126,6 +141,7 @@ class Service:
             url,
             json=body,
             timeout=self._policy.timeout_seconds,
+            verify=self._authority,
             # not followed: a token goes where the settings say, and nowhere else
             allow_redirects=False,
             stream=True,

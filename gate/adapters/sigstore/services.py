@@ -24,7 +24,7 @@ from gate.records.sealed.identity import (
     IdentitySigned,
     LogEntry,
 )
-from gate.records.settings import SigningSettings
+from gate.records.sections.signing import SigningSettings
 
 AUDIENCE: Final = "sigstore"
 CREATED: Final = 201

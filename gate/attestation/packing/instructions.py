@@ -1,90 +1,77 @@
-"""How to verify a package without this program, and the README inside a package."""
+"""The README inside a package: what it is, how to verify it, how to run it again."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import PurePath
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from gate.attestation.dsse import PAYLOAD_TYPE
+from gate.attestation.packing.outside import Artifact, file_lines, openssl_lines
 from gate.attestation.packing.ustar import SUMS_NAME
-from gate.attestation.seal import BARE_SUFFIX
+from gate.attestation.seal_files import (
+    BARE_SUFFIX,
+    BUNDLE_SUFFIX,
+    MODEL_SUFFIX,
+    PROVENANCE_BARE_SUFFIX,
+    PROVENANCE_BUNDLE_SUFFIX,
+    seal_path,
+)
 from gate.codec.untrusted_text import masked
 from gate.records.request import SigningMethod
+from gate.records.sealed.attestation import StatementKind
 from gate.records.verdict import Verdict
 
 README_NAME = "README.md"
+# a name that ends with a slash is a folder, whose files are not listed one by one
 MEMBER_MEANINGS = {
-    "verdict.json": "the verdict: outcome, findings, comparisons, figures",
-    "evidence/environment.json": "where it was trained: packages, machine, lock files",
-    SUMS_NAME: "SHA-256 of every other file; check with `sha256sum -c SHA256SUMS`",
     README_NAME: "this page",
+    "verdict.json": "the verdict: outcome, findings, comparisons, figures",
+    "repro-gate.yml": "the settings of the gate, as they decided",
+    "call.json": "which commit, which settings file, by which version and job",
+    "environment.json": "where it was trained: packages, machine, lock files",
+    "cluster.json": "on what: accelerators, interconnect, host",
+    "data.json": "declared data: digests, counts, statistics",
+    "seeds.json": "seeds of every generator, and what the script seeded itself",
+    "baseline.json": "the baseline that it was compared with",
+    "checkpoint/": "model and optimizer as the gate captured them at the end",
+    "model/": "what the training's script saved itself",
+    "evidence/": "each run: metrics at full precision, digests of steps and tensors, output",
+    "locks/": "lock files of the commit",
+    "source.pack": "the commit itself: its files as a pack of git",
+    "uncommitted.diff": "what was not committed when it was trained",
+    SUMS_NAME: "SHA-256 of every other file; check with `sha256sum -c SHA256SUMS`",
 }
+MAX_VALUES = 5
 WORKFLOW_OPTIONS = (
     "--certificate-oidc-issuer https://token.actions.githubusercontent.com "
     "--certificate-identity https://github.com/OWNER/NAME/.github/workflows/FILE@REF"
 )
+BUNDLES = (
+    "Beside it lie its seals: the verdict in `{}`, how it was made in `{}`. A package without both "
+    "is not verified."
+)
+SEALS = (
+    "Beside it lie its seals, made in one call with one key: the verdict in `{}`, how it was made "
+    "in `{}` (SLSA provenance), both again as Sigstore bundles, and with an ECDSA key the model's "
+    "own signature in `{}` (OpenSSF Model Signing). A package without them is not verified."
+)
+OUTSIDE = (
+    "The same command with `--explain` prints what to type for openssl, cosign and model-signing. "
+    "With openssl 3 alone, and the public key from a place that you trust:"
+)
+WITH_SOURCE = "Anywhere: the package holds the code. With repro-gate and what the code imports:"
+WITHOUT_SOURCE = (
+    "In a clone of the repository that has this commit, with repro-gate and what the code imports:"
+)
+AGAIN = (
+    "It checks the seal, trains the commit again, and compares with the numbers in here; no "
+    "baseline is needed. The same bits are promised in the same environment only "
+    "(`environment.json`); elsewhere it says what moved, and how far the numbers are apart."
+)
+DIGESTS = "Digests of the states, which the seal names; each is what the command prints:"
 LIMIT = (
     "The seal proves who signed and what was compared. It cannot prove that the training code "
     "was honest about its numbers."
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrustFile:
-    """A trust file by its path, and which of its keys is meant by its digest."""
-
-    path: str
-    key_id: str
-
-
-def openssl_commands(
-    package: str,
-    *,
-    commit: str,
-    seal: str = "",
-    public_key: str = "gate-public-key.pem",
-    trust: TrustFile | None = None,
-) -> str:
-    """Shell lines that verify a seal with sed and openssl, in the folder where the paths start.
-
-    `seal` is the envelope's path; without one it is the bare form beside the package. The public
-    key is taken out of `trust`, else from the file `public_key`. It must come from a place that the
-    reader trusts, such as the protected branch, never from beside the package. The encoding that
-    is signed is DSSE's: type and payload, each after its length in bytes. What the lines write
-    goes to a new folder in the system's own for such.
-    """
-    name, key = _quoted(package), _quoted(public_key)
-    envelope = _quoted(seal or str(PurePath(package).with_suffix(BARE_SUFFIX)))
-    encoding = f"DSSEv1 {len(PAYLOAD_TYPE)} {PAYLOAD_TYPE} %s "
-    # a new folder: names in the reader's own could be links of somebody else
-    lines = ["w=$(mktemp -d)"]
-    if trust is not None:
-        key = '"$w/key.pem"'
-        lines += ["# The public key, out of the trust file.", _key(trust)]
-    lines += [
-        "# The signature over the statement: must print 'Verified OK'.",
-        _field("payload", envelope, '"$w/statement.json"'),
-        _field("sig", envelope, '"$w/statement.sig"'),
-        """bytes=$(wc -c < "$w/statement.json" | tr -d ' ')""",
-        f"""printf '{encoding}' "$bytes" > "$w/statement.pae" """.rstrip(),
-        'cat "$w/statement.json" >> "$w/statement.pae"',
-        f'openssl dgst -sha256 -verify {key} -signature "$w/statement.sig" "$w/statement.pae"',
-        "# The package and the commit that the statement is about: each must print 1.",
-        f'grep -c "$(openssl dgst -sha256 -r {name} | cut -d " " -f 1)" "$w/statement.json"',
-        f'grep -c {_quoted(commit)} "$w/statement.json"',
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _key(trust: TrustFile) -> str:
-    """Take the key out of a trust file, whatever its line ends."""
-    entry = f'"key_id": *"{trust.key_id}"[^}}]*"raw_bytes": *"\\([^"]*\\)"'
-    return (
-        f"tr '\\n' ' ' < {_quoted(trust.path)} | sed -n 's/.*{entry}.*/\\1/p' | "
-        'openssl base64 -d -A | openssl pkey -pubin -inform DER -out "$w/key.pem"'
-    )
 
 
 def package_readme(
@@ -103,49 +90,81 @@ def package_readme(
         f"The smoke training of commit `{_shown(verdict.commit)}`, judged by repro-gate on "
         f"{_shown(verdict.created_at)}: **{verdict.outcome}**."
     )
+    has_source = "source.pack" in member_names
     parts = (
         "# Reproducibility package",
         opening,
+        *_results(verdict),
+        "## Run it again",
+        WITH_SOURCE if has_source else WITHOUT_SOURCE,
+        _block(masked(reproduce_command)),
+        AGAIN,
         "## What is in it",
-        "\n".join(_member_line(name) for name in sorted({*member_names, README_NAME, SUMS_NAME})),
+        "\n".join(_member_lines({*member_names, README_NAME, SUMS_NAME})),
+        *_states(verdict),
         "## Verify it",
         *_verification(package_name, verdict.commit, sign),
         LIMIT,
-        "## Reproduce it",
-        _block(masked(reproduce_command)),
-        "The same bits are promised in the same environment only; `verdict.json` lists it.",
     )
     return "\n\n".join(parts) + "\n"
+
+
+def _results(verdict: Verdict) -> tuple[str, ...]:
+    """The last values of the first metrics, so that the number that somebody claims is here."""
+    shown = [series for series in verdict.series if series.last_decimal][:MAX_VALUES]
+    if not shown:
+        return ()
+    values = ", ".join(f"`{_shown(one.name)}` {_shown(one.last_decimal)}" for one in shown)
+    rest = len(verdict.series) - len(shown)
+    return (f"Last values: {values}" + (f", and {rest} more in `verdict.json`." if rest else "."),)
+
+
+def _states(verdict: Verdict) -> tuple[str, ...]:
+    """The digests that the seal names, each with the command that prints it."""
+    lines = [
+        f"- `repro-gate digest {_shown(state.member)}`: `{_shown(state.root)}`"
+        for state in verdict.states
+        if state.member
+    ]
+    return (DIGESTS, "\n".join(lines)) if lines else ()
 
 
 def _verification(package: str, commit: str, sign: SigningMethod) -> tuple[str, ...]:
     about = f"--commit {_shown(commit)}"
     if sign is SigningMethod.SIGSTORE:
+        bundles = (_beside(package, each) for each in (BUNDLE_SUFFIX, PROVENANCE_BUNDLE_SUFFIX))
         return (
+            BUNDLES.format(*bundles),
             "With `repro-gate[sigstore]`, and the name of the workflow that must have sealed it:",
             _block(f"repro-gate verify {package} {WORKFLOW_OPTIONS} {about}"),
         )
+    verdict, provenance = (
+        _beside(package, suffix) for suffix in (BARE_SUFFIX, PROVENANCE_BARE_SUFFIX)
+    )
+    seals = ((StatementKind.VERDICT, verdict), (StatementKind.PROVENANCE, provenance))
+    artifact = Artifact(package=package, commit=commit, seals=seals)
     return (
+        SEALS.format(verdict, provenance, _beside(package, MODEL_SUFFIX)),
         "With repro-gate, and the trust file from your protected branch:",
         _block(f"repro-gate verify {package} --trusted-keys trusted-keys.json {about}"),
-        "Or with openssl alone, and the public key from a place that you trust:",
-        _block(openssl_commands(package, commit=commit)),
+        OUTSIDE,
+        _block(openssl_lines(artifact) + file_lines(artifact)),
+        "It must print only `Verified OK`, `1` and a line with `OK` for each file.",
     )
 
 
-def _member_line(name: str) -> str:
-    meaning = MEMBER_MEANINGS.get(name)
-    return f"- `{_shown(name)}`: {meaning}" if meaning else f"- `{_shown(name)}`"
+def _beside(package: str, suffix: str) -> str:
+    return seal_path(Path(package), suffix).name
 
 
-def _field(key: str, source: str, target: str) -> str:
-    """Take one base64 field out of a seal, which is a single line, and decode it."""
-    pattern = f's/.*"{key}":"\\([^"]*\\)".*/\\1/p'
-    return f"sed -n '{pattern}' {source} | openssl base64 -d -A > {target}"
-
-
-def _quoted(text: str) -> str:
-    return shlex.quote(masked(text))
+def _member_lines(names: set[str]) -> Iterator[str]:
+    """What is known in the order of the table, folders as one; then whatever else there is."""
+    for known, meaning in MEMBER_MEANINGS.items():
+        if any(name == known or (known.endswith("/") and name.startswith(known)) for name in names):
+            yield f"- `{known}`: {meaning}"
+    folders = tuple(known for known in MEMBER_MEANINGS if known.endswith("/"))
+    others = {name for name in names if not name.startswith(folders)} - MEMBER_MEANINGS.keys()
+    yield from (f"- `{_shown(name)}`" for name in sorted(others))
 
 
 def _shown(text: str) -> str:

@@ -7,7 +7,6 @@ from typing import Final
 
 from gate.attestation.packing.ustar import BLOCK_BYTES, MAX_MEMBERS, padding, parse_header
 
-STATE_MEMBER: Final = "checkpoint/state.safetensors"
 # the evidence of the run whose state that is
 RUN_MEMBER: Final = "evidence/strict-1/evidence.json"
 # Where the header of POSIX ustar has its magic and version.

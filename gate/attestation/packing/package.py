@@ -6,13 +6,13 @@ other members, so it can only be the last one; the others are sorted byte-wise b
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from gate.attestation.packing.two_digests import TwoDigests, two_digests
 from gate.attestation.packing.ustar import (
     END_BYTES,
     MAX_MEMBER_BYTES,
@@ -27,7 +27,8 @@ from gate.errors import AttestationError, StorageError
 from gate.ports import Files
 from gate.records.sealed.attestation import Package, PackageMember
 
-CHUNK_BYTES = 1024 * 1024
+# two digests of it take some milliseconds: far longer than starting them
+CHUNK_BYTES = 4 * 1024 * 1024
 
 
 def pack(
@@ -46,17 +47,18 @@ def pack(
             hint="Leave it out of the members.",
         )
     check_names([*(member.name for member in ordered), SUMS_NAME])
-    writer = _ArchiveWriter(target)
-    written = [(member.name, _add(writer, member, files)) for member in ordered]
-    sums = sums_text(written)
-    written.append((SUMS_NAME, writer.add(SUMS_NAME, io.BytesIO(sums), len(sums))))
-    writer.finish()
-    return Package(
-        path=path,
-        sha256=writer.hasher.hexdigest(),
-        size_bytes=writer.size_bytes,
-        members=tuple(written),
-    )
+    with two_digests() as digests:
+        writer = _ArchiveWriter(target, digests)
+        written = [(member.name, _add(writer, member, files)) for member in ordered]
+        sums = sums_text(written)
+        written.append((SUMS_NAME, writer.add(SUMS_NAME, io.BytesIO(sums), len(sums))))
+        writer.finish()
+        return Package(
+            path=path,
+            sha256=digests.whole_digest(),
+            size_bytes=writer.size_bytes,
+            members=tuple(written),
+        )
 
 
 def _add(writer: _ArchiveWriter, member: PackageMember, files: Files) -> str:
@@ -77,20 +79,21 @@ def _add(writer: _ArchiveWriter, member: PackageMember, files: Files) -> str:
 
 
 class _ArchiveWriter:
-    """Counts and hashes everything on its way to the target."""
+    """Counts and digests everything on its way to the target."""
 
-    def __init__(self, target: BinaryIO) -> None:
+    def __init__(self, target: BinaryIO, digests: TwoDigests) -> None:
         self._target = target
-        self.hasher = hashlib.sha256()
+        self._digests = digests
         self.size_bytes = 0
 
     def add(self, name: str, stream: BinaryIO, size_bytes: int) -> str:
         """Write one member of exactly that size; return its SHA-256."""
-        self._write(header(name, size_bytes))
-        digest = hashlib.sha256()
+        self._around(header(name, size_bytes))
+        self._digests.begin_file()
         left = size_bytes
         while left and (chunk := stream.read(min(CHUNK_BYTES, left))):
-            digest.update(chunk)
+            # digested while it is written, and while the next is read
+            self._digests.inside(chunk)
             self._write(chunk)
             left -= len(chunk)
         # grown or shrunk since its size went into the header
@@ -98,13 +101,17 @@ class _ArchiveWriter:
             raise StorageError(
                 f"{name} changed while it was packed", hint="Wait until nothing writes to it."
             )
-        self._write(padding(size_bytes))
-        return digest.hexdigest()
+        self._around(padding(size_bytes))
+        return self._digests.file_digest()
 
     def finish(self) -> None:
         """Write the end mark and fill the last record."""
-        self._write(bytes(END_BYTES))
-        self._write(bytes(-self.size_bytes % RECORD_BYTES))
+        self._around(bytes(END_BYTES))
+        self._around(bytes(-self.size_bytes % RECORD_BYTES))
+
+    def _around(self, data: bytes) -> None:
+        self._digests.around(data)
+        self._write(data)
 
     def _write(self, data: bytes) -> None:
         try:
@@ -114,5 +121,4 @@ class _ArchiveWriter:
                 f"the package could not be written: {error.strerror}",
                 hint="Free some space on the disk, then run again.",
             ) from error
-        self.hasher.update(data)
         self.size_bytes += len(data)

@@ -52,23 +52,30 @@ def open_state(
     # the folder around a single file too: it may be an index of shards that lie beside it
     where = path if is_folder else path.parent
     with open_untrusted_folder(files, where, shown, max_bytes=max_bytes) as folder:
-        try:
-            with gc_paused():
-                content = (
-                    _read_folder(folder, unknown) if is_folder else _read(folder, path, unknown)
-                )
-        except DocumentError as error:
-            details = tuple(map(plain_text, error.details))
-            raise EvidenceError(plain_text(error.message), hint=HINT, details=details) from error
-        yield content
+        yield read_state(folder, None if is_folder else path.name, unknown)
 
 
-def _read(beside: UntrustedFolder, path: Path, unknown: UnknownContent) -> StateContent:
+def read_state(folder: UntrustedFolder, name: str | None, unknown: UnknownContent) -> StateContent:
+    """The leaves of a file of a folder, or of all that is in it where `name` is None.
+
+    Raises what `open_state` raises.
+    """
+    try:
+        with gc_paused():
+            if name is None:
+                return _read_folder(folder, unknown)
+            return _read(folder, name, unknown)
+    except DocumentError as error:
+        details = tuple(map(plain_text, error.details))
+        raise EvidenceError(plain_text(error.message), hint=HINT, details=details) from error
+
+
+def _read(beside: UntrustedFolder, name: str, unknown: UnknownContent) -> StateContent:
     """A file on its own, or the index of the shards beside it."""
-    opened = beside.open(path.name, shown=beside.shown)
+    opened = beside.open(name, shown=beside.shown)
     places = read_index(opened)
     if places is not None:
-        return read_shards(beside, places, path.name)
+        return read_shards(beside, places, name)
     return read_file(opened, unknown)
 
 

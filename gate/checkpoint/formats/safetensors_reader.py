@@ -25,6 +25,8 @@ MAX_HEADER_BYTES = 64 * 1024 * 1024
 MAX_TENSORS = 200_000
 MAX_NAME = 450
 METADATA_KEY = "__metadata__"
+# what the harness writes there: see docs/digest.md
+NAMES_KEY, PATHS = "repro_gate_names", "paths"
 MAX_DIMENSIONS = 64
 MAX_SIZE = 2**63
 HALF_BYTES = "F4"
@@ -43,18 +45,33 @@ class TensorEntry(NamedTuple):
     data_offsets: tuple[int, int]
 
 
+class Layout(NamedTuple):
+    """Where the data starts, and the checked entries in the order of their data.
+
+    `names_are_paths`: the header says that the names are paths of this library already, as in the
+    states that the gate captures; in every other file a name is one key.
+    """
+
+    data_start: int
+    entries: list[tuple[str, TensorEntry]]
+    names_are_paths: bool
+
+
 def read_safetensors(
-    opened: UntrustedFile, path_of: Callable[[str], str] = text_part
+    opened: UntrustedFile, path_of: Callable[[str], str] | None = None
 ) -> StateContent:
     """Every tensor as a leaf of a flat map; `path_of` makes a path of a name.
+
+    Without it the header decides whether a name is a path or a key.
 
     Raises `EvidenceError` (or `DocumentError` for a header that is no JSON, which
     `open_untrusted` turns into one) naming the file and what is wrong with it.
     """
-    data_start, entries = read_layout(opened)
+    data_start, entries, names_are_paths = read_layout(opened)
+    path = path_of or (as_path if names_are_paths else text_part)
     tensors = tuple(
         TensorLeaf(
-            path_of(name),
+            path(name),
             entry.dtype,
             entry.shape,
             FileSpan(
@@ -68,27 +85,32 @@ def read_safetensors(
     return StateContent(shown=opened.shown, format=FORMAT, leaves=tensors or (EMPTY_MAP,))
 
 
-def read_layout(opened: UntrustedFile) -> tuple[int, list[tuple[str, TensorEntry]]]:
-    """Where the data starts, and the checked entries in the order of their data.
+def as_path(name: str) -> str:
+    """The path of a name that is one already."""
+    return f"/{name}"
 
-    Raises as `read_safetensors` does.
-    """
+
+def read_layout(opened: UntrustedFile) -> Layout:
+    """The header, checked; raises as `read_safetensors` does."""
     header_bytes = int.from_bytes(opened.read_at(0, LENGTH_BYTES), "little")
     if header_bytes > MAX_HEADER_BYTES:
         raise opened.fault(f"header of {header_bytes:,} bytes, the limit is {MAX_HEADER_BYTES:,}")
-    entries = _read_entries(opened, opened.read_at(LENGTH_BYTES, header_bytes))
-    data_start = LENGTH_BYTES + header_bytes
-    _check_cover(opened, entries, opened.size_bytes - data_start)
-    return data_start, entries
-
-
-def _read_entries(opened: UntrustedFile, header: bytes) -> list[tuple[str, TensorEntry]]:
-    """The entries sorted by place in the file; `__metadata__` is text about them and left out."""
     shown = f"{opened.shown}: header"
+    header = opened.read_at(LENGTH_BYTES, header_bytes)
     value = parse_json(header, shown, max_bytes=MAX_HEADER_BYTES)
     if not isinstance(value, dict):
         raise opened.fault("header is not a JSON object")
-    value.pop(METADATA_KEY, None)
+    # text about the tensors, of which nothing counts but what the names mean
+    about = value.pop(METADATA_KEY, None)
+    entries = _read_entries(opened, value)
+    data_start = LENGTH_BYTES + header_bytes
+    _check_cover(opened, entries, opened.size_bytes - data_start)
+    named = isinstance(about, dict) and about.get(NAMES_KEY) == PATHS
+    return Layout(data_start, entries, named)
+
+
+def _read_entries(opened: UntrustedFile, value: dict[str, object]) -> list[tuple[str, TensorEntry]]:
+    """The entries sorted by place in the file."""
     if len(value) > MAX_TENSORS:
         raise opened.fault(f"more than {MAX_TENSORS:,} tensors")
     entries = [(name, _read_entry(opened, name, entry)) for name, entry in value.items()]

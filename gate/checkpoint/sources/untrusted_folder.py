@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,21 +28,47 @@ class _Opened:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UntrustedFolder:
-    """A folder at `path`; `shown` names it in every error. Its files close with `stack`."""
+class UntrustedFolder(ABC):
+    """A folder, wherever it is; `shown` names it in every error."""
 
-    files: ReadableFiles
-    path: Path
     shown: str
-    stack: ExitStack
-    opened: _Opened
 
     def fault(self, problem: str, *, hint: str = HINT) -> EvidenceError:
         """The error that says what is wrong with this folder."""
         return EvidenceError(f"{self.shown}: {problem}", hint=hint)
 
+    @abstractmethod
     def names(self) -> tuple[str, ...]:
         """The names in it, sorted and checked."""
+
+    @abstractmethod
+    def is_folder(self, name: str) -> bool:
+        """Whether a real folder has that name; a link to one is none."""
+
+    @abstractmethod
+    def folder(self, name: str) -> UntrustedFolder:
+        """The folder of that name in it."""
+
+    @abstractmethod
+    def open(self, name: str, *, shown: str = "") -> UntrustedFile:
+        """The file of that name, open until the state is done with, called `shown` in errors.
+
+        Raises `EvidenceError` for what is no plain name in this folder, for links, pipes and
+        missing files, and when all files together are too many or too large.
+        """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _FolderOnDisk(UntrustedFolder):
+    """A folder at `path`. Its files close with `stack`."""
+
+    files: ReadableFiles
+    path: Path
+    stack: ExitStack
+    opened: _Opened
+
+    def names(self) -> tuple[str, ...]:
+        """As in `UntrustedFolder`."""
         try:
             names = self.files.list_names(self.path, max_names=MAX_NAMES)
         except StorageError as error:
@@ -52,19 +79,15 @@ class UntrustedFolder:
         return names
 
     def is_folder(self, name: str) -> bool:
-        """Whether a real folder has that name; a link to one is none."""
+        """As in `UntrustedFolder`."""
         return self.files.is_folder(self.path / name)
 
     def folder(self, name: str) -> UntrustedFolder:
-        """The folder of that name in it."""
+        """As in `UntrustedFolder`."""
         return replace(self, path=self.path / name, shown=f"{self.shown}/{name}")
 
     def open(self, name: str, *, shown: str = "") -> UntrustedFile:
-        """The file of that name, open until the state is done with, called `shown` in errors.
-
-        Raises `EvidenceError` for what is no plain name in this folder, for links, pipes and
-        missing files, and when all files together are too many or too large.
-        """
+        """As in `UntrustedFolder`."""
         if not is_plain_name(name):
             raise self.fault(f"{short_text(name)} is named, which is outside the folder")
         path = self.path / name
@@ -90,7 +113,7 @@ def open_untrusted_folder(
     """A folder whose files may have `max_bytes` together; all are closed after the body."""
     with ExitStack() as stack:
         opened = _Opened(bytes_left=max_bytes)
-        yield UntrustedFolder(files=files, path=path, shown=shown, stack=stack, opened=opened)
+        yield _FolderOnDisk(files=files, path=path, shown=shown, stack=stack, opened=opened)
 
 
 def is_plain_name(name: str) -> bool:

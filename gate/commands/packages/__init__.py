@@ -1,1 +1,1 @@
-"""Verbs about packages that were made already."""
+"""Verbs about packages, their keys, and what a repository's numbers rest on."""

@@ -22,7 +22,8 @@ from gate.errors import RepositoryError, SettingsError
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config
 from gate.records.published.artifact import PACKAGE_FILE, Pulled, WantedPackage
 from gate.records.sections.publishing import check_repository
-from gate.records.settings import GateSettings, SigningSettings
+from gate.records.sections.signing import SigningSettings
+from gate.records.settings import GateSettings
 from gate.settings.load import parse_settings
 
 FULL_HASH: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")

@@ -18,6 +18,7 @@ from . import variables
 
 # Untyped parts of torch, seen through one untyped name.
 _cuda: Final[Any] = torch.cuda
+_distributed: Final[Any] = torch.distributed
 MAX_TEXT: Final = 4000
 MAX_VARIABLE: Final = 200
 MAX_VARIABLES: Final = 200
@@ -28,6 +29,20 @@ MEMORY: Final = Path("/proc/meminfo")
 MEMORY_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 _TOTAL: Final = re.compile(r"^MemTotal:\s*(\d+) kB$", re.MULTILINE)
 _ENVIRONMENT: Final = "Environment variables:"
+
+
+class Group:
+    """What the default process group reduces by, as of the first step: at the end it is gone."""
+
+    # `cpu:gloo,cuda:nccl`; empty where there is no group
+    backends = ""
+
+    @classmethod
+    def remember(cls) -> None:
+        """Called while the group is there; as with all facts, nothing fails without it."""
+        with suppress(Exception):
+            if _distributed.is_available() and _distributed.is_initialized():
+                cls.backends = str(_distributed.distributed_c10d.get_backend_config())
 
 
 def facts() -> dict[str, str]:
@@ -92,6 +107,7 @@ _READERS: Final[dict[str, Callable[[], str]]] = {
     "torch_parallel": _torch_parallel,
     "torch_cuda": lambda: torch.version.cuda or "",
     "torch_nccl": _built_for_nccl,
+    "process_group": lambda: Group.backends,
     "kernel": lambda: f"{platform.system()} {platform.release()}",
     "cpus": lambda: str(os.cpu_count() or ""),
     "allowed_cpus": _allowed_cpus,

@@ -230,6 +230,7 @@ class HarnessSession:
             # A worker that the script itself started has been told its rank only now.
             self.output.rank = training_rank()
             self.attest()
+        facts.Group.remember()
         if multiprocessing.parent_process() is not None:
             # Such a worker may end without exit handlers, but never without finalizers.
             multiprocessing.util.Finalize(None, self.end, exitpriority=-1)

@@ -2,7 +2,8 @@
 
 The layout: 8 bytes little-endian header length; a JSON header that gives each name its `dtype`,
 `shape` and `data_offsets` from the header's end; then the raw little-endian bytes without gaps.
-Here names are sorted and the header is padded with spaces to a multiple of 8.
+Here names are sorted and the header is padded with spaces to a multiple of 8; its `__metadata__`
+says that a name is a path with slashes, where other files have one key.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def _write(file: BinaryIO, tensors: Tensors) -> None:
 
 
 def _header(tensors: Tensors) -> bytes:
-    entries: dict[str, dict[str, object]] = {}
+    entries: dict[str, dict[str, object]] = {"__metadata__": {"repro_gate_names": "paths"}}
     offset = 0
     for name, tensor in tensors.items():
         end = offset + byte_size(tensor)

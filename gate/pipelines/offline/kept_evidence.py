@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gate.attestation.agreement import check_sums
 from gate.attestation.packing.archive import read_archive
 from gate.attestation.packing.member_index import looks_like_package, member_index
 from gate.attestation.packing.ustar import BLOCK_BYTES, SUMS_NAME
-from gate.attestation.verify import check_sums
 from gate.baseline.folder import files_in, read_entries
 from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.codec.digests import sha256_hex
@@ -25,6 +25,7 @@ from gate.evidence.folder import MANIFEST_NAME, evidence_from
 from gate.ports import Files
 from gate.records.baseline import MAX_BASELINE_BYTES, Baseline
 from gate.records.observed.evidence import EvidenceSet
+from gate.records.published.call import CALL_NAME, CallDocument
 from gate.records.settings import GateSettings
 from gate.settings.load import parse_settings
 
@@ -40,18 +41,25 @@ WANTED: Final = (
     "or its package.tar."
 )
 BASELINE_HINT: Final = "Name the folder of baseline.path; the default is .repro-gate/baseline."
+PACKAGE_HINT: Final = "Name the package.tar that a gate call wrote."
 NO_LINKS: Final = "The gate keeps no links; fetch the evidence again from where it was made."
 DAMAGED: Final = "The file was cut off or changed; fetch it again from where it was made."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptEvidence:
-    """Evidence, and what lay beside it; `package` says that its seal was not checked."""
+    """Evidence, and what lay beside it; `package` says that its seal was not checked.
+
+    `call` says which call a package is of, and `settings_text` is its settings file as it was.
+    """
 
     evidence: EvidenceSet
     package: bool = False
     baseline: Baseline | None = None
     settings: GateSettings | None = None
+    settings_text: bytes = b""
+    call: CallDocument | None = None
+    package_sha256: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,12 +118,20 @@ def _of_folder(files: Files, folder: Path, shown: str) -> EvidenceSet:
     return evidence_from(_within(read))
 
 
+def open_kept_package(files: Files, path: Path) -> KeptEvidence:
+    """The evidence in a package; `EvidenceError` for anything else."""
+    shown = safe_line(str(path))
+    if not files.exists(path) or files.is_folder(path):
+        raise EvidenceError(f"there is no package at {shown}", hint=PACKAGE_HINT)
+    return open_kept_evidence(files, path)
+
+
 def _of_package(opened: UntrustedFile) -> KeptEvidence:
     head = opened.read_at(0, min(BLOCK_BYTES, opened.size_bytes))
     if not looks_like_package(head):
         raise EvidenceError(f"{opened.shown} is no package of repro-gate", hint=WANTED)
     try:
-        members = _checked_members(opened)
+        sha256, members = _checked_members(opened)
     except AttestationError as error:
         raise EvidenceError(
             f"{opened.shown}: {error.message}", hint=DAMAGED, details=error.details
@@ -125,21 +141,34 @@ def _of_package(opened: UntrustedFile) -> KeptEvidence:
         return _content(opened, members, f"{IN_PACKAGE}{name}", limit)
 
     evidence = evidence_from(_within(read))
-    baseline = settings = None
+    baseline = settings = call = None
+    text = b""
     if BASELINE_MEMBER in members:
         data = _content(opened, members, BASELINE_MEMBER, MAX_BASELINE_BYTES)
         baseline = read_document(Baseline, data, BASELINE_MEMBER, max_bytes=MAX_BASELINE_BYTES)
     if SETTINGS_MEMBER in members:
-        settings = _settings(_content(opened, members, SETTINGS_MEMBER, MAX_SETTINGS_BYTES))
-    return KeptEvidence(evidence=evidence, package=True, baseline=baseline, settings=settings)
+        text = _content(opened, members, SETTINGS_MEMBER, MAX_SETTINGS_BYTES)
+        settings = _settings(text)
+    if CALL_NAME in members:
+        data = _content(opened, members, CALL_NAME, MAX_SETTINGS_BYTES)
+        call = read_document(CallDocument, data, CALL_NAME, max_bytes=MAX_SETTINGS_BYTES)
+    return KeptEvidence(
+        evidence=evidence,
+        package=True,
+        baseline=baseline,
+        settings=settings,
+        settings_text=text,
+        call=call,
+        package_sha256=sha256,
+    )
 
 
-def _checked_members(opened: UntrustedFile) -> Mapping[str, _Member]:
-    """Where each file lies, once every byte is what `SHA256SUMS` lists; nothing is kept of them."""
+def _checked_members(opened: UntrustedFile) -> tuple[str, Mapping[str, _Member]]:
+    """The package's SHA-256, and where each file lies, once all are what `SHA256SUMS` lists."""
     archive = read_archive(opened.stream, size_bytes=opened.size_bytes, keep=frozenset({SUMS_NAME}))
     check_sums(archive)
     digests = {member.name: member.sha256 for member in archive.members}
-    return {
+    return archive.sha256, {
         name: _Member(start=start, size_bytes=size_bytes, sha256=digests[name])
         for name, start, size_bytes in member_index(opened.read_at, opened.size_bytes)
         if name in digests

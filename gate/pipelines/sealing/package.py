@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from gate.attestation.packing.instructions import package_readme
-from gate.attestation.packing.member_index import STATE_MEMBER
+from gate.attestation.packing.instructions import WORKFLOW_OPTIONS, package_readme
 from gate.attestation.packing.package import pack
 from gate.codec.documents import write_document
 from gate.evidence.capture import FIRST_STATE
-from gate.evidence.folder import evidence_documents
+from gate.evidence.folder import evidence_documents, readable_documents
+from gate.evidence.state_manifest import SAVED_FOLDER
+from gate.pipelines.preparation.code_files import SOURCE_MEMBER, code_members
 from gate.ports import Files
 from gate.records.baseline import Baseline
-from gate.records.observed.evidence import EvidenceSet
-from gate.records.request import GateRequest
+from gate.records.observed.evidence import EvidenceSet, KeptFile
+from gate.records.observed.state_roots import MODEL_FOLDER, STATE_MEMBER
+from gate.records.published.call import CALL_NAME, CallDocument
+from gate.records.request import GateRequest, SigningMethod
 from gate.records.sealed.attestation import Package, PackageMember
 from gate.records.verdict import Verdict
+from gate.records.version import VERSION
 
 PACKAGE = "package.tar"
 
@@ -31,7 +35,11 @@ def write_package(
         PackageMember(name="verdict.json", content=write_document(verdict)),
         PackageMember(name="repro-gate.yml", content=request.settings_text),
         *_evidence_members(evidence, request),
+        *code_members(request.out, evidence.locks, files),
     ]
+    source = any(member.name == SOURCE_MEMBER for member in members)
+    call = _call(verdict, request, source=source)
+    members.append(PackageMember(name=CALL_NAME, content=write_document(call)))
     if baseline is not None:
         members.append(PackageMember(name="baseline.json", content=write_document(baseline)))
     readme = package_readme(
@@ -47,17 +55,44 @@ def write_package(
 
 
 def _evidence_members(evidence: EvidenceSet, request: GateRequest) -> list[PackageMember]:
-    members = [
-        PackageMember(name=f"evidence/{name}", content=data)
-        for name, data in evidence_documents(evidence)
-    ]
+    readable = readable_documents(evidence)
+    judged = (one for one in evidence_documents(evidence) if one not in readable)
+    members = [PackageMember(name=f"evidence/{name}", content=data) for name, data in judged]
+    # at the top, where a person looks
+    members += [PackageMember(name=name, content=data) for name, data in readable]
     for kept in evidence.kept:
-        name = STATE_MEMBER if kept.name == FIRST_STATE else f"evidence/{kept.name}"
+        name = _member_name(kept)
         path = request.out / "evidence" / kept.name
         members.append(PackageMember(name=name, path=path, sha256=kept.sha256))
     return members
 
 
+def _member_name(kept: KeptFile) -> str:
+    if kept.name == FIRST_STATE:
+        return STATE_MEMBER
+    if kept.name.startswith(SAVED_FOLDER):
+        return f"{MODEL_FOLDER}/{kept.name.removeprefix(SAVED_FOLDER)}"
+    return f"evidence/{kept.name}"
+
+
+def _call(verdict: Verdict, request: GateRequest, *, source: bool) -> CallDocument:
+    return CallDocument(
+        commit=verdict.commit,
+        config=request.repository_path(request.config_name),
+        settings_digest=verdict.settings_digest,
+        snapshot_digest=verdict.snapshot_digest,
+        created_at=verdict.created_at,
+        gate_version=VERSION,
+        repository=request.repository,
+        run_url=request.run_url,
+        source=source,
+    )
+
+
 def _reproduce_command(verdict: Verdict, request: GateRequest) -> str:
-    config = request.repository_path(request.config_name)
-    return f"repro-gate gate --config {config} --commit {verdict.commit}"
+    if not verdict.passes or verdict.changed_files:
+        # such a package is never sealed
+        return f"repro-gate reproduce {PACKAGE} --unsealed"
+    if request.sign is SigningMethod.SIGSTORE:
+        return f"repro-gate reproduce {PACKAGE} {WORKFLOW_OPTIONS}"
+    return f"repro-gate reproduce {PACKAGE} --trusted-keys trusted-keys.json"

@@ -7,13 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.attestation.keyless import seal_by_identity
-from gate.attestation.keys import load_private_key
-from gate.attestation.seal import seal, seal_paths, statement_facts, write_seals
-from gate.attestation.statement import write_statement
+from gate.attestation.seal import Statements, seal, statements_of
+from gate.attestation.seal_files import (
+    BUNDLE_SUFFIX,
+    PROVENANCE_BUNDLE_SUFFIX,
+    seal_file,
+    seal_path,
+    write_seals,
+)
 from gate.codec.untrusted_text import masked
 from gate.errors import AttestationError, SettingsError
+from gate.pipelines.sealing.making import making_of
 from gate.pipelines.sealing.package import PACKAGE
+from gate.pipelines.sealing.signing_key import open_signing_key
 from gate.ports import Files, SealServices, Secrets
+from gate.records.observed.evidence import EvidenceSet
 from gate.records.request import GateRequest, SigningMethod
 from gate.records.sealed.attestation import Package, SealContext
 from gate.records.sealed.identity import Identity
@@ -40,7 +48,7 @@ class Signer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sealing:
-    """The seal that was written, as a bundle; `why_not` says why there is none.
+    """The verdict's seal that was written, as a bundle; `why_not` says why there is none.
 
     `identity` says whose a seal without a key is.
     """
@@ -52,6 +60,7 @@ class Sealing:
 
 def seal_package(
     verdict: Verdict,
+    evidence: EvidenceSet,
     package: Package,
     request: GateRequest,
     signer: Signer,
@@ -75,31 +84,38 @@ def seal_package(
         run_id=request.run_url,
         baseline_digest=signer.baseline_digest,
     )
+    by_identity = request.sign is SigningMethod.SIGSTORE
     # only here: no process of the training lives any more (T1 in docs/architecture.md)
-    if request.sign is SigningMethod.SIGSTORE:
-        statement = write_statement(statement_facts(verdict, package, context))
-        return _seal_by_identity(statement, package, request, signer, files)
-    pem = signer.secrets.signing_key()
-    if pem is None:
+    plain = signer.allow_plain_key
+    key = None if by_identity else open_signing_key(signer.secrets, allow_plain=plain)
+    if key is None and not by_identity:
         return Sealing(why_not="no signing key was given")
-    key = load_private_key(pem, signer.secrets.passphrase(), allow_plain=signer.allow_plain_key)
-    seals = seal(verdict, package, context, key)
-    _, bundle = write_seals(seals, package.path, files)
-    return Sealing(bundle=bundle)
+    statements = statements_of(verdict, package, context, making_of(evidence, request))
+    if key is None:
+        return _seal_by_identity(statements, package, request, signer, files)
+    write_seals(seal(statements, package, key), package.path, files)
+    return Sealing(bundle=seal_path(package.path, BUNDLE_SUFFIX))
 
 
 def _seal_by_identity(
-    statement: bytes, package: Package, request: GateRequest, signer: Signer, files: Files
+    statements: Statements, package: Package, request: GateRequest, signer: Signer, files: Files
 ) -> Sealing:
     if not may_seal_by_identity(request):
         return Sealing(why_not="the settings, which say where to, come with the pull request")
     wanted = signer.secrets.identity_request()
     if wanted is None:
         raise AttestationError("this job may not ask for an identity token", hint=IDENTITY_HINT)
-    sealed = seal_by_identity(statement, wanted, signer.services, signer.trusted_root)
-    _, path = seal_paths(package.path)
-    files.write_bytes(path, sealed.bundle)
-    return Sealing(bundle=path, identity=sealed.identity)
+    seals, identity = [], None
+    # each with a key, a certificate and a token of its own; none is written unless both are made
+    for payload, suffix in (
+        (statements.verdict, BUNDLE_SUFFIX),
+        (statements.provenance, PROVENANCE_BUNDLE_SUFFIX),
+    ):
+        sealed = seal_by_identity(payload, wanted, signer.services, signer.trusted_root)
+        seals.append(seal_file(package.path, suffix, sealed.bundle))
+        identity = sealed.identity
+    write_seals(seals, package.path, files)
+    return Sealing(bundle=seal_path(package.path, BUNDLE_SUFFIX), identity=identity)
 
 
 def may_seal_by_identity(request: GateRequest) -> bool:

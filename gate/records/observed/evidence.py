@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
@@ -37,6 +38,7 @@ MAX_BYTES = 2**63
 # One is enough to refuse a run; a diverged model has them in every tensor.
 MAX_NOT_FINITE = 1000
 MAX_OPTIMIZER_SETTINGS = 1000
+MAX_KEPT = 3000
 MAX_SOURCES = 1000
 # of one rank, and of all: a reader wants those of the first ranks
 MAX_PARAMETER_NAMES = 1000
@@ -48,10 +50,26 @@ MAX_SUMMED_SAMPLES = 2**53
 MAX_SECONDS = 1e9
 MAX_SUMMED_SECONDS = 1e18
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
-KEPT_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}/(output\.txt|state\.safetensors|gradients\.safetensors)$"
+RUN_FILE = re.compile(
+    r"[a-z0-9][a-z0-9-]{0,39}/(output\.txt|state\.safetensors|gradients\.safetensors)"
+)
+# what a script saved has names of its own choice: such as a package can hold, and no others
+SAVED_FILE = re.compile(r"strict-1/model/[!-.0-~](?:[ -~]{0,180}[!-.0-~])?")
 PLACE_PATTERN = r"^state(\.rank[0-9]{1,6})?/optimizer/[0-9]{1,6}/state/[0-9]{1,9}$"
 SETTING_PATTERN = r"^(true|false|nan|-?(inf|[0-9][0-9.e+-]{0,30}))$"
 FloatType = Literal["float64", "float32", "float16", "bfloat16"]
+
+
+def _kept_name(name: str) -> str:
+    """Refuse a name that could lie outside the folder of its run."""
+    safe = {"", ".", ".."}.isdisjoint(name.split("/")) and "\\" not in name
+    if not RUN_FILE.fullmatch(name) and not (SAVED_FILE.fullmatch(name) and safe):
+        message = "is no name of a kept file"
+        raise ValueError(message)
+    return name
+
+
+KeptName = Annotated[str, Field(max_length=200), AfterValidator(_kept_name)]
 
 
 def _whole_nanoseconds(seconds: float) -> float:
@@ -308,8 +326,15 @@ class SeededRun(Document):
 class KeptFile(Document):
     """A file beside the documents of a run, and the SHA-256 of the bytes that were read of it."""
 
-    name: str = Field(pattern=KEPT_PATTERN)
+    name: KeptName
     sha256: str = Field(pattern=SHA256_PATTERN)
+
+
+class SavedFiles(Document):
+    """Whether what the script saved is a folder, and why it is not kept where it is not."""
+
+    is_folder: bool
+    left_out: str = Field(default="", max_length=400)
 
 
 class DivergedStates(Document):
@@ -326,12 +351,13 @@ class DivergedStates(Document):
 class EvidenceSet(Document):
     """All runs of one gate call, in the order in which they ran.
 
-    `kept` names what lies beside the documents and is packed: outputs, and the state of the first
-    strict run. `machine` is what the gate itself saw, `locks` are the lock files of the commit,
-    `base_locks` those of the base. `apart` is there when the second strict run ended in another
-    state, `gpu_missed` when runs that might have used a GPU of the machine could not. `trace` is
-    what traced runs, made after a difference, say of it, and `tried` what runs with one setting
-    moved say; `seeded` are results of further seeds, and of variants. `data` is what was declared,
+    `kept` names what lies beside the documents and is packed: outputs, and of the first strict run
+    its state and, where there is `saved`, the files that the script saved. `machine` is what the
+    gate itself saw, `locks` are the lock files of the commit, `base_locks` those of the base.
+    `apart` is there when the second strict run ended in another state, `gpu_missed` when runs that
+    might have used a GPU of the machine could not. `trace` is what traced runs, made after a
+    difference, say of it, and `tried` what runs with one setting moved say; `seeded` are results of
+    further seeds, and of variants. `data` is what was declared,
     as the runs found it, `base_data` the same for the base commit, and `unrepeated` what the
     preprocessing command wrote differently when it ran again.
     """
@@ -345,7 +371,8 @@ class EvidenceSet(Document):
     changed_files: tuple[str, ...] = ()
     created_at: Timestamp
     runs: tuple[RunEvidence, ...]
-    kept: Annotated[tuple[KeptFile, ...], Field(max_length=1000)] = ()
+    kept: Annotated[tuple[KeptFile, ...], Field(max_length=MAX_KEPT)] = ()
+    saved: SavedFiles | None = None
     apart: DivergedStates | None = None
     gpu_missed: GpuMissed | None = None
     seeded: Annotated[tuple[SeededRun, ...], Field(max_length=MAX_SEED_RESULTS)] = ()

@@ -11,7 +11,9 @@ from typing import Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from gate.records.document import Document, Timestamp
+from gate.records.observed.state_roots import States
 from gate.records.runs import RunIsolation
+from gate.records.sections.isolation import IsolationMode
 
 TRUST_SCHEMA: Final = "repro-gate.trusted-keys/1"
 # Characters of a comment or a reason.
@@ -26,6 +28,16 @@ class KeyStatus(StrEnum):
     REVOKED = "revoked"
 
 
+class KeyAlgorithm(StrEnum):
+    """What a key signs with: ECDSA on P-256 with SHA-256, or Ed25519 (RFC 8032)."""
+
+    ECDSA_P256 = "ecdsa-p256"
+    ED25519 = "ed25519"
+
+
+KeyDetails = Literal["PKIX_ECDSA_P256_SHA_256", "PKIX_ED25519"]
+
+
 class TrustedKey(Document):
     """A public key, named by the SHA-256 of its DER SubjectPublicKeyInfo.
 
@@ -36,7 +48,7 @@ class TrustedKey(Document):
 
     key_id: str = Field(pattern=r"^[0-9a-f]{64}$")
     raw_bytes: str = Field(max_length=2000)
-    key_details: Literal["PKIX_ECDSA_P256_SHA_256"]
+    key_details: KeyDetails
     status: KeyStatus = KeyStatus.ACTIVE
     added_at: Timestamp
     retired_at: Timestamp | None = None
@@ -106,12 +118,24 @@ class SealContext:
     baseline_digest: str = ""
 
 
+class StatementKind(StrEnum):
+    """What a statement is about: the result, how it came about, the saved model by itself."""
+
+    VERDICT = "verdict"
+    PROVENANCE = "provenance"
+    MODEL = "model"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SealFile:
-    """A seal in one of its two forms; `name` is what messages call it."""
+    """A seal in one of its forms; `name` is what messages call it.
+
+    `kind` is the statement that belongs into a file of that name, None where the name tells none.
+    """
 
     name: str
     content: bytes
+    kind: StatementKind | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,12 +187,14 @@ class Archive:
 class Expected:
     """What the caller demands of a seal; a full commit hash, and what else is given.
 
-    `not_before` is in UTC. The time in a seal is the signer's claim, no proof.
+    `not_before` is in UTC. The time in a seal is the signer's claim, no proof. `least_isolation` is
+    the weakest isolation that is accepted.
     """
 
     commit: str
     repository: str = ""
     not_before: datetime | None = None
+    least_isolation: IsolationMode = IsolationMode.NONE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,7 +202,9 @@ class VerifiedPackage:
     """What a verification established; `notes` are sentences that a reader should see.
 
     Either `key_id` says who sealed, or `identity` and `issuer` do; only then is `logged_at`, the
-    log's own time (UTC), there.
+    log's own time (UTC), there. `seals` are the names of the files that were checked, `statements`
+    what they say, `states` the roots of what is packed. `model_folder` is the folder that the
+    model's own signature covers, empty without one.
     """
 
     key_id: str
@@ -189,9 +217,14 @@ class VerifiedPackage:
     strict_runs: int
     created_at: str
     checkpoint_root: str
+    states: States
     members: int
     package_sha256: str
     isolation: RunIsolation
     repository: str
     properties: tuple[str, ...]
+    seals: tuple[str, ...]
+    statements: tuple[StatementKind, ...]
+    model_folder: str
+    model_files: int
     notes: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 from gate.records.document import Document, Timestamp
 from gate.records.observed.data.sets import MAX_NAME
 from gate.records.observed.evidence import SHA256_PATTERN
+from gate.records.observed.state_roots import StateName, StateRoots, States
 from gate.records.runs import RunIsolation
 from gate.records.sections.data import MAX_SOURCES
 from gate.records.sections.levels import ReachedLevel
@@ -40,7 +41,8 @@ class Property(StrEnum):
 class StatementFacts:
     """Everything that a statement about a passing verdict says.
 
-    `data` are name and digest of each declared data set, in the order of the names.
+    `data` are name and digest of each declared data set, in the order of the names; `states` the
+    roots of what is packed, and `checkpoint_root` is over the states of all ranks.
     `commit` is the trained commit, of which `strict_runs` runs were equal bit for bit;
     `baseline_digest` is empty when no baseline was used. Digests are SHA-256 in lowercase
     hexadecimal, `created_at` is UTC with whole seconds and a `Z`.
@@ -64,6 +66,7 @@ class StatementFacts:
     repository: str
     run_id: str
     gate_version: str
+    states: States
     data: tuple[tuple[str, str], ...] = ()
 
 
@@ -127,6 +130,10 @@ class ClaimedIsolation(CamelDocument, RunIsolation):
     """How the training was isolated, in the keys of a statement."""
 
 
+class ClaimedState(CamelDocument, StateRoots):
+    """The roots of a state, in the keys of a statement."""
+
+
 class GateClaims(CamelDocument):
     """What repro-gate adds to a Simple Verification Result."""
 
@@ -137,6 +144,7 @@ class GateClaims(CamelDocument):
     package_size_bytes: int = Field(ge=0, le=2**53)
     checkpoint_algorithm: ShortText
     checkpoint_root: Sha256
+    states: Annotated[tuple[ClaimedState, ...], Field(min_length=1, max_length=len(StateName))]
     snapshot_digest: Sha256
     isolation: ClaimedIsolation
     repository: ShortText

@@ -14,6 +14,7 @@ from gate.report.assembly import report_of
 from gate.report.context import REMEDY
 from gate.report.escape import command_lines, safe_url
 from gate.report.layout import Limits, Report, Section, cells_renamed
+from gate.report.measured.budget_words import TITLE
 from gate.report.page import curves, fingerprint_map, step_times
 from gate.report.page.difference_map import difference_map
 from gate.report.page.history_picture import history_picture
@@ -61,7 +62,7 @@ def page_html(
     rename = partial(with_parameter, names=short_names(shown_sources.parameter_names))
     page = ""
     for limits in PAGE_LIMITS:
-        report = _with_parameters(report_of(verdict, links, limits.rows), rename)
+        report = _without_budget(_with_parameters(report_of(verdict, links, limits.rows), rename))
         page = template("page.html").render(
             drawn
             | {
@@ -96,6 +97,12 @@ def _with_parameters(report: Report, rename: Callable[[str], str]) -> Report:
     return replace(
         report, sections=tuple(cells_renamed(section, rename) for section in report.sections)
     )
+
+
+def _without_budget(report: Report) -> Report:
+    """The report without a line that stands in the page as a table of its own, further down."""
+    rows = tuple(row for row in report.overview.rows if row[0].text != TITLE)
+    return replace(report, overview=replace(report.overview, rows=rows, total=len(rows)))
 
 
 def _explaining(report: Report) -> list[Section]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from gate.checkpoint.digest import LeafDigest, StateDigest
@@ -37,8 +38,13 @@ def digest_lines(state: StateDigest, *, leaves: bool) -> list[str]:
     return lines
 
 
-def digest_document(state: StateDigest, *, leaves: bool) -> dict[str, object]:
-    """The same as one JSON document."""
+def digest_document(states: Sequence[StateDigest], *, leaves: bool) -> dict[str, object]:
+    """The same as one JSON document; what else a package holds stands in `saved`."""
+    document, *others = (_state_document(state, leaves=leaves) for state in states)
+    return {**document, "saved": others[0]} if others else document
+
+
+def _state_document(state: StateDigest, *, leaves: bool) -> dict[str, object]:
     document: dict[str, object] = {
         "schema_version": DIGEST_SCHEMA,
         "algorithm": state.algorithm,

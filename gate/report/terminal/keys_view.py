@@ -12,7 +12,7 @@ from gate.records.sealed.attestation import KeyStatus, TrustedKey, TrustedKeys
 from gate.report.escape import clean
 
 HEADINGS: Final = ("id", "algorithm", "state", "since (UTC)", "comment")
-ALGORITHMS: Final = {"PKIX_ECDSA_P256_SHA_256": "P-256"}
+ALGORITHMS: Final = {"PKIX_ECDSA_P256_SHA_256": "P-256", "PKIX_ED25519": "Ed25519"}
 SHOWN_ID_CHARACTERS = 16
 WIDTH = 80
 # Cells that a comment gets however long the ids are.

@@ -15,8 +15,10 @@ import typer
 from gate.adapters.clock import SystemClock
 from gate.adapters.secrets import FileSecrets
 from gate.attestation.keys import (
+    PublicKey,
     generate_private_key,
     private_pem,
+    public_key,
     public_pem,
     read_trusted_keys,
     trusted_key,
@@ -29,16 +31,23 @@ from gate.attestation.trust_file import (
     with_key_revoked,
     write_trusted_keys,
 )
+from gate.codec.keys.signer_places import read_signer_place
 from gate.codec.untrusted_text import safe_line
 from gate.commands.options import AsJson, console
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
 from gate.errors import SettingsError
-from gate.records.sealed.attestation import MAX_KEY_TEXT, TrustedKeys
+from gate.pipelines.entry import MAX_SETTINGS_BYTES, nearest_settings
+from gate.records.sealed.attestation import MAX_KEY_TEXT, KeyAlgorithm, TrustedKeys
+from gate.records.sealed.signer_places import FilePlace, SignerPlace
 from gate.report.terminal.keys_view import keys_view
+from gate.settings.load import parse_settings
 
 MAX_PEM_BYTES: Final = 64 * 1024
 TRUST_FILE: Final = Path(".repro-gate/trusted-keys.json")
-TrustFile = Annotated[Path, typer.Option("--trusted-keys", help="The trust file.")]
+TrustFile = Annotated[
+    Path | None,
+    typer.Option("--trusted-keys", help="The trust file; default: that of the settings."),
+]
 KeyId = Annotated[
     str, typer.Argument(metavar="ID", help="The key's id, or as much of it as names one.")
 ]
@@ -56,6 +65,9 @@ keys_app = typer.Typer(
 def generate_command(
     folder: Annotated[Path, typer.Option("--out", help="Folder for the three files.")],
     comment: Comment = "",
+    algorithm: Annotated[
+        KeyAlgorithm, typer.Option(help="ecdsa-p256 verifies with every outside tool.")
+    ] = KeyAlgorithm.ECDSA_P256,
     *,
     allow_plain: Annotated[
         bool, typer.Option("--allow-plain", help="Write the private key without a pass phrase.")
@@ -63,13 +75,13 @@ def generate_command(
 ) -> None:
     """Generate a key pair and a trust file.
 
-    ECDSA on P-256; the pass phrase comes from REPRO_GATE_PASSPHRASE.
+    The pass phrase comes from REPRO_GATE_PASSPHRASE.
 
     Example: REPRO_GATE_PASSPHRASE=$(openssl rand -base64 24) repro-gate keys generate --out keys
     """
     _check_text("--comment", comment)
     secret, trust = folder / "signing-key.pem", folder / "trusted-keys.json"
-    key = generate_private_key()
+    key = generate_private_key(algorithm)
     passphrase = FileSecrets(None, FILES, os.environ).passphrase()
     pem = private_pem(key, passphrase, allow_plain=allow_plain)
     entry = trusted_key(key.public_key(), added_at=_now(), comment=comment)
@@ -87,14 +99,14 @@ def generate_command(
 
 
 @keys_app.command("list")
-def list_command(trusted_keys: TrustFile = TRUST_FILE, *, as_json: AsJson = False) -> None:
+def list_command(trusted_keys: TrustFile = None, *, as_json: AsJson = False) -> None:
     """List trusted keys and whether they count.
 
     Behind the comment stands why a key was revoked; --json prints ids and texts whole.
 
     Example: repro-gate keys list --trusted-keys keys/trusted-keys.json
     """
-    document = _read(trusted_keys)
+    document = _read(_trust_file(trusted_keys))
     if as_json:
         # in ASCII: a terminal obeys some of the characters that JSON leaves as they are
         facts = document.model_dump(mode="json")
@@ -105,28 +117,35 @@ def list_command(trusted_keys: TrustFile = TRUST_FILE, *, as_json: AsJson = Fals
 
 @keys_app.command("add")
 def add_command(
-    public: Annotated[Path, typer.Argument(metavar="PUBLIC.pem", help="The public key, in PEM.")],
-    trusted_keys: TrustFile = TRUST_FILE,
+    public: Annotated[
+        str,
+        typer.Argument(
+            metavar="PUBLIC.pem|WHERE",
+            help="The public key in PEM; or pkcs11:…, vault:MOUNT/KEY or exec:COMMAND, which "
+            "are asked for it.",
+        ),
+    ],
+    trusted_keys: TrustFile = None,
     comment: Comment = "",
 ) -> None:
     """Trust a public key from now on.
 
-    ECDSA on P-256. The file is made where there is none.
+    ECDSA on P-256, or Ed25519. The file is made where there is none.
 
     Example: repro-gate keys add gate-public-key.pem --comment "release team, 2026"
     """
     _check_text("--comment", comment)
-    pem = FILES.read_bytes(public, max_bytes=MAX_PEM_BYTES)
-    key = read_public_key(pem, safe_line(str(public)))
+    key = _public_key(read_signer_place(public))
     entry = trusted_key(key, added_at=_now(), comment=comment)
-    with FILES.one_writer(trusted_keys.parent):
-        known = _read(trusted_keys) if FILES.exists(trusted_keys) else TrustedKeys(keys=())
-        FILES.write_bytes(trusted_keys, write_trusted_keys(with_key(known, entry)))
-    _tell(f"key {entry.key_id} added to {trusted_keys}")
+    path = _trust_file(trusted_keys)
+    with FILES.one_writer(path.parent):
+        known = _read(path) if FILES.exists(path) else TrustedKeys(keys=())
+        FILES.write_bytes(path, write_trusted_keys(with_key(known, entry)))
+    _tell(f"key {entry.key_id} added to {path}")
 
 
 @keys_app.command("retire")
-def retire_command(key: KeyId, trusted_keys: TrustFile = TRUST_FILE) -> None:
+def retire_command(key: KeyId, trusted_keys: TrustFile = None) -> None:
     """Stop a key; its earlier seals still count.
 
     For a key that is replaced. One that was lost or stolen is revoked.
@@ -134,19 +153,20 @@ def retire_command(key: KeyId, trusted_keys: TrustFile = TRUST_FILE) -> None:
     Example: repro-gate keys retire 3f9a
     """
     now = _now()
+    path = _trust_file(trusted_keys)
 
     def retired(document: TrustedKeys) -> tuple[TrustedKeys, str]:
-        found = find_key(document, key, safe_line(str(trusted_keys)))
+        found = find_key(document, key, safe_line(str(path)))
         return with_key_retired(document, found, at=now), found.key_id
 
-    key_id = _changed(trusted_keys, retired)
+    key_id = _changed(path, retired)
     _tell(f"key {key_id} retired: a seal made after {now} does not verify")
 
 
 @keys_app.command("revoke")
 def revoke_command(
     key: KeyId,
-    trusted_keys: TrustFile = TRUST_FILE,
+    trusted_keys: TrustFile = None,
     at: Annotated[
         str,
         typer.Option(
@@ -164,13 +184,35 @@ def revoke_command(
     """
     _check_text("--reason", reason)
     since = _past_time(at) if at else _now()
+    path = _trust_file(trusted_keys)
 
     def revoked(document: TrustedKeys) -> tuple[TrustedKeys, str]:
-        found = find_key(document, key, safe_line(str(trusted_keys)))
+        found = find_key(document, key, safe_line(str(path)))
         return with_key_revoked(document, found, at=since, reason=reason), found.key_id
 
-    key_id = _changed(trusted_keys, revoked)
+    key_id = _changed(path, revoked)
     _tell(f"key {key_id} revoked: no seal of it verifies any more")
+
+
+def _trust_file(given: Path | None) -> Path:
+    """The file that was named, else that of the settings here or of the repository, else ours."""
+    if given is not None:
+        return given
+    settings = nearest_settings(Path(), FILES)
+    if settings is None:
+        return TRUST_FILE
+    text = FILES.read_bytes(settings, max_bytes=MAX_SETTINGS_BYTES)
+    return settings.parent / parse_settings(text, str(settings)).signing.trusted_keys
+
+
+def _public_key(place: SignerPlace) -> PublicKey:
+    """The key of a PEM file, or of a signer, which is asked for it."""
+    if isinstance(place, FilePlace):
+        pem = FILES.read_bytes(place.path, max_bytes=MAX_PEM_BYTES)
+        return read_public_key(pem, safe_line(str(place.path)))
+    signer = FileSecrets(place, FILES, os.environ).signer()
+    assert signer is not None  # noqa: S101 - it is no file
+    return public_key(signer.public_key(), "the signer's public key")
 
 
 def _changed(path: Path, change: Callable[[TrustedKeys], tuple[TrustedKeys, str]]) -> str:

@@ -1,0 +1,167 @@
+"""Answers to the items of a checklist, from the facts of an audit; the rest is the author's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from gate.records.published.audit import AuditedPart, AuditReport, AuditResult
+from gate.records.published.checklist import (
+    ITEMS,
+    AnsweredItem,
+    ChecklistAnswer,
+    ChecklistItem,
+    Topic,
+)
+
+_Answer = tuple[ChecklistAnswer, tuple[str, ...]]
+
+
+def answered_items(report: AuditReport) -> tuple[AnsweredItem, ...]:
+    """Every item of both checklists, in their order."""
+    return tuple(_answered(item, report) for item in ITEMS)
+
+
+def _answered(item: ChecklistItem, report: AuditReport) -> AnsweredItem:
+    answer = _ANSWERS.get(item.topic)
+    if answer is None:
+        return AnsweredItem(item=item, answer=ChecklistAnswer.AUTHOR)
+    parts, rule = answer
+    found, facts = rule(report)
+    missing = tuple(
+        f"{one.code}: {one.found}"
+        for one in report.items
+        if one.part in parts and one.result is not AuditResult.PASS
+    )
+    return AnsweredItem(item=item, answer=found, facts=tuple(filter(None, facts)), missing=missing)
+
+
+def _result(report: AuditReport, part: AuditedPart) -> AuditResult:
+    return next(answer.result for answer in report.parts if answer.part is part)
+
+
+def _all_pass(report: AuditReport, *parts: AuditedPart) -> ChecklistAnswer:
+    """Yes where all pass, no where none does."""
+    good = [_result(report, part) is AuditResult.PASS for part in parts]
+    if all(good):
+        return ChecklistAnswer.YES
+    return ChecklistAnswer.PARTLY if any(good) else ChecklistAnswer.NO
+
+
+def _said(report: AuditReport, name: str, words: str) -> str:
+    value = report.fact(name)
+    return f"{words}: {value}" if value else ""
+
+
+def _reproducibility(report: AuditReport) -> _Answer:
+    facts = (
+        _said(report, "outcome", "outcome of the gate"),
+        _said(report, "level", "level reached"),
+        _said(report, "strict_runs", "runs with one seed that were compared bit for bit"),
+        _said(report, "commit", "commit"),
+    )
+    return _all_pass(report, *AuditedPart), facts
+
+
+def _access(report: AuditReport) -> _Answer:
+    facts = (
+        _said(report, "repository", "repository"),
+        _said(report, "commit", "commit"),
+        _said(report, "command", "command"),
+        _said(report, "data", "data"),
+    )
+    # whether the address is open to a reader is the author's to say
+    known = any(facts)
+    return ChecklistAnswer.PARTLY if known else ChecklistAnswer.NO, facts
+
+
+def _setting(report: AuditReport) -> _Answer:
+    facts = (
+        _said(report, "command", "command"),
+        _said(report, "max_steps", "optimizer steps of the smoke training"),
+        _said(report, "seed", "seed"),
+    )
+    return ChecklistAnswer.PARTLY if any(facts) else ChecklistAnswer.NO, facts
+
+
+def _significance(report: AuditReport) -> _Answer:
+    seeds = report.fact("seeds_run")
+    if seeds:
+        return ChecklistAnswer.PARTLY, (f"seeds run beside the first: {seeds}",)
+    return ChecklistAnswer.NO, (
+        "one seed was run, so no spread is known",
+        "with policy.level statistical the gate runs several seeds and tells mean and deviation",
+    )
+
+
+def _compute(report: AuditReport) -> _Answer:
+    facts = (
+        _said(report, "device", "device"),
+        _said(report, "cpu", "CPU"),
+        _said(report, "memory_gib", "memory, GiB"),
+        _said(report, "ranks", "ranks"),
+        _said(report, "os", "system"),
+        _said(report, "run_seconds", "seconds of all runs of the gate"),
+    )
+    full = bool(report.fact("device") and report.fact("run_seconds"))
+    if full:
+        return ChecklistAnswer.PARTLY, (*facts, "of the smoke training, not of the paper's runs")
+    return ChecklistAnswer.PARTLY if any(facts) else ChecklistAnswer.NO, facts
+
+
+def _data(report: AuditReport) -> _Answer:
+    # splits and what was left out stand in no document
+    known = _all_pass(report, AuditedPart.DATA) is ChecklistAnswer.YES
+    facts = (
+        _said(report, "data", "declared data"),
+        "no data is declared" if known and not report.fact("data") else "",
+    )
+    return ChecklistAnswer.PARTLY if known else ChecklistAnswer.NO, facts
+
+
+def _dependencies(report: AuditReport) -> _Answer:
+    facts = (
+        _said(report, "locks", "lock files"),
+        _said(report, "packages", "packages with versions"),
+        _said(report, "python", "Python"),
+        _said(report, "torch", "torch"),
+    )
+    found = _all_pass(report, AuditedPart.ENVIRONMENT)
+    if found is ChecklistAnswer.NO and report.fact("packages"):
+        return ChecklistAnswer.PARTLY, facts
+    return found, facts
+
+
+def _training_code(report: AuditReport) -> _Answer:
+    facts = (_said(report, "commit", "commit"), _said(report, "command", "command"))
+    command = bool(report.fact("command"))
+    found = _all_pass(report, AuditedPart.CODE)
+    if found is ChecklistAnswer.YES and not command:
+        return ChecklistAnswer.PARTLY, facts
+    return (ChecklistAnswer.PARTLY if command and found is ChecklistAnswer.NO else found), facts
+
+
+def _runs(report: AuditReport) -> _Answer:
+    facts = (
+        _said(report, "strict_runs", "runs with one seed"),
+        _said(report, "seeds_run", "further seeds"),
+    )
+    return ChecklistAnswer.PARTLY if any(facts) else ChecklistAnswer.NO, facts
+
+
+_Rule = Callable[[AuditReport], _Answer]
+_ANSWERS: Final[Mapping[Topic, tuple[tuple[AuditedPart, ...], _Rule]]] = MappingProxyType(
+    {
+        Topic.REPRODUCIBILITY: (tuple(AuditedPart), _reproducibility),
+        Topic.ACCESS: ((AuditedPart.CODE, AuditedPart.DATA), _access),
+        Topic.SETTING: ((AuditedPart.CONFIGURATION,), _setting),
+        Topic.SIGNIFICANCE: ((AuditedPart.SEEDS,), _significance),
+        Topic.COMPUTE: ((AuditedPart.HARDWARE,), _compute),
+        Topic.DATA: ((AuditedPart.DATA,), _data),
+        Topic.DEPENDENCIES: ((AuditedPart.ENVIRONMENT,), _dependencies),
+        Topic.TRAINING_CODE: ((AuditedPart.CODE,), _training_code),
+        Topic.RUNS: ((AuditedPart.SEEDS,), _runs),
+        Topic.HYPERPARAMETERS: ((AuditedPart.CONFIGURATION,), _setting),
+    }
+)

@@ -1,0 +1,274 @@
+"""The answers of an audit of a package, from the documents that it holds."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Final
+
+from gate.audit.items import counted, fact, failed, first, missing_document, passed, unknown
+from gate.audit.package_runs import configuration, hardware, seeds
+from gate.records.observed.data.sets import DataSet
+from gate.records.published.audit import (
+    AuditedPart,
+    AuditFact,
+    AuditItem,
+    AuditReport,
+    AuditSubject,
+    part_answers,
+)
+from gate.records.published.audit_facts import PackageFacts, SealCheck
+from gate.records.verdict import FAULT, Severity, Verdict
+from gate.records.version import VERSION
+
+SOURCE_MEMBER: Final = "source.pack"
+DIFF_MEMBER: Final = "uncommitted.diff"
+# findings of the verdict that say that a part is not as it should be
+FINDINGS: Final = {
+    "unverified-evidence": AuditedPart.CODE,
+    "lock-not-installed": AuditedPart.ENVIRONMENT,
+    "lock-unreadable": AuditedPart.ENVIRONMENT,
+    "ranks-unlike": AuditedPart.ENVIRONMENT,
+    "undeclared-read": AuditedPart.DATA,
+    "data-moved": AuditedPart.DATA,
+    "split-by-listing": AuditedPart.DATA,
+    "weaker-level": AuditedPart.CONFIGURATION,
+    "settings-overridden": AuditedPart.CONFIGURATION,
+    "settings-from-head": AuditedPart.CONFIGURATION,
+    "uninstrumented-subprocess": AuditedPart.CONFIGURATION,
+    "subprocess-without-variable": AuditedPart.CONFIGURATION,
+    "seed-differs": AuditedPart.SEEDS,
+    "gpu-unused": AuditedPart.HARDWARE,
+}
+RISKS: Final = {
+    AuditedPart.CODE: "Nobody here saw the runs that gave the number.",
+    AuditedPart.ENVIRONMENT: "The number was made with other libraries than the files say.",
+    AuditedPart.DATA: "Data that changes moves the number, and the change is taken for one of the "
+    "code.",
+    AuditedPart.CONFIGURATION: "The runs had other settings than the ones that are written down.",
+    AuditedPart.SEEDS: "Each run draws other numbers, so it is another experiment.",
+    AuditedPart.HARDWARE: "The number was made on another device than the one that was meant.",
+}
+NOT_KNOWN: Final = (
+    "Whether the training was honest: a package says what its runs said.",
+    "Whether it gives the same numbers elsewhere: only another run shows that.",
+)
+
+
+def audit_package(facts: PackageFacts) -> AuditReport:
+    """All seven parts."""
+    items = (
+        *_code(facts),
+        *_environment(facts),
+        *_data(facts),
+        *configuration(facts),
+        *seeds(facts),
+        *hardware(facts),
+        *_findings(facts.verdict),
+        _seal(facts),
+    )
+    return AuditReport(
+        version=VERSION,
+        subject=AuditSubject.PACKAGE,
+        place=facts.place,
+        parts=part_answers(items),
+        items=items,
+        facts=_facts(facts),
+        determinism_budget=facts.verdict.determinism_budget if facts.verdict else (),
+        not_known=NOT_KNOWN,
+    )
+
+
+def _code(facts: PackageFacts) -> tuple[AuditItem, ...]:
+    part, verdict = AuditedPart.CODE, facts.verdict
+    if verdict is None:
+        return (
+            missing_document(facts.problems, part, "verdict.json", "which code gave the number"),
+        )
+    if facts.call is not None and facts.call.commit != verdict.commit:
+        found = f"verdict.json is about {verdict.commit[:12]}, call.json about another commit"
+        return (failed(part, "commit", found, risk="The two are of different runs."),)
+    items = [passed(part, "commit", f"commit {verdict.commit[:12]}")]
+    if verdict.changed_files:
+        packed = "; the package holds the diff" if DIFF_MEMBER in facts.members else ""
+        items.append(
+            failed(
+                part,
+                "clean-tree",
+                f"{len(verdict.changed_files):,} uncommitted: {first(verdict.changed_files)}"
+                f"{packed}",
+                risk="The number belongs to no commit, so it cannot be run again from one.",
+                remedy="Commit them and run the gate again.",
+                command="repro-gate gate",
+            )
+        )
+    return (*items, _source(facts))
+
+
+def _source(facts: PackageFacts) -> AuditItem:
+    part, code = AuditedPart.CODE, "source"
+    if SOURCE_MEMBER in facts.members:
+        return passed(part, code, "the commit's files are packed")
+    if facts.call is not None and facts.call.repository:
+        return passed(part, code, f"repository {facts.call.repository}")
+    return unknown(
+        part,
+        code,
+        "the package neither holds the code nor says where it lies",
+        risk="Who has the package alone cannot run it again.",
+        remedy="Set package.source: true, or let a job of GitHub make the package.",
+        command="repro-gate gate",
+    )
+
+
+def _environment(facts: PackageFacts) -> tuple[AuditItem, ...]:
+    part, document = AuditedPart.ENVIRONMENT, facts.environment
+    if document is None:
+        return (
+            missing_document(
+                facts.problems, part, "environment.json", "which libraries gave the number"
+            ),
+        )
+    risk = "Nobody can install again what the number was made with."
+    if not document.packages:
+        return (
+            failed(part, "packages", "no package is listed", risk=risk, command="repro-gate gate"),
+        )
+    words = ", ".join(
+        f"{name} {document.parts[name]}" for name in ("python", "torch") if name in document.parts
+    )
+    installed = f"{counted(len(document.packages), 'package')} with version ({words})"
+    items = [passed(part, "packages", installed)]
+    locks = [lock.path for lock in document.locks if not lock.problem]
+    if locks:
+        items.append(passed(part, "lock-file", f"lock files: {first(locks)}"))
+    else:
+        items.append(
+            failed(
+                part,
+                "lock-file",
+                "no lock file was part of the commit",
+                risk="The versions are known, the files behind them are not: an index may give "
+                "others under the same version.",
+                remedy="Commit a lock file with hashes, and run the gate again.",
+                command="repro-gate audit",
+            )
+        )
+    return tuple(items)
+
+
+def _data(facts: PackageFacts) -> tuple[AuditItem, ...]:
+    part, code, document = AuditedPart.DATA, "declared-data", facts.data
+    if document is None:
+        return (missing_document(facts.problems, part, "data.json", "which data gave the number"),)
+    if document.sets:
+        names = first([_described(one) for one in document.sets])
+        return (passed(part, code, f"{counted(len(document.sets), 'data set')}: {names}"),)
+    verdict = facts.verdict
+    if verdict is not None and verdict.runs and not verdict.isolation.image:
+        return (passed(part, code, "no data is declared, and the runs were seen to read none"),)
+    return (
+        unknown(
+            part,
+            code,
+            "none is declared, and what an image holds was not looked at",
+            risk=RISKS[part],
+            remedy="Declare what the training reads under data in repro-gate.yml.",
+            command="repro-gate gate",
+        ),
+    )
+
+
+def _described(one: DataSet) -> str:
+    sampled = " over some files only" if one.sampled else ""
+    return f"{one.name} ({counted(one.files, 'file')}, SHA-256 {one.sha256[:12]}{sampled})"
+
+
+def _findings(verdict: Verdict | None) -> tuple[AuditItem, ...]:
+    """What the gate itself remarked on; one item for each code."""
+    items: dict[str, AuditItem] = {}
+    for finding in verdict.findings if verdict is not None else ():
+        part = FINDINGS.get(finding.code)
+        if part is not None and finding.code not in items and finding.code != FAULT:
+            items[finding.code] = failed(
+                part,
+                finding.code,
+                finding.message,
+                risk=RISKS[part],
+                remedy=finding.remedy,
+                command="repro-gate gate" if finding.severity is not Severity.ERROR else "",
+            )
+    return tuple(items.values())
+
+
+def _seal(facts: PackageFacts) -> AuditItem:
+    part, code = AuditedPart.SEALS, "seal"
+    if facts.seal is SealCheck.VALID:
+        return passed(part, code, facts.seal_words)
+    commit = facts.verdict.commit if facts.verdict is not None else "COMMIT"
+    verify = (
+        f"repro-gate audit --package {shlex.quote(facts.place)} --trusted-keys trusted-keys.json "
+        f"--commit {shlex.quote(commit)}"
+    )
+    risk = "Whoever had the package since the run may have changed it."
+    if facts.seal is SealCheck.NOT_ASKED:
+        return unknown(
+            part,
+            code,
+            "the seal was not checked",
+            risk=risk,
+            remedy="Give a trust file from a source that you trust, and the commit.",
+            command=verify,
+        )
+    if facts.seal is SealCheck.REFUSED:
+        return failed(part, code, facts.seal_words, risk=risk, remedy="Do not use this package.")
+    return failed(
+        part,
+        code,
+        "no seal lies beside the package",
+        risk=risk,
+        remedy="Only a pass with a signing key is sealed; put the seals beside the package.",
+        command="repro-gate keys generate --out keys",
+    )
+
+
+def _facts(facts: PackageFacts) -> tuple[AuditFact, ...]:
+    known: list[tuple[str, object]] = [("package_sha256", facts.sha256)]
+    verdict, settings, cluster = facts.verdict, facts.settings, facts.cluster
+    if verdict is not None:
+        known += [
+            ("commit", verdict.commit),
+            ("outcome", verdict.outcome.value),
+            ("level", verdict.level.value if verdict.level else ""),
+            ("strict_runs", verdict.strict_runs),
+            ("run_seconds", f"{sum(run.wall_seconds for run in verdict.runs):,.0f}"),
+            ("runs", len(verdict.runs)),
+        ]
+    if settings is not None:
+        known += [
+            ("command", " ".join(settings.train.command)),
+            ("max_steps", settings.train.max_steps),
+            ("seed", settings.train.seed),
+        ]
+    if facts.call is not None:
+        known += [("repository", facts.call.repository), ("config", facts.call.config)]
+    if facts.environment is not None:
+        known += [
+            ("packages", len(facts.environment.packages)),
+            *((name, facts.environment.parts.get(name, "")) for name in ("python", "torch")),
+            ("locks", first([lock.path for lock in facts.environment.locks if not lock.problem])),
+        ]
+    if facts.data is not None:
+        known.append(("data", first([_described(one) for one in facts.data.sets])))
+    if facts.seeds is not None:
+        known.append(("seeds_run", len({result.seed for result in facts.seeds.further})))
+    if cluster is not None:
+        gpus = [f"{gpu.count} x {gpu.name}" for gpu in cluster.accelerators]
+        memory = cluster.host.memory_bytes
+        known += [
+            ("device", first(gpus) or "cpu"),
+            ("cpu", cluster.host.cpu),
+            ("os", cluster.host.os),
+            ("ranks", cluster.ranks),
+            ("memory_gib", f"{memory / 2**30:,.1f}" if memory else ""),
+        ]
+    return tuple(fact(name, value) for name, value in known if value not in ("", 0))

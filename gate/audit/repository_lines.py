@@ -1,0 +1,171 @@
+"""What lines of scripts, and the settings above them, say of data, configuration and seeds."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Final
+
+from gate.audit.items import failed, first, next_command, passed, unknown
+from gate.records.published.audit import AuditedPart, AuditItem
+from gate.records.published.audit_facts import LineKind, RepositoryFacts, ScriptLine
+
+ALL: Final = "all"
+SHOWN_PATH: Final = 60
+CHANGED_DATA: Final = (
+    "Data that changes moves the number, and the change is taken for one of the code."
+)
+DECLARE: Final = "Declare it under data in repro-gate.yml, with its digest."
+
+
+def lines_data(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
+    """Declared data, what scripts download, and what they read from outside the repository."""
+    part = AuditedPart.DATA
+    items: list[AuditItem] = []
+    declared = facts.settings.data if facts.settings is not None else ()
+    if declared:
+        names = first([source.name for source in declared])
+        items.append(passed(part, "declared-data", f"{len(declared)} declared: {names}"))
+    downloads = _of(facts, LineKind.DOWNLOADS)
+    if downloads and not declared:
+        items.append(
+            failed(
+                part,
+                "downloads",
+                f"downloads without a digest: {_places(downloads)}",
+                risk=CHANGED_DATA,
+                remedy=DECLARE,
+                command=next_command(facts),
+            )
+        )
+    outside = [line for line in _of(facts, LineKind.READS) if _lies_outside(line, facts)]
+    if outside and not declared:
+        items.append(
+            failed(
+                part,
+                "undeclared-data",
+                f"reads from outside the commit: {_places(outside)}",
+                risk=CHANGED_DATA,
+                remedy=DECLARE,
+                command=next_command(facts),
+            )
+        )
+    return tuple(items) or (_unseen_data(facts),)
+
+
+def _unseen_data(facts: RepositoryFacts) -> AuditItem:
+    read = [line for line in _of(facts, LineKind.READS) if line.subject]
+    found = "no reading of data was found in the scripts"
+    if read:
+        found = f"what is read lies in the repository as far as can be seen: {_places(read)}"
+    return unknown(
+        AuditedPart.DATA,
+        "declared-data",
+        f"no data is declared, and {found}",
+        risk=CHANGED_DATA,
+        remedy="Run the gate: it names each file that the training reads from outside the commit.",
+        command=next_command(facts),
+    )
+
+
+def _lies_outside(line: ScriptLine, facts: RepositoryFacts) -> bool:
+    """Whether a path that stands in a script is none of the repository's files, or in none of them.
+
+    One that is computed is not known, and a name without a folder may be written by the run itself.
+    """
+    path = PurePosixPath(line.subject)
+    if not line.subject or "://" in line.subject:
+        return "://" in line.subject
+    if path.is_absolute() or ".." in path.parts:
+        return True
+    if len(path.parts) < 2:  # noqa: PLR2004 - a folder and a name
+        return False
+    above = PurePosixPath(line.file).parents
+    return not any(_is_there((place / path).as_posix(), facts) for place in above)
+
+
+def _is_there(path: str, facts: RepositoryFacts) -> bool:
+    return path in facts.names
+
+
+def lines_configuration(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
+    """Settings that a script turns against determinism."""
+    flags = _of(facts, LineKind.FLAG)
+    if not flags:
+        return ()
+    return (
+        failed(
+            AuditedPart.CONFIGURATION,
+            "nondeterministic-flags",
+            f"turned against determinism: {_places(flags)}",
+            risk="An algorithm is chosen by the clock, or adds in another order in each run.",
+            remedy="Remove these lines; the gate sets all of them from outside.",
+            command=next_command(facts),
+        ),
+    )
+
+
+def lines_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
+    """Seeds that the gate sets, or the scripts; generators that nobody seeds."""
+    part = AuditedPart.SEEDS
+    items: list[AuditItem] = []
+    unseeded = _of(facts, LineKind.UNSEEDED)
+    if unseeded:
+        items.append(
+            failed(
+                part,
+                "unseeded-generator",
+                f"another seed in each run: {_places(unseeded)}",
+                risk="Each run draws other numbers, so it is another experiment.",
+                remedy="Give each a fixed seed.",
+                command=next_command(facts),
+            )
+        )
+    return (*items, *_set_seeds(facts))
+
+
+def _set_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
+    part, code = AuditedPart.SEEDS, "seeds"
+    if facts.settings is not None:
+        seed = facts.settings.train.seed
+        found = f"train.seed {seed} is set for Python, NumPy and torch before the script starts"
+        return (passed(part, code, found),)
+    seeds = _of(facts, LineKind.SEEDS)
+    drawn = {line.subject for line in _of(facts, LineKind.DRAWS)}
+    seeded = {line.subject for line in seeds}
+    missing = sorted(drawn - seeded) if ALL not in seeded else []
+    command = next_command(facts)
+    risk = "Initial weights, order of the data and dropout are others in each run."
+    remedy = "Seed every generator, or let the gate do it from outside."
+    if missing:
+        found = f"drawn from and never seeded: {first(missing)}"
+        return (failed(part, code, found, risk=risk, remedy=remedy, command=command),)
+    if seeds:
+        found = f"set at {_places(seeds)}; whether before the first draw, no reading can tell"
+        return (unknown(part, code, found, risk=risk, remedy=remedy, command=command),)
+    if facts.scripts:
+        return (
+            failed(
+                part,
+                code,
+                "no script sets a seed",
+                risk=risk,
+                remedy=remedy,
+                command=next_command(facts),
+            ),
+        )
+    found = "there is no Python file to look at"
+    return (unknown(part, code, found, risk=risk, remedy=remedy, command=command),)
+
+
+def _of(facts: RepositoryFacts, kind: LineKind) -> tuple[ScriptLine, ...]:
+    return tuple(sorted(line for line in facts.lines if line.kind is kind))
+
+
+def _places(lines: tuple[ScriptLine, ...] | list[ScriptLine]) -> str:
+    return first([f"{line.place} {_said(line)}" for line in lines])
+
+
+def _said(line: ScriptLine) -> str:
+    """The call or flag, with the path that it is given."""
+    paths = line.kind in {LineKind.READS, LineKind.DOWNLOADS} and line.subject
+    return f"{line.what}({line.subject[:SHOWN_PATH]})" if paths else line.what

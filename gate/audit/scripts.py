@@ -1,0 +1,193 @@
+"""Lines of a script that seed, draw, read data or turn a setting, as far as syntax shows them.
+
+A line that is never reached looks like one that is, and what a call gets at run time is not known:
+so a failure names the line, and a pass never rests on this alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from gate.audit.syntax import dotted, imported_files, names_of, parsed
+from gate.records.published.audit_facts import LineKind, ScriptLine
+
+MAX_LINES: Final = 200
+MAX_WHAT: Final = 120
+ALL: Final = "all"
+PYTHON, NUMPY, TORCH = "random", "numpy", "torch"
+SEEDING: Final[Mapping[str, str]] = {
+    "random.seed": PYTHON,
+    "random.Random": PYTHON,
+    "numpy.random.seed": NUMPY,
+    "numpy.random.default_rng": NUMPY,
+    "numpy.random.RandomState": NUMPY,
+    "torch.manual_seed": TORCH,
+    "torch.random.manual_seed": TORCH,
+    "torch.cuda.manual_seed": TORCH,
+    "torch.cuda.manual_seed_all": TORCH,
+    "transformers.set_seed": ALL,
+    "transformers.enable_full_determinism": ALL,
+    "accelerate.utils.set_seed": ALL,
+    "lightning.seed_everything": ALL,
+    "pytorch_lightning.seed_everything": ALL,
+}
+# of any value: `torch.Generator().manual_seed(1)`, `L.seed_everything(1)`
+SEEDING_ENDS: Final[Mapping[str, str]] = {"seed_everything": ALL, "manual_seed": TORCH}
+# what gives another number in each run
+ENTROPY: Final = re.compile(
+    r"^(?:time\.|datetime\.|os\.(?:urandom|getpid)|secrets\.|uuid\.|random\.SystemRandom|torch\.seed)"
+)
+DRAWING: Final = re.compile(
+    r"^(?P<library>random|numpy\.random|torch)\."
+    r"(?:rand\w*|shuffle|choices?|sample|permutation|normal\w*|uniform|gauss|integers|bernoulli"
+    r"|multinomial|betavariate|triangular|standard_normal|nn\.(?:\w+\.)*[A-Z]\w*)$"
+)
+READING: Final = frozenset(
+    (
+        *("open", "numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "numpy.fromfile"),
+        *("torch.load", "h5py.File", "PIL.Image.open", "torchvision.datasets.ImageFolder"),
+        *("safetensors.torch.load_file", "json.load", "pickle.load"),
+    )
+)
+READING_FORMS: Final = re.compile(
+    r"^(?:pandas|polars)\.(?:read|scan)_\w+$|^pyarrow\.\w+\.read_\w+$"
+)
+DOWNLOADING: Final = re.compile(
+    r"^(?:datasets\.load_dataset|torch\.hub\.\w+|urllib\.request\.(?:urlopen|urlretrieve)"
+    r"|requests\.(?:get|request)|huggingface_hub\.\w*download|sklearn\.datasets\.fetch_\w+"
+    r"|wget\.download|gdown\.download)$|\.from_pretrained$"
+)
+# with one of these an address names one version of its content
+PINNING: Final = frozenset(("revision", "known_hash", "sha256", "hash"))
+SWITCHES: Final[Mapping[str, bool]] = {
+    "torch.backends.cudnn.benchmark": True,
+    "torch.backends.cudnn.deterministic": False,
+    "torch.utils.deterministic.fill_uninitialized_memory": True,
+}
+LOOSE_WORDS: Final[Mapping[str, bool]] = {
+    "deterministic": False,
+    "benchmark": True,
+    "in_order": False,
+}
+WRITING: Final = re.compile(r"[wax+]")
+
+
+class Script:
+    """One file, read once: the lines that an audit looks at, and the files that it imports."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.tree = parsed(text)
+        self._names = names_of(self.tree) if self.tree is not None else {}
+
+    @property
+    def readable(self) -> bool:
+        """Whether it is Python that this Python reads."""
+        return self.tree is not None
+
+    def imports(self, files: frozenset[str]) -> frozenset[str]:
+        """Which of these files it imports."""
+        if self.tree is None:
+            return frozenset()
+        return frozenset(imported_files(self.path, self.tree, files)) - {self.path}
+
+    def lines(self) -> tuple[ScriptLine, ...]:
+        """What it does, in the order of its lines; of a very long list the first."""
+        found = set(self._lines()) if self.tree is not None else set()
+        return tuple(sorted(found, key=lambda line: (line.line, line.kind, line.what)))[:MAX_LINES]
+
+    def _lines(self) -> Iterator[ScriptLine]:
+        for node in ast.walk(self.tree) if self.tree is not None else ():
+            if isinstance(node, ast.Call):
+                yield from self._call(node)
+            elif isinstance(node, ast.Assign):
+                yield from self._assigned(node)
+
+    def _line(self, node: ast.expr, kind: LineKind, what: str, subject: str = "") -> ScriptLine:
+        return ScriptLine(
+            file=self.path,
+            line=node.lineno,
+            kind=kind,
+            what=what.lstrip(".")[:MAX_WHAT],
+            subject=subject[:MAX_WHAT],
+        )
+
+    def _call(self, node: ast.Call) -> Iterator[ScriptLine]:
+        name = dotted(node.func, self._names)
+        last = name.rpartition(".")[2]
+        library = SEEDING.get(name) or SEEDING_ENDS.get(last)
+        if library:
+            yield self._seed(node, name, library)
+        drawing = DRAWING.match(name)
+        if drawing is not None:
+            yield self._line(node, LineKind.DRAWS, name, drawing["library"].partition(".")[0])
+        if name in READING or READING_FORMS.match(name):
+            yield from self._read(node, name)
+        downloads = any(word.arg == "download" and _is(word.value, True) for word in node.keywords)
+        pinned = any(word.arg in PINNING for word in node.keywords)
+        if (DOWNLOADING.search(name) and not pinned) or downloads:
+            yield from self._downloaded(node, name)
+        yield from self._loose_words(node, last)
+
+    def _seed(self, node: ast.Call, name: str, library: str) -> ScriptLine:
+        given = [*node.args, *(word.value for word in node.keywords)]
+        sources = (
+            dotted(inner.func, self._names)
+            for value in given
+            for inner in ast.walk(value)
+            if isinstance(inner, ast.Call)
+        )
+        entropy = sorted(source for source in sources if ENTROPY.match(source))
+        none = bool(given) and all(_is(value, None) for value in given)
+        if entropy:
+            return self._line(node, LineKind.UNSEEDED, f"{name}({entropy[0]}())", library)
+        if not given or none:
+            return self._line(node, LineKind.UNSEEDED, f"{name}()", library)
+        return self._line(node, LineKind.SEEDS, name, library)
+
+    def _read(self, node: ast.Call, name: str) -> Iterator[ScriptLine]:
+        mode = next((word.value for word in node.keywords if word.arg == "mode"), None)
+        mode = node.args[1] if mode is None and name == "open" and len(node.args) > 1 else mode
+        writes = isinstance(mode, ast.Constant) and WRITING.search(str(mode.value))
+        if not writes:
+            yield self._line(node, LineKind.READS, name, _literal(node))
+
+    def _downloaded(self, node: ast.Call, name: str) -> Iterator[ScriptLine]:
+        # a folder of the project is loaded in the same words as a name of a hub
+        if name.endswith(".from_pretrained") and "/" not in _literal(node):
+            return
+        yield self._line(node, LineKind.DOWNLOADS, name, _literal(node))
+
+    def _loose_words(self, node: ast.Call, last: str) -> Iterator[ScriptLine]:
+        if last == "use_deterministic_algorithms":
+            off = bool(node.args) and _is(node.args[0], False)
+            warns = any(word.arg == "warn_only" and _is(word.value, True) for word in node.keywords)
+            if off or warns:
+                what = f"{last}({'False' if off else 'warn_only=True'})"
+                yield self._line(node, LineKind.FLAG, what)
+        if last.endswith(("Trainer", "DataLoader")):
+            for word in node.keywords:
+                loose = LOOSE_WORDS.get(word.arg or "")
+                if loose is not None and _is(word.value, loose):
+                    yield self._line(node, LineKind.FLAG, f"{last}({word.arg}={loose})")
+
+    def _assigned(self, node: ast.Assign) -> Iterator[ScriptLine]:
+        for target in node.targets:
+            name = dotted(target, self._names) if isinstance(target, ast.Attribute) else ""
+            if name in SWITCHES and _is(node.value, SWITCHES[name]):
+                yield self._line(target, LineKind.FLAG, f"{name} = {SWITCHES[name]}")
+
+
+def _is(node: ast.expr, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value
+
+
+def _literal(node: ast.Call) -> str:
+    """The path or name that a call is given, where it stands there; empty for anything computed."""
+    first = node.args[0] if node.args else None
+    if isinstance(first, ast.Constant) and isinstance(first.value, str):
+        return first.value
+    return ""

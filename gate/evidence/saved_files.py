@@ -1,0 +1,115 @@
+"""What the script saved itself (train.checkpoint): copied out of the training's reach, then read.
+
+Nothing is parsed here. What cannot be packed under the names that the script chose is read where it
+lies, as in every run that is not packed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from gate.codec.untrusted_text import plain_text, short_text
+from gate.errors import EvidenceError, StorageError
+from gate.evidence.state_manifest import MAX_STATE_BYTES, SAVED_FOLDER
+from gate.ports import Files
+from gate.records.observed.evidence import SAVED_FILE, KeptFile, SavedFiles
+
+# as many files as reading a state keeps open, and as deep as it looks
+MAX_FILES: Final = 800
+MAX_DEPTH: Final = 8
+# how a reading request calls the copy; no file of the harness is called so
+SAVED_COPY: Final = "checkpoint"
+# such a file names others that lie beside it, and no folder says which of them belong to it
+INDEX_SUFFIX: Final = ".index.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedCopy:
+    """Copies in the gate's own folder, by their names below what the script saved.
+
+    `tree` stands in the place of the training's working directory. It is None, and `files` empty,
+    where nothing was copied; `kept.left_out` says why.
+    """
+
+    kept: SavedFiles
+    tree: Path | None = None
+    files: tuple[tuple[Path, KeptFile], ...] = ()
+
+
+def capture_saved(
+    files: Files, workdir_tree: Path, checkpoint: str, target: Path
+) -> SavedCopy | None:
+    """Copy the file or folder to `target`; None where the script saved none.
+
+    Raises `EvidenceError` for what cannot be copied: a pipe, a link, more than fits.
+    """
+    source = workdir_tree / checkpoint
+    if not files.exists(source):
+        return None
+    is_folder = files.is_folder(source)
+    try:
+        files.refuse_links(source, below=workdir_tree)
+        names = tuple(_names(files, source)) if is_folder else (PurePosixPath(checkpoint).name,)
+        why = _why_not(names, is_folder=is_folder)
+        if why:
+            return SavedCopy(kept=SavedFiles(is_folder=is_folder, left_out=why))
+        place = target / checkpoint
+        copied = tuple(_copied(files, source, place, names, is_folder=is_folder))
+    except StorageError as error:
+        raise EvidenceError(
+            f"{checkpoint} cannot be copied: {plain_text(error.message)}", hint=error.hint
+        ) from error
+    return SavedCopy(kept=SavedFiles(is_folder=is_folder), tree=target, files=copied)
+
+
+def _names(files: Files, folder: Path) -> Iterator[str]:
+    """Paths of all files below a folder; one more than may be ends the search."""
+    found = 0
+    pending = [PurePosixPath()]
+    while pending:
+        place = pending.pop()
+        for name in files.list_names(folder / place, max_names=MAX_FILES + 1):
+            below = place / name
+            if len(below.parts) <= MAX_DEPTH and files.is_folder(folder / below):
+                pending.append(below)
+                continue
+            yield below.as_posix()
+            found += 1
+            if found > MAX_FILES:
+                return
+
+
+def _why_not(names: tuple[str, ...], *, is_folder: bool) -> str:
+    """Why a state under these names is not packed; empty where it is."""
+    if len(names) > MAX_FILES:
+        return f"it has more than {MAX_FILES:,} files"
+    if not is_folder and names[0].endswith(INDEX_SUFFIX):
+        return "it is an index of files beside it: name their folder"
+    odd = next((name for name in names if not SAVED_FILE.fullmatch(SAVED_FOLDER + name)), None)
+    # unpacked in a work tree such a file could name programs to git
+    git = next((name for name in names if _is_gits(name)), None)
+    folded = {name.lower() for name in names}
+    if odd is not None or git is not None or len(folded) < len(names):
+        shown = short_text(odd or git or "one that differs in case alone")
+        return f"a package cannot hold one of its names: {shown}"
+    return ""
+
+
+def _is_gits(name: str) -> bool:
+    return any(part.lower().startswith(".git") for part in name.split("/")) or "\\" in name
+
+
+def _copied(
+    files: Files, source: Path, place: Path, names: tuple[str, ...], *, is_folder: bool
+) -> Iterator[tuple[Path, KeptFile]]:
+    left = MAX_STATE_BYTES
+    for name in names:
+        path = place / name if is_folder else place
+        digest = files.copy_file(source / name if is_folder else source, path, max_bytes=left)
+        with files.open_binary(path, max_bytes=left) as copy:
+            left -= copy.seek(0, os.SEEK_END)
+        yield path, KeptFile(name=SAVED_FOLDER + name, sha256=digest)

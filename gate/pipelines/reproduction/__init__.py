@@ -1,0 +1,1 @@
+"""A package is run again, and judged by its own numbers."""

@@ -1,0 +1,252 @@
+"""A package is run again here, and judged by its own numbers: no baseline is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from gate.baseline.select import key_place
+from gate.comparison.compare import compare_results
+from gate.comparison.data_moves import moved_data
+from gate.comparison.levels.final_values import seed_result
+from gate.comparison.levels.judge import judge_level
+from gate.comparison.levels.spread import last_values, spreads, values_of_seeds
+from gate.execution.plan import plan_record
+from gate.pipelines.judging.comparisons import most_telling, repeats_of
+from gate.pipelines.judging.explanation import diagnosis_of
+from gate.pipelines.judging.seed_results import head_results, unfit_seeds
+from gate.pipelines.judging.seed_runs import run_seeds
+from gate.pipelines.reproduction.opening import OpenedPackage
+from gate.pipelines.runs import Session
+from gate.records.comparison import Comparison
+from gate.records.measured.levels import LevelResult
+from gate.records.observed.environment import Environment
+from gate.records.observed.evidence import EvidenceSet, RunEvidence, SeededRun
+from gate.records.observed.seeds import SeedResult
+from gate.records.observed.traced import ChangedLines
+from gate.records.published.reproduction import (
+    MAX_CHANGED_LINES,
+    EnvironmentPart,
+    MetricSpread,
+    Reproduction,
+    ReproductionOutcome,
+    SealChecked,
+    SpreadPlace,
+)
+from gate.records.runs import RunMode
+from gate.records.sections.levels import Level
+from gate.records.settings import GateSettings
+from gate.records.verdict import Answer, Diagnosis, Outcome
+from gate.verdict.answers import answer_of
+from gate.verdict.facts import Decision
+
+PACKAGE_SIDE: Final = "the package"
+WORK_TREE: Final = "work tree"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Seen:
+    """What was run here, beside what the package holds."""
+
+    evidence: EvidenceSet
+    then: RunEvidence
+    comparison: Comparison
+    repeat: Comparison
+    same_code: bool
+    spread: tuple[MetricSpread, ...]
+    judged: LevelResult | None
+
+
+def reproduce(
+    opened: OpenedPackage,
+    seal: SealChecked,
+    package_sha256: str,
+    *,
+    seeds: int,
+    started_at: datetime,
+) -> Reproduction:
+    """Run the package's commit twice or more, and compare with what the package holds.
+
+    Raises what a gate call raises where a run fails, and `EvidenceError` for a package that holds
+    no strict run.
+    """
+    # asked now: git does not look at a clone that was trained beside
+    changed = _changed_lines(opened)
+    seen = _run(opened, seeds)
+    outcome = _outcome(seen, opened.kept.settings or opened.request.settings)
+    now = opened.adapters.clock.now()
+    kept, request = opened.kept.evidence, opened.request
+    code = "" if request.commit == kept.commit else request.commit or WORK_TREE
+    return Reproduction(
+        outcome=outcome,
+        commit=kept.commit,
+        code=code,
+        same_code=seen.same_code,
+        changed_lines=changed,
+        changed_files=seen.evidence.changed_files[:MAX_CHANGED_LINES],
+        source=opened.source,
+        package_sha256=package_sha256,
+        seal=seal,
+        made_at=kept.created_at,
+        created_at=now.isoformat(),
+        wall_seconds=(now - started_at).total_seconds(),
+        runs=len(seen.evidence.runs),
+        environment=environment_parts(
+            seen.comparison, seen.then.environment, seen.evidence.runs[0].environment
+        ),
+        data_moved=moved_data(kept.data, seen.evidence.data),
+        comparison=seen.comparison,
+        repeat=seen.repeat,
+        spread=seen.spread,
+        judged=seen.judged,
+        diagnosis=None if outcome.good else _diagnosis(outcome, seen),
+    )
+
+
+def _changed_lines(opened: OpenedPackage) -> tuple[ChangedLines, ...]:
+    """What another commit than the package's changes."""
+    commit, other = opened.kept.evidence.commit, opened.request.commit
+    if other is None or other == commit:
+        return ()
+    return opened.adapters.git.changed_lines(commit, other)[:MAX_CHANGED_LINES]
+
+
+def _run(opened: OpenedPackage, seeds: int) -> _Seen:
+    request, kept = opened.request, opened.kept.evidence
+    then = kept.runs_of(RunMode.STRICT)[0]
+    with Session(request, opened.adapters, recorded=kept.data) as session:
+        runs = tuple(session.run(planned) for planned in plan_record(request.strict_runs))
+        repeat = most_telling(repeats_of(runs, request))
+        against = compare_results(
+            then, runs[0], request.settings.compare, (PACKAGE_SIDE, runs[0].run.label)
+        )
+        further: tuple[SeededRun, ...] = ()
+        if repeat.numerically_equal and not against.numerically_equal:
+            further = _further(session, runs[0], kept, seeds)
+        evidence = session.evidence(runs, further)
+    same_code = evidence.snapshot_digest == kept.snapshot_digest
+    # with other code a spread would excuse the very change that is asked about
+    spread = () if not same_code else _spread(kept, runs[0], further, seeds, request.settings)
+    return _Seen(
+        evidence=evidence,
+        then=then,
+        comparison=against,
+        repeat=repeat,
+        same_code=same_code,
+        spread=() if against.numerically_equal else spread,
+        judged=_judged(kept, evidence, request.settings) if further and not seeds else None,
+    )
+
+
+def _further(
+    session: Session, first: RunEvidence, kept: EvidenceSet, seeds: int
+) -> tuple[SeededRun, ...]:
+    """Runs of further seeds: those of the package, where it has some, or as many as asked for."""
+    if not seeds:
+        return run_seeds(session, first) if kept.seeded else ()
+    settings = session.request.settings
+    start = settings.train.seed
+    # numpy.random.seed takes 32 bits
+    wanted = tuple((start + number) % 2**32 for number in range(seeds))
+    policy = settings.policy.model_copy(update={"level": Level.STATISTICAL})
+    session.request = replace(
+        session.request,
+        settings=settings.model_copy(update={"seeds": wanted, "policy": policy}),
+    )
+    return run_seeds(session, first)
+
+
+def _spread(
+    kept: EvidenceSet,
+    first: RunEvidence,
+    further: tuple[SeededRun, ...],
+    seeds: int,
+    settings: GateSettings,
+) -> tuple[MetricSpread, ...]:
+    """Each metric's last value against how it varies: over seeds where there are some."""
+    then = kept.runs_of(RunMode.STRICT)[0]
+    if seeds:
+        results = _with_first(first, further, settings)
+        judged = last_values(then)
+        values = {metric: values_of_seeds(results, metric) for metric in judged}
+        return spreads(judged, values, SpreadPlace.SEEDS_HERE)
+    judged = last_values(first)
+    if kept.seeded:
+        results = _with_first(then, kept.seeded, settings)
+        values = {metric: values_of_seeds(results, metric) for metric in judged}
+        return spreads(judged, values, SpreadPlace.SEEDS_THEN)
+    runs = [last_values(run) for run in (then, *kept.runs_of(RunMode.DEFAULT))]
+    values = {metric: tuple(run[metric] for run in runs if metric in run) for metric in judged}
+    return spreads(judged, values, SpreadPlace.RUNS_THEN)
+
+
+def _with_first(
+    run: RunEvidence, further: tuple[SeededRun, ...], settings: GateSettings
+) -> tuple[SeedResult, ...]:
+    own = seed_result(run, settings.train.seed, "", settings.policy)
+    return (own, *(one.result for one in further))
+
+
+def _judged(kept: EvidenceSet, evidence: EvidenceSet, settings: GateSettings) -> LevelResult | None:
+    """What the package's own level says of the seeds then and here."""
+    if not settings.policy.level.needs_seeds or unfit_seeds(evidence, settings):
+        return None
+    return judge_level(
+        head_results(kept, settings), head_results(evidence, settings), settings.policy
+    )
+
+
+def _outcome(seen: _Seen, settings: GateSettings) -> ReproductionOutcome:
+    """The first answer that holds, the strictest first."""
+    if not seen.repeat.numerically_equal:
+        return ReproductionOutcome.NOT_REPEATABLE
+    answer = answer_of(seen.comparison, settings)
+    if answer is Answer.EQUAL:
+        return ReproductionOutcome.REPRODUCED
+    if answer is Answer.INSIDE:
+        return ReproductionOutcome.WITHIN_TOLERANCE
+    if seen.judged is not None:
+        level = seen.judged.reached
+        return (
+            ReproductionOutcome.WITHIN_SPREAD
+            if level is not None and seen.same_code
+            else ReproductionOutcome.DIFFERS
+        )
+    # where nothing moved, the same bits are promised: there a spread excuses nothing
+    excused = seen.same_code and not seen.comparison.same_environment and seen.comparison.comparable
+    if excused and seen.spread and all(one.inside for one in seen.spread):
+        return ReproductionOutcome.WITHIN_SPREAD
+    return ReproductionOutcome.DIFFERS
+
+
+def _diagnosis(outcome: ReproductionOutcome, seen: _Seen) -> Diagnosis | None:
+    """Where the results first differ, as a gate call says it."""
+    if outcome is ReproductionOutcome.NOT_REPEATABLE:
+        decided, kind = seen.repeat, Outcome.NONDETERMINISTIC
+    elif not seen.same_code:
+        decided, kind = seen.comparison, Outcome.CODE_DRIFT
+    else:
+        decided, kind = seen.comparison, Outcome.ENVIRONMENT_DRIFT
+    return diagnosis_of(
+        Decision(outcome=kind, passes=False, cause="", decided=decided), seen.evidence
+    )
+
+
+def environment_parts(
+    comparison: Comparison, then: Environment, here: Environment
+) -> tuple[EnvironmentPart, ...]:
+    """Every part that either side has, in the order of the key that chooses baseline entries."""
+    details = {change.part: change.details for change in comparison.environment}
+    moved = set(then.moved(here))
+    names = sorted(then.parts.keys() | here.parts.keys(), key=key_place)
+    return tuple(
+        EnvironmentPart(
+            name=name,
+            then=then.part(name),
+            here=here.part(name),
+            same=name not in moved,
+            details=details.get(name, ()),
+        )
+        for name in names
+    )

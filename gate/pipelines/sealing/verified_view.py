@@ -1,0 +1,81 @@
+"""What a verification established, for a terminal of 80 columns and for programs."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from dataclasses import asdict
+from typing import Final
+
+from gate.attestation.packing.ustar import SUMS_NAME
+from gate.records.sealed.attestation import StatementKind, VerifiedPackage
+
+WIDTH: Final = 80
+LABEL: Final = 14
+NOT_CHECKED: Final = "whether the training code was honest about its numbers"
+OUTSIDE: Final = "To check it without repro-gate: the same command with --explain."
+COUNTED: Final = {1: "one", 2: "two", 3: "three"}
+
+
+def verified_json(found: VerifiedPackage) -> str:
+    """Every fact by its name."""
+    facts = asdict(found) | {
+        "isolation": found.isolation.model_dump(mode="json"),
+        "states": [state.model_dump(mode="json") for state in found.states],
+    }
+    return json.dumps(facts, indent=2, sort_keys=True) + "\n"
+
+
+def verified_text(found: VerifiedPackage) -> str:
+    """What was checked, a line for each question that a reader has."""
+    listed = f"its {found.members} files agree with {SUMS_NAME}"
+    rows = [
+        *_signed(found),
+        ("package", f"the sealed file, byte for byte; {listed}"),
+        ("verdict", f"{found.level}, {found.strict_runs} equal strict runs"),
+        *_made(found),
+        ("isolation", found.isolation.described),
+        ("checkpoint", found.checkpoint_root),
+        *((state.name.value, state.root) for state in found.states),
+        *(("note", note) for note in found.notes),
+        ("not checked", NOT_CHECKED),
+    ]
+    lines = [f"verified: {found.outcome}, commit {found.commit}"]
+    for label, text in rows:
+        lines += textwrap.wrap(
+            text,
+            WIDTH,
+            initial_indent=f"  {label:<{LABEL - 2}}",
+            subsequent_indent=" " * LABEL,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    lines += ["", OUTSIDE]
+    return "\n".join(lines) + "\n"
+
+
+def _signed(found: VerifiedPackage) -> list[tuple[str, str]]:
+    names = ", ".join(kind.value for kind in found.statements)
+    count, files = COUNTED[len(found.statements)], len(found.seals)
+    signer = "identity" if found.identity else "key"
+    signed = ("signed", f"{names}: {count} statements in {files} files, by one {signer}")
+    if found.identity:
+        return [
+            signed,
+            ("identity", found.identity),
+            ("issuer", found.issuer),
+            ("logged", found.logged_at),
+        ]
+    return [signed, ("key", found.key_id)]
+
+
+def _made(found: VerifiedPackage) -> list[tuple[str, str]]:
+    rows = [
+        ("made", f"{found.created_at} (the signer's claim)"),
+        ("provenance", "agrees with the verdict on settings, commit, data and baseline"),
+    ]
+    if StatementKind.MODEL in found.statements:
+        files = "1 file" if found.model_files == 1 else f"{found.model_files} files"
+        text = f"{found.model_folder}/: {files}, exactly those that its signature lists"
+        rows.append(("model", text))
+    return rows

@@ -1,0 +1,1 @@
+"""The sources of nonreproducibility of a cluster, and what the evidence shows of each."""

@@ -1,0 +1,215 @@
+"""From the documents of a package to its answers: missing, foreign, broken and damning ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from attestation_cases import COMMIT, sealed_in, trust_of, verdict_of
+from audit_cases import SETTINGS, package_members, packed
+
+from gate.adapters.files.files import LocalFiles
+from gate.attestation.seal_files import write_seals
+from gate.audit.package import audit_package
+from gate.errors import AttestationError
+from gate.pipelines.offline.audited_package import look_at_package
+from gate.records.measured.determinism_budget import ClusterSource, SourceState, SourceStatus
+from gate.records.published.audit import AuditedPart, AuditItem, AuditReport, AuditResult
+from gate.records.sealed.attestation import Expected, KeyStatus
+from gate.records.verdict import Answer, Answers, Finding, Severity
+from gate.settings.load import parse_settings, settings_digest
+
+FILES = LocalFiles()
+DIGEST = settings_digest(parse_settings(SETTINGS, "repro-gate.yml"))
+
+
+def audited(folder: Path, members: dict[str, bytes]) -> AuditReport:
+    path = packed(folder / "package.tar", members)
+    return audit_package(look_at_package(path, FILES, None, None))
+
+
+def results(report: AuditReport) -> dict[AuditedPart, AuditResult]:
+    return {answer.part: answer.result for answer in report.parts}
+
+
+def item(report: AuditReport, code: str) -> AuditItem:
+    (found,) = [one for one in report.items if one.code == code]
+    return found
+
+
+def of_verdict(folder: Path, **changes: object) -> AuditReport:
+    verdict = verdict_of(settings_digest=DIGEST, **changes)
+    return audited(folder, package_members(verdict))
+
+
+def test_a_package_of_a_gate_call_is_answered_part_by_part(tmp_path: Path) -> None:
+    report = audited(tmp_path, package_members())
+    assert results(report) == {
+        AuditedPart.CODE: AuditResult.PASS,
+        AuditedPart.ENVIRONMENT: AuditResult.FAIL,
+        AuditedPart.DATA: AuditResult.PASS,
+        AuditedPart.CONFIGURATION: AuditResult.FAIL,
+        AuditedPart.SEEDS: AuditResult.PASS,
+        AuditedPart.HARDWARE: AuditResult.UNKNOWN,
+        AuditedPart.SEALS: AuditResult.FAIL,
+    }
+    assert item(report, "lock-file").found == "no lock file was part of the commit"
+    assert item(report, "baseline").found == "no baseline judged the runs"
+    assert item(report, "seal").found == "no seal lies beside the package"
+    assert item(report, "seeds").found == "PYTHONHASHSEED 42, torch 42"
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("verdict.json", AuditedPart.CODE),
+        ("environment.json", AuditedPart.ENVIRONMENT),
+        ("data.json", AuditedPart.DATA),
+        ("repro-gate.yml", AuditedPart.CONFIGURATION),
+        ("seeds.json", AuditedPart.SEEDS),
+        ("cluster.json", AuditedPart.HARDWARE),
+    ],
+)
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "the package holds no {name}"),
+        (b'{"schema_version": "repro-gate.other/7"}', "{name}: "),
+        (b"\xff\x00", "{name}: "),
+        (b"[" * 100_000, "{name}: "),
+        (b'{"a": 1, "a": 2}', "{name}: "),
+    ],
+)
+def test_a_missing_foreign_or_broken_document_leaves_its_part_unknown(
+    tmp_path: Path, name: str, part: AuditedPart, content: bytes | None, reason: str
+) -> None:
+    report = audited(tmp_path, package_members(other={name: content}))
+    (one, *_) = [
+        one for one in report.items_of(part) if one.found.startswith(reason.format(name=name))
+    ]
+    assert one.result is AuditResult.UNKNOWN
+    assert one.risk.startswith("It is not known")
+    assert one.remedy == "Audit it with the version that made it."
+    assert results(report)[part] is not AuditResult.PASS
+
+
+def test_documents_that_lie_among_the_evidence_are_read_from_there(tmp_path: Path) -> None:
+    members = package_members()
+    older = {
+        f"evidence/{name}" if name in {"environment.json", "seeds.json"} else name: data
+        for name, data in members.items()
+    }
+    report = audited(tmp_path, older)
+    assert results(report)[AuditedPart.SEEDS] is AuditResult.PASS
+    assert item(report, "packages").found.startswith("1 package with version (python 3.11.7")
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "found"),
+    [
+        ({"changed_files": ("a.py",)}, "clean-tree", "1 uncommitted: a.py"),
+        (
+            {"answers": Answers(repeat=Answer.OUTSIDE)},
+            "repeat",
+            "two runs with the same seeds differ",
+        ),
+        (
+            {
+                "determinism_budget": (
+                    SourceState(
+                        kind=ClusterSource.HARDWARE,
+                        state=SourceStatus.RECORDED,
+                        because="ranks differ in device",
+                    ),
+                )
+            },
+            "determinism-budget",
+            "unlike hardware: ranks differ in device",
+        ),
+        *(
+            (
+                {"findings": (Finding(code=code, severity=Severity.NOTICE, message="why"),)},
+                code,
+                "why",
+            )
+            for code in ("undeclared-read", "lock-not-installed", "seed-differs", "weaker-level")
+        ),
+    ],
+)
+def test_what_the_verdict_says_against_a_part_fails_it(
+    tmp_path: Path, changes: dict[str, object], code: str, found: str
+) -> None:
+    one = item(of_verdict(tmp_path, **changes), code)
+    assert (one.result, one.found) == (AuditResult.FAIL, found)
+    assert one.risk
+
+
+def test_bounded_sources_are_told_and_pass(tmp_path: Path) -> None:
+    budget = (
+        SourceState(
+            kind=ClusterSource.REDUCTION,
+            state=SourceStatus.BOUNDED,
+            because="4 ranks",
+            figure=1e-6,
+            runs=4,
+        ),
+    )
+    report = of_verdict(tmp_path, determinism_budget=budget)
+    assert item(report, "determinism-budget").found == "sources of nonreproducibility: 1 bounded"
+    assert report.determinism_budget == budget
+
+
+def test_settings_of_another_digest_fail_and_those_of_another_version_are_unknown(
+    tmp_path: Path,
+) -> None:
+    other = package_members(verdict_of())
+    assert item(audited(tmp_path, other), "settings").result is AuditResult.FAIL
+    older = other | {"call.json": other["call.json"].replace(b'"1.0.0"', b'"0.9.0"')}
+    one = item(audited(tmp_path, older), "settings")
+    assert one.result is AuditResult.UNKNOWN
+    assert one.found.startswith("the package is of another version")
+
+
+def test_a_call_about_another_commit_fails_the_code(tmp_path: Path) -> None:
+    members = package_members()
+    members["call.json"] = members["call.json"].replace(COMMIT.encode(), b"f" * 40)
+    one = item(audited(tmp_path, members), "commit")
+    assert one.result is AuditResult.FAIL
+
+
+@pytest.mark.parametrize(
+    ("status", "commit", "result", "words"),
+    [
+        (KeyStatus.ACTIVE, COMMIT, AuditResult.PASS, "valid, key "),
+        (KeyStatus.REVOKED, COMMIT, AuditResult.FAIL, ""),
+        (KeyStatus.ACTIVE, "f" * 40, AuditResult.FAIL, "this package is about commit"),
+    ],
+)
+def test_with_keys_and_commit_the_seal_is_checked(
+    tmp_path: Path, status: KeyStatus, commit: str, result: AuditResult, words: str
+) -> None:
+    sealed = sealed_in(tmp_path)
+    write_seals(sealed.seals, sealed.path, FILES)
+    facts = look_at_package(sealed.path, FILES, trust_of(status), Expected(commit=commit))
+    one = item(audit_package(facts), "seal")
+    assert one.result is result
+    assert one.found.startswith(words)
+    unasked = item(audit_package(look_at_package(sealed.path, FILES, None, None)), "seal")
+    assert (unasked.result, unasked.found) == (AuditResult.UNKNOWN, "the seal was not checked")
+    assert "--trusted-keys trusted-keys.json --commit " in unasked.command
+
+
+@pytest.mark.parametrize("spoil", [lambda data: data[:-7000], lambda data: b"no tar" + data])
+def test_what_is_no_whole_package_is_refused(tmp_path: Path, spoil: object) -> None:
+    path = packed(tmp_path / "package.tar", package_members())
+    path.write_bytes(spoil(path.read_bytes()))  # type: ignore[operator]
+    with pytest.raises(AttestationError, match=r"^package\.tar: ") as fault:
+        look_at_package(path, FILES, None, None)
+    assert fault.value.hint == "Name the package.tar of a gate call."
+
+
+def test_a_changed_byte_is_refused(tmp_path: Path) -> None:
+    path = packed(tmp_path / "package.tar", package_members())
+    path.write_bytes(path.read_bytes().replace(b"org/repo", b"org/evil"))
+    with pytest.raises(AttestationError, match="SHA256SUMS does not match"):
+        look_at_package(path, FILES, None, None)
