@@ -111,7 +111,7 @@ class SealServiceError(AttestationError):
 
 
 class PublishError(GateError):
-    """The verdict could not be put on the pull request; the verdict itself stands."""
+    """Verdict or package could not be put where people look, or got from there; both stand."""
 
 
 class StorageError(GateError):

@@ -60,6 +60,15 @@ def test_a_redirect_out_of_tls_is_not_followed(
     assert not list((tmp_path / "out").glob("**/*"))
 
 
+def test_a_redirect_to_no_address_is_told(oci: OciDouble, tmp_path: Path) -> None:
+    pushed(oci, tmp_path / "in")
+    oci.faults.append(Fault("GET", "/blobs/", status(302, Location="https://[::/\x1b[31m")))
+    fault = refused(lambda: pulled(oci, tmp_path / "out"))
+    # the log of a runner obeys two colons
+    assert "leads to https://[: :/, which is no address" in fault.message
+    assert "\x1b" not in fault.message
+
+
 def test_redirects_without_an_end_are_told(oci: OciDouble, tmp_path: Path) -> None:
     pushed(oci, tmp_path / "in")
     oci.faults.append(Fault("GET", "/manifests/", status(302, Location=f"{oci.url}/manifests/")))

@@ -29,8 +29,12 @@ from registry_cases import (
 from sealed_files import COMMIT, sealed_artifact
 from web_double import Fault, Handler, silent, status
 
+from gate.adapters.files.files import LocalFiles
 from gate.adapters.registry.challenge import read_challenge
+from gate.adapters.registry.client import RegistryClient
+from gate.adapters.registry.credentials import Login, registry_login
 from gate.adapters.registry.registry import commit_tag
+from gate.adapters.remote.connection import Connection
 from gate.errors import PublishError
 
 
@@ -148,6 +152,26 @@ def test_the_file_of_docker_login_is_read(oci: OciDouble, tmp_path: Path) -> Non
     (folder / "config.json").write_text(json.dumps(config))
     registry(oci, {"DOCKER_CONFIG": str(folder)}).push(sealed_artifact(tmp_path / "in"))
     assert TAG in oci.manifests
+
+
+def test_the_registry_of_docker_has_a_host_and_a_login_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(
+        '{"auths": {"https://index.docker.io/v1/": {"auth": "cm9ib3Q6d29yZA=="}}}'
+    )
+    asked: list[str] = []
+
+    def connect(name: str, base: str) -> Connection:
+        asked.append(base)
+        return Connection(name, base, AT_ONCE)
+
+    def login(host: str) -> Login | None:
+        found = registry_login(host, {"DOCKER_CONFIG": str(tmp_path)}, LocalFiles())
+        assert found == Login(user="robot", password="word")
+        assert "word" not in repr(found)
+        return found
+
+    with RegistryClient("docker.io/team/runs", login, connect):
+        assert asked == ["https://registry-1.docker.io/v2/team/runs"]
 
 
 def test_a_broken_file_of_docker_login_is_told(oci: OciDouble, tmp_path: Path) -> None:

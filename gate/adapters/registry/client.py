@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, Self, TypeVar
-from urllib.parse import quote, urlencode, urljoin, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import requests
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
@@ -191,8 +191,8 @@ class RegistryClient:
         """POST and then PUT, the monolithic upload of the specification."""
         begun = self._ask(Ask(method="POST", url=f"{self._base}/blobs/uploads/"))
         self._expect(begun, requests.codes.accepted)
-        url = urljoin(f"{self._base}/blobs/uploads/", begun.headers.get("location", ""))
-        self._connection.refuse_clear(url)
+        location = begun.headers.get("location", "")
+        url = self._connection.next_address(f"{self._base}/blobs/uploads/", location)
         mark = "&" if urlsplit(url).query else "?"
         ask = Ask(
             method="PUT",

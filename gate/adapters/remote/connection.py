@@ -117,9 +117,21 @@ class Connection:
         """Keep these out of every message, whoever repeats them."""
         self._secrets += [secret for secret in secrets if secret]
 
+    def next_address(self, url: str, location: str) -> str:
+        """Where an answer leads; `PublishError` unless it may be asked, see `refuse_clear`."""
+        try:
+            following = urljoin(url, location)
+        except ValueError as error:
+            raise self._no_address(location) from error
+        self.refuse_clear(following)
+        return following
+
     def refuse_clear(self, url: str) -> None:
-        """`PublishError` for an address that everybody on the way could read along with."""
-        parts = urlsplit(url)
+        """`PublishError` for no address, and for one that everybody on the way could read."""
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise self._no_address(url) from error
         plain = parts.scheme == "http" and parts.hostname in LOOPBACK and self._local
         if (parts.scheme != "https" and not plain) or not parts.hostname or parts.username:
             raise PublishError(
@@ -174,6 +186,9 @@ class Connection:
         """What is wrong with this service, as an error."""
         return PublishError(f"{self.name} {why}", hint=hint)
 
+    def _no_address(self, text: str) -> PublishError:
+        return self.fault(f"leads to {self._shown(text)}, which is no address")
+
     def _shown(self, text: str) -> str:
         """Somebody else's words as one short line without a secret."""
         # replaced before it is cut: half a secret at the end would not be found
@@ -218,9 +233,8 @@ class Connection:
                 if not redirected or ask.method != "GET":
                     yield response
                     return
-                location = urljoin(ask.url, response.headers.get("Location", ""))
-            self.refuse_clear(location)
-            ask = replace(ask, url=location)
+                location = response.headers.get("Location", "")
+            ask = replace(ask, url=self.next_address(ask.url, location))
         raise self.fault(f"redirects more than {MAX_REDIRECTS} times")
 
     def _sent(self, ask: Ask) -> requests.Response:
