@@ -49,7 +49,7 @@ import sys, time
 from pathlib import Path
 from gate.adapters.files.files import LocalFiles
 from gate.attestation.packing.package import pack
-from gate.records.observed.state_roots import STATE_MEMBER
+from gate.records.sealed.members import STATE_MEMBER
 from gate.records.sealed.attestation import PackageMember
 begun = time.perf_counter()
 state, target = map(Path, sys.argv[1:])

@@ -18,8 +18,8 @@ from gate.attestation.reading import printable, read_record
 from gate.codec.json_text import canonical_json
 from gate.errors import AttestationError
 from gate.ports import Signer
-from gate.records.observed.state_roots import MODEL_FOLDER, STATE_MEMBER
 from gate.records.sealed.attestation import KeyDetails
+from gate.records.sealed.members import MODEL_FOLDER, STATE_MEMBER
 from gate.records.sealed.model_signature import ModelFile, ModelPredicate, ModelStatement
 from gate.records.sealed.statement import FileDescriptor, FileDigest
 

@@ -20,13 +20,9 @@ from gate.records.observed.evidence import (
     RunEvidence,
     TensorDigest,
 )
-from gate.records.observed.state_roots import (
-    MODEL_FOLDER,
-    STATE_MEMBER,
-    StateName,
-    StateRoots,
-)
+from gate.records.observed.state_roots import StateName, StateRoots
 from gate.records.runs import FIRST_STRICT
+from gate.records.sealed.members import MODEL_FOLDER, STATE_MEMBER
 
 MAX_STATE_BYTES = 64 * 1024**3
 # what stands before a leaf's own path, by which its part is told

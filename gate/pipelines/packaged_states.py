@@ -22,7 +22,7 @@ from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.codec.strict_json import parse_json
 from gate.codec.untrusted_text import safe_line
 from gate.errors import AttestationError, DocumentError, EvidenceError, SettingsError, StorageError
-from gate.records.observed.state_roots import MODEL_FOLDER, STATE_MEMBER
+from gate.records.sealed.members import MODEL_FOLDER, STATE_MEMBER
 
 if TYPE_CHECKING:
     from gate.ports import Files

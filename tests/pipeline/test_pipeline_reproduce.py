@@ -74,7 +74,6 @@ def again(opened: OpenedPackage, *, seeds: int = 0) -> Reproduction:
     return reproduce(
         opened,
         SealChecked(key_id="a" * 64),
-        opened.kept.package_sha256,
         seeds=seeds,
         started_at=datetime(2026, 1, 1, tzinfo=UTC),
     )

@@ -25,7 +25,7 @@ from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.codec.json_text import canonical_json
 from gate.records.comparison import TensorChange, TensorDelta
-from gate.records.observed.state_roots import STATE_MEMBER, StateName, StateRoots
+from gate.records.observed.state_roots import StateName, StateRoots
 from gate.records.sealed.attestation import (
     Expected,
     KeyStatus,
@@ -36,6 +36,7 @@ from gate.records.sealed.attestation import (
     TrustedKeys,
     VerifiedPackage,
 )
+from gate.records.sealed.members import STATE_MEMBER
 from gate.records.sealed.provenance import Making
 from gate.records.sealed.statement import StatementFacts
 from gate.records.sections.levels import ReachedLevel

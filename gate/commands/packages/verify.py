@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -13,21 +12,26 @@ from typing import Annotated
 import typer
 
 from gate.adapters.clock import SystemClock
-from gate.adapters.sigstore.verifier import verify_identity
-from gate.attestation.keys import read_trusted_keys
-from gate.attestation.seal_files import find_seals
-from gate.attestation.verify import verify_identity_package, verify_package
 from gate.commands.options import AsJson
-from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
-from gate.errors import SettingsError
+from gate.commands.packages.trust import (
+    CertificateIdentity,
+    CertificateIssuer,
+    Trust,
+    TrustedKeysFile,
+    TrustedRootFile,
+    chosen_trust,
+)
+from gate.commands.program import FILES
+from gate.errors import ExitCode, SettingsError
+from gate.pipelines.sealing.content import check_model, check_states
 from gate.pipelines.sealing.explained import (
     explain_by_identity,
     explain_by_key,
     identity_artifact,
 )
 from gate.pipelines.sealing.verified_view import verified_json, verified_text
-from gate.records.sealed.attestation import Expected, VerifiedPackage
-from gate.records.sealed.identity import Identity, IdentitySigned
+from gate.records.sealed.attestation import Expected
+from gate.records.sealed.identity import Identity
 from gate.records.sections.isolation import IsolationMode
 
 AGE = re.compile(r"(?P<number>[0-9]{1,5})(?P<unit>[dh])")
@@ -55,9 +59,6 @@ def _age(text: str) -> timedelta:
 Commit = Annotated[
     str, typer.Option(help="Full hash of the commit that the package must be about.")
 ]
-TrustedKeysFile = Annotated[
-    Path | None, typer.Option(help="Trust file, from a source that you trust.")
-]
 Seals = Annotated[
     list[Path] | None,
     typer.Option(
@@ -73,13 +74,12 @@ MaxAge = Annotated[
 Least = Annotated[
     LeastIsolation, typer.Option(help="Weakest isolation of the training that is accepted.")
 ]
-CertificateIdentity = Annotated[
-    str, typer.Option(help="For a seal without a key: the workflow that must have sealed.")
+Package = Annotated[Path | None, typer.Argument(help="The package.tar to verify.")]
+NamedPackage = Annotated[
+    Path | None, typer.Option("--package", help="The same, where --model names a file.")
 ]
-CertificateIssuer = Annotated[str, typer.Option(help="Who must have told that identity.")]
-TrustedRootFile = Annotated[
-    Path | None,
-    typer.Option(help="Certificates and log keys to trust; default: the public services'."),
+ModelFile = Annotated[
+    Path | None, typer.Option("--model", help="Model file or folder: is it the sealed run's?")
 ]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Print what to type for openssl, cosign and others.")
@@ -87,13 +87,15 @@ Explain = Annotated[
 
 
 def verify_command(  # noqa: PLR0913 - each parameter is an option of the command
-    package: Annotated[Path, typer.Argument(help="The package.tar to verify.")],
     commit: Commit,
+    package: Package = None,
+    named: NamedPackage = None,
     trusted_keys: TrustedKeysFile = None,
     seal: Seals = None,
     repository: Repository = "",
-    max_age: MaxAge = "",
     *,
+    max_age: MaxAge = "",
+    model: ModelFile = None,
     least_isolation: Least = LeastIsolation.NONE,
     certificate_identity: CertificateIdentity = "",
     certificate_oidc_issuer: CertificateIssuer = "",
@@ -103,7 +105,7 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
 ) -> None:
     """Verify a sealed package offline.
 
-    Checks all seals, every byte, the verdict and the commit.
+    Checks all seals, every byte, the verdict, the commit and the content of the states.
 
     Example: repro-gate verify demo-out/package.tar --trusted-keys trusted-keys.json --commit SHA
     """
@@ -111,8 +113,9 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
         raise SettingsError(
             "--explain prints commands and no JSON", hint="Leave out --json, or --explain."
         )
+    place = _only(package, named)
     identity = Identity(name=certificate_identity, issuer=certificate_oidc_issuer)
-    by_key = _by_key(trusted_keys, identity, trusted_root)
+    trust = chosen_trust(trusted_keys, identity, trusted_root)
     oldest = SystemClock().now() - _age(max_age) if max_age else None
     expected = Expected(
         commit=commit,
@@ -120,69 +123,35 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
         not_before=oldest,
         least_isolation=IsolationMode(least_isolation.value),
     )
-    asked = _Asked(package=package, seals=tuple(seal or ()), expected=expected)
-    if by_key is None:
-        _identity_verified(asked, identity, trusted_root, explain=explain, as_json=as_json)
-    else:
-        _key_verified(asked, by_key, explain=explain, as_json=as_json)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
-    """What is to be verified, and what it must be about."""
-
-    package: Path
-    seals: tuple[Path, ...]
-    expected: Expected
-
-
-def _key_verified(asked: _Asked, trust: Path, *, explain: bool, as_json: bool) -> None:
-    data = FILES.read_bytes(trust, max_bytes=MAX_DOCUMENT_BYTES)
-    trusted = read_trusted_keys(data, str(trust))
     if explain:
-        known = (str(trust), trusted)
-        sys.stdout.write(explain_by_key(asked.package, asked.seals, known, asked.expected, FILES))
+        sys.stdout.write(_explained(place, tuple(seal or ()), trust, expected))
         return
-    seals = find_seals(asked.package, FILES, asked.seals)
-    found = verify_package(asked.package, seals, trusted, asked.expected, FILES)
-    _finish(found, as_json=as_json)
+    found = trust.verified(place, expected, tuple(seal or ()))
+    # after the seals, which say what the content has to be
+    recomputed = check_states(place, found.states, FILES)
+    checked = check_model(model, place, FILES) if model is not None else None
+    show = verified_json if as_json else verified_text
+    sys.stdout.write(show(found, recomputed, checked))
+    if checked is not None and not checked.holds_the_model:
+        raise typer.Exit(int(ExitCode.FAIL))
 
 
-def _identity_verified(
-    asked: _Asked, identity: Identity, trusted_root: Path | None, *, explain: bool, as_json: bool
-) -> None:
-    root = FILES.read_bytes(trusted_root, max_bytes=MAX_DOCUMENT_BYTES) if trusted_root else None
-    if explain:
-        artifact = identity_artifact(asked.package, asked.seals, identity, asked.expected, FILES)
-        sys.stdout.write(explain_by_identity(artifact, trusted_root=str(trusted_root or "")))
-        return
-
-    def check(content: bytes) -> IdentitySigned:
-        return verify_identity(content, identity, root)
-
-    seals = find_seals(asked.package, FILES, asked.seals)
-    found = verify_identity_package(asked.package, seals, check, asked.expected, FILES)
-    _finish(found, as_json=as_json)
-
-
-def _by_key(
-    trusted_keys: Path | None, identity: Identity, trusted_root: Path | None
-) -> Path | None:
-    """The trust file, or None for an identity; `SettingsError` unless it is exactly one of both."""
-    if trusted_keys is not None and (identity.name or identity.issuer or trusted_root):
+def _only(package: Path | None, named: Path | None) -> Path:
+    """The package, which is named one way or the other."""
+    chosen = package or named
+    if chosen is None or (package is not None and named is not None):
         raise SettingsError(
-            "--trusted-keys and --certificate-identity are two ways to verify",
-            hint="Give the one that the seal was made for: a key, or a job's identity.",
+            "verify takes one package",
+            hint="For example: repro-gate verify package.tar, or --model FILE --package "
+            "package.tar.",
         )
-    if trusted_keys is None and not (identity.name and identity.issuer):
-        raise SettingsError(
-            "nobody is trusted yet",
-            hint="Give --trusted-keys; for a seal without a key --certificate-identity and "
-            "--certificate-oidc-issuer, both: anybody can have a certificate of another name.",
-        )
-    return trusted_keys
+    return chosen
 
 
-def _finish(found: VerifiedPackage, *, as_json: bool) -> None:
-    """Both ways to verify end here: seals and bytes are right, and `found` says what they are."""
-    sys.stdout.write(verified_json(found) if as_json else verified_text(found))
+def _explained(package: Path, seals: tuple[Path, ...], trust: Trust, expected: Expected) -> str:
+    """What to type to check the same without this program."""
+    if trust.keys is not None:
+        known = (str(trust.keys), trust.trusted_keys())
+        return explain_by_key(package, seals, known, expected, FILES)
+    artifact = identity_artifact(package, seals, trust.identity, expected, FILES)
+    return explain_by_identity(artifact, trusted_root=str(trust.root or ""))

@@ -99,7 +99,7 @@ def _check_told(told: CallDocument, kept: KeptEvidence, settings: GateSettings) 
     """Does the package agree with itself? Its seal covers all of it, if it has one."""
     if kept.evidence.changed_files:
         raise EvidenceError(
-            "the package is of uncommitted changes, which no commit holds",
+            "the package is of uncommitted changes",
             hint="Its uncommitted.diff says what they were. Apply it to a clone, commit, and run "
             "the gate there.",
         )

@@ -61,7 +61,6 @@ class _Seen:
 def reproduce(
     opened: OpenedPackage,
     seal: SealChecked,
-    package_sha256: str,
     *,
     seeds: int,
     started_at: datetime,
@@ -86,7 +85,7 @@ def reproduce(
         changed_lines=changed,
         changed_files=seen.evidence.changed_files[:MAX_CHANGED_LINES],
         source=opened.source,
-        package_sha256=package_sha256,
+        package_sha256=opened.kept.package_sha256,
         seal=seal,
         made_at=kept.created_at,
         created_at=now.isoformat(),

@@ -12,10 +12,10 @@ from gate.pipelines.preparation.code_files import SOURCE_MEMBER, code_members
 from gate.ports import Files
 from gate.records.baseline import Baseline
 from gate.records.observed.evidence import EvidenceSet, KeptFile
-from gate.records.observed.state_roots import MODEL_FOLDER, STATE_MEMBER
 from gate.records.published.call import CALL_NAME, CallDocument
 from gate.records.request import GateRequest, SigningMethod
 from gate.records.sealed.attestation import Package, PackageMember
+from gate.records.sealed.members import MODEL_FOLDER, STATE_MEMBER
 from gate.records.verdict import Verdict
 from gate.records.version import VERSION
 

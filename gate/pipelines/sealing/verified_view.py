@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
 from gate.attestation.packing.ustar import SUMS_NAME
+from gate.records.observed.state_roots import StateName, StateRoots
 from gate.records.sealed.attestation import StatementKind, VerifiedPackage
+from gate.records.sealed.model_check import ModelCheck
 
 WIDTH: Final = 80
 LABEL: Final = 14
@@ -17,17 +20,26 @@ OUTSIDE: Final = "To check it without repro-gate: the same command with --explai
 COUNTED: Final = {1: "one", 2: "two", 3: "three"}
 
 
-def verified_json(found: VerifiedPackage) -> str:
+def verified_json(
+    found: VerifiedPackage, recomputed: Sequence[StateName] = (), model: ModelCheck | None = None
+) -> str:
     """Every fact by its name."""
     facts = asdict(found) | {
         "isolation": found.isolation.model_dump(mode="json"),
         "states": [state.model_dump(mode="json") for state in found.states],
+        "recomputed": [name.value for name in recomputed],
+        "model_file": asdict(model) if model is not None else None,
     }
     return json.dumps(facts, indent=2, sort_keys=True) + "\n"
 
 
-def verified_text(found: VerifiedPackage) -> str:
-    """What was checked, a line for each question that a reader has."""
+def verified_text(
+    found: VerifiedPackage, recomputed: Sequence[StateName] = (), model: ModelCheck | None = None
+) -> str:
+    """What was checked, a line for each question that a reader has.
+
+    `recomputed` are the states whose roots were made anew from the bytes in the package.
+    """
     listed = f"its {found.members} files agree with {SUMS_NAME}"
     rows = [
         *_signed(found),
@@ -36,11 +48,14 @@ def verified_text(found: VerifiedPackage) -> str:
         *_made(found),
         ("isolation", found.isolation.described),
         ("checkpoint", found.checkpoint_root),
-        *((state.name.value, state.root) for state in found.states),
+        *((state.name.value, _root(state, recomputed)) for state in found.states),
         *(("note", note) for note in found.notes),
         ("not checked", NOT_CHECKED),
     ]
     lines = [f"verified: {found.outcome}, commit {found.commit}"]
+    if model is not None:
+        lines[0] = f"{_model_head(model)}\n{lines[0]}"
+        rows[:0] = [("in the file", part.described) for part in model.parts]
     for label, text in rows:
         lines += textwrap.wrap(
             text,
@@ -52,6 +67,20 @@ def verified_text(found: VerifiedPackage) -> str:
         )
     lines += ["", OUTSIDE]
     return "\n".join(lines) + "\n"
+
+
+def _root(state: StateRoots, recomputed: Sequence[StateName]) -> str:
+    how = "recomputed" if state.name in recomputed else "not in the package, so not recomputed"
+    return f"{state.root} ({how})"
+
+
+def _model_head(model: ModelCheck) -> str:
+    """The answer for a promotion."""
+    if model.identical:
+        return f"{model.shown} is, value for value, what the sealed run saved"
+    if model.holds_the_model:
+        return f"{model.shown} holds the tensors of the sealed run's model"
+    return f"{model.shown} does not hold the sealed run's model"
 
 
 def _signed(found: VerifiedPackage) -> list[tuple[str, str]]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field
 
 from gate.records.document import Document
 
 MAX_MEMBER = 256
-# where the package has them
-STATE_MEMBER: Final = "checkpoint/state.safetensors"
-MODEL_FOLDER: Final = "model"
 Root = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 

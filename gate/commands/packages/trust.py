@@ -1,0 +1,76 @@
+"""Who has to have sealed a package: what the verbs that check a seal have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gate.adapters.sigstore.verifier import verify_identity
+from gate.attestation.keys import read_trusted_keys
+from gate.attestation.seal_files import find_seals
+from gate.attestation.verify import verify_identity_package, verify_package
+from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
+from gate.errors import SettingsError
+from gate.records.sealed.attestation import Expected, TrustedKeys, VerifiedPackage
+from gate.records.sealed.identity import Identity, IdentitySigned
+
+TrustedKeysFile = Annotated[
+    Path | None, typer.Option(help="Trust file, from a source that you trust.")
+]
+CertificateIdentity = Annotated[
+    str, typer.Option(help="For a seal without a key: the workflow that must have sealed.")
+]
+CertificateIssuer = Annotated[str, typer.Option(help="Who must have told that identity.")]
+TrustedRootFile = Annotated[
+    Path | None,
+    typer.Option(help="Certificates and log keys to trust; default: the public services'."),
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trust:
+    """A trust file, or else an identity; `root` is that of the identity's services."""
+
+    keys: Path | None
+    identity: Identity
+    root: Path | None
+
+    def trusted_keys(self) -> TrustedKeys:
+        """The keys of the trust file, which has to be there."""
+        assert self.keys is not None  # noqa: S101 - asked where a key is trusted
+        data = FILES.read_bytes(self.keys, max_bytes=MAX_DOCUMENT_BYTES)
+        return read_trusted_keys(data, str(self.keys))
+
+    def verified(
+        self, package: Path, expected: Expected, seals: Sequence[Path] = ()
+    ) -> VerifiedPackage:
+        """The package under its seals; `AttestationError` where one of them does not hold."""
+        found = find_seals(package, FILES, seals)
+        if self.keys is not None:
+            return verify_package(package, found, self.trusted_keys(), expected, FILES)
+        root = FILES.read_bytes(self.root, max_bytes=MAX_DOCUMENT_BYTES) if self.root else None
+
+        def check(content: bytes) -> IdentitySigned:
+            return verify_identity(content, self.identity, root)
+
+        return verify_identity_package(package, found, check, expected, FILES)
+
+
+def chosen_trust(keys: Path | None, identity: Identity, root: Path | None) -> Trust:
+    """What the options say; `SettingsError` unless it is exactly one of key and identity."""
+    if keys is not None and (identity.name or identity.issuer or root):
+        raise SettingsError(
+            "--trusted-keys and --certificate-identity are two ways to verify",
+            hint="Give the one that the seal was made for: a key, or a job's identity.",
+        )
+    if keys is None and not (identity.name and identity.issuer):
+        raise SettingsError(
+            "nobody is trusted yet",
+            hint="Give --trusted-keys; for a seal without a key --certificate-identity and "
+            "--certificate-oidc-issuer, both: anybody can have a certificate of another name.",
+        )
+    return Trust(keys=keys, identity=identity, root=root)
