@@ -202,7 +202,8 @@ def start(variables: Mapping[str, str]) -> NoReturn:
         if base is not None:
             ours["REPRO_GATE_BASE_PROGRAMS"] = str(base)
         programs = training_environment(PLACE / "repro-gate-training", locked, variables)
-        ours["PATH"] = f"{programs}{os.pathsep}{variables.get('PATH', os.defpath)}"
+        # not on PATH: what a change under test installs is for its training alone to start
+        ours["REPRO_GATE_PROGRAMS"] = str(programs)
     os.execve(python, (str(python), "-I", "-u", "-m", "gate", "action"), ours)  # noqa: S606 - no shell is wanted
 
 

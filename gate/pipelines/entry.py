@@ -35,7 +35,9 @@ from gate.records.settings import FILE_NAME
 from gate.settings.load import parse_settings
 
 MAX_SETTINGS_BYTES = 256 * 1024
-# set by who installed the base commit's locked packages beside the head's
+# set by who installed the locked packages of the commit under test, for the training alone, and
+# those of the base commit beside them
+PROGRAMS = "REPRO_GATE_PROGRAMS"
 BASE_PROGRAMS = "REPRO_GATE_BASE_PROGRAMS"
 
 
@@ -48,9 +50,11 @@ def build_adapters(
 ) -> Adapters:
     """The real adapters for a repository whose work tree is `top`."""
     interpreter = Path(sys.executable)
-    path = path_with_interpreter(
+    own = path_with_interpreter(
         variables.get("PATH", ""), interpreter, beside_torch=find_spec("torch") is not None
     )
+    # the gate's own account starts nothing of it: a change under test may have brought it (T1)
+    path = f"{programs}:{own}" if (programs := variables.get(PROGRAMS, "")) else own
     trains = shutil.which("python", path=path) or shutil.which("python3", path=path)
     libraries, address = variables.get("LD_LIBRARY_PATH", ""), engine_address(variables)
     engine = Engine(connect_docker(address), address)
@@ -77,9 +81,9 @@ def build_adapters(
         # all variables as a source: what reaches a training is chosen in `child_environment`
         host={**variables, "PATH": path},
         run=isolating.run,
-        base_path=f"{base}:{path}" if (base := variables.get(BASE_PROGRAMS, "")) else "",
-        gpus=lambda: gpus_seen(path, libraries),
-        machine=lambda: machine_facts(path, libraries),
+        base_path=f"{base}:{own}" if (base := variables.get(BASE_PROGRAMS, "")) else "",
+        gpus=lambda: gpus_seen(own, libraries),
+        machine=lambda: machine_facts(own, libraries),
         seal_services=SigstoreServices,
         publishers=_publishers(variables, files),
     )

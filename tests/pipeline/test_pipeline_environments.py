@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +17,10 @@ from played_training import SCRIPT, WITH_PACKAGE, Project
 
 from gate.adapters.console import QuietProgress
 from gate.adapters.process.stop_signals import StopSignals
-from gate.errors import SettingsError
+from gate.errors import GateError, SettingsError
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import judging, run_only
-from gate.pipelines.entry import BASE_PROGRAMS, build_adapters
+from gate.pipelines.entry import BASE_PROGRAMS, PROGRAMS, build_adapters
 from gate.pipelines.gate import Gated, gate
 from gate.pipelines.preparation.brought import brought_environment
 from gate.pipelines.preparation.environments import refuse_image, training_environments
@@ -73,8 +74,7 @@ class Upgrade(Bench):
         self.project.commit()
 
     def adapters(self) -> Adapters:
-        path = f"{self.head_programs}{os.pathsep}{os.environ['PATH']}"
-        variables = {**os.environ, "PATH": path}
+        variables = {**os.environ, PROGRAMS: str(self.head_programs)}
         if self.base_is_here:
             variables[BASE_PROGRAMS] = str(self.base_programs)
         return build_adapters(FILES, self.project.path, QuietProgress(), StopSignals(), variables)
@@ -299,3 +299,23 @@ def test_settings_that_cannot_be_read_bring_nothing(bench: Bench, project: Proje
 )  # fmt: skip
 def test_files_that_declare_packages_are_known(path: str) -> None:
     assert dependency_files(("train.py", path, "README.md")) == (path,)
+
+
+@pytest.mark.parametrize("name", ["nvidia-smi", "dvc", "git", "git-lfs"])
+def test_the_gate_starts_no_program_that_the_change_brings(
+    upgrade: Upgrade, tmp_path: Path, name: str
+) -> None:
+    started = tmp_path / "started"
+    planted = upgrade.head_programs / name
+    planted.write_text(f'#!/bin/sh\necho "$0 $*" >> {started}\nexit 1\n')
+    planted.chmod(0o755)
+    upgrade.project.write("data.dvc", "outs:\n- md5: 0\n  path: data\n")
+    upgrade.project.write("repro-gate.yml", f"{SETTINGS}data: [{{dvc: data.dvc}}]\n")
+    upgrade.project.commit()
+    adapters = upgrade.adapters()
+    # each is asked for here: where the machine has none of that name, none is found
+    adapters.gpus()
+    adapters.machine()
+    with suppress(GateError):
+        gate(upgrade.request(base=upgrade.base), adapters)
+    assert not started.exists()
