@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 from action_scene import Scene
-from cryptography.hazmat.primitives import serialization as form
 from oci_double import OciDouble
-from sigstore_authority import new_key
 
 from gate.adapters.files.files import LocalFiles
+from gate.attestation.keys import generate_private_key, private_pem
 from gate.errors import ExitCode
 
 SECRET = "hush-hush"
+PASSPHRASE = "a pass phrase of some length"
 
 
 @pytest.fixture
@@ -26,11 +26,10 @@ def oci() -> Iterator[OciDouble]:
 @pytest.fixture
 def key() -> dict[str, str]:
     """The inputs and variables of a job that seals and publishes."""
-    passphrase = form.BestAvailableEncryption(b"a pass phrase of some length")
-    pem = new_key().private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, passphrase)
+    pem = private_pem(generate_private_key(), PASSPHRASE.encode())
     return {
         "INPUT_SIGNING_KEY": pem.decode(),
-        "INPUT_SIGNING_KEY_PASSPHRASE": "a pass phrase of some length",
+        "INPUT_SIGNING_KEY_PASSPHRASE": PASSPHRASE,
         "REPRO_GATE_REGISTRY_USER": "robot",
         "REPRO_GATE_REGISTRY_PASSWORD": SECRET,
     }
