@@ -50,6 +50,18 @@ def test_metadata_and_order_do_not_count(tmp_path: Path) -> None:
     assert root_of(two) == root_of(plain)
 
 
+def test_the_gates_own_states_say_that_their_names_are_paths(tmp_path: Path) -> None:
+    tensor = {"model/0.weight": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}
+    for about, path in (
+        ({"repro_gate_names": "paths"}, "/model/0.weight"),
+        ({"repro_gate_names": "other"}, "/model~10.weight"),
+        ({"format": "pt"}, "/model~10.weight"),
+    ):
+        file = tmp_path / "state.safetensors"
+        file.write_bytes(safetensors_of({"__metadata__": about, **tensor}, b"A"))
+        assert list(digests_of(file)) == [path]
+
+
 def test_large_tensors_are_hashed_in_pieces(tmp_path: Path) -> None:
     content = bytes(range(256)) * 10_000
     path = tmp_path / "large.safetensors"
