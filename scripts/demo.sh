@@ -42,5 +42,9 @@ if [ -s "$out/package.dsse.json" ]; then
     printf '\n'
     repro-gate verify "$out/package.tar" --trusted-keys "$out/keys/trusted-keys.json" \
         --commit "$(git rev-parse HEAD)"
+    # as an auditor does months later, without the baseline
+    printf '\n'
+    repro-gate reproduce "$out/package.tar" --trusted-keys "$out/keys/trusted-keys.json" \
+        --repository . --out "$out/again"
 fi
 exit "$status"
