@@ -149,7 +149,7 @@ def test_a_whole_checkpoint_holds_the_optimizer_too(package: Path, tmp_path: Pat
         ({"0.bias": None}, "2 of 3 tensors equal ('0.bias' is missing)"),
         (
             {"9.weight": floats(1.0)},
-            "3 of 3 tensors equal (1 tensors more than the sealed run had)",
+            "3 of 3 tensors equal (1 tensor more than the sealed run had)",
         ),
     ],
 )
@@ -174,5 +174,27 @@ def test_another_optimizer_is_not_the_sealed_one(package: Path, tmp_path: Path) 
     moved = {**CAPTURE, "optimizer/0/state/0/exp_avg": floats(0.75)}
     found = check_model(capture_file(tmp_path, moved), package, FILES)
     assert found.parts[1].described == (
-        "optimizer: different, 1 of 2 tensors equal (1 tensors more than the sealed run had)"
+        "optimizer: different, 1 of 2 tensors equal (1 tensor more than the sealed run had)"
     )
+
+
+def test_two_moments_that_changed_places_are_another_optimizer(
+    package: Path, tmp_path: Path
+) -> None:
+    swapped = {
+        **CAPTURE,
+        "optimizer/0/state/0/exp_avg": floats(7.0),
+        "optimizer/0/state/0/step": floats(0.5),
+    }
+    found = check_model(capture_file(tmp_path, swapped), package, FILES)
+    assert found.parts[1].answer is PartAnswer.DIFFERENT
+
+
+@pytest.mark.parametrize("key", ["best", "config", "rng", "optimizer"])
+def test_other_weights_beside_the_model_are_named(package: Path, tmp_path: Path, key: str) -> None:
+    further = {f"{key}/{name}": floats(9.0) for name in MODEL}
+    model = {f"model/{name}": one for name, one in MODEL.items()}
+    found = check_model(capture_file(tmp_path, {**model, **further}), package, FILES)
+    assert not found.holds_the_model
+    assert found.parts[0].answer is PartAnswer.EQUAL
+    assert found.parts[2].described == "other: 3 tensors more than the sealed run had"

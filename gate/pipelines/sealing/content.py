@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,7 @@ from gate.checkpoint.digest import LeafDigest, StateDigest, digest_state
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
 from gate.checkpoint.hashing.canonical import ALGORITHM
-from gate.checkpoint.parts import MODEL, OPTIMIZER
+from gate.checkpoint.parts import MODEL, OPTIMIZER, OTHER
 from gate.codec.untrusted_text import safe_line, short_text
 from gate.errors import AttestationError
 from gate.pipelines.packaged_states import MAX_BYTES, PackagedStates, open_package
@@ -24,6 +24,7 @@ from gate.records.sealed.model_check import CheckedPart, ModelCheck, PartAnswer
 SHOWN: Final = 3
 # what an optimizer keeps of a parameter, in the gate's capture and in torch's own state_dict
 KEPT_STATE: Final = re.compile(r"/state(?=[/{])")
+NAME: Final = re.compile(r"[A-Za-z_]\w*")
 OTHER_HINT: Final = "The seal and the package do not belong together; do not use this package."
 
 
@@ -90,7 +91,11 @@ def check_model(model: Path, package: Path, files: Files) -> ModelCheck:
         shown=shown,
         root=found.roots.whole,
         identical=identical or captured.roots == found.roots,
-        parts=(_model(captured, saved, found), _optimizer(captured, found)),
+        parts=(
+            _model(captured, saved, found),
+            _optimizer(captured, found),
+            *_others(found, (captured, *([saved] if saved else []))),
+        ),
     )
 
 
@@ -144,9 +149,10 @@ def _compared(name: str, sealed: dict[str, bytes], found: dict[str, bytes]) -> C
 
 
 def _optimizer(captured: StateDigest, found: StateDigest) -> CheckedPart:
-    """By content alone: every framework names the places of an optimizer's state in its own way."""
+    """By content and last name: each framework numbers the places of this state in its own way."""
     sealed, own = (
-        Counter(leaf.digest for leaf in _kept_tensors(state)) for state in (captured, found)
+        Counter((_last_name(leaf.path), leaf.digest) for leaf in _kept_tensors(state))
+        for state in (captured, found)
     )
     total = sealed.total()
     if not own:
@@ -157,6 +163,29 @@ def _optimizer(captured: StateDigest, found: StateDigest) -> CheckedPart:
         sealed=total,
         equal=(sealed & own).total(),
         further=(own - sealed).total(),
+    )
+
+
+def _last_name(path: str) -> str:
+    """`exp_avg` of `/optimizer/state{0}/exp_avg`: two moments have one shape and are not one."""
+    return str(NAME.findall(path)[-1])
+
+
+def _others(found: StateDigest, sealed: Sequence[StateDigest]) -> tuple[CheckedPart, ...]:
+    """Tensors of the file that no other answer is about, and that the sealed run had nowhere.
+
+    The weights below a key such as `best` may be the ones that somebody loads.
+    """
+    known = {leaf.digest for state in sealed for leaf in state.leaves}
+    asked = {leaf.path for leaf in (*_tensors(found, MODEL), *_kept_tensors(found))}
+    further = sum(
+        leaf.shape is not None and leaf.path not in asked and leaf.digest not in known
+        for leaf in found.leaves
+    )
+    if not further:
+        return ()
+    return (
+        CheckedPart(name=OTHER, answer=PartAnswer.DIFFERENT, sealed=0, equal=0, further=further),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from gate.attestation.packing.ustar import SUMS_NAME
 from gate.records.observed.state_roots import StateName, StateRoots
 from gate.records.sealed.attestation import StatementKind, VerifiedPackage
-from gate.records.sealed.model_check import ModelCheck
+from gate.records.sealed.model_check import ModelCheck, PartAnswer
 
 WIDTH: Final = 80
 LABEL: Final = 14
@@ -80,6 +80,8 @@ def _model_head(model: ModelCheck) -> str:
         return f"{model.shown} is, value for value, what the sealed run saved"
     if model.holds_the_model:
         return f"{model.shown} holds the tensors of the sealed run's model"
+    if model.parts[0].answer is PartAnswer.EQUAL:
+        return f"{model.shown} holds the sealed run's model, and tensors that the run did not have"
     return f"{model.shown} does not hold the sealed run's model"
 
 

@@ -40,7 +40,10 @@ class CheckedPart:
         named = [f"{name} differs" for name in self.differing]
         named += [f"{name} is missing" for name in self.missing]
         if self.further:
-            named.append(f"{self.further:,} tensors more than the sealed run had")
+            noun = "tensor" if self.further == 1 else "tensors"
+            named.append(f"{self.further:,} {noun} more than the sealed run had")
+        if not self.sealed:
+            return f"{self.name}: {named[0]}"
         return (
             f"{self.name}: different, {self.equal:,} of {self.sealed:,} tensors equal "
             f"({'; '.join(named)})"
@@ -58,5 +61,9 @@ class ModelCheck:
 
     @property
     def holds_the_model(self) -> bool:
-        """Whether the model is there, all of it and nothing else."""
-        return any(part.name == "model" and part.answer is PartAnswer.EQUAL for part in self.parts)
+        """Whether the model is there, all of it and nothing else.
+
+        What an optimizer keeps may differ: it is a part of its own, and no weights.
+        """
+        answers = {part.name: part.answer for part in self.parts}
+        return answers.get("model") is PartAnswer.EQUAL and "other" not in answers
