@@ -245,3 +245,18 @@ def test_data_may_lie_elsewhere(bench: Bench, project: Project, tmp_path: Path, 
     (elsewhere / "rows.csv").write_text("a\n0.5\n")
     moved = again(opened_at(package, tmp_path, data={"mini": elsewhere}))
     assert "  data         mini" in text_of(moved)
+
+
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [(".git", "is a repository"), ("evidence", "holds a folder `source`")],
+)
+def test_an_output_folder_of_somebody_is_left_alone(
+    package: Path, tmp_path: Path, folder: str, words: str
+) -> None:
+    (tmp_path / "again" / "source").mkdir(parents=True)
+    (tmp_path / "again" / "source" / "mine.py").touch()
+    (tmp_path / "again" / folder).mkdir()
+    with pytest.raises(SettingsError, match=words):
+        opened_at(package, tmp_path)
+    assert (tmp_path / "again" / "source" / "mine.py").exists()

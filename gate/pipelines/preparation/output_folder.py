@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from gate.errors import SettingsError
 from gate.ports import Files
+
+# also how a later call knows a folder of the gate
+IGNORE_NAME: Final = ".gitignore"
+IGNORE_ALL: Final = b"*\n"
 
 
 def prepare_out(out: Path, files: Files) -> None:
@@ -18,5 +23,5 @@ def prepare_out(out: Path, files: Files) -> None:
     if not files.exists(out):
         files.fresh_folder(out)
     # or the output would be an uncommitted change of the next call
-    files.write_bytes(out / ".gitignore", b"*\n")
+    files.write_bytes(out / IGNORE_NAME, IGNORE_ALL)
     files.fresh_folder(out / "evidence")
