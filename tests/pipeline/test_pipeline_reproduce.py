@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
@@ -16,12 +17,13 @@ from rich.console import Console
 
 from gate.adapters.console import QuietProgress
 from gate.adapters.process.stop_signals import StopSignals
-from gate.errors import EvidenceError, ExitCode, RepositoryError, SettingsError
+from gate.errors import AttestationError, EvidenceError, ExitCode, RepositoryError, SettingsError
 from gate.pipelines.entry import build_adapters
 from gate.pipelines.offline.kept_evidence import KeptEvidence, open_kept_package
 from gate.pipelines.reproduction.opening import (
     OpenedPackage,
     ReproductionCall,
+    check_same_file,
     open_for_reproduction,
 )
 from gate.pipelines.reproduction.reproduce import reproduce
@@ -216,6 +218,13 @@ def test_a_package_of_a_dirty_tree_is_refused(
     package = packed(bench, tmp_path, allow_dirty=True)
     with pytest.raises(EvidenceError, match="the package is of uncommitted changes"):
         opened_at(package, tmp_path, repository=project.path)
+
+
+def test_a_package_that_is_replaced_while_it_is_checked_is_refused(package: Path) -> None:
+    kept = open_kept_package(FILES, package)
+    check_same_file(kept, hashlib.sha256(package.read_bytes()).hexdigest())
+    with pytest.raises(AttestationError, match="^the package was replaced while it was checked"):
+        check_same_file(kept, "0" * 64)
 
 
 def test_a_package_that_contradicts_itself_is_refused(package: Path, tmp_path: Path) -> None:
