@@ -223,7 +223,7 @@ def test_a_package_of_a_dirty_tree_is_refused(
 def test_a_package_that_is_replaced_while_it_is_checked_is_refused(package: Path) -> None:
     kept = open_kept_package(FILES, package)
     check_same_file(kept, hashlib.sha256(package.read_bytes()).hexdigest())
-    with pytest.raises(AttestationError, match="^the package was replaced while it was checked"):
+    with pytest.raises(AttestationError, match="package was replaced while it"):
         check_same_file(kept, "0" * 64)
 
 
