@@ -165,7 +165,7 @@ def test_runs_that_differ_here_say_nothing_of_the_package(
     other = project.play(random=True)
     found = again(opened_at(package, tmp_path, repository=project.path, code=other))
     assert found.outcome is ReproductionOutcome.NOT_REPEATABLE
-    assert "first mend what differs from run to run" in text_of(found)
+    assert "first fix what differs from run to run" in text_of(found)
 
 
 def test_in_the_same_environment_nothing_excuses_other_bits(package: Path, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_on_another_machine_the_runs_of_then_make_the_spread(package: Path, tmp_
     assert far.outcome is ReproductionOutcome.DIFFERS
     text = text_of(far)
     assert "driver 550.54 → none" in text
-    assert "more than how the numbers vary explains" in text
+    assert "the difference is larger than the spread explains" in text
     # as if the default runs of then had varied around what came out here
     moved = made_then(opened, loss=2.126, driver="550.54")
     runs = list(moved.kept.evidence.runs)
