@@ -24,11 +24,11 @@ from gate.records.observed.documents.seeds import SEEDS_NAME, SeedsDocument
 from gate.records.published.audit_facts import PackageFacts, SealCheck
 from gate.records.published.call import CALL_NAME, CallDocument
 from gate.records.sealed.attestation import Archive, Expected, TrustedKeys
+from gate.records.sealed.members import MAX_PACKAGE_BYTES
 from gate.records.settings import FILE_NAME, GateSettings
 from gate.records.verdict import Verdict
 from gate.settings.load import parse_settings, settings_digest
 
-MAX_PACKAGE_BYTES: Final = 64 * 1024**3
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
 VERDICT_NAME: Final = "verdict.json"
 DOCUMENTS: Final = (CALL_NAME, ENVIRONMENT_NAME, CLUSTER_NAME, DATA_NAME, SEEDS_NAME)
