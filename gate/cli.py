@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Each module has a function `run` that takes the words after the verb.
 QUICK_VERBS: Final = {"digest": "gate.commands.digest", "diff": "gate.commands.diff"}
+# these map files that another process may still be writing
+MAPPING_VERBS: Final = frozenset((*QUICK_VERBS, "verify"))
 
 
 def main() -> None:
@@ -36,10 +38,9 @@ def answer(words: Sequence[str], *, guarded: bool = False) -> None:
     `guarded` runs the verbs that map files in a child process, see `sigbus_guard`.
     """
     try:
+        if guarded and words and words[0] in MAPPING_VERBS:
+            run_under_sigbus_guard()
         if words and words[0] in QUICK_VERBS:
-            # these two map files that another process may still be writing
-            if guarded:
-                run_under_sigbus_guard()
             _run(words)
             return
         with INTERRUPTS.installed():

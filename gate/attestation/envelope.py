@@ -15,10 +15,10 @@ from gate.attestation.reading import decode_base64, read_object, read_record
 from gate.codec.json_text import canonical_json
 from gate.errors import AttestationError
 from gate.records.sealed.attestation import Envelope, SealFile, Signature
+from gate.records.sealed.members import MAX_SEAL_BYTES
 from gate.records.sealed.statement import CamelDocument
 
 BUNDLE_TYPE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
-MAX_ENVELOPE_BYTES = 8 * 1024 * 1024
 DAMAGED_HINT = "The seal was damaged, changed, or made by another tool; fetch it again."
 
 
@@ -115,7 +115,7 @@ def read_envelope(seal: SealFile) -> Envelope:
     Raises `AttestationError` for what is too large, not strict JSON, not strict base64, has an
     unknown key or another number of signatures than its form allows.
     """
-    limit = MAX_ENVELOPE_BYTES
+    limit = MAX_SEAL_BYTES
     value = read_object(seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT)
     # this one key tells the forms from each other, before anything else is read
     if "mediaType" not in value:

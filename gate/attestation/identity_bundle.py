@@ -13,7 +13,6 @@ from pydantic import Field
 from gate.attestation.envelope import (
     BUNDLE_TYPE,
     DAMAGED_HINT,
-    MAX_ENVELOPE_BYTES,
     BundleEnvelope,
     bundle_envelope,
     encode_base64,
@@ -23,13 +22,14 @@ from gate.attestation.reading import decode_base64, read_object, read_record
 from gate.errors import AttestationError
 from gate.records.sealed.attestation import Envelope, SealFile
 from gate.records.sealed.identity import LogEntry
+from gate.records.sealed.members import MAX_SEAL_BYTES
 from gate.records.sealed.statement import CamelDocument
 
 ENTRY_KIND: Final = "dsse"
 ENTRY_VERSION: Final = "0.0.1"
 MAX_PROOF_HASHES = 64
 Number = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,18})$")]
-Base64 = Annotated[str, Field(max_length=MAX_ENVELOPE_BYTES)]
+Base64 = Annotated[str, Field(max_length=MAX_SEAL_BYTES)]
 
 
 class RawCertificate(CamelDocument):
@@ -146,7 +146,7 @@ def read_identity_bundle(seal: SealFile) -> IdentityBundle:
 
     Raises `AttestationError` for what is too large, not strict JSON, or holds another key.
     """
-    limit = MAX_ENVELOPE_BYTES
+    limit = MAX_SEAL_BYTES
     value = read_object(seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT)
     material = value.get("verificationMaterial")
     if "signatures" in value or (isinstance(material, dict) and "publicKey" in material):

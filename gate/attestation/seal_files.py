@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from gate.attestation.envelope import MAX_ENVELOPE_BYTES
 from gate.errors import AttestationError
 from gate.ports import Files
 from gate.records.sealed.attestation import SealFile, StatementKind
+from gate.records.sealed.members import MAX_SEAL_BYTES
 
 BARE_SUFFIX: Final = ".dsse.json"
 BUNDLE_SUFFIX: Final = ".sigstore.json"
@@ -81,7 +81,7 @@ def find_seals(package: Path, files: Files, chosen: Sequence[Path] = ()) -> tupl
     """The same seals as they were read; `StorageError` for one that cannot be."""
     return tuple(
         SealFile(
-            name=path.name, content=files.read_bytes(path, max_bytes=MAX_ENVELOPE_BYTES), kind=kind
+            name=path.name, content=files.read_bytes(path, max_bytes=MAX_SEAL_BYTES), kind=kind
         )
         for path, kind in seal_places(package, files, chosen)
     )

@@ -38,6 +38,7 @@ from gate.records.sealed.attestation import (
     VerifiedPackage,
 )
 from gate.records.sealed.identity import Identity, IdentitySigned
+from gate.records.sealed.members import MAX_PACKAGE_BYTES
 from gate.records.sealed.statement import StatementFacts
 from gate.records.sections.isolation import IsolationMode
 from gate.records.sections.levels import ReachedLevel
@@ -51,7 +52,6 @@ NO_MODEL_SIGNATURE = (
     "The model has no signature of its own, which no Ed25519 key can make; the provenance lists "
     "its files."
 )
-MAX_PACKAGE_BYTES = 64 * 1024**3
 FETCH_HINT = "The package was damaged or changed after sealing; fetch it again or do not use it."
 
 

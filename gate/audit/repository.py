@@ -162,7 +162,9 @@ def _settings(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 code,
                 problem or f"there is no {FILE_NAME}",
                 risk="Command, steps and tolerances live in somebody's head or shell.",
-                remedy=f"Correct {FILE_NAME}." if problem else "Write the settings and commit it.",
+                remedy=f"Correct {FILE_NAME}."
+                if problem
+                else "Write the settings and commit them.",
                 command=next_command(facts),
             ),
         )

@@ -32,10 +32,12 @@ class Publishers:
     """Who takes sealed packages: a registry by a name in it, and a tracker.
 
     Credentials are read when one of both is used, so after the last training process is gone (T1).
+    `login_files` are those that hold the registry's.
     """
 
     registry: Callable[[str], PackageRegistry]
     tracker: Callable[[MlflowSettings], Tracker]
+    login_files: tuple[Path, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

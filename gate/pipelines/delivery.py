@@ -156,7 +156,7 @@ def run_and_deliver(
     """
     refuse_unready(request, secrets, has_sigstore=has_sigstore())
     refuse_unusable_key(request, secrets, allow_plain=allow_plain_key)
-    adapters = with_secrets_closed(adapters, secrets)
+    adapters = with_secrets_closed(request, adapters, secrets)
     with adapters.files.held_folder(request.out):
         # a call that fails early must not leave an older verdict and its seal to be read as its own
         for path in stale_outputs(request.out):

@@ -23,6 +23,7 @@ from gate.adapters.machine import gpus_seen
 from gate.adapters.machine_facts import machine_facts
 from gate.adapters.mlflow.tracker import MlflowTracker
 from gate.adapters.process.stop_signals import StopSignals
+from gate.adapters.registry.credentials import login_file
 from gate.adapters.registry.registry import OciRegistry
 from gate.adapters.sigstore.services import SigstoreServices
 from gate.errors import RepositoryError, SettingsError
@@ -49,12 +50,11 @@ def build_adapters(
     variables: Mapping[str, str],
 ) -> Adapters:
     """The real adapters for a repository whose work tree is `top`."""
-    interpreter = Path(sys.executable)
     own = path_with_interpreter(
-        variables.get("PATH", ""), interpreter, beside_torch=find_spec("torch") is not None
+        variables.get("PATH", ""), Path(sys.executable), beside_torch=find_spec("torch") is not None
     )
     # the gate's own account starts nothing of it: a change under test may have brought it (T1)
-    path = f"{programs}:{own}" if (programs := variables.get(PROGRAMS, "")) else own
+    path = _beside(variables.get(PROGRAMS, ""), own)
     trains = shutil.which("python", path=path) or shutil.which("python3", path=path)
     libraries, address = variables.get("LD_LIBRARY_PATH", ""), engine_address(variables)
     engine = Engine(connect_docker(address), address)
@@ -81,7 +81,7 @@ def build_adapters(
         # all variables as a source: what reaches a training is chosen in `child_environment`
         host={**variables, "PATH": path},
         run=isolating.run,
-        base_path=f"{base}:{own}" if (base := variables.get(BASE_PROGRAMS, "")) else "",
+        base_path=_beside(base, own) if (base := variables.get(BASE_PROGRAMS, "")) else "",
         gpus=lambda: gpus_seen(own, libraries),
         machine=lambda: machine_facts(own, libraries),
         seal_services=SigstoreServices,
@@ -89,8 +89,15 @@ def build_adapters(
     )
 
 
+def _beside(programs: str, own: str) -> str:
+    """A search path with a folder before the gate's own ones, if there is such a folder."""
+    return f"{programs}:{own}" if programs else own
+
+
 def _publishers(variables: Mapping[str, str], files: Files) -> Publishers:
+    login = login_file(variables)
     return Publishers(
+        login_files=() if login is None else (login,),
         registry=lambda place: OciRegistry(place, variables, files),
         tracker=lambda settings: MlflowTracker(settings, variables, files),
     )

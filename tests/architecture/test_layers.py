@@ -62,7 +62,7 @@ INSIDE = {
     "evidence": (("processes", "data"), ("logged",), ("",)),
     "report": (("",), ("comment", "terminal", "page")),
     "adapters": (
-        ("git.objects", "process", "clock", "console", "machine", "machine_facts"),
+        ("git.objects", "process", "clock", "console", "machine", "machine_facts", "own_variables"),
         ("files", "job_log"),
         ("git", "account", "github"),
         ("engine", "sigstore", "data", "remote"),

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from gate.attestation.dsse import PAYLOAD_TYPE, sign
 from gate.attestation.envelope import (
-    MAX_ENVELOPE_BYTES,
     read_envelope,
     write_bundle,
     write_envelope,
@@ -21,6 +20,7 @@ from gate.attestation.envelope import (
 from gate.attestation.keys import KeyFile
 from gate.errors import AttestationError
 from gate.records.sealed.attestation import Envelope, SealFile, Signature
+from gate.records.sealed.members import MAX_SEAL_BYTES
 
 
 def _read(content: bytes) -> Envelope:
@@ -159,7 +159,7 @@ def test_bundle_of_another_version_is_refused() -> None:
         (b"\xff", "not UTF-8"),
         (b"", "not valid JSON"),
         (b"[]", "not a JSON object"),
-        (b" " * (MAX_ENVELOPE_BYTES + 1), "the limit is 8,388,608"),
+        (b" " * (MAX_SEAL_BYTES + 1), "the limit is 8,388,608"),
     ],
     ids=["duplicate", "nan", "deep", "binary", "empty", "list", "huge"],
 )

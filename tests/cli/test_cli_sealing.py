@@ -3,11 +3,14 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from command_line import Run
 from played_training import Project
+
+from gate.errors import ExitCode
 
 
 @pytest.fixture
@@ -160,3 +163,24 @@ def test_a_key_that_cannot_be_used_is_an_error_not_a_missing_seal(
     ended = run("gate", "--out", sealed, "--signing-key", broken, "-q")
     assert ended.code != 0
     assert "the signing key cannot be read" in ended.err
+
+
+# what the kernel does to a process whose mapped file another one has made shorter
+SHORTER = """
+import os, signal, sys
+from gate.commands.packages import verify
+from gate import cli
+verify.chosen_trust = lambda *_: os.kill(os.getpid(), signal.SIGBUS)
+sys.argv = ["repro-gate", "verify", "package.tar", "--commit", "c0ffee"]
+cli.main()
+"""
+
+
+def test_a_package_that_becomes_shorter_meanwhile_is_told() -> None:
+    done = subprocess.run(
+        (sys.executable, "-c", SHORTER), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == ExitCode.ERROR
+    assert done.stderr.startswith(
+        "error: a file became shorter, or its disk failed, while it was read\n"
+    )

@@ -157,6 +157,8 @@ def test_it_sees_neither_the_jobs_secrets_nor_the_clone(bench: DataBench, progra
             "INPUT_GITHUB-TOKEN": "t",
             "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "t",
             "REPRO_GATE_KEY": "k",
+            "MLFLOW_TRACKING_PASSWORD": "p",
+            "VAULT_TOKEN": "t",
             "GIT_DIR": "/x",
             "AWS_PROFILE": "ours",
         }
@@ -164,7 +166,8 @@ def test_it_sees_neither_the_jobs_secrets_nor_the_clone(bench: DataBench, progra
     error = refused(
         bench,
         program,
-        "env | cut -d= -f1 | sort | grep -E 'INPUT_|ACTIONS_|REPRO_GATE|GIT_DIR|AWS_PROFILE'\n"
+        "env | cut -d= -f1 | sort "
+        "| grep -E 'INPUT_|ACTIONS_|REPRO_GATE|MLFLOW|VAULT|GIT_DIR|AWS_PROFILE'\n"
         "pwd; exit 1",
     )
     assert error.details[0] == "AWS_PROFILE"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
@@ -16,12 +17,13 @@ from rich.console import Console
 
 from gate.adapters.console import QuietProgress
 from gate.adapters.process.stop_signals import StopSignals
-from gate.errors import EvidenceError, ExitCode, RepositoryError, SettingsError
+from gate.errors import AttestationError, EvidenceError, ExitCode, RepositoryError, SettingsError
 from gate.pipelines.entry import build_adapters
 from gate.pipelines.offline.kept_evidence import KeptEvidence, open_kept_package
 from gate.pipelines.reproduction.opening import (
     OpenedPackage,
     ReproductionCall,
+    check_same_file,
     open_for_reproduction,
 )
 from gate.pipelines.reproduction.reproduce import reproduce
@@ -163,7 +165,7 @@ def test_runs_that_differ_here_say_nothing_of_the_package(
     other = project.play(random=True)
     found = again(opened_at(package, tmp_path, repository=project.path, code=other))
     assert found.outcome is ReproductionOutcome.NOT_REPEATABLE
-    assert "first mend what differs from run to run" in text_of(found)
+    assert "first fix what differs from run to run" in text_of(found)
 
 
 def test_in_the_same_environment_nothing_excuses_other_bits(package: Path, tmp_path: Path) -> None:
@@ -189,7 +191,7 @@ def test_on_another_machine_the_runs_of_then_make_the_spread(package: Path, tmp_
     assert far.outcome is ReproductionOutcome.DIFFERS
     text = text_of(far)
     assert "driver 550.54 → none" in text
-    assert "more than how the numbers vary explains" in text
+    assert "the difference is larger than the spread explains" in text
     # as if the default runs of then had varied around what came out here
     moved = made_then(opened, loss=2.126, driver="550.54")
     runs = list(moved.kept.evidence.runs)
@@ -216,6 +218,13 @@ def test_a_package_of_a_dirty_tree_is_refused(
     package = packed(bench, tmp_path, allow_dirty=True)
     with pytest.raises(EvidenceError, match="the package is of uncommitted changes"):
         opened_at(package, tmp_path, repository=project.path)
+
+
+def test_a_package_that_is_replaced_while_it_is_checked_is_refused(package: Path) -> None:
+    kept = open_kept_package(FILES, package)
+    check_same_file(kept, hashlib.sha256(package.read_bytes()).hexdigest())
+    with pytest.raises(AttestationError, match="package was replaced while it"):
+        check_same_file(kept, "0" * 64)
 
 
 def test_a_package_that_contradicts_itself_is_refused(package: Path, tmp_path: Path) -> None:

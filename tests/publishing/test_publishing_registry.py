@@ -27,6 +27,7 @@ from registry_cases import (
     registry,
 )
 from sealed_files import COMMIT, sealed_artifact
+from tunnel_proxy import TunnelProxy
 from web_double import Fault, Handler, silent, status
 
 from gate.adapters.files.files import LocalFiles
@@ -127,6 +128,19 @@ def test_a_login_is_given_where_it_is_asked_for(
             "scope": ["repository:team/runs:pull,push"],
         }
     registry(oci, LOGIN).pull(WANTED, tmp_path / "out")
+
+
+def test_a_registry_of_this_machine_is_asked_without_a_proxy(
+    oci: OciDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oci.login, oci.scheme = f"robot:{PASSWORD}", "basic"
+    with TunnelProxy() as proxy:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        registry(oci, LOGIN).push(sealed_artifact(tmp_path))
+    assert (TAG in oci.manifests, proxy.heads) == (True, [])
 
 
 def test_a_login_that_is_wrong_or_missing_is_told(oci: OciDouble, tmp_path: Path) -> None:

@@ -57,13 +57,17 @@ def registry_login(host: str, variables: Mapping[str, str], files: Files) -> Log
     return _from_docker(host, variables, files)
 
 
-def _from_docker(host: str, variables: Mapping[str, str], files: Files) -> Login | None:
-    folder = variables.get("DOCKER_CONFIG", "")
-    home = variables.get("HOME", "")
-    if not folder and not home:
+def login_file(variables: Mapping[str, str]) -> Path | None:
+    """The file that the login is read from, there or not; None where variables hold the login."""
+    folder, home = variables.get("DOCKER_CONFIG", ""), variables.get("HOME", "")
+    if variables.get(PASSWORD_VARIABLE) or not (folder or home):
         return None
-    path = (Path(folder) if folder else Path(home) / ".docker") / "config.json"
-    if not files.exists(path):
+    return (Path(folder) if folder else Path(home) / ".docker").absolute() / "config.json"
+
+
+def _from_docker(host: str, variables: Mapping[str, str], files: Files) -> Login | None:
+    path = login_file(variables)
+    if path is None or not files.exists(path):
         return None
     text = files.read_bytes(path, max_bytes=MAX_CONFIG_BYTES)
     try:

@@ -41,11 +41,10 @@ from gate.records.published.artifact import (
     SealedArtifact,
     WantedPackage,
 )
+from gate.records.sealed.members import MAX_SEAL_BYTES
 
 SHORT_DIGEST: Final = 12
 MAX_SETS: Final = 20
-# as the reader of seals has it
-MAX_SEAL_BYTES: Final = 8 * 1024 * 1024
 TAKEN: Final = (
     "The commit's tag names an earlier package, and still does: this one has a tag of its own."
 )

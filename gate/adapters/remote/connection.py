@@ -133,7 +133,7 @@ class Connection:
         except ValueError as error:
             raise self._no_address(url) from error
         plain = parts.scheme == "http" and parts.hostname in LOOPBACK and self._local
-        if (parts.scheme != "https" and not plain) or not parts.hostname or parts.username:
+        if (parts.scheme != "https" and not plain) or not parts.hostname or "@" in parts.netloc:
             raise PublishError(
                 f"{self.name} leads to {self._shown(url)}, which is not https",
                 hint="Without TLS only this very machine is spoken with.",
@@ -239,6 +239,8 @@ class Connection:
 
     def _sent(self, ask: Ask) -> requests.Response:
         parts = urlsplit(ask.url)
+        # on this machine: a proxy elsewhere would be sent the credentials in the clear
+        self._session.trust_env = parts.scheme == "https"
         # with the whole origin compared: another port of the same machine is another service
         own = f"{parts.scheme}://{parts.netloc}" == self.origin
         return self._session.request(

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from gate.adapters.own_variables import without_secrets
 from gate.codec.untrusted_text import safe_line
 from gate.errors import AttestationError
 
@@ -27,8 +28,6 @@ MAX_ANSWER_BYTES: Final = 64 * 1024
 KEPT_ERROR_BYTES: Final = 8 * 1024
 PIECE_BYTES: Final = 64 * 1024
 SHOWN_LINES: Final = 5
-# the step's inputs and the gate's own secrets, which no program here needs
-NOT_HANDED_ON: Final = ("INPUT_", "ACTIONS_", "REPRO_GATE_", "PYTHON")
 # A variable with one of these words in its name holds what a program may print by mistake.
 SECRET_WORDS: Final = ("TOKEN", "SECRET", "PASS", "KEY", "PIN", "CREDENTIAL")
 MIN_SECRET_CHARACTERS: Final = 4
@@ -48,7 +47,10 @@ class Program:
 
     def ask(self, question: bytes, *words: str) -> bytes:
         """What it prints, called with these words too; `AttestationError` unless it ends well."""
-        environment = own_variables(self.variables)
+        environment = {
+            **without_secrets(self.variables),
+            "PATH": _search_path(self.variables),
+        }
         try:
             process = subprocess.Popen(
                 (*self.argv, *words),
@@ -132,12 +134,6 @@ def nobody_elses(path: Path) -> bool:
     except OSError:
         return False
     return facts.st_uid in {0, os.geteuid()} and not facts.st_mode & stat.S_IWOTH
-
-
-def own_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a program: the gate's own, without its secrets."""
-    kept = {name: value for name, value in variables.items() if not name.startswith(NOT_HANDED_ON)}
-    return {**kept, "PATH": _search_path(variables)}
 
 
 def _search_path(variables: Mapping[str, str]) -> str:

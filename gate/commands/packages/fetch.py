@@ -21,6 +21,7 @@ from gate.commands.program import FILES
 from gate.errors import RepositoryError, SettingsError
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config
 from gate.records.published.artifact import PACKAGE_FILE, Pulled, WantedPackage
+from gate.records.sealed.members import MAX_PACKAGE_BYTES
 from gate.records.sections.publishing import check_repository
 from gate.records.sections.signing import SigningSettings
 from gate.records.settings import GateSettings
@@ -29,7 +30,6 @@ from gate.settings.load import parse_settings
 FULL_HASH: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
 GATE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}\Z")
-MAX_PACKAGE_BYTES: Final = 64 * 1024**3
 
 
 def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command

@@ -27,6 +27,7 @@ from gate.pipelines.offline.kept_evidence import KeptEvidence, open_kept_package
 from gate.pipelines.reproduction.opening import (
     OLD_HINT,
     ReproductionCall,
+    check_same_file,
     open_for_reproduction,
 )
 from gate.pipelines.reproduction.reproduce import reproduce
@@ -130,4 +131,5 @@ def _checked(package: Path, kept: KeptEvidence, trust: Trust | None) -> SealChec
     if kept.call is None:
         raise EvidenceError("the package does not say which call it is of", hint=OLD_HINT)
     found = trust.verified(package, Expected(commit=kept.call.commit))
+    check_same_file(kept, found.package_sha256)
     return SealChecked(key_id=found.key_id, identity=found.identity)

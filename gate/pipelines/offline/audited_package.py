@@ -24,15 +24,13 @@ from gate.records.observed.documents.seeds import SEEDS_NAME, SeedsDocument
 from gate.records.published.audit_facts import PackageFacts, SealCheck
 from gate.records.published.call import CALL_NAME, CallDocument
 from gate.records.sealed.attestation import Archive, Expected, TrustedKeys
+from gate.records.sealed.members import MAX_PACKAGE_BYTES
 from gate.records.settings import FILE_NAME, GateSettings
 from gate.records.verdict import Verdict
 from gate.settings.load import parse_settings, settings_digest
 
-MAX_PACKAGE_BYTES: Final = 64 * 1024**3
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
 VERDICT_NAME: Final = "verdict.json"
-# a package of an earlier version has some of them among the evidence
-EARLIER: Final = "evidence/"
 DOCUMENTS: Final = (CALL_NAME, ENVIRONMENT_NAME, CLUSTER_NAME, DATA_NAME, SEEDS_NAME)
 WANTED: Final = "Name the package.tar of a gate call."
 Record = TypeVar("Record", bound=Document)
@@ -49,7 +47,7 @@ def look_at_package(
     archive = _archive(package, files)
     read = _Documents({member.name: member.content for member in archive.members})
     settings, digest = read.settings()
-    seal, words = _seal(package, files, trusted, expected)
+    seal, words = _seal(package, files, trusted, expected, read_sha256=archive.sha256)
     return PackageFacts(
         place=safe_line(str(package)),
         sha256=archive.sha256,
@@ -70,8 +68,7 @@ def look_at_package(
 
 
 def _archive(package: Path, files: Files) -> Archive:
-    names = (VERDICT_NAME, FILE_NAME, *DOCUMENTS)
-    keep = frozenset((SUMS_NAME, *names, *(f"{EARLIER}{name}" for name in DOCUMENTS)))
+    keep = frozenset((SUMS_NAME, VERDICT_NAME, FILE_NAME, *DOCUMENTS))
     with files.open_binary(package, max_bytes=MAX_PACKAGE_BYTES) as stream:
         size_bytes = stream.seek(0, os.SEEK_END)
         stream.seek(0)
@@ -93,11 +90,8 @@ class _Documents:
         self._contents = contents
         self.problems: dict[str, str] = {}
 
-    def _content(self, name: str) -> bytes | None:
-        return self._contents.get(name) or self._contents.get(f"{EARLIER}{name}")
-
     def _kept(self, name: str, read: Callable[[bytes], Record]) -> Record | None:
-        data = self._content(name)
+        data = self._contents.get(name)
         if data is None:
             return None
         try:
@@ -119,7 +113,12 @@ class _Documents:
 
 
 def _seal(
-    package: Path, files: Files, trusted: TrustedKeys | None, expected: Expected | None
+    package: Path,
+    files: Files,
+    trusted: TrustedKeys | None,
+    expected: Expected | None,
+    *,
+    read_sha256: str,
 ) -> tuple[SealCheck, str]:
     """What came of the seal, and the words of whoever checked it."""
     if not any(files.exists(path) for path in seal_paths(package)):
@@ -130,5 +129,8 @@ def _seal(
         found = verify_package(package, find_seals(package, files), trusted, expected, files)
     except GateError as fault:
         return SealCheck.REFUSED, fault.message
+    # opened once to be read and once to be verified: somebody may have replaced it between
+    if found.package_sha256 != read_sha256:
+        return SealCheck.REFUSED, "the package was replaced while it was looked at"
     words = f"valid, key {found.key_id[:16]}, level {found.level}, made {found.created_at}"
     return SealCheck.VALID, words

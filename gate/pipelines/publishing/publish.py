@@ -24,10 +24,10 @@ from gate.records.published.artifact import (
 from gate.records.request import GateRequest
 from gate.records.sealed.attestation import Package
 from gate.records.sealed.identity import Identity
+from gate.records.sealed.members import MAX_SEAL_BYTES
 from gate.records.sections.publishing import PublishSettings
 from gate.records.verdict import Verdict
 
-MAX_SEAL_BYTES: Final = 8 * 1024 * 1024
 MAX_FILES: Final = 1000
 MAX_WORDS: Final = 400
 

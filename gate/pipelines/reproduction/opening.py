@@ -11,7 +11,7 @@ from gate.adapters.git.repository import GitRepository
 from gate.adapters.git.source_pack import open_source_pack
 from gate.attestation.packing.member_index import member_index
 from gate.checkpoint.sources.untrusted_file import open_untrusted
-from gate.errors import EvidenceError, RepositoryError, SettingsError
+from gate.errors import AttestationError, EvidenceError, RepositoryError, SettingsError
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.offline.kept_evidence import MAX_PACKAGE_BYTES, KeptEvidence
 from gate.pipelines.preparation.code_files import SOURCE_MEMBER
@@ -97,6 +97,16 @@ def open_for_reproduction(
     return OpenedPackage(
         kept=kept, call=told, source=source, request=request, adapters=adapters_for(top)
     )
+
+
+def check_same_file(kept: KeptEvidence, sealed_sha256: str) -> None:
+    """`AttestationError` where the package that was read is not the one whose seal holds."""
+    # it is opened once to be read and once to be verified: somebody may have replaced it between
+    if kept.package_sha256 != sealed_sha256:
+        raise AttestationError(
+            "the package was replaced while it was checked",
+            hint="Copy it to a folder that nobody else can write to, and call this again.",
+        )
 
 
 def _check_told(told: CallDocument, kept: KeptEvidence, settings: GateSettings) -> None:

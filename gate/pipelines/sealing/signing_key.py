@@ -21,9 +21,10 @@ def refuse_unusable_key(request: GateRequest, secrets: Secrets, *, allow_plain: 
         secrets.check_signer(checkout=checkout, allow_plain=allow_plain)
 
 
-def with_secrets_closed(adapters: Adapters, secrets: Secrets) -> Adapters:
+def with_secrets_closed(request: GateRequest, adapters: Adapters, secrets: Secrets) -> Adapters:
     """The same adapters; while a training runs, no other account reads the secrets' files."""
-    files = secrets.secret_files()
+    logins = adapters.publishers.login_files if request.settings.publish.oci else ()
+    files = (*secrets.secret_files(), *logins)
 
     def closed(places: tuple[Path, ...], way: Path) -> AbstractContextManager[None]:
         return adapters.closed((*places, *files), way)

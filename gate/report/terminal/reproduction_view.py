@@ -190,7 +190,7 @@ def _interval(one: MetricSpread) -> str:
 def next_words(found: Reproduction) -> str:
     """What it means, and what to do now; empty where it is reproduced."""
     if found.outcome is ReproductionOutcome.NOT_REPEATABLE:
-        return "Nothing can be said about the package: first mend what differs from run to run."
+        return "Nothing can be said about the package: first fix what differs from run to run."
     if found.outcome is not ReproductionOutcome.DIFFERS:
         return ""
     if not found.same_code:
@@ -205,4 +205,4 @@ def next_words(found: Reproduction) -> str:
             "The environment moved, so the bits may differ. To see whether the numbers are "
             "statistically the same, train several seeds here: add `--seeds 5`."
         )
-    return "The environment moved, and more than how the numbers vary explains."
+    return "The environment moved, and the difference is larger than the spread explains."

@@ -15,6 +15,7 @@ from typing import Final
 from gate.adapters.data.fetching import watched
 from gate.adapters.data.fetching.amounts import shown_bytes, shown_rate
 from gate.adapters.data.fetching.cache import LIMIT_HINT, disk_full
+from gate.adapters.own_variables import without_secrets
 from gate.codec.untrusted_text import safe_line
 from gate.errors import DataError, RunError
 from gate.ports import Processes, Progress
@@ -25,8 +26,8 @@ SHOWN_LINES: Final = 8
 # what other programs of the machine need to go on
 MIN_FREE_BYTES: Final = 256 * 1024**2
 TELL_SECONDS: Final = 5.0
-# the job's own secrets and words, which no program that fetches needs
-NOT_HANDED_ON: Final = ("INPUT_", "ACTIONS_", "REPRO_GATE_", "PYTHON")
+# what signs in a vault fetches no data
+SIGNERS: Final = "VAULT_TOKEN"
 # where git would look for a repository, were it not told
 GIT_PLACES: Final = frozenset(
     {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"}
@@ -106,11 +107,8 @@ class Tools:
         return result
 
     def _environment(self) -> dict[str, str]:
-        return {
-            name: value
-            for name, value in self.environment.items()
-            if not name.startswith(NOT_HANDED_ON) and name not in GIT_PLACES
-        }
+        kept = without_secrets(self.environment, SIGNERS)
+        return {name: value for name, value in kept.items() if name not in GIT_PLACES}
 
 
 def too_slow(entry: str, seconds: float, details: tuple[str, ...] = ()) -> DataError:
