@@ -283,7 +283,7 @@ def test_verdict_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ({"checkpoint_root": "1" * 64}, f"the seal says '{'c' * 64}'"),
         (
             {"states": (CAPTURED.model_copy(update={"root": "7" * 64}),)},
-            f"says states 'captured {'7' * 64}', the seal says 'captured {'1' * 64}'",
+            f"says states 'captured {'7' * 64}', the seal says 'captured {CAPTURED.root}'",
         ),
         ({"settings_digest": "1" * 64}, f"the seal says '{verdict_of().settings_digest}'"),
         ({"snapshot_digest": "1" * 64}, f"the seal says '{'d' * 64}'"),

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from evidence_cases import record_of
+from harness_folder import safetensors_bytes
 from report_cases import comparison
 
 from gate.adapters.files.files import LocalFiles
@@ -21,6 +23,9 @@ from gate.attestation.seal import provenance_facts, seal, statement_facts, state
 from gate.attestation.seal_files import PROVENANCE_BARE_SUFFIX, seal_path
 from gate.attestation.statement import write_statement
 from gate.attestation.verify import verify_package
+from gate.checkpoint.digest import digest_state
+from gate.checkpoint.formats.safetensors_reader import as_path, read_safetensors
+from gate.checkpoint.sources.untrusted_file import UntrustedFile
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.codec.json_text import canonical_json
@@ -48,13 +53,31 @@ CREATED_AT = "2026-01-31T12:00:00+00:00"
 CONTEXT = SealContext(
     gate_version="1.0.0", repository="org/repo", run_id="42", baseline_digest="b" * 64
 )
-CAPTURED = StateRoots(
-    name=StateName.CAPTURED,
-    member=STATE_MEMBER,
-    algorithm="repro-gate-state/2",
-    root="1" * 64,
-    parts={"model": "2" * 64, "optimizer": "3" * 64},
+STATE = safetensors_bytes(
+    {
+        "model/0.weight": ("U8", [200], bytes(range(200))),
+        "optimizer/0/state/0/step": ("U8", [1], b"3"),
+    }
 )
+
+
+def _captured(content: bytes) -> StateRoots:
+    """The roots of a state's bytes, as the gate has them."""
+    with TemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        opened = UntrustedFile(shown="the state", stream=file, size_bytes=len(content))
+        found = digest_state(read_safetensors(opened, as_path), exclusions=())
+    return StateRoots(
+        name=StateName.CAPTURED,
+        member=STATE_MEMBER,
+        algorithm=found.algorithm,
+        root=found.roots.whole,
+        parts=found.roots.parts,
+    )
+
+
+CAPTURED = _captured(STATE)
 MAKING = Making(
     settings={"train": {"command": ["python", "train.py"], "seed": 42}},
     seeds=(42,),
@@ -127,7 +150,7 @@ def members_of(verdict: Verdict) -> tuple[PackageMember, ...]:
     """The verdict and a little checkpoint."""
     return (
         member("verdict.json", write_document(verdict)),
-        member("checkpoint/state.safetensors", bytes(range(256))),
+        member(STATE_MEMBER, STATE),
     )
 
 
