@@ -65,7 +65,7 @@ def verify(envelope: Envelope, trusted: TrustedKeys) -> TrustedKey:
     raise AttestationError(
         "no trusted key made this signature",
         hint="The seal was changed, or its key is not in the trust file; "
-        "compare the key ids below.",
+        "compare the key ids above.",
         details=_key_lines(envelope, trusted),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import re
 from dataclasses import replace
@@ -17,7 +18,15 @@ from rich.console import Console
 
 from gate.adapters.console import QuietProgress
 from gate.adapters.process.stop_signals import StopSignals
-from gate.errors import AttestationError, EvidenceError, ExitCode, RepositoryError, SettingsError
+from gate.codec.documents import read_document
+from gate.errors import (
+    AttestationError,
+    DocumentError,
+    EvidenceError,
+    ExitCode,
+    RepositoryError,
+    SettingsError,
+)
 from gate.pipelines.entry import build_adapters
 from gate.pipelines.offline.kept_evidence import KeptEvidence, open_kept_package
 from gate.pipelines.reproduction.opening import (
@@ -29,6 +38,7 @@ from gate.pipelines.reproduction.opening import (
 from gate.pipelines.reproduction.reproduce import reproduce
 from gate.pipelines.sealing.package import write_package
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
+from gate.records.published.call import CALL_SCHEMA, CallDocument
 from gate.records.published.reproduction import (
     CodeSource,
     Reproduction,
@@ -235,6 +245,22 @@ def test_a_package_that_contradicts_itself_is_refused(package: Path, tmp_path: P
     asked = ReproductionCall(package=package, out=tmp_path / "again", data={})
     with pytest.raises(EvidenceError, match="the package contradicts itself"):
         open_for_reproduction(asked, other, FILES, lambda _: pytest.fail("nothing may run"))
+
+
+@pytest.mark.parametrize("config", ["../../x", "/etc/passwd", "a/../../x", ""])
+def test_a_call_outside_of_its_repository_is_refused(config: str) -> None:
+    call = {
+        "schema_version": CALL_SCHEMA,
+        "commit": "a" * 40,
+        "config": config,
+        "settings_digest": "b" * 64,
+        "snapshot_digest": "c" * 64,
+        "created_at": "2026-01-01T00:00:00+00:00",
+        "gate_version": "1.0.0",
+    }
+    with pytest.raises(DocumentError) as raised:
+        read_document(CallDocument, json.dumps(call).encode(), "call.json", max_bytes=4096)
+    assert "config" in raised.value.details[0]
 
 
 def test_data_that_the_package_does_not_declare_is_refused(package: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +23,8 @@ from gate.records.observed.state_roots import StateName, StateRoots, States
 from gate.records.sealed.model_check import CheckedPart, ModelCheck, PartAnswer
 
 SHOWN: Final = 3
+# elements of a matrix that may be another one's
+LEAST_TIED: Final = 1024
 # what an optimizer keeps of a parameter, in the gate's capture and in torch's own state_dict
 KEPT_STATE: Final = re.compile(r"/state(?=[/{])")
 NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -115,26 +118,33 @@ def _model(captured: StateDigest, saved: StateDigest | None, found: StateDigest)
     return max(against, key=lambda part: (part.answer is PartAnswer.EQUAL, part.equal))
 
 
-def _named(leaves: Iterable[LeafDigest]) -> dict[str, bytes]:
-    """Digests by name, without the beginning that all names have in common."""
-    digests = {leaf.path: leaf.digest for leaf in leaves}
-    if len(digests) == 1:
+def _named(leaves: Iterable[LeafDigest]) -> dict[str, LeafDigest]:
+    """Leaves by name, without the beginning that all names have in common."""
+    paths = {leaf.path: leaf for leaf in leaves}
+    if len(paths) == 1:
         # all of a single name would be common
-        return {path.rpartition("/")[2]: digest for path, digest in digests.items()}
+        return {path.rpartition("/")[2]: leaf for path, leaf in paths.items()}
     # what the first and the last in order have in common, all between them have too
-    ends = zip(min(digests, default=""), max(digests, default=""), strict=False)
+    ends = zip(min(paths, default=""), max(paths, default=""), strict=False)
     common = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
     start = max(common.rfind(end) for end in "/.") + 1
-    return {path[start:]: digest for path, digest in digests.items()}
+    return {path[start:]: leaf for path, leaf in paths.items()}
 
 
-def _compared(name: str, sealed: dict[str, bytes], found: dict[str, bytes]) -> CheckedPart:
+def _compared(
+    name: str, sealed: dict[str, LeafDigest], found: dict[str, LeafDigest]
+) -> CheckedPart:
     if not found:
         return CheckedPart(name=name, answer=PartAnswer.ABSENT, sealed=len(sealed), equal=0)
-    differing = [key for key in sealed if key in found and found[key] != sealed[key]]
+    own = {key: leaf.digest for key, leaf in found.items()}
+    differing = [key for key, leaf in sealed.items() if own.get(key, leaf.digest) != leaf.digest]
     # weights that are tied to others are often saved once
-    held = {digest for key, digest in sealed.items() if found.get(key) == digest}
-    missing = [key for key, digest in sealed.items() if key not in found and digest not in held]
+    held = {leaf.digest for key, leaf in sealed.items() if own.get(key) == leaf.digest}
+    missing = [
+        key
+        for key, leaf in sealed.items()
+        if key not in found and not (leaf.digest in held and _may_be_tied(leaf))
+    ]
     further = len(found.keys() - sealed.keys())
     same = not (differing or missing or further) and bool(sealed)
     return CheckedPart(
@@ -146,6 +156,12 @@ def _compared(name: str, sealed: dict[str, bytes], found: dict[str, bytes]) -> C
         missing=tuple(map(short_text, sorted(missing)[:SHOWN])),
         further=further,
     )
+
+
+def _may_be_tied(leaf: LeafDigest) -> bool:
+    """Two small tensors, or two vectors of zeros, are easily equal and no one weight."""
+    shape = leaf.shape or ()
+    return len(shape) > 1 and math.prod(shape) >= LEAST_TIED
 
 
 def _optimizer(captured: StateDigest, found: StateDigest) -> CheckedPart:

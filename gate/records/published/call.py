@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from gate.records.document import Document, Timestamp
+from gate.records.sections.types import path_inside_project
 
 CALL_SCHEMA: Final = "repro-gate.call/1"
 CALL_NAME: Final = "call.json"
@@ -23,7 +24,8 @@ class CallDocument(Document):
 
     schema_version: Literal["repro-gate.call/1"] = CALL_SCHEMA
     commit: str = Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")
-    config: Text
+    # the training starts in its folder
+    config: Annotated[Text, AfterValidator(path_inside_project)]
     settings_digest: str = Field(pattern=r"^[0-9a-f]{64}$")
     snapshot_digest: str = Field(pattern=r"^[0-9a-f]{64}$")
     created_at: Timestamp
