@@ -125,10 +125,10 @@ def ways(folder: Path, signing: str | None) -> dict[str, tuple[str, ...]]:
         how = (signing, "-m", "model_signing")
         key, public = str(folder / "key.pem"), str(folder / "public.pem")
         found["`model_signing sign`"] = (
-            *(*how, "sign", "key", model, "--private-key", key, "--signature", seal),
+            *(*how, "sign", "key", model, "--private_key", key, "--signature", seal),
         )
         found["`model_signing verify`"] = (
-            *(*how, "verify", "key", model, "--public-key", public, "--signature", seal),
+            *(*how, "verify", "key", model, "--public_key", public, "--signature", seal),
         )
     return found
 

@@ -13,9 +13,10 @@ from gate.adapters.sigstore.verifier import verify_identity
 from gate.attestation.keys import read_trusted_keys
 from gate.attestation.seal_files import find_seals
 from gate.attestation.verify import verify_identity_package, verify_package
+from gate.codec.untrusted_text import safe_line
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
-from gate.errors import SettingsError
-from gate.records.sealed.attestation import Expected, TrustedKeys, VerifiedPackage
+from gate.errors import SettingsError, StorageError
+from gate.records.sealed.attestation import Expected, SealFile, TrustedKeys, VerifiedPackage
 from gate.records.sealed.identity import Identity, IdentitySigned
 
 TrustedKeysFile = Annotated[
@@ -49,15 +50,26 @@ class Trust:
         self, package: Path, expected: Expected, seals: Sequence[Path] = ()
     ) -> VerifiedPackage:
         """The package under its seals; `AttestationError` where one of them does not hold."""
-        found = find_seals(package, FILES, seals)
         if self.keys is not None:
-            return verify_package(package, found, self.trusted_keys(), expected, FILES)
+            trusted = self.trusted_keys()
+            found = _seals(package, seals)
+            return verify_package(package, found, trusted, expected, FILES)
         root = FILES.read_bytes(self.root, max_bytes=MAX_DOCUMENT_BYTES) if self.root else None
 
         def check(content: bytes) -> IdentitySigned:
             return verify_identity(content, self.identity, root)
 
-        return verify_identity_package(package, found, check, expected, FILES)
+        return verify_identity_package(package, _seals(package, seals), check, expected, FILES)
+
+
+def _seals(package: Path, seals: Sequence[Path]) -> tuple[SealFile, ...]:
+    """Those to check; `StorageError` where there is not even a package."""
+    if not FILES.exists(package):
+        raise StorageError(
+            f"there is no package at {safe_line(str(package))}",
+            hint="Name the package.tar that a gate call wrote.",
+        )
+    return find_seals(package, FILES, seals)
 
 
 def chosen_trust(keys: Path | None, identity: Identity, root: Path | None) -> Trust:

@@ -133,7 +133,7 @@ def _check_out(out: Path, files: Files) -> None:
     own = files.exists(mark) and files.read_bytes(mark, max_bytes=MAX_MARK_BYTES) == IGNORE_ALL
     if taken is not None and not own and not files.exists(out / ".git"):
         raise SettingsError(
-            f"--out {out}: holds a folder `{taken}` that repro-gate did not make",
+            f"--out {out}: holds a folder `{taken}` of somebody else's",
             hint="Name a new folder, for example repro-gate-reproduced.",
         )
     prepare_out(out, files)
