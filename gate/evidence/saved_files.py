@@ -43,7 +43,7 @@ class SavedCopy:
 def capture_saved(
     files: Files, workdir_tree: Path, checkpoint: str, target: Path
 ) -> SavedCopy | None:
-    """Copy the file or folder to `target`; None where the script saved none.
+    """Copy the file or folder to `target`; None where the script saved none, or below a link.
 
     Raises `EvidenceError` for what cannot be copied: a pipe, a link, more than fits.
     """
@@ -53,6 +53,10 @@ def capture_saved(
     is_folder = files.is_folder(source)
     try:
         files.refuse_links(source, below=workdir_tree)
+    except StorageError:
+        # whoever reads it refuses it, and says so in its own words
+        return None
+    try:
         names = tuple(_names(files, source)) if is_folder else (PurePosixPath(checkpoint).name,)
         why = _why_not(names, is_folder=is_folder)
         if why:

@@ -35,7 +35,7 @@ class TwoDigests:
         self._settle()
         self._whole.update(data)
 
-    def inside(self, data: bytes) -> None:
+    def inside(self, data: bytes | memoryview) -> None:
         """Bytes of the file; `data` must not change before the next call."""
         self._settle()
         if len(data) < LEAST_BYTES:
