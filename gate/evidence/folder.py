@@ -56,7 +56,13 @@ def run_document(run: RunEvidence) -> tuple[str, bytes]:
 
 
 def evidence_documents(evidence: EvidenceSet) -> tuple[tuple[str, bytes], ...]:
-    """Name and content of every file of the folder, the manifest last.
+    """Name and content of every file of the folder, the manifest last; raises as below."""
+    *documents, manifest = judged_documents(evidence)
+    return (*documents, *readable_documents(evidence), manifest)
+
+
+def judged_documents(evidence: EvidenceSet) -> tuple[tuple[str, bytes], ...]:
+    """The same without those for a person: what `read_evidence_set` reads back.
 
     Raises `EvidenceError` when two runs share a label: one would overwrite the other.
     """
@@ -71,7 +77,7 @@ def evidence_documents(evidence: EvidenceSet) -> tuple[tuple[str, bytes], ...]:
             EvidenceFile(name=name, sha256=sha256_hex(content)) for name, content in documents
         )
     )
-    return (*documents, *readable_documents(evidence), (MANIFEST_NAME, write_document(manifest)))
+    return (*documents, (MANIFEST_NAME, write_document(manifest)))
 
 
 def readable_documents(evidence: EvidenceSet) -> tuple[tuple[str, bytes], ...]:

@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from gate.codec.package_names import colliding, name_problem
 from gate.codec.untrusted_text import plain_text, short_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.state_manifest import MAX_STATE_BYTES, SAVED_FOLDER
 from gate.ports import Files
 from gate.records.observed.evidence import SAVED_FILE, KeptFile, SavedFiles
+from gate.records.sealed.members import MODEL_FOLDER
 
 # as many files as reading a state keeps open, and as deep as it looks
 MAX_FILES: Final = 800
 MAX_DEPTH: Final = 8
+MAX_VISITS: Final = 10_000
 # how a reading request calls the copy; no file of the harness is called so
 SAVED_COPY: Final = "checkpoint"
 # such a file names others that lie beside it, and no folder says which of them belong to it
@@ -45,7 +48,8 @@ def capture_saved(
 ) -> SavedCopy | None:
     """Copy the file or folder to `target`; None where the script saved none, or below a link.
 
-    Raises `EvidenceError` for what cannot be copied: a pipe, a link, more than fits.
+    What no reader takes, such as too many files, is left to the reader too. Raises `EvidenceError`
+    for what cannot be copied: a pipe, a link, more than fits.
     """
     source = workdir_tree / checkpoint
     if not files.exists(source):
@@ -53,16 +57,17 @@ def capture_saved(
     is_folder = files.is_folder(source)
     try:
         files.refuse_links(source, below=workdir_tree)
+        names = tuple(_names(files, source)) if is_folder else (PurePosixPath(checkpoint).name,)
     except StorageError:
         # whoever reads it refuses it, and says so in its own words
         return None
+    if len(names) > MAX_FILES:
+        return None
+    why = _why_not(names, is_folder=is_folder)
+    if why:
+        return SavedCopy(kept=SavedFiles(is_folder=is_folder, left_out=why))
     try:
-        names = tuple(_names(files, source)) if is_folder else (PurePosixPath(checkpoint).name,)
-        why = _why_not(names, is_folder=is_folder)
-        if why:
-            return SavedCopy(kept=SavedFiles(is_folder=is_folder, left_out=why))
-        place = target / checkpoint
-        copied = tuple(_copied(files, source, place, names, is_folder=is_folder))
+        copied = tuple(_copied(files, source, target / checkpoint, names, is_folder=is_folder))
     except StorageError as error:
         raise EvidenceError(
             f"{checkpoint} cannot be copied: {plain_text(error.message)}", hint=error.hint
@@ -71,40 +76,38 @@ def capture_saved(
 
 
 def _names(files: Files, folder: Path) -> Iterator[str]:
-    """Paths of all files below a folder; one more than may be ends the search."""
+    """Paths of all files below a folder, or of one more than may be; folders count as well."""
     found = 0
     pending = [PurePosixPath()]
     while pending:
         place = pending.pop()
-        for name in files.list_names(folder / place, max_names=MAX_FILES + 1):
+        for name in files.list_names(folder / place, max_names=MAX_FILES):
             below = place / name
             if len(below.parts) <= MAX_DEPTH and files.is_folder(folder / below):
                 pending.append(below)
-                continue
-            yield below.as_posix()
+            else:
+                yield below.as_posix()
             found += 1
-            if found > MAX_FILES:
-                return
+            if found > MAX_VISITS:
+                raise StorageError(f"{folder.name} holds more than {MAX_VISITS:,} names")
 
 
 def _why_not(names: tuple[str, ...], *, is_folder: bool) -> str:
     """Why a state under these names is not packed; empty where it is."""
-    if len(names) > MAX_FILES:
-        return f"it has more than {MAX_FILES:,} files"
     if not is_folder and names[0].endswith(INDEX_SUFFIX):
         return "it is an index of files beside it: name their folder"
-    odd = next((name for name in names if not SAVED_FILE.fullmatch(SAVED_FOLDER + name)), None)
-    # unpacked in a work tree such a file could name programs to git
-    git = next((name for name in names if _is_gits(name)), None)
-    folded = {name.lower() for name in names}
-    if odd is not None or git is not None or len(folded) < len(names):
-        shown = short_text(odd or git or "one that differs in case alone")
-        return f"a package cannot hold one of its names: {shown}"
-    return ""
-
-
-def _is_gits(name: str) -> bool:
-    return any(part.lower().startswith(".git") for part in name.split("/")) or "\\" in name
+    packed = [f"{MODEL_FOLDER}/{name}" for name in names]
+    for name, member in zip(names, packed, strict=True):
+        problem = name_problem(member)
+        if not problem and not SAVED_FILE.fullmatch(SAVED_FOLDER + name):
+            problem = "is too long, or begins or ends with a blank"
+        if problem:
+            return f"a package cannot hold one of its names: {short_text(name)} {problem}"
+    pair = colliding(packed)
+    if pair is None:
+        return ""
+    one, other = (short_text(member.removeprefix(f"{MODEL_FOLDER}/")) for member in pair)
+    return f"a package cannot hold both {one} and {other}: on some disks they are one"
 
 
 def _copied(

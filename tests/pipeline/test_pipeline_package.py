@@ -83,9 +83,17 @@ def test_what_the_script_saved_may_stay_out(bench: Bench, project: Project, tmp_
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("saved/.gitattributes", "a package cannot hold one of its names: '.gitattributes'"),
+        (
+            "saved/.gitattributes",
+            "cannot hold one of its names: '.gitattributes' has a part",
+        ),
         ("saved/größe.json", "a package cannot hold one of its names"),
-        ("saved/NOTES.txt", "one that differs in case alone"),
+        (
+            "saved/NOTES.txt",
+            "cannot hold both 'NOTES.txt' and 'notes.txt'",
+        ),
+        ("saved/Deep", "on some disks they are one"),
+        (f"saved/{'x' * 101}.json", "is too long for the ustar format"),
     ],
 )
 def test_names_that_no_package_can_hold_are_told(

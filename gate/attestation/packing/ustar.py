@@ -7,10 +7,10 @@ the same headers.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Sequence
 
+from gate.codec.package_names import colliding, name_problem, split_name
 from gate.errors import AttestationError
 
 BLOCK_BYTES = 512
@@ -19,39 +19,20 @@ END_BYTES = 2 * BLOCK_BYTES
 # Eleven octal digits: GNU and pax have extensions for more, and extensions are ambiguous.
 MAX_MEMBER_BYTES = 8**11 - 1
 MAX_MEMBERS = 10_000
-NAME_BYTES = 100
-PREFIX_BYTES = 155
 SUMS_NAME = "SHA256SUMS"
 
 _FIELDS = struct.Struct("100s8s8s8s12s12s8s1s100s6s2s32s32s8s8s155s12x")
-_PRINTABLE = re.compile(r"[ -~]+")
 _BLANK_CHECKSUM = b" " * 8
 _RENAME_HINT = "Rename the file; a package takes plain relative names that every system can unpack."
 
 
 def check_name(name: str) -> None:
     """Refuse a name that could leave the folder it is unpacked in, or mean two things."""
-    problem = _problem(name)
+    problem = name_problem(name)
     if problem:
         raise AttestationError(
             f"unsafe name in package: {name[:200]!r} {problem}", hint=_RENAME_HINT
         )
-
-
-def _problem(name: str) -> str:
-    parts = name.split("/")
-    if not _PRINTABLE.fullmatch(name):
-        return "has a character that is not printable ASCII"
-    if "\\" in name:
-        return "has a backslash"
-    if name.startswith("/"):
-        return "is absolute"
-    if any(part in {"", ".", ".."} for part in parts):
-        return "has an empty part, '.' or '..'"
-    # unpacked in a work tree, `.git/config` or `.gitattributes` would name programs to git
-    if any(part.lower().startswith(".git") for part in parts):
-        return "has a part that begins with .git"
-    return "" if _split(name) else "is too long for the ustar format"
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -61,37 +42,13 @@ def check_names(names: Sequence[str]) -> None:
             f"{len(names):,} files in the package, the limit is {MAX_MEMBERS:,}",
             hint="Pack fewer files, for example one archive of many small ones.",
         )
-    seen: dict[str, str] = {}
     for name in names:
         check_name(name)
-        # on a disk that ignores case one would overwrite the other after both were verified
-        if name.lower() in seen:
-            raise _collision(name, seen[name.lower()])
-        seen[name.lower()] = name
-    for name in names:
-        for folder in _folders(name.lower()):
-            if folder in seen:
-                raise _collision(name, seen[folder])
-
-
-def _folders(name: str) -> list[str]:
-    parts = name.split("/")
-    return ["/".join(parts[:count]) for count in range(1, len(parts))]
-
-
-def _collision(name: str, known: str) -> AttestationError:
-    return AttestationError(f"names in package collide: {known!r} and {name!r}", hint=_RENAME_HINT)
-
-
-def _split(name: str) -> tuple[bytes, bytes] | None:
-    """Prefix and name fields; the longest prefix that fits, as GNU tar does it."""
-    if len(name) <= NAME_BYTES:
-        return b"", name.encode("ascii")
-    # the slash between both fields is in neither (POSIX, ustar): the reader puts it back
-    cut = name.rfind("/", 0, PREFIX_BYTES + 1)
-    if cut < 1 or len(name) - cut - 1 > NAME_BYTES:
-        return None
-    return name[:cut].encode("ascii"), name[cut + 1 :].encode("ascii")
+    pair = colliding(names)
+    if pair is not None:
+        raise AttestationError(
+            f"names in package collide: {pair[0]!r} and {pair[1]!r}", hint=_RENAME_HINT
+        )
 
 
 def header(name: str, size_bytes: int) -> bytes:
@@ -105,7 +62,7 @@ def header(name: str, size_bytes: int) -> bytes:
             f"{name!r} has {size_bytes:,} bytes, a package member can have {MAX_MEMBER_BYTES:,}",
             hint="Save the checkpoint in shards below 8 GiB.",
         )
-    prefix, short = _split(name) or (b"", b"")
+    prefix, short = split_name(name) or (b"", b"")
     size = b"%011o\0" % size_bytes
     # POSIX: the sum of all bytes, those of the checksum counted as blanks
     blank = _pack(short, prefix, size, _BLANK_CHECKSUM)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from gate.attestation.packing.ustar import check_name
+from gate.codec.package_names import name_problem
 from gate.codec.text_diff import file_diff
-from gate.errors import AttestationError, StorageError
+from gate.errors import StorageError
 from gate.ports import Files, Git
 from gate.records.observed.locks import MAX_LOCK_BYTES, LockFile, Locks
 from gate.records.request import GateRequest
@@ -58,11 +58,7 @@ def code_members(out: Path, locks: Locks, files: Files) -> Iterator[PackageMembe
 
 def _packed(lock: LockFile) -> bool:
     """Whether it was read, and lies under a name that a package can hold."""
-    try:
-        check_name(f"{LOCKS}/{lock.path}")
-    except AttestationError:
-        return False
-    return bool(lock.sha256)
+    return bool(lock.sha256) and not name_problem(f"{LOCKS}/{lock.path}")
 
 
 def _differences(git: Git, snapshot: Snapshot, files: Files) -> Iterator[str]:

@@ -6,7 +6,7 @@ from gate.attestation.packing.instructions import WORKFLOW_OPTIONS, package_read
 from gate.attestation.packing.package import pack
 from gate.codec.documents import write_document
 from gate.evidence.capture import FIRST_STATE
-from gate.evidence.folder import evidence_documents, readable_documents
+from gate.evidence.folder import judged_documents, readable_documents
 from gate.evidence.state_manifest import SAVED_FOLDER
 from gate.pipelines.preparation.code_files import SOURCE_MEMBER, code_members
 from gate.ports import Files
@@ -55,11 +55,14 @@ def write_package(
 
 
 def _evidence_members(evidence: EvidenceSet, request: GateRequest) -> list[PackageMember]:
-    readable = readable_documents(evidence)
-    judged = (one for one in evidence_documents(evidence) if one not in readable)
-    members = [PackageMember(name=f"evidence/{name}", content=data) for name, data in judged]
+    members = [
+        PackageMember(name=f"evidence/{name}", content=data)
+        for name, data in judged_documents(evidence)
+    ]
     # at the top, where a person looks
-    members += [PackageMember(name=name, content=data) for name, data in readable]
+    members += [
+        PackageMember(name=name, content=data) for name, data in readable_documents(evidence)
+    ]
     for kept in evidence.kept:
         name = _member_name(kept)
         path = request.out / "evidence" / kept.name
