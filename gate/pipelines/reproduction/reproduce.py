@@ -34,6 +34,7 @@ from gate.records.published.reproduction import (
     SealChecked,
     SpreadPlace,
 )
+from gate.records.request import GateRequest
 from gate.records.runs import RunMode
 from gate.records.sections.levels import Level
 from gate.records.settings import GateSettings
@@ -112,48 +113,43 @@ def _changed_lines(opened: OpenedPackage) -> tuple[ChangedLines, ...]:
 
 
 def _run(opened: OpenedPackage, seeds: int) -> _Seen:
-    request, kept = opened.request, opened.kept.evidence
-    then = kept.runs_of(RunMode.STRICT)[0]
+    request, kept = _with_seeds(opened.request, seeds), opened.kept.evidence
+    settings, then = request.settings, kept.runs_of(RunMode.STRICT)[0]
+    further: tuple[SeededRun, ...] = ()
     with Session(request, opened.adapters, recorded=kept.data) as session:
         runs = tuple(session.run(planned) for planned in plan_record(request.strict_runs))
         repeat = most_telling(repeats_of(runs, request))
-        against = compare_results(
-            then, runs[0], request.settings.compare, (PACKAGE_SIDE, runs[0].run.label)
-        )
-        further: tuple[SeededRun, ...] = ()
-        if repeat.numerically_equal and not against.numerically_equal:
-            further = _further(session, runs[0], kept, seeds)
+        names = (PACKAGE_SIDE, runs[0].run.label)
+        against = compare_results(then, runs[0], settings.compare, names)
+        differs = repeat.numerically_equal and not against.numerically_equal
+        # those of the package, where it has some, or as many as are asked for
+        if differs and (seeds or kept.seeded):
+            further = run_seeds(session, runs[0])
         evidence = session.evidence(runs, further)
     same_code = evidence.snapshot_digest == kept.snapshot_digest
     # with other code a spread would excuse the very change that is asked about
-    spread = () if not same_code else _spread(kept, runs[0], further, seeds, request.settings)
+    excusable = same_code and not against.numerically_equal
     return _Seen(
         evidence=evidence,
         then=then,
         comparison=against,
         repeat=repeat,
         same_code=same_code,
-        spread=() if against.numerically_equal else spread,
-        judged=_judged(kept, evidence, request.settings) if further and not seeds else None,
+        spread=_spread(kept, runs[0], further, seeds, settings) if excusable else (),
+        judged=_judged(kept, evidence, settings) if further and not seeds else None,
     )
 
 
-def _further(
-    session: Session, first: RunEvidence, kept: EvidenceSet, seeds: int
-) -> tuple[SeededRun, ...]:
-    """Runs of further seeds: those of the package, where it has some, or as many as asked for."""
+def _with_seeds(request: GateRequest, seeds: int) -> GateRequest:
+    """The same call with so many seeds of its own, where the caller asks for them."""
     if not seeds:
-        return run_seeds(session, first) if kept.seeded else ()
-    settings = session.request.settings
-    start = settings.train.seed
+        return request
+    settings = request.settings
     # numpy.random.seed takes 32 bits
-    wanted = tuple((start + number) % 2**32 for number in range(seeds))
+    wanted = tuple((settings.train.seed + number) % 2**32 for number in range(seeds))
     policy = settings.policy.model_copy(update={"level": Level.STATISTICAL})
-    session.request = replace(
-        session.request,
-        settings=settings.model_copy(update={"seeds": wanted, "policy": policy}),
-    )
-    return run_seeds(session, first)
+    here = settings.model_copy(update={"seeds": wanted, "policy": policy})
+    return replace(request, settings=here)
 
 
 def _spread(
