@@ -33,8 +33,9 @@ from web_double import Fault, Handler, silent, status
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.registry.challenge import read_challenge
 from gate.adapters.registry.client import RegistryClient
-from gate.adapters.registry.credentials import Login, registry_login
+from gate.adapters.registry.credentials import registry_login
 from gate.adapters.registry.registry import commit_tag
+from gate.adapters.remote.basic_login import Login
 from gate.adapters.remote.connection import Connection
 from gate.errors import PublishError
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from gate.adapters.github.retry import RetryPolicy
 from gate.adapters.mlflow.names import MAX_PARAMETER, MAX_TAG, cut, number, server_names
+from gate.adapters.remote.basic_login import Login
 from gate.adapters.remote.connection import POLICY, Ask, Connection, Reply
 from gate.codec.strict_json import parse_json
 from gate.errors import DocumentError, GateError, PublishError
@@ -236,8 +236,8 @@ def _login(variables: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
             raise PublishError(f"{TOKEN_VARIABLE} holds an invalid character", hint=LOGIN_HINT)
         return f"Bearer {token}", (token,)
     if user and password:
-        coded = base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
-        return f"Basic {coded}", (password, coded)
+        login = Login(user=user, password=password)
+        return login.basic, login.secrets
     if user or password:
         missing = PASSWORD_VARIABLE if user else USER_VARIABLE
         raise PublishError(f"{missing} is not set", hint=LOGIN_HINT)

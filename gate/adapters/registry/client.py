@@ -13,7 +13,8 @@ import requests
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from gate.adapters.registry.challenge import Challenge, read_challenge
-from gate.adapters.registry.credentials import LOGIN_HINT, Login
+from gate.adapters.registry.credentials import LOGIN_HINT
+from gate.adapters.remote.basic_login import Login
 from gate.adapters.remote.connection import (
     AGAIN,
     LOOPBACK,

@@ -8,10 +8,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from gate.adapters.remote.basic_login import Login
 from gate.codec.strict_json import parse_json
 from gate.errors import DocumentError, PublishError
 from gate.ports import Files
@@ -25,25 +25,6 @@ LOGIN_HINT: Final = (
     f"Set {USER_VARIABLE} and {PASSWORD_VARIABLE}, or log in with `docker login`; a credential "
     "helper is not asked."
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Login:
-    """A name and its secret."""
-
-    user: str
-    password: str = field(repr=False)
-
-    @property
-    def basic(self) -> str:
-        """The value of the header, RFC 7617."""
-        pair = f"{self.user}:{self.password}".encode()
-        return f"Basic {base64.b64encode(pair).decode('ascii')}"
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """What no message may hold."""
-        return (self.password, self.basic.removeprefix("Basic "))
 
 
 def registry_login(host: str, variables: Mapping[str, str], files: Files) -> Login | None:
