@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from measured_processes import Taken, load, processor, program, run
+from measured_processes import Taken, load, processor, program, run, write_page
 
 from gate.adapters.data.digest_cache import SETTLED_NANOSECONDS
 
@@ -199,14 +199,9 @@ def main() -> None:
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        lines = []
         folder = Path(name) / "data"
         folder.mkdir()
-        for line in page(folder, options.rounds, options.scale, options.dvc):
-            print(line, flush=True)
-            lines.append(line)
-    if options.out is not None:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_page(page(folder, options.rounds, options.scale, options.dvc), options.out)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from digest_workloads import MAKE_MOVED, MAKE_ZIP, NAIVE_DIFFERENCE, SAME_FIGURES
-from measured_processes import about, fastest, load, program, run
+from measured_processes import about, fastest, load, program, run, write_page
 
 ROUNDS = 5
 LAYERS = 32
@@ -87,12 +87,7 @@ def main() -> None:
     parser.add_argument("--scale", type=int, default=1, help="files so many times smaller")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        lines = []
-        for line in page(Path(name), options.rounds, options.scale):
-            print(line, flush=True)
-            lines.append(line)
-    if options.out is not None:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_page(page(Path(name), options.rounds, options.scale), options.out)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from digest_workloads import (
     OURS,
     READ,
 )
-from measured_processes import Taken, about, fastest, load, program, run
+from measured_processes import Taken, about, fastest, load, program, run, write_page
 
 ROUNDS = 7
 LAYERS = 32
@@ -168,12 +168,7 @@ def main() -> None:
     parser.add_argument("--signing", help="an interpreter that has model-signing")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        lines = []
-        for line in page(Path(name), options.signing, options.rounds, options.scale):
-            print(line, flush=True)
-            lines.append(line)
-    if options.out is not None:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_page(page(Path(name), options.signing, options.rounds, options.scale), options.out)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness_workloads import FINGERPRINTS, MLP, TRANSFORMER
+from measured_processes import write_page
 
 from gate.adapters.files.files import LocalFiles
 from gate.execution.launch import install_harness
@@ -325,12 +326,7 @@ def main() -> None:
         folder = Path(name)
         install_harness(LocalFiles(), folder / "harness")
         (folder / "start").mkdir()
-        lines = []
-        for line in page(folder / "harness", folder):
-            print(line, flush=True)
-            lines.append(line)
-    if out is not None:
-        out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_page(page(folder / "harness", folder), out)
 
 
 if __name__ == "__main__":

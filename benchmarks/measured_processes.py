@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,3 +84,13 @@ def about(signing: str | None) -> str:
 def load() -> str:
     """The averages over 1, 5 and 15 minutes."""
     return ", ".join(f"{value:.1f}" for value in os.getloadavg())
+
+
+def write_page(lines: Iterable[str], out: Path | None) -> None:
+    """Print the lines as they are measured; write them to a file too where one is given."""
+    told = []
+    for line in lines:
+        print(line, flush=True)
+        told.append(line)
+    if out is not None:
+        out.write_text("\n".join(told) + "\n", encoding="utf-8")

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from measured_processes import Arms, Taken, fastest, load, processor, program, run
+from measured_processes import Arms, Taken, fastest, load, processor, program, run, write_page
 
 ROUNDS = 5
 QUIET_LOAD = 1.0
@@ -179,13 +179,8 @@ def main() -> None:
     parser.add_argument("--scale", type=int, default=1, help="the state so many times smaller")
     parser.add_argument("--signing", help="an interpreter that has model-signing")
     options = parser.parse_args()
-    lines = []
     with tempfile.TemporaryDirectory() as name:
-        for line in page(Path(name), options.rounds, options.scale, options.signing):
-            print(line, flush=True)
-            lines.append(line)
-    if options.out is not None:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_page(page(Path(name), options.rounds, options.scale, options.signing), options.out)
 
 
 if __name__ == "__main__":
