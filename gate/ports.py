@@ -36,10 +36,14 @@ from gate.records.sections.data import DataSource, Verify
 
 
 class Clock(Protocol):
-    """The time of day, for documents; durations are the process runner's business."""
+    """The time of day, for documents, and a clock for durations."""
 
     def now(self) -> datetime:
         """The current time in UTC, whole seconds."""
+        ...
+
+    def seconds(self) -> float:
+        """Seconds since any fixed moment, for durations: it never goes back."""
         ...
 
 

@@ -126,6 +126,10 @@ record:
   overhead_budget: 0.05
   free_seconds: 10.0
 """,
+    "runs": """\
+runs:
+  parallel: 4
+""",
     "cost": """\
 cost:
   rounds: 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 
 
@@ -11,3 +12,7 @@ class SystemClock:
     def now(self) -> datetime:
         """The current time in UTC, whole seconds: what a document shows is what it holds."""
         return datetime.now(UTC).replace(microsecond=0)
+
+    def seconds(self) -> float:
+        """The kernel's monotonic clock, the same for all processes of the machine."""
+        return time.monotonic()

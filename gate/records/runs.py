@@ -15,6 +15,7 @@ from gate.records.determinism.trials import Setting
 from gate.records.determinism.variations import Variation
 from gate.records.document import Document
 from gate.records.sections.isolation import ContainerSettings, IsolationMode
+from gate.records.sections.runs import MAX_LANES
 
 
 class RunMode(StrEnum):
@@ -320,7 +321,11 @@ class Isolation:
 
 
 class RunRecord(Document):
-    """What the gate itself saw of a run."""
+    """What the gate itself saw of a run.
+
+    `begun_seconds` lie between the start of the call and the moment when this run was let go;
+    `lane` tells apart runs that went at the same time.
+    """
 
     label: str
     mode: RunMode
@@ -332,6 +337,8 @@ class RunRecord(Document):
     output_bytes: int
     isolation: RunIsolation
     environment: Commit = Commit.HEAD
+    begun_seconds: float = Field(default=0.0, ge=0)
+    lane: int = Field(default=0, ge=0, lt=MAX_LANES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

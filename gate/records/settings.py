@@ -20,6 +20,7 @@ from gate.records.sections.package import PackageSettings
 from gate.records.sections.publishing import Publishing, PublishSettings
 from gate.records.sections.quarantine import Quarantines
 from gate.records.sections.recording import RecordSettings
+from gate.records.sections.runs import RunsSettings
 from gate.records.sections.signing import SigningSettings
 from gate.records.sections.tolerances import Tolerance
 from gate.records.sections.types import (
@@ -314,6 +315,9 @@ class GateSettings(Document):
         le=10,
         description="Number of strict runs, which must all be equal. Two of them miss most faults "
         "that strike seldom; the report says how many.",
+    )
+    runs: RunsSettings = Field(
+        default_factory=RunsSettings, description="How many runs may go at the same time."
     )
     data: DataSources = ()
     fetch: FetchSettings = Field(

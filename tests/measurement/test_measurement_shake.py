@@ -318,6 +318,9 @@ class Ticking:
         self._now += self._step
         return self._now
 
+    def seconds(self) -> float:
+        return self._now.timestamp()
+
 
 def test_beyond_the_budget_nothing_is_tried(bench: Bench) -> None:
     adapters = replace(bench.adapters(), clock=Ticking(200))

@@ -1,0 +1,22 @@
+"""What `repro-gate.yml` may say about how runs are made."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from gate.records.document import Document
+
+MAX_LANES: Final = 16
+
+
+class RunsSettings(Document):
+    """How many runs may go at the same time."""
+
+    parallel: Literal["auto", "never"] | Annotated[int, Field(ge=2, le=MAX_LANES)] = Field(
+        default="auto",
+        description="Strict runs beside each other, on CPU cores of their own: `auto` takes as "
+        "many as cores and memory allow, `never` makes one run after the other, and a number is "
+        "the most at a time. Default runs that are timed always run alone.",
+    )
