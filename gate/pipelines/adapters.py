@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.ports import (
+    AnsweringProcess,
     Clock,
     DataStore,
     Files,
@@ -21,6 +22,7 @@ from gate.ports import (
 from gate.records.gpu import GpusSeen
 from gate.records.observed.data.listed import FetchSources
 from gate.records.observed.facts import MachineFacts
+from gate.records.processes import ProcessRequest
 from gate.records.runs import Isolation
 from gate.records.sections.publishing import MlflowSettings
 from gate.records.sections.signing import SigningSettings
@@ -44,6 +46,7 @@ class Publishers:
 class Adapters:
     """Every effect that a pipeline has, handed in by the entry points.
 
+    `for_reading` gives what an isolated training left to another account, which `answering` starts.
     `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
     `clean_up` leaves no process and no file of the training's account outside that folder;
     `release` lets another gate have that account. `run` marks the containers of this call. `gpus`
@@ -59,6 +62,8 @@ class Adapters:
     clock: Clock
     progress: Progress
     isolate: Callable[[GateSettings, tuple[Path, ...]], Isolation]
+    for_reading: Callable[[Isolation], Isolation]
+    answering: Callable[[ProcessRequest], AnsweringProcess]
     closed: Callable[[tuple[Path, ...], Path], AbstractContextManager[None]]
     clean_up: Callable[[Isolation], None]
     release: Callable[[], None]

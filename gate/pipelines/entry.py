@@ -55,12 +55,11 @@ def build_adapters(
     )
     # the gate's own account starts nothing of it: a change under test may have brought it (T1)
     path = _beside(variables.get(PROGRAMS, ""), own)
-    trains = shutil.which("python", path=path) or shutil.which("python3", path=path)
     libraries, address = variables.get("LD_LIBRARY_PATH", ""), engine_address(variables)
     engine = Engine(connect_docker(address), address)
     socket = address.removeprefix("unix://") if address.startswith("unix://") else ""
     # nothing is tried here: a call that is refused for its settings must start nothing
-    isolating = Isolating(engine, interrupts, trains or sys.executable, socket)
+    isolating = Isolating(engine, interrupts, _python_on(path) or sys.executable, socket)
     tools = Tools(processes=isolating.processes, progress=progress, environment=variables)
 
     def closed(places: tuple[Path, ...], way: Path) -> AbstractContextManager[None]:
@@ -75,6 +74,8 @@ def build_adapters(
         clock=SystemClock(),
         progress=progress,
         isolate=isolating.choose,
+        for_reading=isolating.for_reading,
+        answering=isolating.answering,
         closed=closed,
         clean_up=isolating.clean_up,
         release=isolating.release,
@@ -87,6 +88,11 @@ def build_adapters(
         seal_services=SigstoreServices,
         publishers=_publishers(variables, files),
     )
+
+
+def _python_on(path: str) -> str | None:
+    """The training's interpreter, by either name."""
+    return shutil.which("python", path=path) or shutil.which("python3", path=path)
 
 
 def _beside(programs: str, own: str) -> str:

@@ -131,8 +131,11 @@ class Session:
         self._launchers = {
             which: self._launcher_in(environment) for which, environment in environments.items()
         }
-        self._reader = FreshReader(
-            adapters.files, adapters.processes, adapters.progress, self.isolation.credentials
+        # trainings may live while it reads, and all of their account is ended with them
+        reading = adapters.for_reading(self.isolation)
+        ends.callback(adapters.clean_up, reading)
+        self._reader = ends.enter_context(
+            FreshReader(adapters.files, adapters.answering, adapters.progress, reading.credentials)
         )
         self._prepare_inputs(ends)
 
@@ -219,6 +222,7 @@ class Session:
             try:
                 record, result = launcher.run(planned, snapshot, folders)
             except RunError as fault:
+                self._reader.let_read(folders.out, folders.tree)
                 detailed = with_missing_file(fault, folders.tree, snapshot, self._left_out)
                 raise explained(detailed, self._refusals(folders)) from fault
         # before anything of the run is read: nobody is left who could change a file meanwhile
@@ -227,6 +231,7 @@ class Session:
         taken = capture.capture_files(files, folders.out, folders.taken, capture.kinds_of(planned))
         tree = folders.tree / snapshot.workdir
         saved = self._saved_copy(planned, tree, folders.taken)
+        self._reader.let_read(folders.out, folders.tree)
         # not here: this process will hold the key (T5 in docs/architecture.md)
         evidence = self._read(record, result.output, folders, tree, taken, saved)
         self._gpu.look(evidence, self.isolation)
@@ -271,7 +276,7 @@ class Session:
             run=record,
             train=self.request.settings.train,
         )
-        evidence = self._reader.ask(request, folders.taken).evidence
+        evidence = self._reader.ask(request).evidence
         self.isolation = replace(self.isolation, reading=self._reader.parser_unsandboxed_reason)
         if evidence is None:
             raise EvidenceError(
@@ -283,7 +288,7 @@ class Session:
         """The operator traces of the newest run."""
         folders = run_folders(self._work / "run")
         request = ReadingRequest(task=ReadingTask.TRACES, out=str(folders.out.absolute()))
-        return self._reader.ask(request, folders.taken).traces
+        return self._reader.ask(request).traces
 
     def _refusals(self, folders: RunFolders) -> tuple[Refusal, ...]:
         """The operators that a failed run was refused, as far as what it left can be read.
@@ -292,7 +297,7 @@ class Session:
         """
         request = ReadingRequest(task=ReadingTask.REFUSALS, out=str(folders.out.absolute()))
         try:
-            return self._reader.ask(request, folders.taken).refused
+            return self._reader.ask(request).refused
         except EvidenceError:
             return ()
 

@@ -144,13 +144,50 @@ def let_read(path: Path) -> None:
 
 
 def _let_read_file(name: str | Path, within: int | None) -> None:
+    with _opened(name, within) as descriptor:
+        os.fchmod(descriptor, 0o444)
+
+
+def let_group_read(path: Path, gid: int) -> None:
+    """Let a group read the folder's own files and folders, where not everybody may already.
+
+    What belongs to another account than the folder itself stays as it is: a hard link can lead to
+    a file that was never a run's. So does what the owner itself may not read.
+    """
+    owner = os.lstat(path).st_uid
+    pending = [path]
+    while pending:
+        folder = pending.pop()
+        with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+            for entry in entries:
+                facts = entry.stat(follow_symlinks=False)
+                if facts.st_uid != owner:
+                    continue
+                if stat.S_ISDIR(facts.st_mode):
+                    pending.append(folder / entry.name)
+                elif stat.S_ISREG(facts.st_mode) and not facts.st_mode & stat.S_IROTH:
+                    with _opened(entry.name, descriptor) as file:
+                        _give_to_group(file, gid)
+            _give_to_group(descriptor, gid)
+
+
+@contextmanager
+def _opened(name: str | Path, within: int | None) -> Iterator[int]:
     # through a descriptor: chmod(2) of a name follows a link that came to be there
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=within)
     try:
-        os.fchmod(descriptor, 0o444)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _give_to_group(descriptor: int, gid: int) -> None:
+    """The group may what the owner may, but for writing; setuid and its like go."""
+    mode = os.fstat(descriptor).st_mode
+    os.fchown(descriptor, -1, gid)
+    of_owner = (mode & stat.S_IRWXU) >> 3
+    os.fchmod(descriptor, (mode & 0o707) | (of_owner & (stat.S_IRGRP | stat.S_IXGRP)))
 
 
 def give_to(path: Path, uid: int, gid: int) -> None:

@@ -40,8 +40,10 @@ LIMITS = {
 }
 
 
-def start_sandboxed(request: ProcessRequest, account: Credentials) -> subprocess.Popen[bytes]:
-    """Start it, and return once it runs as what was asked for.
+def start_sandboxed(
+    request: ProcessRequest, account: Credentials, handed_on: tuple[int, ...] = ()
+) -> subprocess.Popen[bytes]:
+    """Start it, and return once it runs as what was asked for; `handed_on` are its descriptors.
 
     Raises `OSError` or `ValueError` when the command itself cannot be started, as `Popen` does,
     and `RunError` when the sandbox launcher cannot be put up.
@@ -63,14 +65,14 @@ def start_sandboxed(request: ProcessRequest, account: Credentials) -> subprocess
         "shared": [str(folder) for folder in account.shared],
         "mounts": [(str(one.source), str(one.target)) for one in request.mounts],
     }
-    process, report = _launch(plan)
+    process, report = _launch(plan, handed_on)
     if report != READY:
         output = process.communicate()[0]
         raise _fault(report, output)
     return process
 
 
-def _launch(plan: Plan) -> tuple[subprocess.Popen[bytes], bytes]:
+def _launch(plan: Plan, handed_on: tuple[int, ...]) -> tuple[subprocess.Popen[bytes], bytes]:
     """The process, and what it reported up to its start or its failure."""
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as report, tempfile.TemporaryFile() as handed_over:
@@ -88,7 +90,7 @@ def _launch(plan: Plan) -> tuple[subprocess.Popen[bytes], bytes]:
                 stderr=subprocess.STDOUT,
                 bufsize=0,
                 close_fds=True,
-                pass_fds=(writing,),
+                pass_fds=(writing, *handed_on),
                 start_new_session=True,
             )
         finally:
