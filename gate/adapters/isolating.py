@@ -40,7 +40,7 @@ class Isolating:
         beside = ContainerProcesses(engine, this_process(), interrupts)
         # the label by which a post step finds these containers again, and no other call's
         self.run = secrets.token_hex(8)
-        self.processes = RoutedProcesses(LocalProcesses(interrupts), beside)
+        self.processes = RoutedProcesses(LocalProcesses(interrupts), beside, interrupts)
         self._interrupts = interrupts
         self._engine = engine
         self._socket = socket

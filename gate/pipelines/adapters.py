@@ -14,10 +14,10 @@ from gate.ports import (
     Files,
     Git,
     PackageRegistry,
-    Processes,
     Progress,
     SealServices,
     Tracker,
+    TrainingProcesses,
 )
 from gate.records.gpu import GpusSeen
 from gate.records.observed.data.listed import FetchSources
@@ -57,7 +57,7 @@ class Adapters:
 
     files: Files
     git: Git
-    processes: Processes
+    processes: TrainingProcesses
     data: Callable[[FetchSources], DataStore]
     clock: Clock
     progress: Progress

@@ -95,6 +95,20 @@ def holds(pid: int, prefix: str) -> bool:
     return False
 
 
+def view_of(pid: int) -> int:
+    """The number of the mount namespace that a process is in; 0 where that cannot be seen."""
+    with suppress(OSError):
+        return (PROC / str(pid) / "ns" / "mnt").stat().st_ino
+    return 0
+
+
+def sharing_view(view: int) -> frozenset[int]:
+    """The living processes in a mount namespace; none is in the namespace 0."""
+    return frozenset(
+        row.pid for row in processes() if not row.ended and view and view_of(row.pid) == view
+    )
+
+
 def owned_by(uid: int) -> frozenset[int]:
     """The living processes that hold `uid` in any of their four ids."""
     return frozenset(row.pid for row in processes() if uid in row.uids and not row.ended)
