@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gate.adapters.account.account_lock import release_uid
+from gate.adapters.account.beside import account_beside
 from gate.adapters.account.gpu_files import gpu_file_groups, make_device_files
 from gate.adapters.account.isolation import choose_isolation, unused_account
 from gate.adapters.account.residue import remove_residue
@@ -22,7 +23,7 @@ from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import RunError
 from gate.records.processes import ProcessRequest
-from gate.records.runs import Isolation
+from gate.records.runs import Credentials, Isolation
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import Device, GateSettings
 
@@ -98,6 +99,17 @@ class Isolating:
         self._accounts.append(found.uid)
         reading = replace(account, uid=found.uid, gid=found.gid, groups=())
         return replace(isolation, credentials=reading, container=None)
+
+    def beside(self, isolation: Isolation) -> Credentials | None:
+        """Another account for a run beside one of this isolation, held until `release`.
+
+        None where the training has the gate's own. Raises `RunError` that says why no run can go
+        beside another.
+        """
+        account = account_beside(isolation, self.processes, self._interpreter)
+        if account is not None and not isolation.in_container:
+            self._accounts.append(account.uid)
+        return account
 
     def clean_up(self, isolation: Isolation) -> None:
         """End all that a training may have left running: its containers, or its account's."""

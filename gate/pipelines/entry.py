@@ -19,7 +19,7 @@ from gate.adapters.engine.docker_api import connect_docker
 from gate.adapters.engine.engine import Engine, engine_address
 from gate.adapters.git.repository import GitRepository
 from gate.adapters.isolating import Isolating
-from gate.adapters.machine import gpus_seen
+from gate.adapters.machine import gpus_seen, room
 from gate.adapters.machine_facts import machine_facts
 from gate.adapters.mlflow.tracker import MlflowTracker
 from gate.adapters.process.stop_signals import StopSignals
@@ -55,11 +55,8 @@ def build_adapters(
     )
     # the gate's own account starts nothing of it: a change under test may have brought it (T1)
     path = _beside(variables.get(PROGRAMS, ""), own)
-    libraries, address = variables.get("LD_LIBRARY_PATH", ""), engine_address(variables)
-    engine = Engine(connect_docker(address), address)
-    socket = address.removeprefix("unix://") if address.startswith("unix://") else ""
-    # nothing is tried here: a call that is refused for its settings must start nothing
-    isolating = Isolating(engine, interrupts, _python_on(path) or sys.executable, socket)
+    libraries = variables.get("LD_LIBRARY_PATH", "")
+    isolating = _isolating(interrupts, path, engine_address(variables))
     tools = Tools(processes=isolating.processes, progress=progress, environment=variables)
 
     def closed(places: tuple[Path, ...], way: Path) -> AbstractContextManager[None]:
@@ -76,6 +73,8 @@ def build_adapters(
         isolate=isolating.choose,
         for_reading=isolating.for_reading,
         answering=isolating.answering,
+        beside=isolating.beside,
+        room=room,
         closed=closed,
         clean_up=isolating.clean_up,
         release=isolating.release,
@@ -90,9 +89,12 @@ def build_adapters(
     )
 
 
-def _python_on(path: str) -> str | None:
-    """The training's interpreter, by either name."""
-    return shutil.which("python", path=path) or shutil.which("python3", path=path)
+def _isolating(interrupts: StopSignals, path: str, address: str) -> Isolating:
+    """Nothing is tried here: a call that is refused for its settings must start nothing."""
+    trains = shutil.which("python", path=path) or shutil.which("python3", path=path)
+    engine = Engine(connect_docker(address), address)
+    socket = address.removeprefix("unix://") if address.startswith("unix://") else ""
+    return Isolating(engine, interrupts, trains or sys.executable, socket)
 
 
 def _beside(programs: str, own: str) -> str:

@@ -21,6 +21,7 @@ from gate.execution.plan import (
     plan_operator_audit,
     plan_record,
 )
+from gate.execution.turns import turns_of
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines, work_tree_baseline
 from gate.pipelines.judging.budget import Budget
@@ -108,11 +109,12 @@ def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) ->
     """All runs of a gate call, the base commit's too where only those can decide."""
     changes = lines_of_the_change(request, adapters)
     recorded = recorded_data(request, baselines.trusted)
-    with Session(request, adapters, recorded=recorded) as session:
+    with Session(request, adapters, recorded=recorded, at_a_time=request.strict_runs) as session:
         tell_moved_data(recorded, session)
-        # one at a time: runs beside each other would share
-        # cores, and neither time nor noise would be theirs
-        runs = tuple(session.run(planned) for planned in plan_gate(request.strict_runs))
+        planned = plan_gate(request.strict_runs)
+        turns = session.in_turns(turns_of(planned, session.at_a_time))
+        made = {run.run.label: run for turn in turns for run in turn}
+        runs = tuple(made[run.label] for run in planned)
         runs += _base_runs(session, runs[0], baselines.trusted)
         needed = _needs_seeds(request, runs, baselines, session.data)
         seeded = run_seeds(session, runs[0]) if needed else ()
@@ -152,7 +154,7 @@ def _base_runs(
     if not _needs_base_run(session, run, trusted, now):
         return ()
     environment = Commit.BASE if own else Commit.HEAD
-    base = tuple(session.run(planned) for planned in plan_base(environment))
+    base = session.together(plan_base(environment))
     against = against_run(base[0], run, request)
     if not own or base_run_decides(against, request.settings):
         return base
@@ -272,8 +274,8 @@ def record_baseline(
     """
     # what a training may have touched is not read after it
     known = work_tree_baseline(request, adapters)
-    with Session(request, adapters) as session:
-        runs = tuple(session.run(run) for run in plan_record(request.recorded_runs))
+    with Session(request, adapters, at_a_time=request.recorded_runs) as session:
+        runs = session.together(plan_record(request.recorded_runs))
         repeat = most_telling(repeats_of(runs, request))
         # of a training that does not repeat itself, no other seed says anything
         seeded = run_seeds(session, runs[0]) if repeat.numerically_equal else ()

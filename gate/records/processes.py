@@ -33,6 +33,18 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Room:
+    """What this machine lets the gate use: numbers of cores, how many at a time, free memory.
+
+    `cpu_quota` is less than the cores where a control group says so.
+    """
+
+    cpus: tuple[int, ...]
+    cpu_quota: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessRequest:
     """A process to start: no shell, no inherited variable, no inherited descriptor.
 
