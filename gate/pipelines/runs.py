@@ -13,6 +13,7 @@ from gate.evidence.folder import evidence_documents
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.processes.operator_audit import explained
 from gate.evidence.usable import refuse_unusable
+from gate.execution.harness_copy import made_harness
 from gate.execution.lanes import Lane, fits_beside
 from gate.execution.launch import Launcher, run_folders, short_of_room
 from gate.execution.missing_file import NotCommitted, with_missing_file
@@ -125,6 +126,7 @@ class Session:
             ends.callback(adapters.clean_up, environment.isolation)
             # what an earlier call under this account left would be there for the first run to find
             adapters.clean_up(environment.isolation)
+        self._harness = made_harness(adapters.files, self._work / "harness")
         self._launchers = {
             which: self._launcher_in(environment) for which, environment in environments.items()
         }
@@ -194,6 +196,7 @@ class Session:
             settings=self.request.settings,
             isolation=environment.isolation,
             host=environment.host,
+            harness=self._harness,
         )
 
     def _launcher(self, environment: Commit, commit: Commit) -> Launcher:
