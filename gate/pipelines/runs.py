@@ -130,12 +130,7 @@ class Session:
         self._launchers = {
             which: self._launcher_in(environment) for which, environment in environments.items()
         }
-        # trainings may live while it reads, and all of their account is ended with them
-        reading = adapters.for_reading(self.isolation)
-        ends.callback(adapters.clean_up, reading)
-        self._reader = ends.enter_context(
-            FreshReader(adapters.files, adapters.answering, adapters.progress, reading.credentials)
-        )
+        self._reader = self._started_reader(ends)
         self._ended = EndedRuns(
             self.request.settings,
             adapters.files,
@@ -145,6 +140,15 @@ class Session:
         )
         self._prepare_inputs(ends)
         self._make_places(ends)
+
+    def _started_reader(self, ends: ExitStack) -> FreshReader:
+        """Trainings may live while it reads, and all of their account is ended with them."""
+        adapters = self.adapters
+        reading = adapters.for_reading(self.isolation)
+        ends.callback(adapters.clean_up, reading)
+        return ends.enter_context(
+            FreshReader(adapters.files, adapters.answering, adapters.progress, reading.credentials)
+        )
 
     def _make_places(self, ends: ExitStack) -> None:
         """After the preprocessing, which runs in the place where ended runs will lie."""

@@ -1,4 +1,4 @@
-"""The harness beside a run: all of it, nothing else, with byte-code that needs no compiling there."""
+"""The harness beside a run: all of it, nothing else; its byte-code needs no compiling there."""
 
 from __future__ import annotations
 
