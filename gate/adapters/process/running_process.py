@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from gate.adapters.process.followed_output import FollowedOutput, Take
 from gate.adapters.process.process_table import (
+    View,
     descendants,
     end_all,
     holds,
@@ -17,8 +18,6 @@ from gate.adapters.process.process_table import (
     kill_account,
     owned_by,
     reap,
-    sharing_view,
-    view_of,
 )
 from gate.errors import RunError
 from gate.records.runs import Credentials
@@ -54,7 +53,7 @@ class RunningProcess:
         self._process = process
         self._account = account
         self._family_before = family_before
-        self._view = view_of(process.pid) if viewed else None
+        self._view = View(process.pid) if viewed else None
         self._pipe = process.stdout
         self.output = FollowedOutput(self._pipe.fileno(), ended=self.ended, wait=self._wait)
         self._started_at = time.monotonic()
@@ -92,6 +91,8 @@ class RunningProcess:
         # where others run beside it, what ended may be one of them
         if self._view is None:
             reap(but=self._family_before)
+        else:
+            self._view.close()
         if left:
             raise RunError(
                 f"processes of the training could not be killed: {sorted(left)[:10]}",
@@ -124,7 +125,7 @@ class RunningProcess:
 
     def _family(self) -> frozenset[int]:
         if self._view is not None:
-            return sharing_view(self._view) | descendants(self._process.pid)
+            return self._view.members() | descendants(self._process.pid)
         return descendants(os.getpid()) - self._family_before
 
     def _signal_group(self, number: signal.Signals) -> None:
