@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gate.baseline.record import propose_entry, successor
+from gate.baseline.record import propose_entry, recorded_price, successor
 from gate.codec.data_words import move_sentence
 from gate.codec.entry_names import entry_name
 from gate.comparison.data_moves import moved_data
@@ -112,7 +112,10 @@ def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) ->
         tell_moved_data(recorded, session)
         # one at a time: runs beside each other would share
         # cores, and neither time nor noise would be theirs
-        runs = tuple(session.run(planned) for planned in plan_gate(request.strict_runs))
+        runs = tuple(
+            session.run(planned)
+            for planned in plan_gate(request.strict_runs, priced=request.priced)
+        )
         runs += _base_runs(session, runs[0], baselines.trusted)
         needed = _needs_seeds(request, runs, baselines, session.data)
         seeded = run_seeds(session, runs[0]) if needed else ()
@@ -232,6 +235,8 @@ def _proposal(
         return None
     seeded = entry_results(found.selection.entry, facts.baseline, evidence, request.settings)
     entry = _entry(request, evidence, facts.repeat, request.baseline_reason, seeded)
+    price = recorded_price(facts.cost, evidence.created_at)
+    entry = entry.model_copy(update={"price": price})
     also, trusted = baselines.brought, baselines.trusted
     outcome = found.decision.outcome.value
     return successor(trusted, settled(entry, trusted, request, outcome=outcome, also=also))

@@ -22,6 +22,7 @@ from gate.records.measured.determinism_budget import DeterminismBudget
 from gate.records.measured.growth import Growth
 from gate.records.measured.levels import LevelResult
 from gate.records.measured.performance import Performance
+from gate.records.measured.recorded_price import RecordedPrice
 from gate.records.observed.brought import NOTHING_BROUGHT, BroughtEnvironment
 from gate.records.observed.data.sets import DataMoves, DataSets, UnrepeatedData
 from gate.records.observed.environment import Environment
@@ -261,6 +262,7 @@ class BaselineFacts(Document):
     checkpoint_root: str
     from_base: bool
     knob_costs: KnobCosts | None = None
+    price: RecordedPrice | None = None
     reason: str = ""
     equal_runs: int = 2
     missed_faults: float = 0.82

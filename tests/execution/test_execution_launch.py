@@ -70,14 +70,14 @@ def _launch(
     snapshot = Snapshot(commit="a" * 40, tree=tree, workdir=".", digest="0" * 64)
     root = tmp_path / "run"
     root.mkdir(exist_ok=True)
-    record, _ = launcher.run(plan_gate(2)[0], snapshot, run_folders(root))
+    record, _ = launcher.run(plan_gate(2, priced=True)[0], snapshot, run_folders(root))
     assert (record.label, record.wall_seconds) == ("strict-1", 1.235)
     assert record.isolation == isolation.of_a_run
     return root
 
 
 def test_strict_and_default_runs_take_turns() -> None:
-    assert [run.mode for run in plan_gate(2)] == [
+    assert [run.mode for run in plan_gate(2, priced=True)] == [
         *(RunMode.STRICT, RunMode.DEFAULT),
         *(RunMode.DEFAULT, RunMode.STRICT),
     ]
