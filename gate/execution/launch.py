@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gate.codec.untrusted_text import masked, without_sequences
 from gate.errors import RunError
+from gate.execution.call_time import CallTime
 from gate.execution.child_environment import child_environment
 from gate.execution.data import links_of, mounts_of, place_data
 from gate.execution.missing_data import Lacking, data_hint
@@ -100,6 +101,7 @@ class Launcher:
     settings: GateSettings
     isolation: Isolation
     host: Mapping[str, str]
+    call: CallTime
     data: tuple[FetchedData, ...] = ()
 
     def run(
@@ -115,7 +117,10 @@ class Launcher:
         """
         prepare_folders(self.files, snapshot, folders, self.isolation, self.data)
         request = self._request(planned, snapshot, folders)
+        begun = self.call.seconds
         result = self.processes.run(request, self.progress.output)
+        wall = round(result.wall_seconds, 3)
+        self.call.ran(planned.label, begun_seconds=begun, wall_seconds=wall)
         _refuse_failure(planned, result, request, self._data_hint(request, result, snapshot))
         record = RunRecord(
             label=planned.label,
@@ -124,10 +129,11 @@ class Launcher:
             argv=request.argv,
             exit_code=result.exit_code,
             timed_out=result.timed_out,
-            wall_seconds=round(result.wall_seconds, 3),
+            wall_seconds=wall,
             output_bytes=result.output_bytes,
             isolation=self.isolation.of_a_run,
             environment=planned.environment,
+            begun_seconds=begun,
         )
         return record, result
 

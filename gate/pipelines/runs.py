@@ -17,6 +17,7 @@ from gate.evidence.fresh_process import FreshReader
 from gate.evidence.processes.operator_audit import explained
 from gate.evidence.saved_files import SAVED_COPY, SavedCopy, capture_saved
 from gate.evidence.usable import refuse_unusable
+from gate.execution.call_time import CallTime
 from gate.execution.launch import Launcher, run_folders
 from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
@@ -30,6 +31,7 @@ from gate.pipelines.preparation.output_folder import prepare_out
 from gate.pipelines.preparation.pointers import pointers_of_commit
 from gate.pipelines.preparation.preprocess import Preprocessing
 from gate.pipelines.preparation.snapshots import check_snapshots, export_all
+from gate.records.measured.timeline import OwnWork
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.data.sets import DataSets, UnrepeatedData
 from gate.records.observed.evidence import (
@@ -70,12 +72,14 @@ class Session:
         *,
         runs_base: bool = False,
         recorded: DataSets = (),
+        call: CallTime | None = None,
     ) -> None:
         """Nothing is touched before `with` is entered; `runs_base`: whatever the policy says.
 
-        `recorded` is the declared data of the entry that may judge.
+        `recorded` is the declared data of the entry that may judge; `call` keeps the time.
         """
         self.request = request
+        self._call = call or CallTime(adapters.clock)
         self._runs_base = runs_base or request.settings.policy.run_base_on_drift
         self.adapters = adapters
         self._work = request.out / "work"
@@ -93,7 +97,7 @@ class Session:
 
     def __enter__(self) -> Self:
         """Export the code and decide how the training is isolated."""
-        with ExitStack() as ends:
+        with ExitStack() as ends, self._call.own(OwnWork.PREPARING):
             self._prepare(ends)
             self._ends = ends.pop_all()
         return self
@@ -171,6 +175,7 @@ class Session:
             settings=self.request.settings,
             isolation=environment.isolation,
             host=environment.host,
+            call=self._call,
         )
 
     def _launcher(self, environment: Commit, commit: Commit) -> Launcher:
@@ -224,11 +229,12 @@ class Session:
         # before anything of the run is read: nobody is left who could change a file meanwhile
         self.adapters.clean_up(launcher.isolation)
         # copied out of the account's reach first, read afterwards (T3 in docs/architecture.md)
-        taken = capture.capture_files(files, folders.out, folders.taken, capture.kinds_of(planned))
-        tree = folders.tree / snapshot.workdir
-        saved = self._saved_copy(planned, tree, folders.taken)
-        # not here: this process will hold the key (T5 in docs/architecture.md)
-        evidence = self._read(record, result.output, folders, tree, taken, saved)
+        kinds, tree = capture.kinds_of(planned), folders.tree / snapshot.workdir
+        with self._call.own(OwnWork.READING, planned.label):
+            taken = capture.capture_files(files, folders.out, folders.taken, kinds)
+            saved = self._saved_copy(planned, tree, folders.taken)
+            # not here: this process will hold the key (T5 in docs/architecture.md)
+            evidence = self._read(record, result.output, folders, tree, taken, saved)
         self._gpu.look(evidence, self.isolation)
         refuse_unusable(evidence, self.request.settings, self._gpu.missed)
         if planned.window is not None or planned.varied is not None:

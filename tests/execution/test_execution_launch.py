@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from evidence_cases import settings_of
 
+from gate.adapters.clock import SystemClock
 from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
 from gate.errors import RunError, StorageError
+from gate.execution.call_time import CallTime
 from gate.execution.launch import (
     HARNESS,
     Launcher,
@@ -66,6 +68,7 @@ def _launch(
         settings=settings_of(train={"command": tuple(command.split()), "max_steps": 3}),
         isolation=isolation,
         host={"PATH": "/bin"},
+        call=CallTime(SystemClock()),
     )
     snapshot = Snapshot(commit="a" * 40, tree=tree, workdir=".", digest="0" * 64)
     root = tmp_path / "run"
