@@ -13,6 +13,7 @@ from gate.evidence.folder import evidence_documents
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.processes.operator_audit import explained
 from gate.evidence.usable import refuse_unusable
+from gate.execution.call_time import CallTime
 from gate.execution.harness_copy import made_harness
 from gate.execution.lanes import Lane, fits_beside
 from gate.execution.launch import Launcher, run_folders, short_of_room
@@ -32,6 +33,7 @@ from gate.pipelines.preparation.snapshots import check_snapshots, export_all
 from gate.pipelines.running.ended import EndedRuns
 from gate.pipelines.running.places import alone, places_of
 from gate.pipelines.running.turns import Begun, Turns
+from gate.records.measured.timeline import OwnWork
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.data.sets import DataSets, UnrepeatedData
 from gate.records.observed.evidence import (
@@ -66,13 +68,15 @@ class Session:
         runs_base: bool = False,
         recorded: DataSets = (),
         at_a_time: int = 1,
+        call: CallTime | None = None,
     ) -> None:
         """Nothing is touched before `with` is entered; `runs_base`: whatever the policy says.
 
         `recorded` is the declared data of the entry that may judge. `at_a_time` is how many runs
-        could go beside each other, where the machine can do that.
+        could go beside each other, where the machine can do that; `call` keeps the time.
         """
         self.request = request
+        self._call = call or CallTime(adapters.clock)
         self._runs_base = runs_base or request.settings.policy.run_base_on_drift
         self.adapters = adapters
         self._work = request.out / "work"
@@ -82,7 +86,6 @@ class Session:
         self._preprocessing: Preprocessing | None = None
         self._unrepeated: UnrepeatedData | None = None
         self._at_a_time = at_a_time
-        self._started_at = adapters.clock.seconds()
         self._newest: RunEvidence | None = None
         self._fits: int | None = None
         self._told: dict[str, str] = {}
@@ -91,7 +94,7 @@ class Session:
 
     def __enter__(self) -> Self:
         """Export the code and decide how the training is isolated."""
-        with ExitStack() as ends:
+        with ExitStack() as ends, self._call.own(OwnWork.PREPARING):
             self._prepare(ends)
             self._ends = ends.pop_all()
         return self
@@ -201,6 +204,7 @@ class Session:
             isolation=environment.isolation,
             host=environment.host,
             harness=self._harness,
+            call=self._call,
         )
 
     def _launcher(self, environment: Commit, commit: Commit) -> Launcher:
@@ -314,14 +318,18 @@ class Session:
         except RunError as fault:
             detailed = with_missing_file(fault, folders.tree, snapshot, self._left_out)
             raise explained(detailed, self._ended.refusals(folders)) from fault
+        begun, lane = self._call.at(one.begun_seconds), one.lane.number
+        wall = round(result.wall_seconds, 3)
+        self._call.ran(planned.label, begun_seconds=begun, wall_seconds=wall, lane=lane)
         told = {
-            "begun_seconds": one.begun_seconds - self._started_at,
+            "begun_seconds": begun,
             "clock_seconds": one.begun_seconds,
-            "lane": one.lane.number,
+            "lane": lane,
             "repeated": self._told.pop(planned.label, ""),
         }
         record = record.model_copy(update=told)
-        evidence = self._ended.read(planned, record, result.output, snapshot.workdir)
+        with self._call.own(OwnWork.READING, planned.label):
+            evidence = self._ended.read(planned, record, result.output, snapshot.workdir)
         self.isolation = replace(self.isolation, reading=self._reader.parser_unsandboxed_reason)
         self._gpu.look(evidence, self.isolation)
         refuse_unusable(evidence, self.request.settings, self._gpu.missed)
