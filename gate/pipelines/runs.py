@@ -15,7 +15,7 @@ from gate.evidence.processes.operator_audit import explained
 from gate.evidence.usable import refuse_unusable
 from gate.execution.call_time import CallTime
 from gate.execution.harness_copy import made_harness
-from gate.execution.lanes import Lane, fits_beside
+from gate.execution.lanes import Lane
 from gate.execution.launch import Launcher, run_folders, short_of_room
 from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
@@ -31,7 +31,7 @@ from gate.pipelines.preparation.pointers import pointers_of_commit
 from gate.pipelines.preparation.preprocess import Preprocessing
 from gate.pipelines.preparation.snapshots import check_snapshots, export_all
 from gate.pipelines.running.ended import EndedRuns
-from gate.pipelines.running.places import alone, places_of
+from gate.pipelines.running.places import Fitting, alone, places_of
 from gate.pipelines.running.turns import Begun, Turns
 from gate.records.measured.timeline import OwnWork
 from gate.records.measurement import ReductionSpread, WeightDistance
@@ -51,7 +51,6 @@ from gate.records.runs import (
     PlannedRun,
     Snapshot,
 )
-from gate.records.settings import Device
 from gate.settings.load import settings_digest, training_digest
 
 NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
@@ -87,7 +86,6 @@ class Session:
         self._unrepeated: UnrepeatedData | None = None
         self._at_a_time = at_a_time
         self._newest: RunEvidence | None = None
-        self._fits: int | None = None
         self._told: dict[str, str] = {}
         self._gpu = GpuSearch(request.settings, adapters, self._work / "run", probe_training)
         self._ends = ExitStack()
@@ -160,6 +158,7 @@ class Session:
         if self._at_a_time > 1:
             places = places_of(settings, adapters, self.isolation, self._work, self._at_a_time)
         adapters.files.fresh_folder(self._work / "run")
+        self._fitting = Fitting(settings, adapters, len(places.core_sets) or 1)
         self._turns = Turns(
             ends.enter_context(adapters.processes.together()),
             places.lanes,
@@ -263,7 +262,7 @@ class Session:
 
     def _turn(self, turn: Turn, following: tuple[PlannedRun, ...]) -> tuple[RunEvidence, ...]:
         self._refuse_missing_base(turn.runs)
-        if len(turn.runs) > self._fitting():
+        if len(turn.runs) > self._fitting.together(self._newest):
             # one after the other, each of the later ones started ahead
             rest = (*turn.runs[1:], *following)
             first = self._turn(replace(turn, runs=turn.runs[:1]), rest[:1])
@@ -271,21 +270,6 @@ class Session:
         seconds = seconds_alone(self._newest, self.request.settings.cost) if self._newest else 0.0
         ended = self._turns.run(turn, following, seconds)
         return tuple(self._evidence_of(one) for one in ended)
-
-    def _fitting(self) -> int:
-        """How many runs fit into memory at the same time, as far as the first one has shown."""
-        if self.at_a_time == 1 or self._fits is not None:
-            return self._fits or 1
-        settings, gpus = self.request.settings, self.adapters.gpus()
-        if self._newest is not None:
-            room, most = self.adapters.room(), self.at_a_time
-            counts = range(most, 1, -1)
-            fits = (count for count in counts if fits_beside(self._newest, room, gpus, count))
-            self._fits = next(fits, 1)
-            return self._fits
-        # how much of a GPU's memory a run needs is not known before there was one
-        may_use_gpu = settings.train.device is not Device.CPU and gpus.names
-        return 1 if may_use_gpu else self.at_a_time
 
     def _refuse_missing_base(self, planned: tuple[PlannedRun, ...]) -> None:
         no_base = self._no_base or self._declared.base_fault
@@ -346,7 +330,7 @@ class Session:
             f"run {one.planned.label} failed beside {others}, perhaps for lack of memory: it is "
             "repeated alone"
         )
-        self._fits = 1
+        self._fitting.most = 1
         return self.run(one.planned)
 
     def traces(self) -> Traces:
