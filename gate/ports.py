@@ -209,6 +209,10 @@ class Files(Protocol):
         """Put byte-code beside every Python module below a folder."""
         ...
 
+    def set_aside(self, path: Path, target: Path) -> None:
+        """Give a folder another name until it is removed with others, without its large files."""
+        ...
+
     def remove_tree(self, path: Path) -> None:
         """Remove a folder, whatever its permissions."""
         ...

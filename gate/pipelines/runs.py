@@ -30,6 +30,7 @@ from gate.pipelines.preparation.output_folder import prepare_out
 from gate.pipelines.preparation.pointers import pointers_of_commit
 from gate.pipelines.preparation.preprocess import Preprocessing
 from gate.pipelines.preparation.snapshots import check_snapshots, export_all
+from gate.pipelines.running.aside import Aside
 from gate.pipelines.running.ended import EndedRuns
 from gate.pipelines.running.places import Fitting, alone, places_of
 from gate.pipelines.running.turns import Begun, Turns
@@ -132,12 +133,14 @@ class Session:
             which: self._launcher_in(environment) for which, environment in environments.items()
         }
         self._reader = self._started_reader(ends)
+        self._aside = Aside(adapters.files, self._work / "used")
         self._ended = EndedRuns(
             self.request.settings,
             adapters.files,
             self._reader,
             self._work / "run",
             self.request.out / "evidence",
+            self._aside,
         )
         self._prepare_inputs(ends)
         self._make_places(ends)
@@ -280,6 +283,7 @@ class Session:
         self, planned: PlannedRun, lane: Lane, cpus: tuple[int, ...]
     ) -> ProcessRequest:
         launcher = self._launcher(planned.environment, planned.commit).in_lane(lane)
+        self._aside.put(lane.root)
         self.adapters.files.fresh_folder(lane.root)
         folders = run_folders(lane.root, planned.varied)
         snapshot = self._snapshots[planned.commit]

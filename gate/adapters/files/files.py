@@ -217,6 +217,14 @@ class LocalFiles:
             else:
                 trees.let_group_read(path, gid)
 
+    def set_aside(self, path: Path, target: Path) -> None:
+        """Give a folder another name until it is removed with others, without its large files.
+
+        Making many files is slow where many have just been removed; see `trees.py`.
+        """
+        with storage_faults("moving to", target):
+            trees.set_aside(path, target)
+
     def remove_tree(self, path: Path) -> None:
         """Remove what lies there, whatever its permissions and depth; no link is followed."""
         with storage_faults("removing", path):

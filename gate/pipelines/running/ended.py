@@ -12,6 +12,7 @@ from gate.evidence.environment import leave_out_packages
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.saved_files import SAVED_COPY, SavedCopy, capture_saved
 from gate.execution.launch import run_folders
+from gate.pipelines.running.aside import Aside
 from gate.ports import Files
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.evidence import DivergedStates, KeptFile, RunEvidence, SavedFiles
@@ -34,8 +35,10 @@ class EndedRuns:
         reader: FreshReader,
         place: Path,
         evidence: Path,
+        aside: Aside,
     ) -> None:
         """Nothing is touched."""
+        self._aside = aside
         self._settings = settings
         self._files = files
         self._reader = reader
@@ -59,7 +62,7 @@ class EndedRuns:
         if source != target:
             for name in (field.name for field in fields(RunFolders)):
                 there = getattr(target, name)
-                self._files.remove_tree(there)
+                self._aside.put(there)
                 if self._files.exists(getattr(source, name)):
                     self._files.move_file(getattr(source, name), there)
         self._files.fresh_folder(target.taken)
