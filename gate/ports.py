@@ -213,6 +213,10 @@ class Files(Protocol):
         """Remove a folder, whatever its permissions."""
         ...
 
+    def set_aside(self, path: Path, aside: Path, *, max_bytes: int) -> int:
+        """Move a folder into a closed one, or remove it beyond a size; the bytes that stay."""
+        ...
+
     def tree_digest(self, folder: Path) -> str:
         """The digest of an exported tree as it lies on disk now."""
         ...

@@ -292,6 +292,7 @@ class Session:
         self, planned: PlannedRun, lane: Lane, cpus: tuple[int, ...]
     ) -> ProcessRequest:
         launcher = self._launcher(planned.environment, planned.commit).in_lane(lane)
+        self._ended.clear(lane.root)
         self.adapters.files.fresh_folder(lane.root)
         folders = run_folders(lane.root, planned.varied)
         snapshot = self._snapshots[planned.commit]

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from gate.adapters.files import trees
 from gate.adapters.files.folder_lock import held_folder, one_writer
 from gate.adapters.files.reading import (
+    CappedReader,
     open_regular,
     refuse_foreign_links,
     refuse_links,
     require_regular,
 )
+from gate.adapters.files.shared_bytes import share, write_all
 from gate.adapters.files.storage_faults import require_room, storage_faults
 from gate.adapters.files.tree_check import digest_on_disk
 from gate.codec.untrusted_text import safe_line
@@ -137,21 +141,17 @@ class LocalFiles:
 
         What lies there already is an error.
 
-        The SHA-256 is over the bytes on their way, so it is that of the copy whatever happens to
-        the source meanwhile.
+        The SHA-256 is over the bytes of the copy, whatever happens to the source meanwhile; every
+        byte is read once.
         """
-        hasher = hashlib.sha256()
-
-        def hashed(file: IO[bytes]) -> Iterator[bytes]:
-            for chunk in trees.chunks_of(file):
-                hasher.update(chunk)
-                yield chunk
-
         with open_regular(source, max_bytes) as file, storage_faults("writing", target):
             target.parent.mkdir(parents=True, exist_ok=True)
             require_room(target, os.fstat(file.fileno()).st_size)
-            trees.write_new(target, hashed(file), 0o644)
-        return hasher.hexdigest()
+            with trees.new_file(target, 0o644) as descriptor:
+                if not share(file.fileno(), descriptor):
+                    return _hashed(file, descriptor)
+                with io.BufferedReader(CappedReader(os.dup(descriptor), source, max_bytes)) as copy:
+                    return hashlib.file_digest(copy, "sha256").hexdigest()
 
     def link(self, path: Path, target: Path) -> None:
         """`os.symlink`, which never replaces what is there."""
@@ -222,6 +222,24 @@ class LocalFiles:
         with storage_faults("removing", path):
             trees.remove_tree(path)
 
+    def set_aside(self, path: Path, aside: Path, *, max_bytes: int) -> int:
+        """Move a folder into one that no other account can enter; the bytes that stay on the disk.
+
+        A folder of more than `max_bytes`, or of very many entries, is removed instead. On ext4 a
+        new file is slow to make within a minute after others were removed, so what is not in the
+        way is better removed at the end.
+        """
+        # too deep for a path, or closed to its own owner: that can be removed all the same
+        with suppress(OSError):
+            size_bytes = trees.size_of(path, max_bytes)
+            if size_bytes is not None:
+                aside.mkdir(mode=0o700, parents=True, exist_ok=True)
+                # a name that is free
+                path.rename(aside / secrets.token_hex(16))
+                return size_bytes
+        self.remove_tree(path)
+        return 0
+
     def tree_digest(self, folder: Path) -> str:
         """The digest of an exported tree as it lies on disk now, as its export gave it."""
         return digest_on_disk(folder)
@@ -230,3 +248,12 @@ class LocalFiles:
         """Make another account the owner of a folder and of all in it, links themselves too."""
         with storage_faults("giving away", path):
             trees.give_to(path, uid, gid)
+
+
+def _hashed(source: io.BufferedReader, target: int) -> str:
+    """Write what is read, and hash it on its way."""
+    hasher = hashlib.sha256()
+    for chunk in trees.chunks_of(source):
+        hasher.update(chunk)
+        write_all(target, chunk)
+    return hasher.hexdigest()

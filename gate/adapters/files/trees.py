@@ -14,13 +14,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from gate.adapters.files.shared_bytes import shared_or_copied, write_all
 from gate.adapters.files.storage_faults import storage_faults
 from gate.codec.untrusted_text import safe_line
 from gate.errors import StorageError
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 CHUNK_BYTES = 1024 * 1024
+# of stat(2), whatever the file system's own blocks are
+BLOCK_BYTES = 512
+MAX_ENTRIES = 100_000
 
 
 @contextmanager
@@ -33,18 +37,37 @@ def open_folder(path: str | Path, *, within: int | None = None) -> Iterator[int]
         os.close(descriptor)
 
 
-def write_new(path: Path, chunks: Iterable[bytes], mode: int) -> None:
-    """Write a file that must not be there yet, with exactly these permissions."""
+@contextmanager
+def opened(name: str | Path, within: int | None) -> Iterator[int]:
+    """A descriptor of a file that is no link; a FIFO that nobody writes is not waited for."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(name, flags, dir_fd=within)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def new_file(path: Path, mode: int) -> Iterator[int]:
+    """A descriptor of a file that must not be there yet; gone again when the body fails."""
     # O_EXCL follows no link either (open(2)); closed to others until it is whole
     descriptor = os.open(path, NEW_FILE_FLAGS, 0o600)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.writelines(chunks)
-            file.flush()
-            os.fchmod(descriptor, mode)
+        yield descriptor
+        os.fchmod(descriptor, mode)
     except BaseException:
         path.unlink()
         raise
+    finally:
+        os.close(descriptor)
+
+
+def write_new(path: Path, chunks: Iterable[bytes], mode: int) -> None:
+    """Write a file that must not be there yet, with exactly these permissions."""
+    with new_file(path, mode) as descriptor:
+        for chunk in chunks:
+            write_all(descriptor, chunk)
 
 
 def chunks_of(file: IO[bytes]) -> Iterator[bytes]:
@@ -59,17 +82,15 @@ class _Room:
         self._left = max_bytes
         self._most = max_bytes
 
-    def counted(self, chunks: Iterable[bytes], name: str) -> Iterator[bytes]:
-        """The same pieces; `StorageError` at the one that is too much."""
-        for chunk in chunks:
-            if self._left is not None:
-                self._left -= len(chunk)
-                if self._left < 0:
-                    raise StorageError(
-                        f"{safe_line(name)}: with it there are more than {self._most:,} bytes",
-                        hint="Write less, or raise the limit (preprocess.max_bytes).",
-                    )
-            yield chunk
+    def count(self, size_bytes: int, name: str) -> None:
+        """`StorageError` at the piece that is too much."""
+        if self._left is not None:
+            self._left -= size_bytes
+            if self._left < 0:
+                raise StorageError(
+                    f"{safe_line(name)}: with it there are more than {self._most:,} bytes",
+                    hint="Write less, or raise the limit (preprocess.max_bytes).",
+                )
 
 
 def copy_tree(source: Path, target: Path, *, max_bytes: int | None = None) -> None:
@@ -103,8 +124,8 @@ def _copy_entries(source: Path, target: Path, relative: Path, room: _Room) -> li
             elif stat.S_ISLNK(facts.st_mode):
                 there.symlink_to(os.readlink(entry.name, dir_fd=descriptor))
             elif stat.S_ISREG(facts.st_mode):
-                write_new(there, room.counted(_chunks(entry.name, descriptor), entry.name), 0o600)
-                _copy_facts(facts, there)
+                with opened(entry.name, descriptor) as file:
+                    _copy_file(file, facts, there, room)
             else:
                 raise StorageError(
                     f"{safe_line(str(source / entry.name))} is neither file, folder nor link",
@@ -113,14 +134,16 @@ def _copy_entries(source: Path, target: Path, relative: Path, room: _Room) -> li
     return folders
 
 
-def _chunks(name: str, within: int) -> Iterator[bytes]:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(name, flags, dir_fd=within), "rb") as file:
-        yield from chunks_of(file)
+def _copy_file(source: int, facts: os.stat_result, target: Path, room: _Room) -> None:
+    """A new file with the same bytes, permissions and time of modification."""
+    with new_file(target, facts.st_mode & 0o777) as descriptor:
+        for copied in shared_or_copied(source, descriptor):
+            room.count(copied, target.name)
+        os.utime(descriptor, ns=(facts.st_mtime_ns, facts.st_mtime_ns))
 
 
 def _copy_facts(facts: os.stat_result, target: Path) -> None:
-    """Permissions and time of modification; setuid and its like stay behind."""
+    """Permissions and time of modification of a folder; setuid and its like stay behind."""
     # a copy that root makes must not carry setuid or setgid
     target.chmod(facts.st_mode & 0o777)
     os.utime(target, ns=(facts.st_mtime_ns, facts.st_mtime_ns))
@@ -144,7 +167,8 @@ def let_read(path: Path) -> None:
 
 
 def _let_read_file(name: str | Path, within: int | None) -> None:
-    with _opened(name, within) as descriptor:
+    # through a descriptor: chmod(2) of a name follows a link that came to be there
+    with opened(name, within) as descriptor:
         os.fchmod(descriptor, 0o444)
 
 
@@ -166,20 +190,9 @@ def let_group_read(path: Path, gid: int) -> None:
                 if stat.S_ISDIR(facts.st_mode):
                     pending.append(folder / entry.name)
                 elif stat.S_ISREG(facts.st_mode) and not facts.st_mode & stat.S_IROTH:
-                    with _opened(entry.name, descriptor) as file:
+                    with opened(entry.name, descriptor) as file:
                         _give_to_group(file, gid)
             _give_to_group(descriptor, gid)
-
-
-@contextmanager
-def _opened(name: str | Path, within: int | None) -> Iterator[int]:
-    # through a descriptor: chmod(2) of a name follows a link that came to be there
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(name, flags, dir_fd=within)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _give_to_group(descriptor: int, gid: int) -> None:
@@ -201,6 +214,23 @@ def give_to(path: Path, uid: int, gid: int) -> None:
                     pending.append(folder / entry.name)
                 os.chown(entry.name, uid, gid, dir_fd=descriptor, follow_symlinks=False)
     os.chown(path, uid, gid, follow_symlinks=False)
+
+
+def size_of(path: Path, max_bytes: int) -> int | None:
+    """The bytes that a folder's files take on disk; None beyond `max_bytes` or `MAX_ENTRIES`."""
+    pending, size_bytes, count = [path], 0, 0
+    while pending:
+        folder = pending.pop()
+        with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+            for entry in entries:
+                count += 1
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(folder / entry.name)
+                else:
+                    size_bytes += entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
+                if size_bytes > max_bytes or count > MAX_ENTRIES:
+                    return None
+    return size_bytes
 
 
 def remove_tree(path: Path) -> None:
