@@ -209,12 +209,12 @@ class Files(Protocol):
         """Put byte-code beside every Python module below a folder."""
         ...
 
-    def remove_tree(self, path: Path) -> None:
-        """Remove a folder, whatever its permissions."""
+    def set_aside(self, path: Path, target: Path) -> None:
+        """Give a folder another name until it is removed with others, without its large files."""
         ...
 
-    def set_aside(self, path: Path, aside: Path, *, max_bytes: int) -> int:
-        """Move a folder into a closed one, or remove it beyond a size; the bytes that stay."""
+    def remove_tree(self, path: Path) -> None:
+        """Remove a folder, whatever its permissions."""
         ...
 
     def tree_digest(self, folder: Path) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gate.codec.untrusted_text import masked, without_sequences
 from gate.errors import RunError
+from gate.execution.call_time import CallTime
 from gate.execution.child_environment import child_environment
 from gate.execution.data import links_of, mounts_of, place_data
 from gate.execution.harness_copy import HarnessCopy
@@ -101,6 +102,7 @@ class Launcher:
     isolation: Isolation
     host: Mapping[str, str]
     harness: HarnessCopy
+    call: CallTime
     data: tuple[FetchedData, ...] = ()
 
     def run(
@@ -115,8 +117,12 @@ class Launcher:
         is nothing to compare, however alike two failures look.
         """
         request = self.prepared(planned, snapshot, folders)
+        begun = self.call.seconds
         result = self.processes.run(request, self.progress.output)
-        return self.record(planned, snapshot, request, result), result
+        wall = round(result.wall_seconds, 3)
+        self.call.ran(planned.label, begun_seconds=begun, wall_seconds=wall)
+        record = self.record(planned, snapshot, request, result)
+        return record.model_copy(update={"begun_seconds": begun}), result
 
     def in_lane(self, lane: Lane) -> Launcher:
         """The same under the lane's own account."""

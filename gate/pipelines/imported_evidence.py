@@ -209,7 +209,7 @@ def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
     # each base run says whose environment it had, so it decides which of the two plans is meant
     owned = any(run.run.environment is Commit.BASE for run in evidence.runs)
     chosen = own if owned else base
-    gated = plan_gate(request.strict_runs)
+    gated = plan_gate(request.strict_runs, priced=request.priced)
     planned = {run.label: run for run in (*gated, *chosen, plan_base_here(), plan_operator_audit())}
     labels = tuple(run.run.label for run in evidence.runs)
     wanted = tuple(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gate.adapters.files import trees
 from gate.adapters.files.files import LocalFiles
 
 FILES = LocalFiles()
@@ -61,20 +62,23 @@ def test_a_hard_link_to_somebody_elses_file_opens_nothing(out: Path, tmp_path: P
 
 
 def test_a_folder_is_set_aside_where_nobody_else_can_enter(out: Path, tmp_path: Path) -> None:
-    aside = tmp_path / "used"
-    stays = FILES.set_aside(out, aside, max_bytes=1_000_000)
-    assert stays >= 4 * 512
+    (out / "large").write_bytes(bytes(trees.LARGE_BYTES + 1))
+    FILES.set_aside(out, tmp_path / "used" / "0")
     assert not out.exists()
-    assert mode(aside) == 0o700
-    (moved,) = aside.iterdir()
-    assert (moved / "plain").read_text() == "plain"
+    assert mode(tmp_path / "used") == 0o700
+    assert (tmp_path / "used" / "0" / "plain").read_text() == "plain"
+    assert not (tmp_path / "used" / "0" / "large").exists()
     FILES.fresh_folder(out)
-    FILES.set_aside(out, aside, max_bytes=1_000_000)
-    assert len(list(aside.iterdir())) == 2
+    FILES.set_aside(out, tmp_path / "used" / "1")
+    assert len(list((tmp_path / "used").iterdir())) == 2
 
 
-def test_a_folder_that_is_too_large_is_removed(out: Path, tmp_path: Path) -> None:
-    assert FILES.set_aside(out, tmp_path / "used", max_bytes=100) == 0
+@pytest.mark.parametrize("name", ["MAX_ASIDE_BYTES", "MAX_ASIDE_ENTRIES"])
+def test_a_folder_of_too_much_is_removed(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(trees, name, 3)
+    FILES.set_aside(out, tmp_path / "used" / "0")
     assert not out.exists()
     assert not (tmp_path / "used").exists()
 
@@ -89,13 +93,18 @@ def test_what_cannot_be_counted_is_removed(tmp_path: Path) -> None:
         os.close(here)
         here = below
     os.close(here)
-    assert FILES.set_aside(out, tmp_path / "used", max_bytes=100) == 0
+    FILES.set_aside(out, tmp_path / "used" / "0")
     assert not out.exists()
 
 
 def test_a_link_in_the_place_of_a_folder_is_removed_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out").symlink_to(tmp_path / "elsewhere")
-    assert FILES.set_aside(tmp_path / "out", tmp_path / "used", max_bytes=100) == 0
+    FILES.set_aside(tmp_path / "out", tmp_path / "used" / "0")
     assert (tmp_path / "elsewhere").is_dir()
     assert not (tmp_path / "out").is_symlink()
+
+
+def test_nothing_to_set_aside_is_fine(tmp_path: Path) -> None:
+    FILES.set_aside(tmp_path / "out", tmp_path / "used" / "0")
+    assert list(tmp_path.iterdir()) == []

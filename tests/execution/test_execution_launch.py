@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from evidence_cases import settings_of
 
+from gate.adapters.clock import SystemClock
 from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
 from gate.errors import RunError
+from gate.execution.call_time import CallTime
 from gate.execution.harness_copy import made_harness
 from gate.execution.launch import (
     Launcher,
@@ -66,18 +68,19 @@ def _launch(
         isolation=isolation,
         host={"PATH": "/bin"},
         harness=made_harness(LocalFiles(), tmp_path / "made"),
+        call=CallTime(SystemClock()),
     )
     snapshot = Snapshot(commit="a" * 40, tree=tree, workdir=".", digest="0" * 64)
     root = tmp_path / "run"
     root.mkdir(exist_ok=True)
-    record, _ = launcher.run(plan_gate(2)[0], snapshot, run_folders(root))
+    record, _ = launcher.run(plan_gate(2, priced=True)[0], snapshot, run_folders(root))
     assert (record.label, record.wall_seconds) == ("strict-1", 1.235)
     assert record.isolation == isolation.of_a_run
     return root
 
 
 def test_strict_and_default_runs_take_turns() -> None:
-    assert [run.mode for run in plan_gate(2)] == [
+    assert [run.mode for run in plan_gate(2, priced=True)] == [
         *(RunMode.STRICT, RunMode.DEFAULT),
         *(RunMode.DEFAULT, RunMode.STRICT),
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -217,28 +216,18 @@ class LocalFiles:
             else:
                 trees.let_group_read(path, gid)
 
+    def set_aside(self, path: Path, target: Path) -> None:
+        """Give a folder another name until it is removed with others, without its large files.
+
+        Making many files is slow where many have just been removed; see `trees.py`.
+        """
+        with storage_faults("moving to", target):
+            trees.set_aside(path, target)
+
     def remove_tree(self, path: Path) -> None:
         """Remove what lies there, whatever its permissions and depth; no link is followed."""
         with storage_faults("removing", path):
             trees.remove_tree(path)
-
-    def set_aside(self, path: Path, aside: Path, *, max_bytes: int) -> int:
-        """Move a folder into one that no other account can enter; the bytes that stay on the disk.
-
-        A folder of more than `max_bytes`, or of very many entries, is removed instead. On ext4 a
-        new file is slow to make within a minute after others were removed, so what is not in the
-        way is better removed at the end.
-        """
-        # too deep for a path, or closed to its own owner: that can be removed all the same
-        with suppress(OSError):
-            size_bytes = trees.size_of(path, max_bytes)
-            if size_bytes is not None:
-                aside.mkdir(mode=0o700, parents=True, exist_ok=True)
-                # a name that is free
-                path.rename(aside / secrets.token_hex(16))
-                return size_bytes
-        self.remove_tree(path)
-        return 0
 
     def tree_digest(self, folder: Path) -> str:
         """The digest of an exported tree as it lies on disk now, as its export gave it."""

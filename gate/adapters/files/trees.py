@@ -22,9 +22,10 @@ from gate.errors import StorageError
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 CHUNK_BYTES = 1024 * 1024
-# of stat(2), whatever the file system's own blocks are
-BLOCK_BYTES = 512
-MAX_ENTRIES = 100_000
+LARGE_BYTES = 1024 * 1024
+# beyond these a folder is removed at once
+MAX_ASIDE_BYTES = 1024**3
+MAX_ASIDE_ENTRIES = 100_000
 
 
 @contextmanager
@@ -216,21 +217,44 @@ def give_to(path: Path, uid: int, gid: int) -> None:
     os.chown(path, uid, gid, follow_symlinks=False)
 
 
-def size_of(path: Path, max_bytes: int) -> int | None:
-    """The bytes that a folder's files take on disk; None beyond `max_bytes` or `MAX_ENTRIES`."""
+def set_aside(path: Path, target: Path) -> None:
+    """Give a folder another name on the same disk, without the large files in it.
+
+    For folders that will be removed later anyway: where many files have just been removed, ext4
+    makes new ones far more slowly, since it gives no inode again within a minute
+    (`recently_deleted` in fs/ext4/ialloc.c). No other account can enter the folder above the new
+    name where that is made here. Nothing there is fine.
+    """
+    try:
+        bounded = _without_large_files(path)
+    except OSError:
+        # too deep, or closed by its owner: there may be anything in it
+        bounded = False
+    if not bounded:
+        remove_tree(path)
+        return
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.replace(target)
+
+
+def _without_large_files(path: Path) -> bool:
+    """Remove them; False where what is left is still too much to keep."""
     pending, size_bytes, count = [path], 0, 0
     while pending:
         folder = pending.pop()
         with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
             for entry in entries:
                 count += 1
+                size = entry.stat(follow_symlinks=False).st_size
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(folder / entry.name)
+                elif size > LARGE_BYTES:
+                    os.unlink(entry.name, dir_fd=descriptor)
                 else:
-                    size_bytes += entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
-                if size_bytes > max_bytes or count > MAX_ENTRIES:
-                    return None
-    return size_bytes
+                    size_bytes += size
+                if size_bytes > MAX_ASIDE_BYTES or count > MAX_ASIDE_ENTRIES:
+                    return False
+    return True
 
 
 def remove_tree(path: Path) -> None:

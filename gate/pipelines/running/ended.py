@@ -12,6 +12,7 @@ from gate.evidence.environment import leave_out_packages
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.saved_files import SAVED_COPY, SavedCopy, capture_saved
 from gate.execution.launch import run_folders
+from gate.pipelines.running.aside import Aside
 from gate.ports import Files
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.evidence import DivergedStates, KeptFile, RunEvidence, SavedFiles
@@ -21,8 +22,6 @@ from gate.records.reading import ReadingRequest, ReadingTask
 from gate.records.runs import FIRST_STRICT, SECOND_STRICT, PlannedRun, RunFolders, RunRecord, Varied
 from gate.records.settings import GateSettings
 
-# what used runs may take of the disk until the call ends
-MAX_ASIDE_BYTES = 1024**3
 NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
 
 
@@ -36,8 +35,10 @@ class EndedRuns:
         reader: FreshReader,
         place: Path,
         evidence: Path,
+        aside: Aside,
     ) -> None:
         """Nothing is touched."""
+        self._aside = aside
         self._settings = settings
         self._files = files
         self._reader = reader
@@ -47,18 +48,10 @@ class EndedRuns:
         self.saved: SavedFiles | None = None
         self.apart: DivergedStates | None = None
         self._first: RunEvidence | None = None
-        self._aside_bytes = MAX_ASIDE_BYTES
 
     def folders(self, varied: Varied | None = None) -> RunFolders:
         """Where the newest run's files are."""
         return run_folders(self._place, varied)
-
-    def clear(self, folder: Path) -> None:
-        """Have nothing at a path where a run lived; its files are removed with the call's."""
-        if self._files.exists(folder):
-            self._aside_bytes -= self._files.set_aside(
-                folder, self._place.parent / "used", max_bytes=self._aside_bytes
-            )
 
     def move_here(self, root: Path, varied: Varied | None = None) -> RunFolders:
         """Take a run's files out of its place, once none of its processes lives.
@@ -69,7 +62,7 @@ class EndedRuns:
         if source != target:
             for name in (field.name for field in fields(RunFolders)):
                 there = getattr(target, name)
-                self.clear(there)
+                self._aside.put(there)
                 if self._files.exists(getattr(source, name)):
                     self._files.move_file(getattr(source, name), there)
         self._files.fresh_folder(target.taken)
