@@ -64,10 +64,47 @@ class Progress(Protocol):
 
 
 class Processes(Protocol):
-    """Starts training processes."""
+    """Starts a process and waits for its end."""
 
     def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
         """Run to the end, to its time limit, or to cancellation, then leave no process behind."""
+        ...
+
+
+class TrainingProcesses(Processes, Protocol):
+    """Starts training processes."""
+
+    def together(self) -> AbstractContextManager[ProcessGroup]:
+        """Processes that live at the same time; none of them is left when the body ends."""
+        ...
+
+
+class ProcessGroup(Protocol):
+    """Processes that live at the same time."""
+
+    def start(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> StartedProcess:
+        """Start one; raises `RunError` when it cannot be started."""
+        ...
+
+    def follow(self, seconds: float) -> None:
+        """Hand on output until one of those that were let go ends, at most for so long."""
+        ...
+
+
+class StartedProcess(Protocol):
+    """A process of a group, from its start on."""
+
+    @property
+    def result(self) -> ProcessResult | None:
+        """How it ended; None as long as it lives."""
+        ...
+
+    def let_go(self) -> None:
+        """Its time counts from now on, and its output is handed on."""
+        ...
+
+    def stop(self) -> None:
+        """End it now, with all that it started; nothing happens where it has ended."""
         ...
 
 

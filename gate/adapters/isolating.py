@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gate.adapters.account.account_lock import release_uid
+from gate.adapters.account.beside import account_beside
 from gate.adapters.account.gpu_files import gpu_file_groups, make_device_files
 from gate.adapters.account.isolation import choose_isolation
 from gate.adapters.account.residue import remove_residue
@@ -18,7 +19,7 @@ from gate.adapters.engine.training_container import ContainerProcesses, RoutedPr
 from gate.adapters.process.process_table import kill_account
 from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.stop_signals import StopSignals
-from gate.records.runs import Isolation
+from gate.records.runs import Credentials, Isolation
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import Device, GateSettings
 
@@ -36,7 +37,7 @@ class Isolating:
         beside = ContainerProcesses(engine, this_process(), interrupts)
         # the label by which a post step finds these containers again, and no other call's
         self.run = secrets.token_hex(8)
-        self.processes = RoutedProcesses(LocalProcesses(interrupts), beside)
+        self.processes = RoutedProcesses(LocalProcesses(interrupts), beside, interrupts)
         self._engine = engine
         self._socket = socket
         self.device_groups: tuple[int, ...] = ()
@@ -68,6 +69,17 @@ class Isolating:
         if asked.mode is not IsolationMode.AUTO or asked.image is None:
             return found
         return replace(found, reason=f"{found.reason}; not in isolation.image: {why_no_container}")
+
+    def beside(self, isolation: Isolation) -> Credentials | None:
+        """Another account for a run beside one of this isolation, held until `release`.
+
+        None where the training has the gate's own. Raises `RunError` that says why no run can go
+        beside another.
+        """
+        account = account_beside(isolation, self.processes, self._interpreter)
+        if account is not None and not isolation.in_container:
+            self._accounts.append(account.uid)
+        return account
 
     def clean_up(self, isolation: Isolation) -> None:
         """End all that a training may have left running: its containers, or its account's."""

@@ -24,7 +24,11 @@ class CallTime:
     @property
     def seconds(self) -> float:
         """Since the call began."""
-        return round(max(0.0, self._clock.seconds() - self._start), DECIMALS)
+        return self.at(self._clock.seconds())
+
+    def at(self, clock_seconds: float) -> float:
+        """The same for another moment of this clock."""
+        return round(max(0.0, clock_seconds - self._start), DECIMALS)
 
     @contextmanager
     def own(self, work: OwnWork, about: str = "") -> Iterator[None]:

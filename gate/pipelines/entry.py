@@ -19,7 +19,7 @@ from gate.adapters.engine.docker_api import connect_docker
 from gate.adapters.engine.engine import Engine, engine_address
 from gate.adapters.git.repository import GitRepository
 from gate.adapters.isolating import Isolating
-from gate.adapters.machine import gpus_seen
+from gate.adapters.machine import gpus_seen, room
 from gate.adapters.machine_facts import machine_facts
 from gate.adapters.mlflow.tracker import MlflowTracker
 from gate.adapters.process.stop_signals import StopSignals
@@ -75,6 +75,8 @@ def build_adapters(
         clock=SystemClock(),
         progress=progress,
         isolate=isolating.choose,
+        beside=isolating.beside,
+        room=room,
         closed=closed,
         clean_up=isolating.clean_up,
         release=isolating.release,

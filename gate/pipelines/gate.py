@@ -22,6 +22,7 @@ from gate.execution.plan import (
     plan_operator_audit,
     plan_record,
 )
+from gate.execution.turns import turns_of
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines, work_tree_baseline
 from gate.pipelines.judging.budget import Budget
@@ -51,6 +52,7 @@ from gate.pipelines.judging.seed_results import (
 )
 from gate.pipelines.judging.seed_runs import run_seeds
 from gate.pipelines.judging.settings_tried import try_settings
+from gate.pipelines.judging.stopping import differ, made_until_they_differ, not_run
 from gate.pipelines.runs import Session
 from gate.records.baseline import MAX_RUN_URL, Baseline, BaselineEntry, Baselines
 from gate.records.comparison import Comparison
@@ -117,25 +119,24 @@ def train_all(
     """All runs of a gate call, the base commit's too where only those can decide."""
     changes = lines_of_the_change(request, adapters)
     recorded = recorded_data(request, baselines.trusted)
-    with Session(request, adapters, recorded=recorded, call=call) as session:
+    at_a_time = request.strict_runs
+    with Session(request, adapters, recorded=recorded, at_a_time=at_a_time, call=call) as session:
         tell_moved_data(recorded, session)
-        # one at a time: runs beside each other would share
-        # cores, and neither time nor noise would be theirs
-        runs = tuple(
-            session.run(planned)
-            for planned in plan_gate(request.strict_runs, priced=request.priced)
-        )
-        runs += _base_runs(session, runs[0], baselines.trusted)
+        planned = plan_gate(request.strict_runs, priced=request.priced)
+        turns = session.in_turns(turns_of(planned, session.at_a_time))
+        runs = made_until_they_differ(turns, planned, request)
+        apart, skipped = differ(runs, request), len(planned) - len(runs)
+        # of a commit that does not repeat itself, neither base nor seeds nor operators say more
+        runs += () if apart else _base_runs(session, runs[0], baselines.trusted)
         needed = _needs_seeds(request, runs, baselines, session.data)
         seeded = run_seeds(session, runs[0]) if needed else ()
+        audit = request.settings.operator_audit and not apart
         # after the runs that are judged: what it does to the machine must not reach them
-        counted, failure = (
-            _operator_audit_run(session) if request.settings.operator_audit else ((), "")
-        )
+        counted, failure = _operator_audit_run(session) if audit else ((), "")
         evidence = session.evidence((*runs, *counted), seeded)
         with call.own(OwnWork.JUDGING):
             found = decided(request, baselines, evidence)
-        budget = Budget(request.settings.diagnosis, runs)
+        budget = Budget(request.settings.diagnosis, runs, skipped)
         trace = escalate(session, found.decision, runs, changes, budget)
         if trace is not None:
             evidence = session.evidence((*runs, *counted), seeded, trace)
@@ -165,7 +166,7 @@ def _base_runs(
     if not _needs_base_run(session, run, trusted, now):
         return ()
     environment = Commit.BASE if own else Commit.HEAD
-    base = tuple(session.run(planned) for planned in plan_base(environment))
+    base = session.together(plan_base(environment))
     against = against_run(base[0], run, request)
     if not own or base_run_decides(against, request.settings):
         return base
@@ -228,6 +229,7 @@ def judge(
         rare_faults=rare_faults_of(found.facts),
         performance=performance_of(evidence.runs, request.settings.cost),
         operator_audit=operator_report(evidence, operator_audit_failure),
+        not_run=not_run(request, evidence, failed_audit=bool(operator_audit_failure)),
         seeds_problem=seeds_problem,
         seeds_of_brought=found.seeds,
         states=state_roots(first, evidence),
@@ -287,8 +289,8 @@ def record_baseline(
     """
     # what a training may have touched is not read after it
     known = work_tree_baseline(request, adapters)
-    with Session(request, adapters) as session:
-        runs = tuple(session.run(run) for run in plan_record(request.recorded_runs))
+    with Session(request, adapters, at_a_time=request.recorded_runs) as session:
+        runs = session.together(plan_record(request.recorded_runs))
         repeat = most_telling(repeats_of(runs, request))
         # of a training that does not repeat itself, no other seed says anything
         seeded = run_seeds(session, runs[0]) if repeat.numerically_equal else ()

@@ -323,8 +323,9 @@ class Isolation:
 class RunRecord(Document):
     """What the gate itself saw of a run.
 
-    `begun_seconds` lie between the start of the call and the moment when this run was let go;
-    `lane` tells apart runs that went at the same time.
+    `begun_seconds` lie between the start of the call and the moment when this run was let go, which
+    is `clock_seconds` of the kernel's monotonic clock; `lane` tells apart runs that went at the
+    same time. `repeated` says why this one was made again, alone.
     """
 
     label: str
@@ -338,6 +339,8 @@ class RunRecord(Document):
     isolation: RunIsolation
     environment: Commit = Commit.HEAD
     begun_seconds: float = Field(default=0.0, ge=0)
+    clock_seconds: float = Field(default=0.0, ge=0)
+    repeated: str = Field(default="", max_length=200)
     lane: int = Field(default=0, ge=0, lt=MAX_LANES)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from gate_bench import FILES, Bench
+from grouped import OneAfterTheOther
 
 from gate.adapters.process.processes import LocalProcesses
 from gate.attestation.packing.archive import read_archive
@@ -24,7 +25,7 @@ STATE = "strict-1/state.safetensors"
 
 
 @dataclass
-class Swapping:
+class Swapping(OneAfterTheOther):
     """Real processes; before the reader starts, or after it, the states are links elsewhere."""
 
     secret: Path

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from gate_bench import FILES, Bench
+from grouped import OneAfterTheOther
 from played_training import Project
 
 from gate.codec.digests import sha256_hex
@@ -75,7 +76,7 @@ def told(made: Told, tmp_path: Path) -> Iterator[Told]:
     assert not (tmp_path / "out" / "work").exists()
 
 
-class NoTraining:
+class NoTraining(OneAfterTheOther):
     """Adapters that refuse to start the training's program."""
 
     def __init__(self, adapters: Adapters) -> None:

@@ -43,8 +43,10 @@ def test_the_verdict_says_where_the_calls_time_went(bench: Bench) -> None:
     verdict = bench.gate().verdict
     timeline = verdict.timeline
     assert timeline is not None
-    assert [run.label for run in timeline.runs] == [run.label for run in verdict.runs]
-    for run, timed in zip(verdict.runs, timeline.runs, strict=True):
+    runs = {run.label: run for run in verdict.runs}
+    assert {timed.label for timed in timeline.runs} == set(runs)
+    for timed in timeline.runs:
+        run = runs[timed.label]
         assert timed.begun_seconds == run.begun_seconds > 0
         assert timed.ended_seconds == pytest.approx(run.begun_seconds + run.wall_seconds)
     whole = timeline.training_seconds + timeline.own_seconds

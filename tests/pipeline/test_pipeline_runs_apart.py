@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gate_bench import Bench
+from grouped import OneAfterTheOther
 from played_training import SCRIPT, Project
 
 from gate.execution.plan import plan_gate
@@ -34,7 +35,7 @@ for folder in (out, here, pathlib.Path(os.environ["HOME"]), pathlib.Path(os.envi
 
 
 @dataclass
-class Recorded:
+class Recorded(OneAfterTheOther):
     """Starts processes as the inner one does, and keeps what each training would find."""
 
     inner: Processes

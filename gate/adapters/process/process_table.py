@@ -85,6 +85,39 @@ def holds(pid: int, prefix: str) -> bool:
     return False
 
 
+class View:
+    """The mount namespace that a process is in, held open: the kernel gives free numbers again."""
+
+    def __init__(self, pid: int) -> None:
+        """Of a process that has ended there is none, and nobody else is in it."""
+        self._held: int | None = None
+        with suppress(OSError):
+            self._held = os.open(_view_file(pid), os.O_RDONLY | os.O_CLOEXEC)
+
+    def members(self) -> frozenset[int]:
+        """The living processes in it."""
+        if self._held is None:
+            return frozenset()
+        own = os.fstat(self._held).st_ino
+        return frozenset(row.pid for row in processes() if not row.ended and _view(row.pid) == own)
+
+    def close(self) -> None:
+        """Nobody is looked for any more."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+
+def _view_file(pid: int) -> Path:
+    return PROC / str(pid) / "ns" / "mnt"
+
+
+def _view(pid: int) -> int:
+    with suppress(OSError):
+        return _view_file(pid).stat().st_ino
+    return 0
+
+
 def owned_by(uid: int) -> frozenset[int]:
     """The living processes that hold `uid` in any of their four ids."""
     return frozenset(row.pid for row in processes() if uid in row.uids and not row.ended)

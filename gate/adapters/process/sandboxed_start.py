@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TypedDict
 
 import gate
 from gate.adapters.process.process_table import require_other_account
@@ -18,7 +19,7 @@ from gate.adapters.process.seccomp_filter import seccomp_filter
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 from gate.records.processes import ProcessRequest
-from gate.records.runs import Credentials
+from gate.records.runs import Credentials, WriteGuard
 
 PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
 # the package's folder comes last: nothing there takes the place of a standard module
@@ -40,34 +41,63 @@ LIMITS = {
 }
 
 
-def start_sandboxed(request: ProcessRequest, account: Credentials) -> subprocess.Popen[bytes]:
+def start_sandboxed(request: ProcessRequest) -> subprocess.Popen[bytes]:
     """Start it, and return once it runs as what was asked for.
 
     Raises `OSError` or `ValueError` when the command itself cannot be started, as `Popen` does,
     and `RunError` when the sandbox launcher cannot be put up.
     """
-    require_other_account(account)
+    account, place = request.credentials, request.place
     plan: Plan = {
         "argv": list(request.argv),
         "env": request.env,
         "workdir": str(request.workdir),
-        "uid": account.uid,
-        "gid": account.gid,
-        "groups": list(account.groups),
-        "limits": LIMITS,
-        "seccomp_filter": base64.b64encode(
-            seccomp_filter(platform.machine(), network=request.network)
-        ).decode(),
-        "guard": account.guard.value,
+        "uid": None,
+        "gid": 0,
+        "groups": [],
+        "limits": {"RLIMIT_CORE": 0},
+        "seccomp_filter": "",
+        "guard": WriteGuard.NONE.value,
         "writable": [str(folder) for folder in request.writable],
-        "shared": [str(folder) for folder in account.shared],
+        "shared": [],
         "mounts": [(str(one.source), str(one.target)) for one in request.mounts],
+        "place": None if place is None else (str(place.source), str(place.target)),
+        "alone": place is not None and not request.network,
+        "cpus": list(request.cpus),
     }
+    if account is not None:
+        plan = {**plan, **_confined(account, network=request.network)}
     process, report = _launch(plan)
     if report != READY:
         output = process.communicate()[0]
         raise _fault(report, output)
     return process
+
+
+class _Confined(TypedDict):
+    """What an account of its own adds to a plan."""
+
+    uid: int
+    gid: int
+    groups: list[int]
+    limits: dict[str, int]
+    seccomp_filter: str
+    guard: str
+    shared: list[str]
+
+
+def _confined(account: Credentials, *, network: bool) -> _Confined:
+    require_other_account(account)
+    program = seccomp_filter(platform.machine(), network=network)
+    return {
+        "uid": account.uid,
+        "gid": account.gid,
+        "groups": list(account.groups),
+        "limits": LIMITS,
+        "seccomp_filter": base64.b64encode(program).decode(),
+        "guard": account.guard.value,
+        "shared": [str(folder) for folder in account.shared],
+    }
 
 
 def _launch(plan: Plan) -> tuple[subprocess.Popen[bytes], bytes]:
