@@ -29,6 +29,7 @@ from gate.report.wording import (
 )
 
 MAX_PARTS_NAMED = 4
+NOT_RUN = "Not run"
 HEADLINE_PARTS = ("device", "torch", "cuda", "python")
 
 
@@ -73,7 +74,7 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
 
 def _not_run(verdict: Verdict) -> list[Row]:
     left_out = not_run_words(verdict.not_run)
-    return [(Cell("Not run"), Cell(f"{left_out}: two strict runs differ"))] if left_out else []
+    return [(Cell(NOT_RUN), Cell(f"{left_out}: two strict runs differ"))] if left_out else []
 
 
 def _price(verdict: Verdict) -> str:
