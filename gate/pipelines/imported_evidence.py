@@ -149,11 +149,11 @@ def _locks_here(
     folder = work / "locks"
     adapters.files.fresh_folder(folder)
     isolation = adapters.isolate(plain_isolation(request.settings), (folder,))
-    reader = FreshReader(
-        adapters.files, adapters.processes, adapters.progress, isolation.credentials
-    )
     try:
-        return locks_of_commits(request, trees, folder, adapters.files, reader.ask)
+        with FreshReader(
+            adapters.files, adapters.answering, adapters.progress, isolation.credentials
+        ) as reader:
+            return locks_of_commits(request, trees, folder, adapters.files, reader.ask)
     finally:
         adapters.clean_up(isolation)
 

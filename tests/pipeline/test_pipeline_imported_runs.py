@@ -103,7 +103,7 @@ def test_the_job_that_judges_comes_to_the_same_verdict_and_runs_nothing(told: To
     assert (found.verdict.outcome, found.verdict.passes) == (Outcome.REPRODUCED, True)
     # the other job's clock is a claim, and this one trained nothing
     assert found.verdict.timeline is None
-    assert ["gate.reader" in line for line in watched.started] == [True]
+    assert watched.started == []
     codes = {finding.code: finding for finding in found.verdict.findings}
     assert codes["unverified-evidence"].message == (
         "another job made these runs: this gate cannot verify their numbers"

@@ -16,6 +16,7 @@ from gate.adapters.process.processes import LocalProcesses
 from gate.evidence.collect import collect_run
 from gate.execution.call_time import CallTime
 from gate.execution.child_environment import path_with_interpreter
+from gate.execution.harness_copy import made_harness
 from gate.execution.launch import Launcher, run_folders
 from gate.records.observed.evidence import MetricSeries, RunEvidence
 from gate.records.processes import ProcessResult
@@ -111,6 +112,7 @@ def _run(settings: GateSettings, tree: Path, place: Path, mode: RunMode) -> Trai
         settings=settings,
         isolation=ALONE,
         host={"PATH": path},
+        harness=made_harness(FILES, place / "made"),
         call=CallTime(SystemClock()),
     )
     snapshot = Snapshot(commit="a" * 40, tree=tree, workdir=".", digest="0" * 64)
