@@ -133,7 +133,8 @@ def train_all(
         audit = request.settings.operator_audit and not apart
         # after the runs that are judged: what it does to the machine must not reach them
         counted, failure = _operator_audit_run(session) if audit else ((), "")
-        evidence = session.evidence((*runs, *counted), seeded)
+        with call.own(OwnWork.KEEPING):
+            evidence = session.evidence((*runs, *counted), seeded)
         with call.own(OwnWork.JUDGING):
             found = decided(request, baselines, evidence)
         budget = Budget(request.settings.diagnosis, runs, skipped)

@@ -100,7 +100,8 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         """Leave no process and no copy of the code behind, however the body ended."""
-        self._ends.close()
+        with self._call.own(OwnWork.CLEANING):
+            self._ends.close()
 
     def _prepare(self, ends: ExitStack) -> None:
         adapters = self.adapters
@@ -283,11 +284,12 @@ class Session:
         self, planned: PlannedRun, lane: Lane, cpus: tuple[int, ...]
     ) -> ProcessRequest:
         launcher = self._launcher(planned.environment, planned.commit).in_lane(lane)
-        self._aside.put(lane.root)
-        self.adapters.files.fresh_folder(lane.root)
         folders = run_folders(lane.root, planned.varied)
         snapshot = self._snapshots[planned.commit]
-        return launcher.prepared(planned, snapshot, folders, lane, cpus)
+        with self._call.own(OwnWork.PREPARING, planned.label):
+            self._aside.put(lane.root)
+            self.adapters.files.fresh_folder(lane.root)
+            return launcher.prepared(planned, snapshot, folders, lane, cpus)
 
     def _evidence_of(self, one: Begun) -> RunEvidence:
         planned, result = one.planned, one.result
