@@ -80,7 +80,8 @@ class Guard:
         for name, setting in self._settings.items():
             now = setting.read()
             if now == setting.wanted:
-                self._close(name)
+                if name in self._open or name in self._reported:
+                    self._close(name)
                 continue
             # one that no hook saw has no line: C code did it, or a setter that is not known
             event = self._open.setdefault(name, self._event(name, setting.wanted, now, None))

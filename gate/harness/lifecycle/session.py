@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.util
-import os
 import sys
 import threading
-import time
 from typing import Any, TypeVar
 
 import torch
@@ -32,7 +30,7 @@ from ..sources.addresses import tell_addresses
 from ..sources.found import ADDRESS, IN_CODE, SPLIT, Source
 from ..sources.splits import tell_splits
 from ..tensors.safetensors_file import write_safetensors
-from ..this_process import current_rank, started_at
+from ..this_process import current_rank, perf_counter, process_id, started_at
 from . import attestation, environment, facts
 from .attestation import training_rank
 from .hook_integrity import replaced_functions
@@ -70,7 +68,7 @@ class HarnessSession:
         self.settings = settings
         self.before = before
         self.late = late
-        self.pid = os.getpid()
+        self.pid = process_id()
         self.problems = Problems()
         self.output = Output(settings.out, current_rank(), self.pid)
         self.schedule = Schedule(
@@ -199,6 +197,7 @@ class HarnessSession:
         if not self._stopped:
             if not self.recorder.optimizers:
                 self._before_first_step()
+            self.recorder.end_step(optimizer)
             if self.first_step_seconds is None:
                 self._at_first_step(optimizer)
             with self.problems.noting("watching the knobs"):
@@ -208,7 +207,9 @@ class HarnessSession:
             self.operators.after_step()
             if self._all_steps_taken() and not self.recorder.lagging():
                 self._stop()
-            if self.output.race_told():
+            # asked as often as lines are written: a question of the file system at each step would
+            # be felt where steps are short
+            if self.recorder.just_wrote and self.output.race_told():
                 self._stop()
             return
         raise TrainingStopped
@@ -242,7 +243,7 @@ class HarnessSession:
                 self.output.tell_race()
         with self.problems.noting("timing the start"):
             cuda.wait(self.recorder.devices)
-            self.first_step_seconds = time.perf_counter() - started_at
+            self.first_step_seconds = perf_counter() - started_at
         self._look_at_open_files()
         if cuda.in_use():
             # before it started there was neither a device to name nor a seed of its own to read
@@ -288,7 +289,7 @@ class HarnessSession:
         if event_files is not None:
             event_files.flush_all()
         # a forked child that never trained holds its parent's session, whose files are not its own
-        if self.pid != os.getpid():
+        if self.pid != process_id():
             return
         self.finish("script")
         # handlers of the script's may have used operators after the last step
