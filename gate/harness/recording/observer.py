@@ -113,9 +113,8 @@ class Observer:
                 started = self._digest("backward", _numbered(map(gradient, parameters)))
                 self._returned[id(optimizer)] = Returned(started, versions)
 
-    def before(self, number: int, optimizer: Optimizer, step: int, order: Order) -> None:
-        """Look at what the update will work on: structure, first parameters, gradients."""
-        begun = self._clock.mark()
+    def look_at_structure(self, number: int, optimizer: Optimizer, step: int, order: Order) -> None:
+        """Look at what the update will work on: structure, first parameters."""
         # a script may replace parameters or add groups; comparing identities costs nothing
         identities = tuple(map(id, optimized_parameters(optimizer)))
         if self._structures.get(number) != identities:
@@ -124,7 +123,9 @@ class Observer:
                 self._fingerprints["structure"] = structure_digest(optimizer, order)
                 if step == 1:
                     self._start("initial", _numbered(order.parameters(optimizer)))
-        self._clock.spent_since(begun)
+
+    def before(self, optimizer: Optimizer, step: int, order: Order) -> None:
+        """Look at the gradients that the update will use."""
         if self.schedule.due(TENSORS, step):
             with self._spending(TENSORS), self._problems.noting("observing the gradients"):
                 self._start_gradients(optimizer, order.parameters(optimizer), step)

@@ -24,7 +24,7 @@ from .gradients import ReturnedGradients
 from .module_search import outermost_owners
 from .observer import Observer, StepObservation
 from .order import Order, SortKey, module_key, ranking
-from .schedule import Schedule
+from .schedule import TENSORS, Schedule
 from .state import optimized_parameters
 
 # Of one step; beyond it the last one replaces its forerunner.
@@ -110,6 +110,9 @@ class Recorder:
         self._clock.spent_since(begun)
         if self._observer is not None and not inside_backward():
             first_inputs.wait()
+            only = len(self.optimizers) == 1
+            if only and not self._schedule.due(TENSORS, self.steps + 1):
+                return
             self._gradients.look(self._observer, self._backwards, self)
 
     def note_grad(self, loss: torch.Tensor) -> None:
@@ -120,6 +123,11 @@ class Recorder:
         self._remember(self._derived, unscaled(loss))
 
     def _remember(self, losses: list[torch.Tensor | None], loss: torch.Tensor) -> None:
+        # the last place is taken again and again: the loss of a step is that of its last pass
+        del losses[MAX_LOSSES - 1 :]
+        if type(loss) is torch.Tensor and _is_plain_number(loss):
+            losses.append(loss.detach().clone())
+            return
         number = None
         try:
             number = own_number(loss)
@@ -128,8 +136,6 @@ class Recorder:
         if number is not None and number.dtype not in _FLOATS:
             self._problems.leave_out(f"a loss is left out: it is of type {number.dtype}")
             number = None
-        # the last place is taken again and again: the loss of a step is that of its last pass
-        del losses[MAX_LOSSES - 1 :]
         losses.append(None if number is None else number.clone())
 
     def note_batch(self, batch: object, *, collated: bool) -> None:
@@ -159,12 +165,15 @@ class Recorder:
     def before(self, optimizer: Optimizer) -> None:
         """Look at an optimizer that is about to step; faults become problems."""
         with cuda.free_to_wait():
-            with self._clock.span():
-                number = self._number(optimizer)
-            if self._observer is not None:
-                step = self._step_counts[number] + 1
-                with self._device_memory.of_the_harness(self._clock.devices):
-                    self._observer.before(number, optimizer, step, self.order)
+            begun = self._clock.mark()
+            number = self._number(optimizer)
+            step = self._step_counts[number] + 1
+            with self._device_memory.of_the_harness(self._clock.devices):
+                if self._observer is not None:
+                    self._observer.look_at_structure(number, optimizer, step, self.order)
+                self._clock.spent_since(begun)
+                if self._observer is not None:
+                    self._observer.before(optimizer, step, self.order)
 
     def steps_of(self, optimizer: Optimizer) -> int:
         """How many steps of this optimizer are on record."""
@@ -189,7 +198,7 @@ class Recorder:
             self._ended, self.just_wrote = None, False
             self._step_counts[number] += 1
             self.steps = max(self._step_counts)
-            with self._problems.noting("recording a step"), torch.no_grad():
+            with self._problems.noting("recording a step"):
                 times = StepTimes(self._about_the_last, inside, done, (), done)
                 self._open_step(number, skipped, times)
             self._gradients.close_step(optimizer, self._backwards)
@@ -357,6 +366,11 @@ class Recorder:
             "harness_seconds": harness_seconds,
             "observe_seconds": observe_seconds,
         }
+
+
+def _is_plain_number(loss: torch.Tensor) -> bool:
+    """Whether a plain tensor is one number of the host's, as nearly every loss is."""
+    return loss.device.type == "cpu" and loss.dtype in _FLOATS and not loss.dim()
 
 
 def _sent(scalar: torch.Tensor | None, devices: cuda.Devices) -> torch.Tensor | None:
