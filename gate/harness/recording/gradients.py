@@ -82,10 +82,11 @@ class ReturnedGradients:
     def look(self, looking: Looking, passes: int, steps: Steps) -> None:
         """A pass has returned, the n-th since the last step."""
         with cuda.free_to_wait(), self._problems.noting("looking at gradients"):
-            if not self._searched and not steps.optimizers:
-                with self._clock.span():
-                    self._search(steps.order)
-            self._searched = True
+            if not self._searched:
+                self._searched = True
+                if not steps.optimizers:
+                    with self._clock.span():
+                        self._search(steps.order)
             if steps.steps >= SETTLED_STEPS:
                 self._waiting.clear()
             known = {id(one): one for one in (*steps.optimizers, *self._waiting)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from torch.optim import Optimizer
 
 from .. import cuda
 from ..output import FLOAT_TYPES, Output, Problems, exact
+from ..tensors.digests import bodies_once
 from ..tensors.plain_bytes import UnsupportedTensorError
 from ..tensors.plain_parts import own_number
 from ..this_process import perf_counter
@@ -34,6 +36,7 @@ MAX_LOSSES: Final = 256
 LINES_SECONDS: Final = 0.1
 # what the first steps cost decides which of the next are observed
 AT_ONCE_STEPS: Final = 10
+_AS_IT_IS: Final = nullcontext()
 _FLOATS: Final = frozenset(getattr(torch, name) for name in FLOAT_TYPES)
 
 
@@ -164,7 +167,7 @@ class Recorder:
 
     def before(self, optimizer: Optimizer) -> None:
         """Look at an optimizer that is about to step; faults become problems."""
-        with cuda.free_to_wait():
+        with cuda.free_to_wait(), self._bodies_once(optimizer):
             begun = self._clock.mark()
             number = self._number(optimizer)
             step = self._step_counts[number] + 1
@@ -174,6 +177,11 @@ class Recorder:
                 self._clock.spent_since(begun)
                 if self._observer is not None:
                     self._observer.before(optimizer, step, self.order)
+
+    def _bodies_once(self, optimizer: Optimizer) -> AbstractContextManager[None]:
+        """Before its first step the same tensors are digested for several ends."""
+        new = all(known is not optimizer for known in self.optimizers)
+        return bodies_once() if new else _AS_IT_IS
 
     def steps_of(self, optimizer: Optimizer) -> int:
         """How many steps of this optimizer are on record."""
