@@ -20,6 +20,7 @@ from gate.harness.recording.recorder import AT_ONCE_STEPS, LINES_SECONDS, Record
 from gate.harness.recording.schedule import Schedule
 from gate.harness.tensors import digests
 from gate.harness.tensors.digests import StartedDigest, bodies_once, finish_all
+from gate.harness.tensors.grid import grid_body
 
 if TYPE_CHECKING:
     from tests.harness.conftest import Harness
@@ -211,9 +212,13 @@ def test_a_body_that_is_taken_once_is_that_of_its_tensor(monkeypatch: pytest.Mon
         complex_numbers, complex_numbers.conj(), complex_numbers.conj().imag,
     )  # fmt: skip
     alone = [digest_of(tensor) for tensor in tensors]
-    taken: list[torch.Tensor] = []
-    plain = digests.grid_body
-    monkeypatch.setattr(digests, "grid_body", lambda one: taken.append(one) or plain(one))
+    taken = []
+
+    def body(tensor: torch.Tensor) -> bytes:
+        taken.append(tensor)
+        return grid_body(tensor)
+
+    monkeypatch.setattr(digests, "grid_body", body)
     with bodies_once():
         assert [digest_of(tensor) for tensor in (*tensors, *tensors)] == alone * 2
     assert len(taken) == len(tensors)
