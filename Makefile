@@ -182,7 +182,7 @@ PAIRS ?= 1000
 
 .PHONY: pairs
 pairs: shared-python ## Compare PAIRS=1000 strict pairs side by side under load, and write docs/results/side-by-side-cpu.md
-	$(SHARED_BIN)/python scripts/side_by_side_pairs.py --pairs $(PAIRS) --counts build/side-by-side.jsonl \
+	PYTHONPATH=benchmarks $(SHARED_BIN)/python scripts/side_by_side_pairs.py --pairs $(PAIRS) --counts build/side-by-side.jsonl \
 		--out docs/results/side-by-side-cpu.md
 
 .PHONY: bench-isolation

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 KILO = 1024
 LOOK_SECONDS = 0.05
@@ -26,23 +27,34 @@ class CallError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Called:
-    """A gate call: its seconds from start to exit, those in which a run was going, its memory.
+class CalledRun:
+    """A run of a call: from when to when, in seconds since the call began."""
 
-    `own_bytes` and `reader_bytes` are the peaks of the gate's process and of the one that reads.
+    label: str
+    begun_seconds: float
+    ended_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Called:
+    """A gate call: its seconds from start to exit, its runs, its memory, what came of it.
+
+    `own_bytes` and `reader_bytes` are the peaks of the gate's process and of the one that reads;
+    `root` is the digest of the state that the first strict run ended with.
     """
 
     seconds: float
-    training_seconds: float
+    runs: tuple[CalledRun, ...]
     own_bytes: int
     reader_bytes: int
-    isolation: str
     outcome: str
+    root: str
 
     @property
     def own_seconds(self) -> float:
         """Those in which no run was going."""
-        return self.seconds - self.training_seconds
+        spans = ((run.begun_seconds, run.ended_seconds) for run in self.runs)
+        return self.seconds - covered_seconds(spans)
 
 
 def covered_seconds(spans: Iterable[tuple[float, float]]) -> float:
@@ -90,17 +102,21 @@ def _output_in_time(process: subprocess.Popen[bytes]) -> bytes:
     raise CallError(f"no verdict in {LIMIT_SECONDS:,.0f} s")
 
 
-def _called(seconds: float, verdict: Mapping[str, object], peaks: Peaks) -> Called:
-    runs = verdict["runs"]
-    assert isinstance(runs, list)  # noqa: S101 - tells the checker
-    spans = [(run["begun_seconds"], run["begun_seconds"] + run["wall_seconds"]) for run in runs]
+def _called(seconds: float, verdict: Mapping[str, Any], peaks: Peaks) -> Called:
     return Called(
         seconds=seconds,
-        training_seconds=covered_seconds(spans),
+        runs=tuple(
+            CalledRun(
+                label=run["label"],
+                begun_seconds=run["begun_seconds"],
+                ended_seconds=run["begun_seconds"] + run["wall_seconds"],
+            )
+            for run in verdict["runs"]
+        ),
         own_bytes=peaks.own_bytes,
         reader_bytes=peaks.reader_bytes,
-        isolation=runs[0]["isolation"]["mode"],
-        outcome=str(verdict["outcome"]),
+        outcome=verdict["outcome"],
+        root=next((state["root"] for state in verdict["states"]), ""),
     )
 
 
