@@ -23,7 +23,7 @@ from harness_workloads import FINGERPRINTS, MLP, TRANSFORMER
 from measured_processes import write_page
 
 from gate.adapters.files.files import LocalFiles
-from gate.execution.launch import install_harness
+from gate.execution.harness_copy import install_harness
 
 ROUNDS = 9
 TORCH_ROUNDS = 15

@@ -108,6 +108,22 @@ class StartedProcess(Protocol):
         ...
 
 
+class AnsweringProcess(Protocol):
+    """A process that answers questions, each in a child of its own: what one breaks is its own."""
+
+    def wait_until_ready(self) -> None:
+        """Return when it can answer; `RunError` that says why when it could not start."""
+        ...
+
+    def ask(self, question: bytes) -> ProcessResult:
+        """What a child printed, and how it ended; started again where an earlier one took it."""
+        ...
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        ...
+
+
 class Files(Protocol):
     """Reading that trusts nothing and writing that loses nothing."""
 
@@ -173,15 +189,12 @@ class Files(Protocol):
         """
         ...
 
-    def let_read(self, path: Path) -> None:
-        """Let every account read a file, or a folder and all that is in it."""
+    def let_read(self, path: Path, *, gid: int | None = None) -> None:
+        """Let every account read a file or a folder, or a group a folder of one account."""
         ...
 
     def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> str:
-        """Copy one regular file, no link followed; the SHA-256 of what was copied, in hex.
-
-        The folders of the copy are made as needed.
-        """
+        """Copy one regular file, its folders as needed, no link followed; the copy's SHA-256."""
         ...
 
     def link(self, path: Path, target: Path) -> None:
@@ -194,6 +207,10 @@ class Files(Protocol):
 
     def compile_python(self, folder: Path) -> None:
         """Put byte-code beside every Python module below a folder."""
+        ...
+
+    def set_aside(self, path: Path, target: Path) -> None:
+        """Give a folder another name until it is removed with others, without its large files."""
         ...
 
     def remove_tree(self, path: Path) -> None:

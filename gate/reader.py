@@ -1,20 +1,20 @@
 """A separate program: reads what a run left, writes one document, and holds no secret.
 
-The gate starts it afresh for every run (`gate.evidence.fresh_process`): parsing untrusted bytes in
-the process that later holds the key and the token would put both behind every mistake of a parser.
+The gate starts it once (`gate.evidence.fresh_process`), and a child of it answers each question:
+parsing untrusted bytes in the process that later holds the key and the token would put both behind
+every mistake of a parser.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.files.zip_member import zip_member
-from gate.adapters.process.parser_limits import limit_this_process
+from gate.adapters.process.answering.server import serve
 from gate.baseline.folder import files_in, read_entries, read_entry
 from gate.checkpoint.hashing.tensors import available_threads
 from gate.codec.documents import read_document
@@ -23,7 +23,6 @@ from gate.comparison.tensors.states import compare_states
 from gate.errors import EvidenceError, GateError
 from gate.evidence.collect import collect_run
 from gate.evidence.data.pointers import MAX_POINTER_BYTES, read_pointers
-from gate.evidence.fresh_process import READY
 from gate.evidence.locks import read_lock
 from gate.evidence.processes.harness_files import find_processes
 from gate.evidence.processes.operator_audit import read_operator_audit
@@ -46,12 +45,18 @@ from gate.records.reading import (
 from gate.settings.changes import baseline_changes, key_changes, root_changes, settings_changes
 from gate.settings.load import parse_settings
 
-MAX_REQUEST_BYTES = 4 * 1024 * 1024
 MAX_OUTPUT_BYTES = 128 * 1024 * 1024
 MAX_DETAILS = 200
 # each holds stretches as float64: a machine with a hundred cores must not run out of address space
 COMPARING_THREADS = 8
 MAX_HEAD_BYTES = 16 * 1024 * 1024
+# what the tasks below import when they are asked, NumPy with it
+IMPORTED_AHEAD = (
+    "gate.comparison.data_difference",
+    "gate.comparison.measuring.reduction",
+    "gate.comparison.measuring.weights",
+    "gate.evidence.data.statistics",
+)
 FILES = LocalFiles()
 HEAD_TASKS = {
     ReadingTask.SETTINGS: settings_changes,
@@ -61,15 +66,18 @@ HEAD_TASKS = {
 }
 
 
-def main(path: str) -> None:
-    """Read the request at `path`, then, with limits set, what it names; answer on stdout."""
-    data = FILES.read_bytes(Path(path), max_bytes=MAX_REQUEST_BYTES)
-    request = read_document(ReadingRequest, data, "the reading request")
-    # before the first untrusted byte: from here on memory is bounded and no file can be written
-    limit_this_process()
-    # nothing untrusted was read up to here: a reader without this line could not start
-    _write(READY)
-    _write(answered(request).model_dump_json().encode("utf-8"))
+def main(control: int) -> None:
+    """Answer the questions that come on the socket `control`, until it is closed."""
+    # slow to import: done once here, before the first child, and not by each of them
+    for name in IMPORTED_AHEAD:
+        import_module(name)
+    serve(control, _answer)
+
+
+def _answer(question: bytes) -> bytes:
+    """In a child that is limited already."""
+    request = read_document(ReadingRequest, question, "the reading request")
+    return answered(request).model_dump_json().encode("utf-8")
 
 
 def answered(request: ReadingRequest) -> ReadingAnswer:
@@ -300,10 +308,3 @@ def _tensor_distances(found: StateDifference) -> Iterator[TensorDistance]:
                 max_absolute=None if most is None else float(most),
                 finiteness_moved=one.numbers.finiteness_moved,
             )
-
-
-def _write(data: bytes) -> None:
-    """Straight to the pipe: no buffer whose end a crash could swallow."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(sys.stdout.fileno(), view) :]

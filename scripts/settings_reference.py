@@ -132,6 +132,7 @@ runs:
 """,
     "cost": """\
 cost:
+  when: nightly
   rounds: 5
   warmup_steps: 10
   budget_percent: 15.0

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from gate.codec.untrusted_text import masked, without_sequences
 from gate.errors import RunError
+from gate.execution.call_time import CallTime
 from gate.execution.child_environment import child_environment
 from gate.execution.data import links_of, mounts_of, place_data
+from gate.execution.harness_copy import HarnessCopy
 from gate.execution.lanes import Lane
 from gate.execution.missing_data import Lacking, data_hint
 from gate.execution.plan import training_of
@@ -24,13 +26,6 @@ from gate.records.runs import Isolation, PlannedRun, RunFolders, RunRecord, Snap
 from gate.records.settings import GateSettings
 
 LET_GO = "REPRO_GATE_LET_GO"
-HARNESS = Path(__file__).resolve().parent.parent / "harness"
-HARNESS_PACKAGE = "repro_gate_harness"
-HARNESS_FILE_LIMIT = 1024 * 1024
-MAX_HARNESS_FILES = 100
-START_UP = "startup"
-# the start-up file stands beside the package, and byte-code is made where it will be used
-LEFT_BEHIND = {START_UP, "__pycache__"}
 SHOWN_LINES = 20
 PREPROCESS_LIMIT = "preprocess.timeout_seconds"
 RANK_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "mpirun"}
@@ -106,6 +101,8 @@ class Launcher:
     settings: GateSettings
     isolation: Isolation
     host: Mapping[str, str]
+    harness: HarnessCopy
+    call: CallTime
     data: tuple[FetchedData, ...] = ()
 
     def run(
@@ -120,8 +117,12 @@ class Launcher:
         is nothing to compare, however alike two failures look.
         """
         request = self.prepared(planned, snapshot, folders)
+        begun = self.call.seconds
         result = self.processes.run(request, self.progress.output)
-        return self.record(planned, snapshot, request, result), result
+        wall = round(result.wall_seconds, 3)
+        self.call.ran(planned.label, begun_seconds=begun, wall_seconds=wall)
+        record = self.record(planned, snapshot, request, result)
+        return record.model_copy(update={"begun_seconds": begun}), result
 
     def in_lane(self, lane: Lane) -> Launcher:
         """The same under the lane's own account."""
@@ -141,7 +142,7 @@ class Launcher:
 
         In a lane the run sees them at the lane's other path, and waits for the word to go.
         """
-        prepare_folders(self.files, snapshot, folders, self.isolation, self.data)
+        prepare_folders(self.files, snapshot, folders, self.isolation, self.harness, self.data)
         place = None if lane is None else lane.place
         if place is None:
             return self._request(planned, snapshot, folders)
@@ -255,6 +256,7 @@ def prepare_folders(
     snapshot: Snapshot,
     folders: RunFolders,
     isolation: Isolation,
+    harness: HarnessCopy,
     data: tuple[FetchedData, ...] = (),
 ) -> None:
     """Empty every folder, copy code and harness afresh, and hand them to the training's account."""
@@ -264,32 +266,11 @@ def prepare_folders(
     files.remove_tree(folders.tree)
     files.copy_tree(snapshot.tree, folders.tree)
     # afresh for every run: even if one could write there, the next would not start with it
-    install_harness(files, folders.harness)
+    harness.put(files, folders.harness)
     place_data(files, data, folders, isolation)
     for account in isolation.own_accounts:
         for folder in (folders.tree, folders.home, folders.tmp, folders.out):
             files.give_to(folder, account.uid, account.gid)
-
-
-def install_harness(files: Files, target: Path) -> None:
-    """Copy the harness under its own package name; it takes nothing else of the gate along."""
-    files.fresh_folder(target)
-    start_up = "sitecustomize.py"
-    files.copy_file(HARNESS / START_UP / start_up, target / start_up, max_bytes=HARNESS_FILE_LIMIT)
-    _copy_package(files, HARNESS, target / HARNESS_PACKAGE)
-    # Every process of the training starts the harness, and none of them may write byte-code here.
-    files.compile_python(target)
-
-
-def _copy_package(files: Files, source: Path, target: Path) -> None:
-    """Copy the modules of a package and its subpackages, no link followed."""
-    files.fresh_folder(target)
-    for name in files.list_names(source, max_names=MAX_HARNESS_FILES):
-        if name.endswith(".py"):
-            files.copy_file(source / name, target / name, max_bytes=HARNESS_FILE_LIMIT)
-        # a link to a folder is no folder here, so nothing from elsewhere comes along
-        elif name not in LEFT_BEHIND and files.is_folder(source / name):
-            _copy_package(files, source / name, target / name)
 
 
 def _refuse_failure(

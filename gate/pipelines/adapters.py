@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.ports import (
+    AnsweringProcess,
     Clock,
     DataStore,
     Files,
@@ -21,7 +22,7 @@ from gate.ports import (
 from gate.records.gpu import GpusSeen
 from gate.records.observed.data.listed import FetchSources
 from gate.records.observed.facts import MachineFacts
-from gate.records.processes import Room
+from gate.records.processes import ProcessRequest, Room
 from gate.records.runs import Credentials, Isolation
 from gate.records.sections.publishing import MlflowSettings
 from gate.records.sections.signing import SigningSettings
@@ -45,6 +46,7 @@ class Publishers:
 class Adapters:
     """Every effect that a pipeline has, handed in by the entry points.
 
+    `for_reading` gives what an isolated training left to another account, which `answering` starts.
     `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
     `clean_up` leaves no process and no file of the training's account outside that folder;
     `release` lets another gate have that account. `beside` gives another one, for a run that goes
@@ -62,6 +64,8 @@ class Adapters:
     clock: Clock
     progress: Progress
     isolate: Callable[[GateSettings, tuple[Path, ...]], Isolation]
+    for_reading: Callable[[Isolation], Isolation]
+    answering: Callable[[ProcessRequest], AnsweringProcess]
     beside: Callable[[Isolation], Credentials | None]
     room: Callable[[], Room]
     closed: Callable[[tuple[Path, ...], Path], AbstractContextManager[None]]

@@ -12,6 +12,7 @@ from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.codec.entry_names import entry_name
 from gate.errors import AttestationError, ExitCode, GateError, SettingsError, StorageError
+from gate.execution.call_time import CallTime
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines
 from gate.pipelines.gate import Gated, judge, train_all
@@ -114,7 +115,8 @@ def run_only(request: GateRequest, adapters: Adapters) -> Path:
         # this call judges nothing: an older verdict beside its evidence would be read as its own
         for path in stale_outputs(request.out):
             adapters.files.remove_tree(path)
-        train_all(request, adapters, read_baselines(request, adapters))
+        baselines = read_baselines(request, adapters)
+        train_all(request, adapters, baselines, CallTime(adapters.clock))
     return request.out / "evidence"
 
 

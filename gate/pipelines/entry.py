@@ -55,12 +55,8 @@ def build_adapters(
     )
     # the gate's own account starts nothing of it: a change under test may have brought it (T1)
     path = _beside(variables.get(PROGRAMS, ""), own)
-    trains = shutil.which("python", path=path) or shutil.which("python3", path=path)
-    libraries, address = variables.get("LD_LIBRARY_PATH", ""), engine_address(variables)
-    engine = Engine(connect_docker(address), address)
-    socket = address.removeprefix("unix://") if address.startswith("unix://") else ""
-    # nothing is tried here: a call that is refused for its settings must start nothing
-    isolating = Isolating(engine, interrupts, trains or sys.executable, socket)
+    libraries = variables.get("LD_LIBRARY_PATH", "")
+    isolating = _isolating(interrupts, path, engine_address(variables))
     tools = Tools(processes=isolating.processes, progress=progress, environment=variables)
 
     def closed(places: tuple[Path, ...], way: Path) -> AbstractContextManager[None]:
@@ -75,6 +71,8 @@ def build_adapters(
         clock=SystemClock(),
         progress=progress,
         isolate=isolating.choose,
+        for_reading=isolating.for_reading,
+        answering=isolating.answering,
         beside=isolating.beside,
         room=room,
         closed=closed,
@@ -89,6 +87,14 @@ def build_adapters(
         seal_services=SigstoreServices,
         publishers=_publishers(variables, files),
     )
+
+
+def _isolating(interrupts: StopSignals, path: str, address: str) -> Isolating:
+    """Nothing is tried here: a call that is refused for its settings must start nothing."""
+    trains = shutil.which("python", path=path) or shutil.which("python3", path=path)
+    engine = Engine(connect_docker(address), address)
+    socket = address.removeprefix("unix://") if address.startswith("unix://") else ""
+    return Isolating(engine, interrupts, trains or sys.executable, socket)
 
 
 def _beside(programs: str, own: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gate.baseline.record import propose_entry, successor
+from gate.baseline.record import propose_entry, recorded_price, successor
 from gate.codec.data_words import move_sentence
 from gate.codec.entry_names import entry_name
 from gate.comparison.data_moves import moved_data
@@ -14,6 +14,7 @@ from gate.comparison.same_work import missed_share
 from gate.comparison.tolerances import tolerance_uses
 from gate.errors import EvidenceError, RunError
 from gate.evidence.state_manifest import state_roots
+from gate.execution.call_time import CallTime
 from gate.execution.plan import (
     plan_base,
     plan_base_here,
@@ -54,6 +55,7 @@ from gate.pipelines.judging.settings_tried import try_settings
 from gate.pipelines.runs import Session
 from gate.records.baseline import MAX_RUN_URL, Baseline, BaselineEntry, Baselines
 from gate.records.comparison import Comparison
+from gate.records.measured.timeline import OwnWork
 from gate.records.observed.data.sets import DataSets, same_data
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
@@ -92,26 +94,35 @@ class Ran:
 
 def gate(request: GateRequest, adapters: Adapters) -> Gated:
     """Run the training, run the base commit where only that can decide, and judge."""
-    # what decides is read before any training code runs
-    baselines = read_baselines(request, adapters)
-    ran = train_all(request, adapters, baselines)
-    return judge(
-        request,
-        baselines,
-        ran.evidence,
-        ran.isolation,
-        found=ran.found,
-        operator_audit_failure=ran.operator_audit_failure,
-    )
+    call = CallTime(adapters.clock)
+    with call.own(OwnWork.PREPARING):
+        # what decides is read before any training code runs
+        baselines = read_baselines(request, adapters)
+    ran = train_all(request, adapters, baselines, call)
+    with call.own(OwnWork.JUDGING):
+        gated = judge(
+            request,
+            baselines,
+            ran.evidence,
+            ran.isolation,
+            found=ran.found,
+            operator_audit_failure=ran.operator_audit_failure,
+        )
+    verdict = gated.verdict.model_copy(update={"timeline": call.timeline()})
+    return replace(gated, verdict=verdict)
 
 
-def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) -> Ran:
+def train_all(
+    request: GateRequest, adapters: Adapters, baselines: Baselines, call: CallTime
+) -> Ran:
     """All runs of a gate call, the base commit's too where only those can decide."""
     changes = lines_of_the_change(request, adapters)
     recorded = recorded_data(request, baselines.trusted)
-    with Session(request, adapters, recorded=recorded, at_a_time=request.strict_runs) as session:
+    with Session(
+        request, adapters, recorded=recorded, call=call, at_a_time=request.strict_runs
+    ) as session:
         tell_moved_data(recorded, session)
-        planned = plan_gate(request.strict_runs)
+        planned = plan_gate(request.strict_runs, priced=request.priced)
         turns = session.in_turns(turns_of(planned, session.at_a_time))
         made = {run.run.label: run for turn in turns for run in turn}
         runs = tuple(made[run.label] for run in planned)
@@ -123,7 +134,8 @@ def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) ->
             _operator_audit_run(session) if request.settings.operator_audit else ((), "")
         )
         evidence = session.evidence((*runs, *counted), seeded)
-        found = decided(request, baselines, evidence)
+        with call.own(OwnWork.JUDGING):
+            found = decided(request, baselines, evidence)
         budget = Budget(request.settings.diagnosis, runs)
         trace = escalate(session, found.decision, runs, changes, budget)
         if trace is not None:
@@ -234,6 +246,8 @@ def _proposal(
         return None
     seeded = entry_results(found.selection.entry, facts.baseline, evidence, request.settings)
     entry = _entry(request, evidence, facts.repeat, request.baseline_reason, seeded)
+    price = recorded_price(facts.cost, evidence.created_at)
+    entry = entry.model_copy(update={"price": price})
     also, trusted = baselines.brought, baselines.trusted
     outcome = found.decision.outcome.value
     return successor(trusted, settled(entry, trusted, request, outcome=outcome, also=also))

@@ -148,11 +148,11 @@ def _locks_here(
     folder = work / "locks"
     adapters.files.fresh_folder(folder)
     isolation = adapters.isolate(plain_isolation(request.settings), (folder,))
-    reader = FreshReader(
-        adapters.files, adapters.processes, adapters.progress, isolation.credentials
-    )
     try:
-        return locks_of_commits(request, trees, folder, adapters.files, reader.ask)
+        with FreshReader(
+            adapters.files, adapters.answering, adapters.progress, isolation.credentials
+        ) as reader:
+            return locks_of_commits(request, trees, folder, adapters.files, reader.ask)
     finally:
         adapters.clean_up(isolation)
 
@@ -209,7 +209,7 @@ def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
     # each base run says whose environment it had, so it decides which of the two plans is meant
     owned = any(run.run.environment is Commit.BASE for run in evidence.runs)
     chosen = own if owned else base
-    gated = plan_gate(request.strict_runs)
+    gated = plan_gate(request.strict_runs, priced=request.priced)
     planned = {run.label: run for run in (*gated, *chosen, plan_base_here(), plan_operator_audit())}
     labels = tuple(run.run.label for run in evidence.runs)
     wanted = tuple(

@@ -13,7 +13,9 @@ from gate.evidence.folder import evidence_documents
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.processes.operator_audit import explained
 from gate.evidence.usable import refuse_unusable
-from gate.execution.lanes import Lane, fits_beside
+from gate.execution.call_time import CallTime
+from gate.execution.harness_copy import made_harness
+from gate.execution.lanes import Lane
 from gate.execution.launch import Launcher, run_folders, short_of_room
 from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
@@ -28,9 +30,11 @@ from gate.pipelines.preparation.output_folder import prepare_out
 from gate.pipelines.preparation.pointers import pointers_of_commit
 from gate.pipelines.preparation.preprocess import Preprocessing
 from gate.pipelines.preparation.snapshots import check_snapshots, export_all
+from gate.pipelines.running.aside import Aside
 from gate.pipelines.running.ended import EndedRuns
-from gate.pipelines.running.places import alone, places_of
+from gate.pipelines.running.places import Fitting, alone, places_of
 from gate.pipelines.running.turns import Begun, Turns
+from gate.records.measured.timeline import OwnWork
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.data.sets import DataSets, UnrepeatedData
 from gate.records.observed.evidence import (
@@ -48,7 +52,6 @@ from gate.records.runs import (
     PlannedRun,
     Snapshot,
 )
-from gate.records.settings import Device
 from gate.settings.load import settings_digest, training_digest
 
 NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
@@ -65,13 +68,15 @@ class Session:
         runs_base: bool = False,
         recorded: DataSets = (),
         at_a_time: int = 1,
+        call: CallTime | None = None,
     ) -> None:
         """Nothing is touched before `with` is entered; `runs_base`: whatever the policy says.
 
         `recorded` is the declared data of the entry that may judge. `at_a_time` is how many runs
-        could go beside each other, where the machine can do that.
+        could go beside each other, where the machine can do that; `call` keeps the time.
         """
         self.request = request
+        self._call = call or CallTime(adapters.clock)
         self._runs_base = runs_base or request.settings.policy.run_base_on_drift
         self.adapters = adapters
         self._work = request.out / "work"
@@ -81,16 +86,14 @@ class Session:
         self._preprocessing: Preprocessing | None = None
         self._unrepeated: UnrepeatedData | None = None
         self._at_a_time = at_a_time
-        self._started_at = adapters.clock.seconds()
         self._newest: RunEvidence | None = None
-        self._fits: int | None = None
         self._told: dict[str, str] = {}
         self._gpu = GpuSearch(request.settings, adapters, self._work / "run", probe_training)
         self._ends = ExitStack()
 
     def __enter__(self) -> Self:
         """Export the code and decide how the training is isolated."""
-        with ExitStack() as ends:
+        with ExitStack() as ends, self._call.own(OwnWork.PREPARING):
             self._prepare(ends)
             self._ends = ends.pop_all()
         return self
@@ -125,21 +128,31 @@ class Session:
             ends.callback(adapters.clean_up, environment.isolation)
             # what an earlier call under this account left would be there for the first run to find
             adapters.clean_up(environment.isolation)
+        self._harness = made_harness(adapters.files, self._work / "harness")
         self._launchers = {
             which: self._launcher_in(environment) for which, environment in environments.items()
         }
-        self._reader = FreshReader(
-            adapters.files, adapters.processes, adapters.progress, self.isolation.credentials
-        )
+        self._reader = self._started_reader(ends)
+        self._aside = Aside(adapters.files, self._work / "used")
         self._ended = EndedRuns(
             self.request.settings,
             adapters.files,
             self._reader,
             self._work / "run",
             self.request.out / "evidence",
+            self._aside,
         )
         self._prepare_inputs(ends)
         self._make_places(ends)
+
+    def _started_reader(self, ends: ExitStack) -> FreshReader:
+        """Trainings may live while it reads, and all of their account is ended with them."""
+        adapters = self.adapters
+        reading = adapters.for_reading(self.isolation)
+        ends.callback(adapters.clean_up, reading)
+        return ends.enter_context(
+            FreshReader(adapters.files, adapters.answering, adapters.progress, reading.credentials)
+        )
 
     def _make_places(self, ends: ExitStack) -> None:
         """After the preprocessing, which runs in the place where ended runs will lie."""
@@ -148,6 +161,7 @@ class Session:
         if self._at_a_time > 1:
             places = places_of(settings, adapters, self.isolation, self._work, self._at_a_time)
         adapters.files.fresh_folder(self._work / "run")
+        self._fitting = Fitting(settings, adapters, len(places.core_sets) or 1)
         self._turns = Turns(
             ends.enter_context(adapters.processes.together()),
             places.lanes,
@@ -191,6 +205,8 @@ class Session:
             settings=self.request.settings,
             isolation=environment.isolation,
             host=environment.host,
+            harness=self._harness,
+            call=self._call,
         )
 
     def _launcher(self, environment: Commit, commit: Commit) -> Launcher:
@@ -249,7 +265,7 @@ class Session:
 
     def _turn(self, turn: Turn, following: tuple[PlannedRun, ...]) -> tuple[RunEvidence, ...]:
         self._refuse_missing_base(turn.runs)
-        if len(turn.runs) > self._fitting():
+        if len(turn.runs) > self._fitting.together(self._newest):
             # one after the other, each of the later ones started ahead
             rest = (*turn.runs[1:], *following)
             first = self._turn(replace(turn, runs=turn.runs[:1]), rest[:1])
@@ -257,21 +273,6 @@ class Session:
         seconds = seconds_alone(self._newest, self.request.settings.cost) if self._newest else 0.0
         ended = self._turns.run(turn, following, seconds)
         return tuple(self._evidence_of(one) for one in ended)
-
-    def _fitting(self) -> int:
-        """How many runs fit into memory at the same time, as far as the first one has shown."""
-        if self.at_a_time == 1 or self._fits is not None:
-            return self._fits or 1
-        settings, gpus = self.request.settings, self.adapters.gpus()
-        if self._newest is not None:
-            room, most = self.adapters.room(), self.at_a_time
-            counts = range(most, 1, -1)
-            fits = (count for count in counts if fits_beside(self._newest, room, gpus, count))
-            self._fits = next(fits, 1)
-            return self._fits
-        # how much of a GPU's memory a run needs is not known before there was one
-        may_use_gpu = settings.train.device is not Device.CPU and gpus.names
-        return 1 if may_use_gpu else self.at_a_time
 
     def _refuse_missing_base(self, planned: tuple[PlannedRun, ...]) -> None:
         no_base = self._no_base or self._declared.base_fault
@@ -282,6 +283,7 @@ class Session:
         self, planned: PlannedRun, lane: Lane, cpus: tuple[int, ...]
     ) -> ProcessRequest:
         launcher = self._launcher(planned.environment, planned.commit).in_lane(lane)
+        self._aside.put(lane.root)
         self.adapters.files.fresh_folder(lane.root)
         folders = run_folders(lane.root, planned.varied)
         snapshot = self._snapshots[planned.commit]
@@ -304,14 +306,18 @@ class Session:
         except RunError as fault:
             detailed = with_missing_file(fault, folders.tree, snapshot, self._left_out)
             raise explained(detailed, self._ended.refusals(folders)) from fault
+        begun, lane = self._call.at(one.begun_seconds), one.lane.number
+        wall = round(result.wall_seconds, 3)
+        self._call.ran(planned.label, begun_seconds=begun, wall_seconds=wall, lane=lane)
         told = {
-            "begun_seconds": one.begun_seconds - self._started_at,
+            "begun_seconds": begun,
             "clock_seconds": one.begun_seconds,
-            "lane": one.lane.number,
+            "lane": lane,
             "repeated": self._told.pop(planned.label, ""),
         }
         record = record.model_copy(update=told)
-        evidence = self._ended.read(planned, record, result.output, snapshot.workdir)
+        with self._call.own(OwnWork.READING, planned.label):
+            evidence = self._ended.read(planned, record, result.output, snapshot.workdir)
         self.isolation = replace(self.isolation, reading=self._reader.parser_unsandboxed_reason)
         self._gpu.look(evidence, self.isolation)
         refuse_unusable(evidence, self.request.settings, self._gpu.missed)
@@ -328,7 +334,7 @@ class Session:
             f"run {one.planned.label} failed beside {others}, perhaps for lack of memory: it is "
             "repeated alone"
         )
-        self._fits = 1
+        self._fitting.most = 1
         return self.run(one.planned)
 
     def traces(self) -> Traces:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.published.history import HistoryLine
 from gate.records.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
-from gate.report.context import cost_words
+from gate.report.context import cost_words, recorded_price, recorded_words
 from gate.report.environment_words import moved_words
 from gate.report.history import history_row
 from gate.report.layout import Cell, Row, Table, table_of
@@ -52,8 +52,9 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
         asked = f"Level {verdict.judged.asked}"
         rows.append((Cell(asked), Cell(level_row(verdict.judged))))
     rows += budget_rows(verdict.determinism_budget)
-    if verdict.cost is not None:
-        rows.append((Cell("Cost of determinism"), Cell(cost_words(verdict.cost))))
+    price = _price(verdict)
+    if price:
+        rows.append((Cell("Cost of determinism"), Cell(price)))
     speed = performance_words(verdict.performance)
     if speed:
         rows.append((Cell("Throughput"), Cell(speed)))
@@ -66,6 +67,14 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
     if earlier is not None:
         rows.append(earlier)
     return table_of(("Compared", "Result"), rows, len(rows))
+
+
+def _price(verdict: Verdict) -> str:
+    """As measured in this call, else as recorded with the baseline."""
+    if verdict.cost is not None:
+        return cost_words(verdict.cost)
+    recorded = recorded_price(verdict)
+    return recorded_words(recorded) if recorded is not None else ""
 
 
 def _repeat(verdict: Verdict) -> str:

@@ -256,6 +256,7 @@ def _findings(
         *findings.stale_baseline(about_baseline),
         *_in_quarantine(assessment, request),
         *_of_the_runs(assessment, run),
+        *findings.budget_not_applied(facts.settings.cost, priced=request.priced),
         *levels.unfit_seeds(assessment.seeds_problem),
         *levels.brought_seeds(assessment.seeds_of_brought),
         *_isolation(assessment.isolation, request),

@@ -8,6 +8,7 @@ from gate.records.observed.children import started_without
 from gate.records.observed.evidence import EvidenceSet, MetricSource, RunEvidence
 from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
+from gate.records.sections.measuring import CostSettings
 from gate.records.verdict import BaselineFacts, Finding, Severity
 
 SHOWN_FILES = 5
@@ -183,6 +184,19 @@ def default_mode(comparison: Comparison | None) -> tuple[Finding, ...]:
     )
 
 
+def budget_not_applied(settings: CostSettings, *, priced: bool) -> tuple[Finding, ...]:
+    """Is there a budget for what determinism costs, and no measurement to hold against it?"""
+    if priced or settings.budget_percent is None:
+        return ()
+    return notice(
+        "budget-not-applied",
+        message=f"cost.budget_percent ({settings.budget_percent:g} %) was not applied: cost.when "
+        f"is {settings.when}, so this call measured no cost",
+        remedy="A cost that the baseline was recorded with is shown and not judged. "
+        "`cost.when: always` measures it in every call.",
+    )
+
+
 def hidden_state(repeat: Comparison) -> tuple[Finding, ...]:
     """Are all numbers equal, but not the fingerprints behind them?"""
     # where numbers differ the diagnosis says more: this is for what nothing else would show
@@ -323,6 +337,7 @@ def baseline_facts(
         checkpoint_root=entry.checkpoint.root,
         from_base=from_base,
         knob_costs=entry.knob_costs,
+        price=entry.price,
         reason=entry.reason,
         equal_runs=entry.equal_runs,
         missed_faults=entry.missed_faults,

@@ -38,6 +38,24 @@ def test_an_unchanged_training_reproduces_its_baseline(bench: Bench) -> None:
     assert all(probe.caught for probe in verdict.self_test)
 
 
+def test_the_verdict_says_where_the_calls_time_went(bench: Bench) -> None:
+    bench.record()
+    verdict = bench.gate().verdict
+    timeline = verdict.timeline
+    assert timeline is not None
+    assert [run.label for run in timeline.runs] == [run.label for run in verdict.runs]
+    for run, timed in zip(verdict.runs, timeline.runs, strict=True):
+        assert timed.begun_seconds == run.begun_seconds > 0
+        assert timed.ended_seconds == pytest.approx(run.begun_seconds + run.wall_seconds)
+    whole = timeline.training_seconds + timeline.own_seconds
+    assert whole == pytest.approx(timeline.seconds, abs=0.01)
+    works = [span.work.value for span in timeline.own]
+    assert [work for work in works if work != "reading"] == ["preparing", "preparing"] + [
+        "judging"
+    ] * 2
+    assert works.count("reading") == len(verdict.runs)
+
+
 def test_a_training_that_draws_from_the_system_is_nondeterministic(
     bench: Bench, project: Project
 ) -> None:

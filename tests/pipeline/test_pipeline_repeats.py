@@ -9,6 +9,7 @@ from gate_bench import FILES, Bench
 from played_training import SCRIPT, Project
 
 from gate.errors import BaselineError, EvidenceError
+from gate.execution.call_time import CallTime
 from gate.pipelines.baselines import read_baselines
 from gate.pipelines.gate import gate, record_baseline, train_all
 from gate.pipelines.imported_evidence import take_over
@@ -103,7 +104,8 @@ def test_evidence_of_fewer_runs_than_the_settings_ask_for_is_refused(
 ) -> None:
     project.settings("repeats: 3")
     request = bench.request(commit="HEAD")
-    train_all(request, bench.adapters(), read_baselines(request, bench.adapters()))
+    adapters = bench.adapters()
+    train_all(request, adapters, read_baselines(request, adapters), CallTime(adapters.clock))
     ran = bench.out / "evidence"
     other = Bench(project, bench.out.parent / "judged")
     imported = take_over(other.request(commit="HEAD"), other.adapters(), ran)

@@ -66,7 +66,7 @@ def test_what_a_run_finds_does_not_depend_on_what_the_runs_before_it_wrote(
     project.play()
     request, adapters = bench.request(), bench.adapters()
     recorded = Recorded(adapters.processes, request.settings.train.command)
-    planned = (*plan_gate(2), *plan_gate(2))
+    planned = (*plan_gate(2, priced=True), *plan_gate(2, priced=True))
     with Session(request, replace(adapters, processes=recorded)) as session:
         runs = [session.run(one) for one in planned]
     assert len({run.peak_memory_bytes for run in runs}) == len(runs), "each drew its own number"

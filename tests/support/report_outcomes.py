@@ -13,7 +13,7 @@ from pathlib import Path
 
 from data_cases import many_files, set_of
 from evidence_cases import evidence_set_of, record_of
-from report_cases import BASE, COMMIT, CPU_PARTS, SERIES, TENSOR_NAMES, digest, loss
+from report_cases import BASE, COMMIT, CPU_PARTS, SERIES, TENSOR_NAMES, TIMELINE, digest, loss
 
 from gate.baseline.record import with_entry
 from gate.comparison.data_moves import moved_data
@@ -225,7 +225,8 @@ def judged(
     bringing = with_entry(trusted, brought) if brought else None
     same = frozenset({BASE} if same_code else ())
     baselines = Baselines(trusted=trusted, brought=bringing, same_code=same)
-    return judge(request, baselines, evidence, ISOLATED).verdict
+    verdict = judge(request, baselines, evidence, ISOLATED).verdict
+    return verdict.model_copy(update={"timeline": TIMELINE})
 
 
 def both(**fields: object) -> tuple[RunEvidence, RunEvidence]:

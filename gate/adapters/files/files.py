@@ -205,10 +205,25 @@ class LocalFiles:
         """
         trees.copy_tree(source, target, max_bytes=max_bytes)
 
-    def let_read(self, path: Path) -> None:
-        """`chmod -R a+rX,a-w`, no link followed; folders stay writable for their owner."""
+    def let_read(self, path: Path, *, gid: int | None = None) -> None:
+        """`chmod -R a+rX,a-w`, no link followed; folders stay writable for their owner.
+
+        With `gid` only that group may read, and only what the folder's owner has in it; the owner's
+        own permissions stay. Only where nobody lives who could change something meanwhile.
+        """
         with storage_faults("opening", path):
-            trees.let_read(path)
+            if gid is None:
+                trees.let_read(path)
+            else:
+                trees.let_group_read(path, gid)
+
+    def set_aside(self, path: Path, target: Path) -> None:
+        """Give a folder another name until it is removed with others, without its large files.
+
+        Making many files is slow where many have just been removed; see `trees.py`.
+        """
+        with storage_faults("moving to", target):
+            trees.set_aside(path, target)
 
     def remove_tree(self, path: Path) -> None:
         """Remove what lies there, whatever its permissions and depth; no link is followed."""

@@ -21,6 +21,7 @@ from gate.errors import StorageError
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 CHUNK_BYTES = 1024 * 1024
+LARGE_BYTES = 1024 * 1024
 
 
 @contextmanager
@@ -144,13 +145,50 @@ def let_read(path: Path) -> None:
 
 
 def _let_read_file(name: str | Path, within: int | None) -> None:
+    with _opened(name, within) as descriptor:
+        os.fchmod(descriptor, 0o444)
+
+
+def let_group_read(path: Path, gid: int) -> None:
+    """Let a group read the folder's own files and folders, where not everybody may already.
+
+    What belongs to another account than the folder itself stays as it is: a hard link can lead to
+    a file that was never a run's. So does what the owner itself may not read.
+    """
+    owner = os.lstat(path).st_uid
+    pending = [path]
+    while pending:
+        folder = pending.pop()
+        with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+            for entry in entries:
+                facts = entry.stat(follow_symlinks=False)
+                if facts.st_uid != owner:
+                    continue
+                if stat.S_ISDIR(facts.st_mode):
+                    pending.append(folder / entry.name)
+                elif stat.S_ISREG(facts.st_mode) and not facts.st_mode & stat.S_IROTH:
+                    with _opened(entry.name, descriptor) as file:
+                        _give_to_group(file, gid)
+            _give_to_group(descriptor, gid)
+
+
+@contextmanager
+def _opened(name: str | Path, within: int | None) -> Iterator[int]:
     # through a descriptor: chmod(2) of a name follows a link that came to be there
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=within)
     try:
-        os.fchmod(descriptor, 0o444)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _give_to_group(descriptor: int, gid: int) -> None:
+    """The group may what the owner may, but for writing; setuid and its like go."""
+    mode = os.fstat(descriptor).st_mode
+    os.fchown(descriptor, -1, gid)
+    of_owner = (mode & stat.S_IRWXU) >> 3
+    os.fchmod(descriptor, (mode & 0o707) | (of_owner & (stat.S_IRGRP | stat.S_IXGRP)))
 
 
 def give_to(path: Path, uid: int, gid: int) -> None:
@@ -164,6 +202,31 @@ def give_to(path: Path, uid: int, gid: int) -> None:
                     pending.append(folder / entry.name)
                 os.chown(entry.name, uid, gid, dir_fd=descriptor, follow_symlinks=False)
     os.chown(path, uid, gid, follow_symlinks=False)
+
+
+def set_aside(path: Path, target: Path) -> None:
+    """Give a folder another name on the same disk, without the large files in it.
+
+    For folders that will be removed later anyway: where many files have just been removed, ext4
+    makes new ones far more slowly, since it gives no inode again within a minute
+    (`recently_deleted` in fs/ext4/ialloc.c). Nothing there is fine.
+    """
+    pending = [path]
+    while pending:
+        folder = pending.pop()
+        try:
+            with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(folder / entry.name)
+                    elif entry.stat(follow_symlinks=False).st_size > LARGE_BYTES:
+                        os.unlink(entry.name, dir_fd=descriptor)
+        except OSError:
+            # too deep, or closed by its owner: there may be anything in it
+            remove_tree(path)
+            return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    path.replace(target)
 
 
 def remove_tree(path: Path) -> None:

@@ -11,11 +11,13 @@ import ctypes
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from gate.errors import RunError
 from gate.records.runs import Credentials
@@ -32,6 +34,11 @@ SENDER_SECONDS = 0.4
 PR_GET_DUMPABLE = 3
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
+# helpers of the gate's own that live beside trainings; whoever starts one adds and removes it
+apart: Final[set[int]] = set()
+# one entry for each body of `closed_memory` that runs: what the switch was before the first
+_closed: Final[list[int]] = []
+_closing: Final = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,8 +73,11 @@ def _facts(pid: int, status: bytes) -> ProcessFacts:
 
 
 def descendants(root: int) -> frozenset[int]:
-    """The living children of `root`, their children, and so on."""
-    table = tuple(processes())
+    """The living children of `root`, their children, and so on.
+
+    A process that is set `apart` is left out, with all that come of it: no training made it.
+    """
+    table = tuple(row for row in processes() if row.pid not in apart)
     family = {root}
     # by repeated passes over one reading: parents need not stand before their children
     while new := {row.pid for row in table if row.parent in family} - family:
@@ -132,16 +142,25 @@ def adopt_orphans() -> None:
 def closed_memory() -> Iterator[None]:
     """Let no process read this one's memory, environment or descriptors while the body runs.
 
-    That matters most where the training has the gate's own account; root keeps its ways.
+    That matters most where the training has the gate's own account; root keeps its ways. Bodies of
+    several threads may overlap.
     """
-    before = process_control(PR_GET_DUMPABLE)
-    # then /proc/PID belongs to root, and ptrace of another process
-    # of this account is refused (PR_SET_DUMPABLE in prctl(2))
-    process_control(PR_SET_DUMPABLE, 0)
+    with _closing:
+        if not _closed:
+            # then /proc/PID belongs to root, and ptrace of another process
+            # of this account is refused (PR_SET_DUMPABLE in prctl(2))
+            before = process_control(PR_GET_DUMPABLE)
+            process_control(PR_SET_DUMPABLE, 0)
+        else:
+            before = _closed[-1]
+        _closed.append(before)
     try:
         yield
     finally:
-        process_control(PR_SET_DUMPABLE, before)
+        with _closing:
+            _closed.pop()
+            if not _closed:
+                process_control(PR_SET_DUMPABLE, before)
 
 
 def process_control(option: int, value: int = 0) -> int:
@@ -214,7 +233,7 @@ def end_all(
 def reap(*, but: frozenset[int]) -> None:
     """Take leave of adopted children that ended, so that they do not stay in the table."""
     ended = [row.pid for row in processes() if row.ended and row.parent == os.getpid()]
-    for pid in set(ended) - but:
+    for pid in set(ended) - but - apart:
         with suppress(ChildProcessError):
             # only those that ended, by number: waiting for any child would take one that Popen
             # waits for

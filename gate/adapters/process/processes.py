@@ -31,8 +31,11 @@ class LocalProcesses(GroupedProcesses):
         return RunningProcess(process, request.credentials, family_before, viewed=viewed)
 
 
-def start(request: ProcessRequest) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own; raises `RunError` that names what is wrong."""
+def start(request: ProcessRequest, handed_on: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own; raises `RunError` that names what is wrong.
+
+    `handed_on` are descriptors that it has under the same numbers, beside its output.
+    """
     if not request.found(request.workdir).is_dir():
         raise RunError(
             f"the working directory {safe_line(str(request.workdir))} is not a folder",
@@ -40,14 +43,14 @@ def start(request: ProcessRequest) -> subprocess.Popen[bytes]:
         )
     try:
         if request.under_own_account or request.place is not None:
-            return start_sandboxed(request)
+            return start_sandboxed(request, handed_on)
         with _no_core_dumps():
-            return _popen(request)
+            return _popen(request, handed_on)
     except (OSError, ValueError) as error:
         raise _cannot_start(request, error) from error
 
 
-def _popen(request: ProcessRequest) -> subprocess.Popen[bytes]:
+def _popen(request: ProcessRequest, handed_on: tuple[int, ...]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         request.argv,
         env=request.env,
@@ -57,6 +60,7 @@ def _popen(request: ProcessRequest) -> subprocess.Popen[bytes]:
         stderr=subprocess.STDOUT,
         bufsize=0,
         close_fds=True,
+        pass_fds=handed_on,
         # a group of its own to signal, and no terminal to read from or to push input into (TIOCSTI)
         start_new_session=True,
     )

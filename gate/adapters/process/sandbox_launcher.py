@@ -155,9 +155,15 @@ def refuse_writing(plan: Plan) -> None:
 
 def refuse_calls(plan: Plan) -> None:
     """Install the filter, for this process and all that come of it."""
-    if plan["uid"] is None:
-        return
-    program = base64.b64decode(plan["seccomp_filter"])
+    if plan["uid"] is not None:
+        install_filter(base64.b64decode(plan["seccomp_filter"]))
+
+
+def install_filter(program: bytes) -> None:
+    """Have the kernel ask a program of `seccomp_filter` before each call; `OSError` if it cannot.
+
+    One that is there already is asked too. Needs `no_new_privs`.
+    """
     # kept in variables: the kernel reads both after this line, and Python frees what nobody names
     held = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog

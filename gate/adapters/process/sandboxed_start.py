@@ -41,8 +41,10 @@ LIMITS = {
 }
 
 
-def start_sandboxed(request: ProcessRequest) -> subprocess.Popen[bytes]:
-    """Start it, and return once it runs as what was asked for.
+def start_sandboxed(
+    request: ProcessRequest, handed_on: tuple[int, ...] = ()
+) -> subprocess.Popen[bytes]:
+    """Start it, and return once it runs as what was asked for; `handed_on` are its descriptors.
 
     Raises `OSError` or `ValueError` when the command itself cannot be started, as `Popen` does,
     and `RunError` when the sandbox launcher cannot be put up.
@@ -67,7 +69,7 @@ def start_sandboxed(request: ProcessRequest) -> subprocess.Popen[bytes]:
     }
     if account is not None:
         plan = {**plan, **_confined(account, network=request.network)}
-    process, report = _launch(plan)
+    process, report = _launch(plan, handed_on)
     if report != READY:
         output = process.communicate()[0]
         raise _fault(report, output)
@@ -100,7 +102,7 @@ def _confined(account: Credentials, *, network: bool) -> _Confined:
     }
 
 
-def _launch(plan: Plan) -> tuple[subprocess.Popen[bytes], bytes]:
+def _launch(plan: Plan, handed_on: tuple[int, ...]) -> tuple[subprocess.Popen[bytes], bytes]:
     """The process, and what it reported up to its start or its failure."""
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as report, tempfile.TemporaryFile() as handed_over:
@@ -118,7 +120,7 @@ def _launch(plan: Plan) -> tuple[subprocess.Popen[bytes], bytes]:
                 stderr=subprocess.STDOUT,
                 bufsize=0,
                 close_fds=True,
-                pass_fds=(writing,),
+                pass_fds=(writing, *handed_on),
                 start_new_session=True,
             )
         finally:

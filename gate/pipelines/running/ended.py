@@ -12,6 +12,7 @@ from gate.evidence.environment import leave_out_packages
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.saved_files import SAVED_COPY, SavedCopy, capture_saved
 from gate.execution.launch import run_folders
+from gate.pipelines.running.aside import Aside
 from gate.ports import Files
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.evidence import DivergedStates, KeptFile, RunEvidence, SavedFiles
@@ -34,8 +35,10 @@ class EndedRuns:
         reader: FreshReader,
         place: Path,
         evidence: Path,
+        aside: Aside,
     ) -> None:
         """Nothing is touched."""
+        self._aside = aside
         self._settings = settings
         self._files = files
         self._reader = reader
@@ -59,10 +62,11 @@ class EndedRuns:
         if source != target:
             for name in (field.name for field in fields(RunFolders)):
                 there = getattr(target, name)
-                self._files.remove_tree(there)
+                self._aside.put(there)
                 if self._files.exists(getattr(source, name)):
                     self._files.move_file(getattr(source, name), there)
         self._files.fresh_folder(target.taken)
+        self._reader.let_read(target.out, target.tree)
         return target
 
     def read(
@@ -120,7 +124,7 @@ class EndedRuns:
             run=record,
             train=self._settings.train,
         )
-        evidence = self._reader.ask(request, folders.taken).evidence
+        evidence = self._reader.ask(request).evidence
         if evidence is None:
             raise EvidenceError(
                 "the process that reads the run's files gave no evidence", hint=NO_ANSWER_HINT
@@ -131,7 +135,7 @@ class EndedRuns:
         """The operator traces of the newest run."""
         folders = self.folders()
         request = ReadingRequest(task=ReadingTask.TRACES, out=str(folders.out.absolute()))
-        return self._reader.ask(request, folders.taken).traces
+        return self._reader.ask(request).traces
 
     def refusals(self, folders: RunFolders) -> tuple[Refusal, ...]:
         """The operators that a failed run was refused, as far as what it left can be read.
@@ -140,7 +144,7 @@ class EndedRuns:
         """
         request = ReadingRequest(task=ReadingTask.REFUSALS, out=str(folders.out.absolute()))
         try:
-            return self._reader.ask(request, folders.taken).refused
+            return self._reader.ask(request).refused
         except EvidenceError:
             return ()
 

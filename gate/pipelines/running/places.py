@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.errors import RunError
-from gate.execution.lanes import AHEAD_BYTES, PAIR, Lane, core_sets
+from gate.execution.lanes import AHEAD_BYTES, PAIR, Lane, core_sets, fits_beside
 from gate.pipelines.adapters import Adapters
+from gate.records.observed.evidence import RunEvidence
 from gate.records.runs import Isolation
-from gate.records.settings import GateSettings
+from gate.records.settings import Device, GateSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,3 +53,27 @@ def places_of(
         for number, account in enumerate(accounts)
     )
     return Places(lanes=lanes, core_sets=sets)
+
+
+class Fitting:
+    """How many runs fit into memory at the same time, as far as the first one has shown."""
+
+    def __init__(self, settings: GateSettings, adapters: Adapters, at_a_time: int) -> None:
+        """`at_a_time` is how many there are cores for."""
+        self._settings = settings
+        self._adapters = adapters
+        self._at_a_time = at_a_time
+        self.most: int | None = 1 if at_a_time == 1 else None
+
+    def together(self, first: RunEvidence | None) -> int:
+        """So many at most; `first` is the first run of the call, where it has ended."""
+        if self.most is not None:
+            return self.most
+        gpus = self._adapters.gpus()
+        if first is None:
+            # how much of a GPU's memory a run needs is not known before there was one
+            on_gpu = self._settings.train.device is not Device.CPU and gpus.names
+            return 1 if on_gpu else self._at_a_time
+        room, counts = self._adapters.room(), range(self._at_a_time, 1, -1)
+        self.most = next((one for one in counts if fits_beside(first, room, gpus, one)), 1)
+        return self.most

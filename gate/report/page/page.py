@@ -22,6 +22,7 @@ from gate.report.page.page_sources import PageSources, differing
 from gate.report.page.page_tables import page_sections
 from gate.report.page.run_charts import first_differences, memory_charts, metric_picture
 from gate.report.page.templates import template
+from gate.report.page.timeline_picture import timeline_picture
 
 PAGE_BYTES = 2_000_000
 MAX_CURVES = 12
@@ -133,6 +134,7 @@ def _pictures(verdict: Verdict, sources: PageSources) -> dict[str, Any]:
         "fingerprints": fingerprint_map.fingerprint_map(verdict, sources),
         "times": step_times.step_times(sources),
         "memory": memory_charts(sources),
+        "timeline": timeline_picture(verdict.timeline),
         "frame": curves,
         "fingerprint_frame": fingerprint_map,
         "times_frame": step_times,
