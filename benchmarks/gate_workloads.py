@@ -1,4 +1,4 @@
-"""The trainings that `gate_time.py` gives to the gate: their scripts, their settings, a repository."""
+"""The trainings that `gate_time.py` gives to the gate: script, settings, repository."""
 
 from __future__ import annotations
 
