@@ -174,6 +174,42 @@ def test_accounts_beside_each_other_see_no_process_and_reach_no_socket(
     assert result.output.decode().splitlines() == ["ConnectionRefusedError", f"[{other.uid}]"]
 
 
+def test_one_that_lives_on_sees_what_takes_the_place_of_a_folder_in_a_temporary_one(
+    open_folder_for_all: Path, account: Credentials, system_python: str
+) -> None:
+    """Else the process that reads every run of a call would read the first one twice."""
+    script = (
+        "import pathlib, sys, time\n"
+        "word = pathlib.Path(sys.argv[1], 'run', 'word')\n"
+        "while True:\n"
+        "    print(word.read_text() if word.exists() else 'none', flush=True)\n"
+        "    time.sleep(0.02)\n"
+    )
+    for name in ("run", "next"):
+        (open_folder_for_all / name).mkdir()
+        (open_folder_for_all / name / "word").write_text(name)
+    heard: list[bytes] = []
+    request = ProcessRequest(
+        argv=(system_python, "-c", script, str(open_folder_for_all)),
+        env={"PATH": os.defpath},
+        workdir=Path("/"),
+        timeout_seconds=FAR,
+        output_limit_bytes=4096,
+        credentials=replace(account, guard=WriteGuard.MOUNT_NAMESPACE),
+        live=True,
+    )
+    with LocalProcesses().together() as group:
+        group.start(request, heard.append).let_go()
+        while b"run" not in heard:
+            group.follow(0.05)
+        (open_folder_for_all / "run").rename(open_folder_for_all / "used")
+        (open_folder_for_all / "next").rename(open_folder_for_all / "run")
+        end = time.monotonic() + FAR
+        while b"next" not in heard and time.monotonic() < end:
+            group.follow(0.05)
+    assert b"next" in heard
+
+
 def test_one_that_cannot_be_started_is_told_and_the_others_go_on(tmp_path: Path) -> None:
     with LocalProcesses().together() as group:
         one = group.start(request_in(tmp_path, "one", "sleep 0.2; echo on"), lambda _: None)

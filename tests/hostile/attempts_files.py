@@ -224,7 +224,8 @@ for place in places:
     except OSError: pass
 def heard():
     yield pathlib.Path("/proc/net/unix").read_text()
-    for path in [*pathlib.Path("/proc").glob("[0-9]*/comm"), *(p for q in places for p in q.glob("*"))]:
+    names = [path for place in places for path in place.glob("*")]
+    for path in (*pathlib.Path("/proc").glob("[0-9]*/comm"), *names):
         try: yield path.read_text() if path.name == "comm" else path.name
         except OSError: pass
 others = set()
