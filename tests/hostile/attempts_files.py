@@ -213,7 +213,8 @@ path.write_text(json.dumps({**json.loads(path.read_text()), "sampling_intervals"
         stopped_by="each has its own account, list of processes, network and temporary folders",
         script="""
 import re, secrets
-number = secrets.randbelow(2**30)
+# nine digits: the name of a process has fifteen characters
+number = secrets.randbelow(2**29)
 name = f"agreed{number}"
 told_by = socket.socket(socket.AF_UNIX)
 told_by.bind("\\0" + name)
