@@ -24,10 +24,10 @@ class CallTime:
     @property
     def seconds(self) -> float:
         """Since the call began."""
-        return round(max(0.0, self._clock.seconds() - self._start), DECIMALS)
+        return self.at(self._clock.seconds())
 
     def at(self, clock_seconds: float) -> float:
-        """Seconds since the call began at a moment of the same clock."""
+        """The same for another moment of this clock."""
         return round(max(0.0, clock_seconds - self._start), DECIMALS)
 
     @contextmanager

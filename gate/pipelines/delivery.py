@@ -17,6 +17,7 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines
 from gate.pipelines.gate import Gated, judge, train_all
 from gate.pipelines.imported_evidence import take_over
+from gate.pipelines.judging.stopping import differ
 from gate.pipelines.publishing.publish import SealedPackage, publish
 from gate.pipelines.sealing.package import PACKAGE, write_package
 from gate.pipelines.sealing.seals import (
@@ -126,16 +127,15 @@ def judging(folder: Path) -> Pipeline:
     def judge_imported(request: GateRequest, adapters: Adapters) -> Gated:
         baselines = read_baselines(request, adapters)
         imported = take_over(request, adapters, folder)
-        counted = imported.evidence.runs_of(RunMode.AUDIT)
-        failure = (
-            "" if counted or not request.settings.operator_audit else "the job that ran took none"
-        )
+        evidence = imported.evidence
+        asked = request.settings.operator_audit and not differ(evidence.runs, request)
+        missed = asked and not evidence.runs_of(RunMode.AUDIT)
         return judge(
             request,
             baselines,
-            imported.evidence,
+            evidence,
             imported.isolation,
-            operator_audit_failure=failure,
+            operator_audit_failure="the job that ran took none" if missed else "",
         )
 
     return judge_imported

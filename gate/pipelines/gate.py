@@ -52,6 +52,7 @@ from gate.pipelines.judging.seed_results import (
 )
 from gate.pipelines.judging.seed_runs import run_seeds
 from gate.pipelines.judging.settings_tried import try_settings
+from gate.pipelines.judging.stopping import differ, made_until_they_differ, not_run
 from gate.pipelines.runs import Session
 from gate.records.baseline import MAX_RUN_URL, Baseline, BaselineEntry, Baselines
 from gate.records.comparison import Comparison
@@ -118,25 +119,25 @@ def train_all(
     """All runs of a gate call, the base commit's too where only those can decide."""
     changes = lines_of_the_change(request, adapters)
     recorded = recorded_data(request, baselines.trusted)
-    with Session(
-        request, adapters, recorded=recorded, call=call, at_a_time=request.strict_runs
-    ) as session:
+    at_a_time = request.strict_runs
+    with Session(request, adapters, recorded=recorded, at_a_time=at_a_time, call=call) as session:
         tell_moved_data(recorded, session)
         planned = plan_gate(request.strict_runs, priced=request.priced)
         turns = session.in_turns(turns_of(planned, session.at_a_time))
-        made = {run.run.label: run for turn in turns for run in turn}
-        runs = tuple(made[run.label] for run in planned)
-        runs += _base_runs(session, runs[0], baselines.trusted)
+        runs = made_until_they_differ(turns, planned, request)
+        apart, skipped = differ(runs, request), len(planned) - len(runs)
+        # of a commit that does not repeat itself, neither base nor seeds nor operators say more
+        runs += () if apart else _base_runs(session, runs[0], baselines.trusted)
         needed = _needs_seeds(request, runs, baselines, session.data)
         seeded = run_seeds(session, runs[0]) if needed else ()
+        audit = request.settings.operator_audit and not apart
         # after the runs that are judged: what it does to the machine must not reach them
-        counted, failure = (
-            _operator_audit_run(session) if request.settings.operator_audit else ((), "")
-        )
-        evidence = session.evidence((*runs, *counted), seeded)
+        counted, failure = _operator_audit_run(session) if audit else ((), "")
+        with call.own(OwnWork.KEEPING):
+            evidence = session.evidence((*runs, *counted), seeded)
         with call.own(OwnWork.JUDGING):
             found = decided(request, baselines, evidence)
-        budget = Budget(request.settings.diagnosis, runs)
+        budget = Budget(request.settings.diagnosis, runs, skipped)
         trace = escalate(session, found.decision, runs, changes, budget)
         if trace is not None:
             evidence = session.evidence((*runs, *counted), seeded, trace)
@@ -229,6 +230,7 @@ def judge(
         rare_faults=rare_faults_of(found.facts),
         performance=performance_of(evidence.runs, request.settings.cost),
         operator_audit=operator_report(evidence, operator_audit_failure),
+        not_run=not_run(request, evidence, failed_audit=bool(operator_audit_failure)),
         seeds_problem=seeds_problem,
         seeds_of_brought=found.seeds,
         states=state_roots(first, evidence),

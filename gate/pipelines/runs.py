@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -100,7 +100,8 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         """Leave no process and no copy of the code behind, however the body ended."""
-        self._ends.close()
+        with self._call.own(OwnWork.CLEANING):
+            self._ends.close()
 
     def _prepare(self, ends: ExitStack) -> None:
         adapters = self.adapters
@@ -250,7 +251,7 @@ class Session:
         turns = self.in_turns(in_groups(planned, self.at_a_time))
         return tuple(run for turn in turns for run in turn)
 
-    def in_turns(self, turns: tuple[Turn, ...]) -> Iterator[tuple[RunEvidence, ...]]:
+    def in_turns(self, turns: tuple[Turn, ...]) -> Generator[tuple[RunEvidence, ...]]:
         """The evidence of each turn when it has ended; who stops asking stops what is ahead."""
         try:
             for number, turn in enumerate(turns, 1):
@@ -283,11 +284,12 @@ class Session:
         self, planned: PlannedRun, lane: Lane, cpus: tuple[int, ...]
     ) -> ProcessRequest:
         launcher = self._launcher(planned.environment, planned.commit).in_lane(lane)
-        self._aside.put(lane.root)
-        self.adapters.files.fresh_folder(lane.root)
         folders = run_folders(lane.root, planned.varied)
         snapshot = self._snapshots[planned.commit]
-        return launcher.prepared(planned, snapshot, folders, lane, cpus)
+        with self._call.own(OwnWork.PREPARING, planned.label):
+            self._aside.put(lane.root)
+            self.adapters.files.fresh_folder(lane.root)
+            return launcher.prepared(planned, snapshot, folders, lane, cpus)
 
     def _evidence_of(self, one: Begun) -> RunEvidence:
         planned, result = one.planned, one.result

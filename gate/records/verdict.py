@@ -21,6 +21,7 @@ from gate.records.measured.acceptance import InQuarantine, Movement, Provisional
 from gate.records.measured.determinism_budget import DeterminismBudget
 from gate.records.measured.growth import Growth
 from gate.records.measured.levels import LevelResult
+from gate.records.measured.not_run import NotRun
 from gate.records.measured.performance import Performance
 from gate.records.measured.recorded_price import RecordedPrice
 from gate.records.measured.timeline import Timeline
@@ -300,7 +301,7 @@ class Verdict(Document):
     `determinism_budget` is the state of each source of nonreproducibility of a cluster.
     `checkpoint_root` is over the states of all ranks; `states` has the roots of what is packed.
     `fault_details` holds lines of a fault, such as the last output of a training that failed.
-    `timeline` is None where another job made the runs.
+    `timeline` is None where another job made the runs. `not_run` is what this call left out.
     """
 
     schema_version: Literal["repro-gate.verdict/1"] = VERDICT_SCHEMA
@@ -356,6 +357,7 @@ class Verdict(Document):
     operator_audit: OperatorReport | None = None
     policy_changes: tuple[PolicyChange, ...] = ()
     timeline: Timeline | None = None
+    not_run: tuple[NotRun, ...] = ()
 
     @property
     def main_series(self) -> SeriesSummary | None:

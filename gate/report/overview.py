@@ -21,6 +21,7 @@ from gate.report.wording import (
     SHORT_COMMIT,
     WATCH,
     count,
+    not_run_words,
     share,
     strict_runs,
     threshold_words,
@@ -28,6 +29,7 @@ from gate.report.wording import (
 )
 
 MAX_PARTS_NAMED = 4
+NOT_RUN = "Not run"
 HEADLINE_PARTS = ("device", "torch", "cuda", "python")
 
 
@@ -52,6 +54,7 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
         asked = f"Level {verdict.judged.asked}"
         rows.append((Cell(asked), Cell(level_row(verdict.judged))))
     rows += budget_rows(verdict.determinism_budget)
+    rows += _not_run(verdict)
     price = _price(verdict)
     if price:
         rows.append((Cell("Cost of determinism"), Cell(price)))
@@ -67,6 +70,11 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
     if earlier is not None:
         rows.append(earlier)
     return table_of(("Compared", "Result"), rows, len(rows))
+
+
+def _not_run(verdict: Verdict) -> list[Row]:
+    left_out = not_run_words(verdict.not_run)
+    return [(Cell(NOT_RUN), Cell(f"{left_out}: two strict runs differ"))] if left_out else []
 
 
 def _price(verdict: Verdict) -> str:

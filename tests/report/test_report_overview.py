@@ -30,6 +30,7 @@ from report_outcomes import (
 )
 
 from gate.records.comparison import EnvironmentChange, KnobCost, KnobCosts
+from gate.records.measured.not_run import NotRun, Part, WhyNotRun
 from gate.records.measured.recorded_price import RecordedPrice
 from gate.records.observed.environment import Environment
 from gate.records.published.links import ReportLinks
@@ -194,6 +195,18 @@ def test_a_cost_says_what_it_means() -> None:
 def test_a_cost_without_memory_leaves_it_out() -> None:
     said = answers(REPRODUCED, cost=COST.model_copy(update={"memory_ratio": None}))
     assert said["Cost of determinism"] == "time +4.2 % [+1.0 %, +7.5 %]"
+
+
+def test_what_was_left_out_because_runs_differ_is_counted() -> None:
+    differ, unpriced = WhyNotRun.RUNS_DIFFER, WhyNotRun.NOT_PRICED
+    not_run = (
+        NotRun(part=Part.DEFAULT_RUNS, why=differ, runs=1),
+        NotRun(part=Part.SEEDS, why=differ, runs=4),
+    )
+    said = answers(CODE_DRIFT, not_run=not_run)
+    assert said["Not run"] == "1 default run, 4 seed runs: two strict runs differ"
+    alone = (NotRun(part=Part.DEFAULT_RUNS, why=unpriced, runs=2),)
+    assert "Not run" not in answers(CODE_DRIFT, not_run=alone)
 
 
 PRICE = RecordedPrice(

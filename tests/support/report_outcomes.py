@@ -21,6 +21,7 @@ from gate.errors import RunError
 from gate.pipelines.gate import judge
 from gate.records.baseline import Baseline, BaselineEntry, Baselines
 from gate.records.measured.acceptance import FarFromPeers
+from gate.records.measured.not_run import NotRun, Part, WhyNotRun
 from gate.records.observed.brought import BroughtEnvironment
 from gate.records.observed.data.sets import UnrepeatedData
 from gate.records.observed.environment import Environment
@@ -333,6 +334,8 @@ NOT_COMPARABLE = judged(against=entry(ran(steps=18)))
 NONDETERMINISTIC = judged(
     (ran(overrides=(UNSEEDED,)), ran("strict-2", first="batch", since=3, by=0.0000004)),
     against=PLAIN,
+).model_copy(
+    update={"not_run": (NotRun(part=Part.OPERATOR_AUDIT, why=WhyNotRun.RUNS_DIFFER, runs=1),)}
 )
 ERROR = error_verdict(
     REQUEST,

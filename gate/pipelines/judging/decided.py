@@ -112,5 +112,5 @@ def _facts(
         thresholds=threshold_results(first, settings.policy.thresholds),
         judged=judged(trusted, evidence, settings),
         # without default runs nothing was priced, and nothing failed to be
-        cost=determinism_cost((first, second), default, settings.cost) if default else None,
+        cost=determinism_cost((first, second), default, settings.cost) if default[1:] else None,
     )

@@ -10,11 +10,17 @@ from gate.records.document import Document
 
 
 class OwnWork(StrEnum):
-    """What the gate itself does in a call until there is a verdict."""
+    """What the gate itself does in a call until there is a verdict.
+
+    `PREPARING` is the call's beginning and, about a run, its folders; `KEEPING` looks at the
+    snapshots once more and writes the evidence.
+    """
 
     PREPARING = "preparing"
     READING = "reading"
+    KEEPING = "keeping"
     JUDGING = "judging"
+    CLEANING = "cleaning up"
 
 
 class TimedRun(Document):
