@@ -30,6 +30,7 @@ from gate.evidence.processes.traces import read_traces
 from gate.evidence.saved_state import ReadState, captured_state, open_captured, saved_state
 from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
 from gate.records.baseline import MAX_ARTIFACT_BYTES, MAX_ENTRY_BYTES, PROPOSED_BASELINE
+from gate.records.document import Document
 from gate.records.measured.state_difference import StateDifference
 from gate.records.observed.evidence import MAX_NOT_FINITE
 from gate.records.observed.locks import MAX_LOCK_BYTES
@@ -71,7 +72,15 @@ def main(control: int) -> None:
     # slow to import: done once here, before the first child, and not by each of them
     for name in IMPORTED_AHEAD:
         import_module(name)
+    _build(Document)
     serve(control, _answer)
+
+
+def _build(kind: type[Document]) -> None:
+    """Have pydantic make what it needs to read and write records: each child would else do so."""
+    for record in kind.__subclasses__():
+        record.model_rebuild()
+        _build(record)
 
 
 def _answer(question: bytes) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.adapters.sigstore.verifier import has_sigstore
+from gate.adapters.sigstore.extra import has_sigstore
 from gate.attestation.seal_files import seal_paths
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document

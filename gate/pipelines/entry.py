@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,17 +22,16 @@ from gate.adapters.git.repository import GitRepository
 from gate.adapters.isolating import Isolating
 from gate.adapters.machine import gpus_seen, room
 from gate.adapters.machine_facts import machine_facts
-from gate.adapters.mlflow.tracker import MlflowTracker
 from gate.adapters.process.stop_signals import StopSignals
 from gate.adapters.registry.credentials import login_file
-from gate.adapters.registry.registry import OciRegistry
-from gate.adapters.sigstore.services import SigstoreServices
 from gate.errors import RepositoryError, SettingsError
 from gate.execution.child_environment import path_with_interpreter
 from gate.pipelines.adapters import Adapters, Publishers
 from gate.pipelines.preparation.brought import brought_environment
-from gate.ports import Files, Progress
+from gate.ports import Files, PackageRegistry, Progress, SealServices, Tracker
 from gate.records.request import GateRequest, SigningMethod
+from gate.records.sections.publishing import MlflowSettings
+from gate.records.sections.signing import SigningSettings
 from gate.records.settings import FILE_NAME
 from gate.settings.load import parse_settings
 
@@ -84,7 +84,7 @@ def build_adapters(
         base_path=_beside(base, own) if (base := variables.get(BASE_PROGRAMS, "")) else "",
         gpus=lambda: gpus_seen(own, libraries),
         machine=lambda: machine_facts(own, libraries),
-        seal_services=SigstoreServices,
+        seal_services=_seal_services,
         publishers=_publishers(variables, files),
     )
 
@@ -106,9 +106,30 @@ def _publishers(variables: Mapping[str, str], files: Files) -> Publishers:
     login = login_file(variables)
     return Publishers(
         login_files=() if login is None else (login,),
-        registry=lambda place: OciRegistry(place, variables, files),
-        tracker=lambda settings: MlflowTracker(settings, variables, files),
+        registry=partial(_registry, variables=variables, files=files),
+        tracker=partial(_tracker, variables=variables, files=files),
     )
+
+
+# slow to import, all three, and few calls seal without a key or publish
+
+
+def _registry(place: str, variables: Mapping[str, str], files: Files) -> PackageRegistry:
+    from gate.adapters.registry.registry import OciRegistry  # noqa: PLC0415 - see above
+
+    return OciRegistry(place, variables, files)
+
+
+def _tracker(settings: MlflowSettings, variables: Mapping[str, str], files: Files) -> Tracker:
+    from gate.adapters.mlflow.tracker import MlflowTracker  # noqa: PLC0415 - see above
+
+    return MlflowTracker(settings, variables, files)
+
+
+def _seal_services(settings: SigningSettings) -> SealServices:
+    from gate.adapters.sigstore.services import SigstoreServices  # noqa: PLC0415 - see above
+
+    return SigstoreServices(settings)
 
 
 def find_config(config: str, start: Path, top: Path) -> Path:
