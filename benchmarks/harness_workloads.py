@@ -78,3 +78,29 @@ found = {name: statistics.median(seconds) for name, seconds in taken.items()}
 found["count"] = sum(each.numel() for each in parameters)
 print(json.dumps(found))
 """
+
+# What importing torch takes and what making the first optimizer, in seconds, and all modules then.
+IMPORTS = """
+import json, sys, time
+began = time.perf_counter()
+import torch
+there = time.perf_counter()
+torch.optim.AdamW(torch.nn.Linear(2, 2).parameters())
+made = time.perf_counter()
+print(json.dumps([there - began, made - there, sorted(sys.modules)]))
+"""
+
+
+def timed(script: str, steps: int, first: int) -> str:
+    """The script, ended after so many steps; prints CPU seconds of its thread a step from `first`.
+
+    The thread's own time, so that whatever else the machine does counts little.
+    """
+    step = "    optimizer.step()\n"
+    end = (
+        f"{step}    taken.append(time.thread_time())\n"
+        f"    if len(taken) == {steps}:\n"
+        f"        print((taken[-1] - taken[{first}]) / {steps - 1 - first})\n"
+        "        break\n"
+    )
+    return "import time\ntaken = []\n" + script.replace(step, end)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
 import torch
@@ -14,6 +14,8 @@ _cudnn: Final[Any] = torch.backends.cudnn
 
 # a tensor's class may answer for its attributes too; here its memory alone is asked
 _without_asking_classes: Final[Any] = torch._C.DisableTorchFunctionSubclass  # noqa: SLF001 - documented, by no public name
+
+_AS_IT_IS: Final = nullcontext()
 
 Devices = tuple[torch.device, ...]
 
@@ -61,13 +63,14 @@ def passed(device: torch.device) -> Any:
     return event
 
 
-@contextmanager
-def free_to_wait() -> Iterator[None]:
+def free_to_wait() -> AbstractContextManager[None]:
     """Let the body wait for a device in a script that forbids it by `set_sync_debug_mode`."""
     mode = _cuda.get_sync_debug_mode() if in_use() else 0
-    if not mode:
-        yield
-        return
+    return _free_to_wait(mode) if mode else _AS_IT_IS
+
+
+@contextmanager
+def _free_to_wait(mode: int) -> Iterator[None]:
     _cuda.set_sync_debug_mode(0)
     try:
         yield

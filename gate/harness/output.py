@@ -1,15 +1,15 @@
 """The only place where the harness writes: the run's output folder, see docs/harness-protocol.md.
 
-Each line is written with an open, a write and a close: nothing waits in a buffer that a killed
-process would lose, and nothing is shared with a forked child.
+Each write has an open and a close of its own: nothing waits in a buffer of Python's, no descriptor
+stays that the script may close, and nothing is shared with a forked child.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +48,31 @@ class Problems:
         """All that is left out, likewise."""
         return list(self._left_out)
 
-    @contextmanager
-    def noting(self, doing: str) -> Iterator[None]:
+    def noting(self, doing: str) -> Noting:
         """Turn an exception of the body into a problem; the program goes on after the body."""
-        try:
-            yield
-        except Exception as error:
-            self.note(f"{doing}: {type(error).__name__}: {error}")
+        return Noting(self, doing)
+
+
+class Noting:
+    """The context of `Problems.noting`; a class, as each step enters a dozen of them."""
+
+    __slots__ = ("_doing", "_problems")
+
+    def __init__(self, problems: Problems, doing: str) -> None:
+        self._problems = problems
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, place: object
+    ) -> bool:
+        """Note what is an `Exception`; anything else ends the program as it would without."""
+        if not isinstance(error, Exception):
+            return False
+        self._problems.note(f"{self._doing}: {type(error).__name__}: {error}")
+        return True
 
 
 def _keep(sentences: dict[str, None], sentence: str) -> None:
@@ -98,9 +116,13 @@ class Output:
 
     def append_line(self, kind: str, record: Record) -> None:
         """Add one JSON line; `OSError` when that is impossible."""
-        line = json.dumps(record, allow_nan=False).encode("ascii") + b"\n"
+        self.append_lines(kind, [record])
+
+    def append_lines(self, kind: str, records: Iterable[Record]) -> None:
+        """Add a JSON line for each record, all in one write."""
+        lines = "".join(f"{json.dumps(record, allow_nan=False)}\n" for record in records)
         with self.path(kind, ".jsonl").open("ab", buffering=0) as file:
-            file.write(line)
+            file.write(lines.encode("ascii"))
 
     def write_document(self, kind: str, record: Record) -> None:
         """Write one JSON file, whole or not at all; `OSError` when that is impossible."""

@@ -243,6 +243,7 @@ def _findings(
         # first of the warnings: nothing below it speaks of the device that was meant
         *findings.gpu_missed(evidence),
         *findings.dirty_tree(evidence),
+        *findings.repeated_alone(evidence),
         *_blind_spots(assessment, run),
         *findings.changed_by_pull_request(changed_files, new_baseline),
         *findings.imported_runs(imported=request.imported_runs, from_fork=request.from_fork),

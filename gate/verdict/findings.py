@@ -49,6 +49,19 @@ def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
     )
 
 
+def repeated_alone(evidence: EvidenceSet) -> tuple[Finding, ...]:
+    """Did a run fail only while another one went beside it?"""
+    told = [f"{run.run.label} ({run.run.repeated})" for run in evidence.runs if run.run.repeated]
+    if not told:
+        return ()
+    return notice(
+        "repeated-alone",
+        message=f"made again, alone: {', '.join(told)}",
+        remedy="Two runs of this training do not fit beside each other here: runs.parallel: never "
+        "makes one after the other from the start.",
+    )
+
+
 def beside_the_verdict(
     evidence: EvidenceSet, checkpoint: str | None, history_problem: str
 ) -> tuple[Finding, ...]:

@@ -53,6 +53,31 @@ def test_a_run_observes_cheap_steps_while_it_calibrates() -> None:
     assert trained([0.001], 0.001, 64)[1] == [1, 2, 3, 64]
 
 
+@given(st.floats(1e-4, 0.1), st.integers(100, 1000))
+def test_the_first_ten_steps_are_observed_where_half_the_budget_or_the_free_seconds_allow(
+    cost: float, last_step: int
+) -> None:
+    half = 0.01 * 0.25 * last_step
+    assert (trained([cost], 0.25, last_step)[1][:10] == list(range(1, 11))) or 9 * cost > half
+    schedule = Schedule(0.02, last_step, free_seconds=1.0)
+    for step in range(1, 11):
+        assert schedule.due(TENSORS, step)
+        schedule.close_step(step, None if step == 1 else 0.25, cost, {TENSORS: cost})
+
+
+@given(st.floats(1e-4, 0.5), st.integers(100, 1000))
+def test_after_the_first_ten_steps_a_long_run_takes_half_the_budget_whatever_is_free(
+    cost: float, last_step: int
+) -> None:
+    schedule, later = Schedule(0.02, last_step, free_seconds=2.0), 0
+    for step in range(1, last_step):
+        due = schedule.due(TENSORS, step)
+        later += due and step > 10
+        groups = {TENSORS: cost} if due else {}
+        schedule.close_step(step, None if step == 1 else 0.25, cost if due else 0.0, groups)
+    assert later * cost <= 0.01 * 0.25 * last_step * (1 + 1e-9)
+
+
 @given(st.floats(1e-6, 100.0))
 def test_what_the_first_step_costs_decides_nothing(first: float) -> None:
     """Cold caches, and what a device loads at its first use, come once."""

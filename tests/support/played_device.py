@@ -90,9 +90,7 @@ class PlayedDevice:
             monkeypatch.setattr(torch.cuda, name, played)
         monkeypatch.setattr(cuda, "devices_of", lambda _: (DEVICE,))
         for module in (clock, recorder):
-            monkeypatch.setattr(
-                module, "time", SimpleNamespace(perf_counter=lambda: self.host_seconds)
-            )
+            monkeypatch.setattr(module, "perf_counter", lambda: self.host_seconds)
 
     def _set_sync_debug_mode(self, mode: int) -> None:
         self.sync_debug_mode = mode

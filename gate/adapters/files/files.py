@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from gate.adapters.files import trees
 from gate.adapters.files.folder_lock import held_folder, one_writer
 from gate.adapters.files.reading import (
+    CappedReader,
     open_regular,
     refuse_foreign_links,
     refuse_links,
     require_regular,
 )
+from gate.adapters.files.shared_bytes import share, write_all
 from gate.adapters.files.storage_faults import require_room, storage_faults
 from gate.adapters.files.tree_check import digest_on_disk
 from gate.codec.untrusted_text import safe_line
@@ -149,21 +152,17 @@ class LocalFiles:
 
         What lies there already is an error.
 
-        The SHA-256 is over the bytes on their way, so it is that of the copy whatever happens to
-        the source meanwhile.
+        The SHA-256 is over the bytes of the copy, whatever happens to the source meanwhile; every
+        byte is read once.
         """
-        hasher = hashlib.sha256()
-
-        def hashed(file: IO[bytes]) -> Iterator[bytes]:
-            for chunk in trees.chunks_of(file):
-                hasher.update(chunk)
-                yield chunk
-
         with open_regular(source, max_bytes) as file, storage_faults("writing", target):
             target.parent.mkdir(parents=True, exist_ok=True)
             require_room(target, os.fstat(file.fileno()).st_size)
-            trees.write_new(target, hashed(file), 0o644)
-        return hasher.hexdigest()
+            with trees.new_file(target, 0o644) as descriptor:
+                if not share(file.fileno(), descriptor):
+                    return _hashed(file, descriptor)
+                with io.BufferedReader(CappedReader(os.dup(descriptor), source, max_bytes)) as copy:
+                    return hashlib.file_digest(copy, "sha256").hexdigest()
 
     def link(self, path: Path, target: Path) -> None:
         """`os.symlink`, which never replaces what is there."""
@@ -250,3 +249,12 @@ class LocalFiles:
         """Make another account the owner of a folder and of all in it, links themselves too."""
         with storage_faults("giving away", path):
             trees.give_to(path, uid, gid)
+
+
+def _hashed(source: io.BufferedReader, target: int) -> str:
+    """Write what is read, and hash it on its way."""
+    hasher = hashlib.sha256()
+    for chunk in trees.chunks_of(source):
+        hasher.update(chunk)
+        write_all(target, chunk)
+    return hasher.hexdigest()

@@ -6,13 +6,13 @@ import os
 import resource
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from gate.adapters.process.path_access import blocking_folder
 from gate.adapters.process.process_group import GroupedProcesses
-from gate.adapters.process.process_table import descendants
+from gate.adapters.process.process_table import View, descendants
 from gate.adapters.process.running_process import RunningProcess
 from gate.adapters.process.sandboxed_start import start_sandboxed
 from gate.codec.untrusted_text import safe_line
@@ -26,15 +26,24 @@ class LocalProcesses(GroupedProcesses):
     def begin(self, request: ProcessRequest) -> RunningProcess:
         """Start a process of this machine."""
         family_before = descendants(os.getpid())
-        process = start(request)
-        viewed = request.place is not None
-        return RunningProcess(process, request.credentials, family_before, viewed=viewed)
+        views: list[View] = []
+        if request.place is None:
+            process = start(request)
+        else:
+            process = start(request, ready=lambda pid: views.append(View(pid)))
+        view = views[0] if views else None
+        return RunningProcess(process, request.credentials, family_before, view)
 
 
-def start(request: ProcessRequest, handed_on: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
+def start(
+    request: ProcessRequest,
+    handed_on: tuple[int, ...] = (),
+    ready: Callable[[int], None] = lambda _: None,
+) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own; raises `RunError` that names what is wrong.
 
-    `handed_on` are descriptors that it has under the same numbers, beside its output.
+    `handed_on` are descriptors that it has under the same numbers, beside its output. `ready` is
+    called with its number when it is about to become the program, in a view of its own.
     """
     if not request.found(request.workdir).is_dir():
         raise RunError(
@@ -43,7 +52,7 @@ def start(request: ProcessRequest, handed_on: tuple[int, ...] = ()) -> subproces
         )
     try:
         if request.under_own_account or request.place is not None:
-            return start_sandboxed(request, handed_on)
+            return start_sandboxed(request, handed_on, ready)
         with _no_core_dumps():
             return _popen(request, handed_on)
     except (OSError, ValueError) as error:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from gate.adapters.process.followed_output import FollowedOutput, Take
 from gate.adapters.process.process_table import (
     View,
+    apart,
     descendants,
     end_all,
     holds,
@@ -34,8 +35,8 @@ KILL_ATTEMPTS = 3
 class RunningProcess:
     """`family_before` are the gate's other children; all later ones belong to the training.
 
-    Not so where it has a view of its own (`viewed`): others may be started beside it, and what
-    belongs to it has the same view.
+    Not so where it has a view of its own: others may be started beside it, and what belongs to it
+    has the same view.
     """
 
     # only a container's engine tells
@@ -46,14 +47,15 @@ class RunningProcess:
         process: subprocess.Popen[bytes],
         account: Credentials | None,
         family_before: frozenset[int],
-        *,
-        viewed: bool = False,
+        view: View | None = None,
     ) -> None:
         assert process.stdout is not None  # noqa: S101 - started with a pipe; tells the checker
         self._process = process
         self._account = account
         self._family_before = family_before
-        self._view = View(process.pid) if viewed else None
+        self._view = view
+        if view is not None:
+            apart.add(process.pid)
         self._pipe = process.stdout
         self.output = FollowedOutput(self._pipe.fileno(), ended=self.ended, wait=self._wait)
         self._started_at = time.monotonic()
@@ -93,6 +95,7 @@ class RunningProcess:
             reap(but=self._family_before)
         else:
             self._view.close()
+            apart.discard(self._process.pid)
         if left:
             raise RunError(
                 f"processes of the training could not be killed: {sorted(left)[:10]}",

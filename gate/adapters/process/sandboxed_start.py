@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import platform
+import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
@@ -42,9 +43,13 @@ LIMITS = {
 
 
 def start_sandboxed(
-    request: ProcessRequest, handed_on: tuple[int, ...] = ()
+    request: ProcessRequest,
+    handed_on: tuple[int, ...] = (),
+    ready: Callable[[int], None] = lambda _: None,
 ) -> subprocess.Popen[bytes]:
     """Start it, and return once it runs as what was asked for; `handed_on` are its descriptors.
+
+    One with a place waits until `ready` has been called with its number.
 
     Raises `OSError` or `ValueError` when the command itself cannot be started, as `Popen` does,
     and `RunError` when the sandbox launcher cannot be put up.
@@ -69,7 +74,7 @@ def start_sandboxed(
     }
     if account is not None:
         plan = {**plan, **_confined(account, network=request.network)}
-    process, report = _launch(plan, handed_on)
+    process, report = _launch(plan, handed_on, ready)
     if report != READY:
         output = process.communicate()[0]
         raise _fault(report, output)
@@ -102,16 +107,19 @@ def _confined(account: Credentials, *, network: bool) -> _Confined:
     }
 
 
-def _launch(plan: Plan, handed_on: tuple[int, ...]) -> tuple[subprocess.Popen[bytes], bytes]:
+def _launch(
+    plan: Plan, handed_on: tuple[int, ...], ready: Callable[[int], None]
+) -> tuple[subprocess.Popen[bytes], bytes]:
     """The process, and what it reported up to its start or its failure."""
-    reading, writing = os.pipe()
-    with os.fdopen(reading, "rb") as report, tempfile.TemporaryFile() as handed_over:
-        try:
+    report, theirs = socket.socketpair()
+    with report, tempfile.TemporaryFile() as handed_over:
+        with theirs:
             # in a file: a pipe would hold up whoever writes more than it can take
             handed_over.write(json.dumps(plan).encode())
             handed_over.seek(0)
+            number = theirs.fileno()
             process = subprocess.Popen(
-                (sys.executable, *OPTIONS, "-c", PROGRAM, str(PACKAGE_ROOT), str(writing)),
+                (sys.executable, *OPTIONS, "-c", PROGRAM, str(PACKAGE_ROOT), str(number)),
                 # root's interpreter obeys no variable; the training's own come with the plan
                 env={},
                 cwd="/",
@@ -120,13 +128,19 @@ def _launch(plan: Plan, handed_on: tuple[int, ...]) -> tuple[subprocess.Popen[by
                 stderr=subprocess.STDOUT,
                 bufsize=0,
                 close_fds=True,
-                pass_fds=(writing, *handed_on),
+                pass_fds=(number, *handed_on),
                 start_new_session=True,
             )
-        finally:
-            os.close(writing)
+        told = report.recv(len(READY))
+        if told == READY and plan["place"] is not None:
+            ready(process.pid)
+            report.sendall(READY)
         # ends when the last holder of the other end is gone: at execve, or with the program
-        return process, report.read(REPORT_LIMIT_BYTES)
+        return process, told + _rest(report)
+
+
+def _rest(report: socket.socket) -> bytes:
+    return b"".join(iter(lambda: report.recv(REPORT_LIMIT_BYTES), b""))
 
 
 def _fault(report: bytes, output: bytes) -> OSError | ValueError | RunError:

@@ -27,6 +27,8 @@ from gate.checkpoint.sources.untrusted_file import UntrustedFile
 SMALL_BYTES = 64 * 1024
 WINDOW_BYTES = PIECE_BYTES
 MAX_GAP_BYTES = 4096
+# Of a large tensor at once: it stays in the cache of a core.
+HASHED_BYTES = 256 * 1024
 
 
 def available_threads() -> int:
@@ -87,7 +89,8 @@ def _digest_tensors(
         digests = [b""] * len(starts)
         chunked.append((index, leaf, digests))
         tasks += [
-            partial(_one_chunk, span, start, number, digests) for number, start in enumerate(starts)
+            partial(_one_chunk, span, start, number, (buffers, digests))
+            for number, start in enumerate(starts)
         ]
     # the position in the answer is unique and stands before the file, so files are never compared
     small.sort()
@@ -104,10 +107,18 @@ class _Buffers(threading.local):
         self.view = memoryview(bytearray(PIECE_BYTES))
 
 
-def _one_chunk(span: FileSpan, start: int, number: int, digests: list[bytes]) -> None:
-    length = min(CHUNK_BYTES, span.size_bytes - start)
-    with span.opened.mapped(span.start + start, length) as data:
-        digests[number] = sha256(data).digest()
+def _one_chunk(
+    span: FileSpan, first: int, number: int, places: tuple[_Buffers, list[bytes]]
+) -> None:
+    buffers, digests = places
+    end = min(first + CHUNK_BYTES, span.size_bytes)
+    hasher = sha256()
+    # a piece is hashed while it is in the cache: to map each chunk would cost more than the copy
+    for start in range(first, end, HASHED_BYTES):
+        piece = buffers.view[: min(HASHED_BYTES, end - start)]
+        span.opened.read_into(span.start + start, piece)
+        hasher.update(piece)
+    digests[number] = hasher.digest()
 
 
 def _one_odd(index: int, leaf: TensorLeaf, found: list[bytes]) -> None:

@@ -149,10 +149,10 @@ def _unread_storage(kind: str) -> StateError:
 def _sizes(values: object, what: str) -> tuple[int, ...]:
     if not isinstance(values, tuple) or len(values) > MAX_DIMENSIONS:
         raise fault(f"a tensor's {what} is not a short tuple")
-    sizes = [value for value in values if type(value) is int and 0 <= value < MAX_INTEGER]
-    if len(sizes) != len(values):
-        raise fault(f"a tensor's {what} has a value that is not a size from 0")
-    return tuple(sizes)
+    for value in values:
+        if type(value) is not int or not 0 <= value < MAX_INTEGER:
+            raise fault(f"a tensor's {what} has a value that is not a size from 0")
+    return values
 
 
 def _tensor(
@@ -220,6 +220,9 @@ def _first(arguments: Arguments) -> object:
 
 
 def _empty_map(arguments: Arguments) -> object:
+    if not arguments:
+        # each tensor has one, of its hooks
+        return MapNode()
     return MapNode() if all(isinstance(item, GlobalNode) for item in arguments) else None
 
 

@@ -17,6 +17,8 @@ class Machine:
     `storages` are all that were referred to, also by what is dropped later.
     """
 
+    __slots__ = ("containers", "data", "end", "marks", "memo", "stack", "storages")
+
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.stack: list[object] = []

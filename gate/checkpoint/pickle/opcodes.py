@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from gate.checkpoint.pickle.calls import CALLS, attributes_of, fault, named, opaque_call
+from gate.checkpoint.pickle.calls import CALLS, StateError, attributes_of, fault, named, opaque_call
 from gate.checkpoint.pickle.machine import Machine
 from gate.checkpoint.pickle.nodes import GlobalNode, MapNode, OpaqueNode, SetNode
 from gate.checkpoint.pickle.numpy_nodes import NUMPY_CALLS, ArrayNode, DtypeNode
@@ -237,22 +237,24 @@ def _memoize(machine: Machine, position: int) -> int:
 
 def _get(machine: Machine, position: int) -> int:
     """BINGET: push what is remembered under a number of one byte."""
-    machine.stack.append(_remembered(machine, machine.data[position]))
+    try:
+        machine.stack.append(machine.memo[machine.data[position]])
+    except KeyError as error:
+        raise _not_remembered() from error
     return position + 1
 
 
 def _long_get(machine: Machine, position: int) -> int:
     """LONG_BINGET: the same under a number of four bytes."""
-    machine.stack.append(_remembered(machine, U32(machine.data, position)[0]))
+    try:
+        machine.stack.append(machine.memo[U32(machine.data, position)[0]])
+    except KeyError as error:
+        raise _not_remembered() from error
     return position + 4
 
 
-def _remembered(machine: Machine, key: int) -> object:
-    """What is remembered under a number, or a fault."""
-    try:
-        return machine.memo[key]
-    except KeyError as error:
-        raise fault("recalls a value that it did not remember") from error
+def _not_remembered() -> StateError:
+    return fault("recalls a value that it did not remember")
 
 
 def _persistent_id(machine: Machine, position: int) -> int:

@@ -7,13 +7,14 @@ from typing import Final
 
 from gate.checkpoint.pickle.calls import fault
 from gate.checkpoint.pickle.machine import Machine
-from gate.checkpoint.pickle.opcodes import HANDLERS, NO_MORE
+from gate.checkpoint.pickle.opcodes import HANDLERS, NO_MORE, U32
 
 # Of one pickle: what it is made into takes several times as much memory.
 MAX_PICKLE_BYTES = 64 * 1024 * 1024
 # A million values take a few opcodes each; this bounds time where the size of the file does not.
 MAX_OPCODES = 5_000_000
 # The opcode PROTO and the protocols whose opcodes are known.
+LONG_BINPUT: Final = ord("r")
 HEADS: Final = frozenset(bytes((0x80, number)) for number in range(2, 6))
 
 
@@ -63,9 +64,14 @@ def run_opcodes(machine: Machine, start: int) -> None:
 
 def _run(machine: Machine, position: int) -> None:
     """One opcode after the other; this loop bounds the work, since nothing here recurses."""
-    data, handlers = machine.data, HANDLERS
+    data, handlers, memo = machine.data, HANDLERS, machine.memo
     for _ in range(MAX_OPCODES):
         code = data[position]
+        # a quarter of all opcodes of a state, so not worth a call
+        if code == LONG_BINPUT:
+            memo[U32(data, position + 1)[0]] = machine.stack[-1]
+            position += 5
+            continue
         handler = handlers[code]
         # refused and not passed over: an opcode also says how many bytes belong to it
         if handler is None:

@@ -27,12 +27,13 @@ _NOBODY = Caller(CodeLine(), through_context=False, importing=False)
 
 
 class GuardedSetting(NamedTuple):
-    """A setting: how it is read, put back, and what it should be."""
+    """A setting: how it is read, put back, and what it should be; the name of a variable."""
 
     kind: str
     wanted: str
     read: Callable[[], str]
     set: Callable[[str], None]
+    variable: str = ""
 
 
 class Guard:
@@ -47,6 +48,14 @@ class Guard:
         step: Callable[[], int],
     ) -> None:
         self._settings = settings
+        self._switches = {
+            name: setting for name, setting in settings.items() if setting.kind != ENVIRONMENT
+        }
+        self._variables = [
+            (os.fsencode(setting.variable), os.fsencode(setting.wanted))
+            for setting in settings.values()
+            if setting.variable
+        ]
         self._restores = mode == RESTORE
         self._report = report
         self._step = step
@@ -77,10 +86,14 @@ class Guard:
 
     def poll(self) -> None:
         """At the end of a step: record what is still overridden, and what no hook saw."""
-        for name, setting in self._settings.items():
+        polled = self._settings
+        if not self._open and not self._reported and self._variables_stand():
+            polled = self._switches
+        for name, setting in polled.items():
             now = setting.read()
             if now == setting.wanted:
-                self._close(name)
+                if name in self._open or name in self._reported:
+                    self._close(name)
                 continue
             # one that no hook saw has no line: C code did it, or a setter that is not known
             event = self._open.setdefault(name, self._event(name, setting.wanted, now, None))
@@ -90,6 +103,11 @@ class Guard:
             if self._restores:
                 setting.set(setting.wanted)
                 self._forget(name)
+
+    def _variables_stand(self) -> bool:
+        """Whether all variables are as wanted; one by one by name they would be most of a poll."""
+        held: dict[bytes, bytes] = getattr(os.environ, "_data", {})
+        return all(held.get(variable, b"") == wanted for variable, wanted in self._variables)
 
     def _close(self, name: str) -> None:
         """The setting is as it should be again."""
@@ -115,4 +133,4 @@ def guarded_variable(variable: str, wanted: str) -> GuardedSetting:
     def put(text: str) -> None:
         os.environ[variable] = text
 
-    return GuardedSetting(ENVIRONMENT, wanted, lambda: os.environ.get(variable, ""), put)
+    return GuardedSetting(ENVIRONMENT, wanted, lambda: os.environ.get(variable, ""), put, variable)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from ..this_process import started_at
+from ..this_process import perf_counter, started_at
 
 POLL_SECONDS = 0.005
 
@@ -29,7 +29,7 @@ def wait_until_let_go(sign: str) -> None:
     if Waiting.ready_seconds:
         return
     parent = os.getppid()
-    Waiting.ready_seconds = time.perf_counter() - started_at
+    Waiting.ready_seconds = perf_counter() - started_at
     if not sign or os.path.exists(sign):  # noqa: PTH110 - no other module is needed here
         return
     _import_what_optimizers_need()
@@ -37,7 +37,7 @@ def wait_until_let_go(sign: str) -> None:
         if os.getppid() != parent:
             raise SystemExit(1)
         time.sleep(POLL_SECONDS)
-    waited = time.perf_counter() - started_at - Waiting.ready_seconds
+    waited = perf_counter() - started_at - Waiting.ready_seconds
     Waiting.waited_seconds = waited
 
 

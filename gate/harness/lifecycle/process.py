@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
@@ -17,11 +16,12 @@ from ..determinism.override_log import OverrideEvent
 from ..operators import policy
 from ..operators.policy import Operators
 from ..output import Problems
-from ..recording import auxiliary_state, cuda_graphs, first_inputs, training_hooks
+from ..recording import auxiliary_state, cuda_graphs, first_inputs, module_search, training_hooks
 from ..settings import NO_LOADER_WORKERS, ONE_THREAD, HarnessSettings
 from ..sources import precision
 from ..sources.found import SOURCES, Source
 from ..sources.reads import hook_dates, hook_reads
+from ..this_process import process_id
 from ..tracing import mode
 from ..trials import workers
 from ..user_code import calling_frame
@@ -55,6 +55,7 @@ def begin(settings: HarnessSettings) -> None:
         training_hooks.install(
             (_on_backward, _on_grad), _on_batch, (_before_step, _after_step), policy.inspect_error
         )
+        module_search.remember()
         if settings.observe:
             first_inputs.install(_on_input)
         auxiliary_state.install(_on_scaler_step, _on_average)
@@ -91,7 +92,7 @@ def current() -> HarnessSession | None:
     into one file. It inherits torch's switches with the parent's memory.
     """
     global _session
-    if _session is None or _settings is None or _session.pid == os.getpid():
+    if _session is None or _settings is None or _session.pid == process_id():
         return _session
     _session = HarnessSession(_settings, _session.before, late=_session.late)
     _session.attest()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.util
-import os
 import sys
 import threading
-import time
 from typing import Any, TypeVar
 
 import torch
@@ -32,7 +30,7 @@ from ..sources.addresses import tell_addresses
 from ..sources.found import ADDRESS, IN_CODE, SPLIT, Source
 from ..sources.splits import tell_splits
 from ..tensors.safetensors_file import write_safetensors
-from ..this_process import current_rank, started_at
+from ..this_process import current_rank, monotonic, perf_counter, process_id, started_at
 from . import attestation, environment, facts
 from .attestation import training_rank
 from .hold import Waiting
@@ -71,7 +69,7 @@ class HarnessSession:
         self.settings = settings
         self.before = before
         self.late = late
-        self.pid = os.getpid()
+        self.pid = process_id()
         self.problems = Problems()
         self.output = Output(settings.out, current_rank(), self.pid)
         self.schedule = Schedule(
@@ -201,6 +199,7 @@ class HarnessSession:
         if not self._stopped:
             if not self.recorder.optimizers:
                 self._before_first_step()
+            self.recorder.end_step(optimizer)
             if self.first_step_seconds is None:
                 self._at_first_step(optimizer)
             with self.problems.noting("watching the knobs"):
@@ -210,7 +209,9 @@ class HarnessSession:
             self.operators.after_step()
             if self._all_steps_taken() and not self.recorder.lagging():
                 self._stop()
-            if self.output.race_told():
+            # asked as often as lines are written: a question of the file system at each step would
+            # be felt where steps are short
+            if self.recorder.just_wrote and self.output.race_told():
                 self._stop()
             return
         raise TrainingStopped
@@ -244,9 +245,9 @@ class HarnessSession:
                 self.output.tell_race()
         with self.problems.noting("timing the start"):
             cuda.wait(self.recorder.devices)
-            since_start = time.perf_counter() - started_at
+            since_start = perf_counter() - started_at
             self.first_step_seconds = since_start - Waiting.waited_seconds
-            self.first_step_clock_seconds = time.monotonic()
+            self.first_step_clock_seconds = monotonic()
         self._look_at_open_files()
         if cuda.in_use():
             # before it started there was neither a device to name nor a seed of its own to read
@@ -292,7 +293,7 @@ class HarnessSession:
         if event_files is not None:
             event_files.flush_all()
         # a forked child that never trained holds its parent's session, whose files are not its own
-        if self.pid != os.getpid():
+        if self.pid != process_id():
             return
         self.finish("script")
         # handlers of the script's may have used operators after the last step

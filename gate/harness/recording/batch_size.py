@@ -22,14 +22,21 @@ def samples_in(batch: object) -> int | None:
     The outermost parts are looked at first, `MAX_PARTS` at most, and nothing is read of a tensor
     but its shape.
     """
+    if (type(batch) is list or type(batch) is tuple) and all(
+        type(part) is torch.Tensor for part in batch[:MAX_PARTS]
+    ):
+        # nearly all: a few plain tensors side by side
+        return _shared({part.size(0) for part in batch[:MAX_PARTS] if part.dim()})
     # a class of the training's own may raise at any question, and a figure of a report must not
     # end a strict run
     with suppress(Exception):
-        sizes = set(islice(_first_dimensions(batch), MAX_PARTS))
-        if len(sizes) == 1:
-            size = sizes.pop()
-            return size if size <= MAX_SAMPLES else None
+        return _shared(set(islice(_first_dimensions(batch), MAX_PARTS)))
     return None
+
+
+def _shared(sizes: set[int]) -> int | None:
+    size = sizes.pop() if len(sizes) == 1 else None
+    return size if size is not None and size <= MAX_SAMPLES else None
 
 
 def _first_dimensions(batch: object) -> Iterable[int]:

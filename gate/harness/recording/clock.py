@@ -10,14 +10,16 @@ training alone; a span of the harness's own in between is measured, and taken of
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from .. import cuda
+from ..this_process import perf_counter
+
+_NO_EVENTS: Final[dict[torch.device, Any]] = {}
 
 
 class TimeMark(NamedTuple):
@@ -48,8 +50,14 @@ class StepClock:
 
     def mark(self) -> TimeMark:
         """The moment that it is now; nothing is waited for."""
+        if not self.devices:
+            return TimeMark(perf_counter(), _NO_EVENTS)
         events = {device: cuda.passed(device) for device in self.devices}
-        return TimeMark(time.perf_counter(), events)
+        return TimeMark(perf_counter(), events)
+
+    def spent_since(self, begun: TimeMark, group: str = "") -> None:
+        """Keep the time from this mark to now apart, as `span` does."""
+        self._spans.append(HarnessSpan(group, begun, self.mark()))
 
     @contextmanager
     def span(self, group: str = "") -> Iterator[None]:
@@ -58,7 +66,7 @@ class StepClock:
         try:
             yield
         finally:
-            self._spans.append(HarnessSpan(group, begun, self.mark()))
+            self.spent_since(begun, group)
 
     def take_spans(self) -> tuple[HarnessSpan, ...]:
         """The spans since the last call."""
@@ -83,6 +91,8 @@ def seconds_between(earlier: TimeMark, later: TimeMark) -> float | None:
     Waits for what has not been reached. None where a device came into use in between: it
     has no earlier moment to count from.
     """
+    if not earlier.events and not later.events:
+        return later.host_seconds - earlier.host_seconds
     shared = earlier.events.keys() & later.events.keys()
     if not shared:
         # the host's clock would tell when the work was queued, which is too early by any amount

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from .module_search import note_called
+
 _waiting = [False]
 _is_compiling = torch.compiler.is_compiling
 _jit: Any = torch.jit
@@ -34,6 +36,7 @@ def install(on_input: Callable[[object], None]) -> None:
         # asked first: the compiler takes the answer for a constant and never sees the rest
         if not _is_compiling() and _waiting[0] and _holds_a_batch(self, args, named):
             _waiting[0] = False
+            note_called(self)
             on_input((args, named))
         return plain(self, *args, **named)
 

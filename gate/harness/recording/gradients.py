@@ -6,7 +6,6 @@ backward pass and the update. Looked at on both sides, it is told from the backw
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -17,7 +16,8 @@ from .. import cuda
 from ..output import Problems
 from ..tensors.digests import StartedDigest
 from ..tensors.plain_parts import gradient
-from .module_search import outermost_owners
+from .clock import StepClock
+from .module_search import known_optimizers, outermost_owners
 from .order import Order
 from .state import optimized_parameters
 
@@ -69,11 +69,12 @@ class ReturnedGradients:
     """Chooses at which pass to look at which optimizer: at the last one before its update.
 
     How many passes an update takes is known from the one before. Before the first step an optimizer
-    has not been seen either, so the collector is asked for it.
+    has not been seen either, so all that there are are looked at.
     """
 
-    def __init__(self, problems: Problems) -> None:
+    def __init__(self, problems: Problems, clock: StepClock) -> None:
         self._problems = problems
+        self._clock = clock
         self._searched = False
         self._waiting: list[Optimizer] = []
         self._passes: dict[int, int] = {}
@@ -81,9 +82,11 @@ class ReturnedGradients:
     def look(self, looking: Looking, passes: int, steps: Steps) -> None:
         """A pass has returned, the n-th since the last step."""
         with cuda.free_to_wait(), self._problems.noting("looking at gradients"):
-            if not self._searched and not steps.optimizers:
-                self._search(steps.order)
-            self._searched = True
+            if not self._searched:
+                self._searched = True
+                if not steps.optimizers:
+                    with self._clock.span():
+                        self._search(steps.order)
             if steps.steps >= SETTLED_STEPS:
                 self._waiting.clear()
             known = {id(one): one for one in (*steps.optimizers, *self._waiting)}
@@ -103,8 +106,7 @@ class ReturnedGradients:
 
     def _search(self, order: Order) -> None:
         """Find the optimizers that there are, and learn the names of what they will update."""
-        found = [one for one in gc.get_objects() if issubclass(type(one), Optimizer)]
-        self._waiting = [one for one in found if "param_groups" in vars(one)][: MAX_OPTIMIZERS + 1]
+        self._waiting = known_optimizers()[: MAX_OPTIMIZERS + 1]
         if len(self._waiting) > MAX_OPTIMIZERS:
             return
         parameters = [parameter for one in self._waiting for parameter in optimized_parameters(one)]

@@ -6,12 +6,13 @@ import re
 import resource
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from .. import cuda
 
 KIB = 1024
+_NOTHING = nullcontext()
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = resource.getpagesize()
 
@@ -62,9 +63,12 @@ class DevicePeak:
             self.training_bytes = now
         return max(self.training_bytes, cuda.allocated_bytes(devices))
 
-    @contextmanager
-    def of_the_harness(self, devices: cuda.Devices) -> Iterator[None]:
+    def of_the_harness(self, devices: cuda.Devices) -> AbstractContextManager[None]:
         """What the body allocates is not the training's."""
+        return self._apart(devices) if devices else _NOTHING
+
+    @contextmanager
+    def _apart(self, devices: cuda.Devices) -> Iterator[None]:
         self.training_bytes = self.read(devices)
         try:
             yield

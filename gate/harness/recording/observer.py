@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch.optim import Optimizer
@@ -26,6 +26,8 @@ from .order import Order
 from .random_states import random_states
 from .schedule import BATCH, RANDOM, TENSORS, Schedule
 from .state import named_tensors, optimized_parameters
+
+_NO_COPIES: Final = HostCopies(())
 
 
 class StepObservation(NamedTuple):
@@ -111,20 +113,22 @@ class Observer:
                 started = self._digest("backward", _numbered(map(gradient, parameters)))
                 self._returned[id(optimizer)] = Returned(started, versions)
 
-    def before(self, number: int, optimizer: Optimizer, step: int, order: Order) -> None:
-        """Look at what the update will work on: structure, first parameters, gradients."""
-        with self._spending(""), self._problems.noting("observing the structure"):
-            parameters = order.parameters(optimizer)
-            # a script may replace parameters or add groups; comparing identities costs nothing
-            identities = tuple(map(id, optimized_parameters(optimizer)))
-            if self._structures.get(number) != identities:
+    def look_at_structure(self, number: int, optimizer: Optimizer, step: int, order: Order) -> None:
+        """Look at what the update will work on: structure, first parameters."""
+        # a script may replace parameters or add groups; comparing identities costs nothing
+        identities = tuple(map(id, optimized_parameters(optimizer)))
+        if self._structures.get(number) != identities:
+            with self._problems.noting("observing the structure"), torch.no_grad():
                 self._structures[number] = identities
                 self._fingerprints["structure"] = structure_digest(optimizer, order)
                 if step == 1:
-                    self._start("initial", _numbered(parameters))
+                    self._start("initial", _numbered(order.parameters(optimizer)))
+
+    def before(self, optimizer: Optimizer, step: int, order: Order) -> None:
+        """Look at the gradients that the update will use."""
         if self.schedule.due(TENSORS, step):
             with self._spending(TENSORS), self._problems.noting("observing the gradients"):
-                self._start_gradients(optimizer, parameters, step)
+                self._start_gradients(optimizer, order.parameters(optimizer), step)
 
     def _start_gradients(
         self, optimizer: Optimizer, parameters: list[torch.Tensor], step: int
@@ -151,11 +155,14 @@ class Observer:
             if self.schedule.due(RANDOM, step):
                 with self._spending(RANDOM):
                     fingerprints |= random_states(self._problems)
-            with self._spending(TENSORS if self.schedule.due(TENSORS, step) else ""):
-                if self.schedule.due(TENSORS, step):
-                    self._start_results(optimizer, order.parameters(optimizer))
-                flowing = (*batches, *inputs, *started.values())
-                copies = HostCopies(flowing, self._clock.devices)
+            tensors = self.schedule.due(TENSORS, step)
+            copies = _NO_COPIES
+            if tensors or batches or inputs or started:
+                with self._spending(TENSORS if tensors else ""):
+                    if tensors:
+                        self._start_results(optimizer, order.parameters(optimizer))
+                    flowing = (*batches, *inputs, *started.values())
+                    copies = HostCopies(flowing, self._clock.devices)
             return StepObservation(fingerprints, kept, batches, inputs, started, copies)
         finally:
             # also after a fault: nothing of this step is taken for the next one's

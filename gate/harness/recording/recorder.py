@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
@@ -13,22 +13,31 @@ from torch.optim import Optimizer
 
 from .. import cuda
 from ..output import FLOAT_TYPES, Output, Problems, exact
+from ..tensors.digests import bodies_once
 from ..tensors.plain_bytes import UnsupportedTensorError
 from ..tensors.plain_parts import own_number
+from ..this_process import perf_counter
 from ..user_code import inside_backward
 from . import first_inputs, memory
 from .auxiliary_state import Skipped, unscaled
 from .batch_size import MAX_SAMPLES, samples_in
-from .clock import HarnessSpan, StepClock, StepTimes, reached, wait_for
+from .clock import HarnessSpan, StepClock, StepTimes, TimeMark, reached, wait_for
 from .gradients import ReturnedGradients
 from .module_search import outermost_owners
 from .observer import Observer, StepObservation
 from .order import Order, SortKey, module_key, ranking
-from .schedule import Schedule
+from .schedule import TENSORS, Schedule
 from .state import optimized_parameters
 
 # Of one step; beyond it the last one replaces its forerunner.
-MAX_LOSSES = 256
+MAX_LOSSES: Final = 256
+# Lines that wait for nothing are written together, at most so many seconds apart. Between two steps
+# of a few milliseconds the caches hold the training's data, and each system call costs tenfold.
+LINES_SECONDS: Final = 0.1
+# what the first steps cost decides which of the next are observed
+AT_ONCE_STEPS: Final = 10
+_AS_IT_IS: Final = nullcontext()
+_FLOATS: Final = frozenset(getattr(torch, name) for name in FLOAT_TYPES)
 
 
 class OpenStep(NamedTuple):
@@ -50,6 +59,7 @@ class Recorder:
     Nothing here waits for a device that still has the step's work to do: what the host must know is
     sent to it, and a step's line is written when it has come, at the latest at the next step of the
     same optimizer. So the host runs ahead as far as it does without the harness, up to one step.
+    Without a device, the lines of `LINES_SECONDS` are written together.
 
     Modules and optimizers are kept alive until the state is written, even if the script drops
     them. `steps` is the largest number of steps of any one optimizer. Without `observe` only loss,
@@ -63,13 +73,14 @@ class Recorder:
         self.optimizers: list[Optimizer] = []
         self.steps = 0
         self.observe_seconds = 0.0
+        self.just_wrote = False
         self._device_memory = memory.DevicePeak()
         self._output = output
         self._problems = problems
         self._schedule = schedule
         self._clock = StepClock()
         self._observer = Observer(schedule, problems, self._clock) if observe else None
-        self._gradients = ReturnedGradients(problems)
+        self._gradients = ReturnedGradients(problems, self._clock)
         self.order = Order()
         self._burst = 0
         self._module_keys: list[SortKey] = []
@@ -80,8 +91,10 @@ class Recorder:
         self._backwards = 0
         self._samples: int | None = 0
         self._about_the_last: HarnessSpan | None = None
+        self._ended: tuple[tuple[HarnessSpan, ...], TimeMark] | None = None
         self._open: deque[OpenStep] = deque()
         self._write_seconds = 0.0
+        self._written_at = 0.0
 
     @property
     def devices(self) -> cuda.Devices:
@@ -94,10 +107,15 @@ class Recorder:
         Copied where it lies and not read: reading would make the host wait for the device here, and
         a replayed graph may write its next value into the same place.
         """
+        begun = self._clock.mark()
         self._backwards += 1
         self._remember(self._losses, unscaled(loss))
+        self._clock.spent_since(begun)
         if self._observer is not None and not inside_backward():
             first_inputs.wait()
+            only = len(self.optimizers) == 1
+            if only and not self._schedule.due(TENSORS, self.steps + 1):
+                return
             self._gradients.look(self._observer, self._backwards, self)
 
     def note_grad(self, loss: torch.Tensor) -> None:
@@ -108,24 +126,29 @@ class Recorder:
         self._remember(self._derived, unscaled(loss))
 
     def _remember(self, losses: list[torch.Tensor | None], loss: torch.Tensor) -> None:
+        # the last place is taken again and again: the loss of a step is that of its last pass
+        del losses[MAX_LOSSES - 1 :]
+        if type(loss) is torch.Tensor and _is_plain_number(loss):
+            losses.append(loss.detach().clone())
+            return
         number = None
         try:
             number = own_number(loss)
         except UnsupportedTensorError as error:
             self._problems.leave_out(f"a loss is left out: {error}")
-        if number is not None and str(number.dtype).removeprefix("torch.") not in FLOAT_TYPES:
+        if number is not None and number.dtype not in _FLOATS:
             self._problems.leave_out(f"a loss is left out: it is of type {number.dtype}")
             number = None
-        # the last place is taken again and again: the loss of a step is that of its last pass
-        del losses[MAX_LOSSES - 1 :]
-        losses.append(None if number is None else number.detach().clone())
+        losses.append(None if number is None else number.clone())
 
     def note_batch(self, batch: object, *, collated: bool) -> None:
         """Observe what a DataLoader yields; it belongs to the step that comes next.
 
         `collated`: the DataLoader put it together from samples, so that these can be counted.
         """
+        begun = self._clock.mark()
         self._count(samples_in(batch) if collated else None)
+        self._clock.spent_since(begun)
         if self._observer is not None:
             with cuda.free_to_wait():
                 self._observer.note_batch(batch, self.steps + 1)
@@ -144,31 +167,46 @@ class Recorder:
 
     def before(self, optimizer: Optimizer) -> None:
         """Look at an optimizer that is about to step; faults become problems."""
-        with cuda.free_to_wait():
-            with self._clock.span():
-                number = self._number(optimizer)
-            if self._observer is not None:
-                step = self._step_counts[number] + 1
-                with self._device_memory.of_the_harness(self._clock.devices):
-                    self._observer.before(number, optimizer, step, self.order)
+        with cuda.free_to_wait(), self._bodies_once(optimizer):
+            begun = self._clock.mark()
+            number = self._number(optimizer)
+            step = self._step_counts[number] + 1
+            with self._device_memory.of_the_harness(self._clock.devices):
+                if self._observer is not None:
+                    self._observer.look_at_structure(number, optimizer, step, self.order)
+                self._clock.spent_since(begun)
+                if self._observer is not None:
+                    self._observer.before(optimizer, step, self.order)
+
+    def _bodies_once(self, optimizer: Optimizer) -> AbstractContextManager[None]:
+        """Before its first step the same tensors are digested for several ends."""
+        new = all(known is not optimizer for known in self.optimizers)
+        return bodies_once() if new else _AS_IT_IS
 
     def steps_of(self, optimizer: Optimizer) -> int:
         """How many steps of this optimizer are on record."""
         counts = zip(self.optimizers, self._step_counts, strict=True)
         return next((count for known, count in counts if known is optimizer), 0)
 
+    def end_step(self, optimizer: Optimizer) -> None:
+        """The step is over: from here on time is the harness's and not the step's."""
+        with cuda.free_to_wait():
+            self._number(optimizer)
+            self._ended = self._clock.take_spans(), self._clock.mark()
+
     def observe(self, optimizer: Optimizer, *, skipped: Skipped = None) -> None:
         """Record the step that `optimizer` has just made; faults become problems.
 
-        `skipped` tells whether a `GradScaler` skipped it, and is None without one.
+        `skipped` tells whether a `GradScaler` skipped it, and is None without one. The step ended
+        at `end_step`, where that was called, or else here.
         """
         with cuda.free_to_wait():
             number = self._number(optimizer)
-            # before anything is looked at: from here on time is the harness's and not the step's
-            inside, done = self._clock.take_spans(), self._clock.mark()
+            inside, done = self._ended or (self._clock.take_spans(), self._clock.mark())
+            self._ended, self.just_wrote = None, False
             self._step_counts[number] += 1
             self.steps = max(self._step_counts)
-            with self._problems.noting("recording a step"), torch.no_grad():
+            with self._problems.noting("recording a step"):
                 times = StepTimes(self._about_the_last, inside, done, (), done)
                 self._open_step(number, skipped, times)
             self._gradients.close_step(optimizer, self._backwards)
@@ -184,8 +222,11 @@ class Recorder:
     def flush(self) -> None:
         """Write the lines of all steps, waiting for what is still on its way."""
         with cuda.free_to_wait():
-            while self._open:
-                self._write(self._open.popleft())
+            steps, self._open = list(self._open), deque()
+            self._write(steps)
+        # no line is left that could tell of this
+        self.observe_seconds += self._write_seconds
+        self._write_seconds = 0.0
 
     def _number(self, optimizer: Optimizer) -> int:
         """The optimizer's place in the order of first steps."""
@@ -259,7 +300,6 @@ class Recorder:
             "samples": self._samples,
             "unobserved": [],
             "threads": threading.active_count(),
-            "memory_bytes": memory.resident_bytes(),
             "device_bytes": cuda.allocated_bytes(devices),
         }
         seen = None
@@ -278,38 +318,67 @@ class Recorder:
 
     def _write_known(self, number: int) -> None:
         """Write the lines that need no waiting, and those up to this optimizer's last step."""
+        early = perf_counter() - self._written_at < LINES_SECONDS and self.steps > AT_ONCE_STEPS
+        if early and not self._clock.devices:
+            return
+        steps = []
         while self._open:
+            # Without a device nothing is waited for, and there may be a thousand of them.
+            if reached(self._open[0].times.observed):
+                steps.append(self._open.popleft())
+                continue
             mine = sum(step.known["optimizer"] == number for step in self._open)
             # One open step of an optimizer may wait for its device, two may not: the host would run
             # ahead without end, and hold the digests' copies of every step.
-            if mine <= 1 and not reached(self._open[0].times.observed):
+            if mine <= 1:
                 break
-            self._write(self._open.popleft())
+            steps.append(self._open.popleft())
+        self._write(steps)
 
-    def _write(self, step: OpenStep) -> None:
-        with self._problems.noting("recording a step"):
+    def _write(self, steps: list[OpenStep]) -> None:
+        for step in steps:
             wait_for(step.times.observed)
-            whole, harness_seconds = step.times.whole_seconds(), step.times.harness_seconds()
-            seconds = None if whole is None else max(0.0, whole - harness_seconds)
-            observe_seconds = step.times.observe_seconds() + self._write_seconds
-            begun = time.perf_counter()
-            parameters, fingerprints = (None, {}) if step.seen is None else step.seen.finish()
-            losses = [None if loss is None else exact(loss) for loss in step.losses]
-            line = step.known | {
-                "loss": losses[-1] if losses else None,
-                "losses": losses,
-                "parameters": parameters,
-                "fingerprints": fingerprints,
-                "skipped": None if step.skipped is None else bool(step.skipped),
-                "seconds": seconds,
-                "harness_seconds": harness_seconds,
-                "observe_seconds": observe_seconds,
-            }
-            self._output.append_line("steps", line)
-            self.observe_seconds += observe_seconds
-            groups = step.times.group_seconds()
-            self._schedule.close_step(step.known["step"], seconds, observe_seconds, groups)
-            self._write_seconds = time.perf_counter() - begun
+        if not steps:
+            return
+        begun = perf_counter()
+        # what the last writing took is told by the lines of this one, to equal parts
+        before = self._write_seconds / len(steps)
+        about = {"memory_bytes": memory.resident_bytes()}
+        lines = []
+        for step in steps:
+            with self._problems.noting("recording a step"):
+                lines.append(self._line(step, before) | about)
+        with self._problems.noting("recording a step"):
+            self._output.append_lines("steps", lines)
+        self.just_wrote = True
+        self._written_at = perf_counter()
+        self._write_seconds = self._written_at - begun
+
+    def _line(self, step: OpenStep, write_seconds: float) -> dict[str, Any]:
+        """What is told of a step that nothing is waited for; the schedule learns its times."""
+        whole, harness_seconds = step.times.whole_seconds(), step.times.harness_seconds()
+        seconds = None if whole is None else max(0.0, whole - harness_seconds)
+        observe_seconds = step.times.observe_seconds() + write_seconds
+        parameters, fingerprints = (None, {}) if step.seen is None else step.seen.finish()
+        losses = [None if loss is None else exact(loss) for loss in step.losses]
+        self.observe_seconds += observe_seconds
+        groups = step.times.group_seconds()
+        self._schedule.close_step(step.known["step"], seconds, observe_seconds, groups)
+        return step.known | {
+            "loss": losses[-1] if losses else None,
+            "losses": losses,
+            "parameters": parameters,
+            "fingerprints": fingerprints,
+            "skipped": None if step.skipped is None else bool(step.skipped),
+            "seconds": seconds,
+            "harness_seconds": harness_seconds,
+            "observe_seconds": observe_seconds,
+        }
+
+
+def _is_plain_number(loss: torch.Tensor) -> bool:
+    """Whether a plain tensor is one number of the host's, as nearly every loss is."""
+    return loss.device.type == "cpu" and loss.dtype in _FLOATS and not loss.dim()
 
 
 def _sent(scalar: torch.Tensor | None, devices: cuda.Devices) -> torch.Tensor | None:

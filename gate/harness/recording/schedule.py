@@ -13,10 +13,12 @@ the first steps (as long as they took less than `CALIBRATION_SECONDS` together, 
 its cost, with cold caches and what a device loads at first use, says nothing of the next), and at
 steps 2, 4, 8, ... it takes the smallest sampling intervals for which
 
-    seconds of an observation * observations / steps <= budget * seconds of a step
+    seconds of an observation * observations / steps <= budget / 2 * seconds of a step
 
-or for which all observations of the run together take no longer than its free seconds: a smoke
-training is short, and what it could have told is worth more than a second.
+The other half of the budget is for what comes once and for the first `FIRST_STEPS` steps, where
+most divergences begin: they are all observed, as far as that half or the free seconds go. A run of
+fewer than `LONG_STEPS` steps may spend its free seconds on any of them: a smoke training is short,
+and what it could have told is worth more than a second.
 """
 
 from __future__ import annotations
@@ -31,8 +33,13 @@ TENSORS: Final = "tensors"
 GROUPS: Final = (RANDOM, BATCH, TENSORS)
 CALIBRATION_STEPS: Final = 3
 CALIBRATION_SECONDS: Final = 0.02
-# of the allowance, for random states and batches each: they explain less than tensors do
-SMALL_SHARE: Final = 0.25
+# On the host. Where a device works, they would leave no step of a short run alone.
+FIRST_STEPS: Final = 10
+LONG_STEPS: Final = 100
+# of the budget, for what is observed all the way
+STEADY_SHARE: Final = 0.5
+# of that, for random states and batches each: they explain less than tensors do
+SMALL_SHARE: Final = 0.5
 # recent steps alone, so that a training that becomes slower is measured anew; odd for the median
 REMEMBERED: Final = 33
 LEAST_ON_A_DEVICE: Final = 4
@@ -52,7 +59,8 @@ class Schedule:
     ) -> None:
         self.sampling_intervals = dict.fromkeys(GROUPS, 1)
         self._budget = budget
-        self._free_seconds = free_seconds / last_step
+        self._free_seconds = free_seconds / last_step if last_step < LONG_STEPS else 0.0
+        self._free_in_all = self._first_seconds = free_seconds
         self._calibration_seconds = max(CALIBRATION_SECONDS, free_seconds / 4)
         self._last_step = last_step
         self._costs: dict[str, deque[float]] = {group: deque(maxlen=REMEMBERED) for group in GROUPS}
@@ -78,6 +86,10 @@ class Schedule:
         if not self._decided:
             # while costs are measured every step is observed, unless that alone becomes too much
             return self._calibrated < self._calibration_seconds
+        if step <= FIRST_STEPS and self._least == 1:
+            expected = self._calibrated + _median(self._costs[group])
+            if expected <= self._first_seconds:
+                return True
         # counted from step 1, where powers of two nest: the sparser run's steps are all shared
         return (step - 1) % self.sampling_intervals[group] == 0
 
@@ -113,7 +125,10 @@ class Schedule:
             self._decide()
 
     def _decide(self) -> None:
-        allowance = max(self._budget * _median(self._steps), self._free_seconds)
+        budget = self._budget * _median(self._steps)
+        allowance = max(STEADY_SHARE * budget, self._free_seconds)
+        rest = (1 - STEADY_SHARE) * budget * self._last_step
+        self._first_seconds = max(self._free_in_all, rest)
         left = allowance - _median(self._always)
         # the cheap groups first, each within its share; tensors take all that they leave
         for group in (RANDOM, BATCH):

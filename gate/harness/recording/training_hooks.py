@@ -155,18 +155,30 @@ def _hook_batches(on_batch: OnBatch) -> None:
 
 def _hook_steps(before: OnStep, after: OnStep) -> None:
     wrapper_code = _step_wrapper_code()
+    # How many steps of an optimizer are running, by its number. Only where this does not say that a
+    # step is the outermost is the stack looked through: a step may have failed, and never ended.
+    depths: dict[int, int] = {}
 
     def before_step(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
-        if _running_steps(optimizer, wrapper_code) <= 1:
+        running = 1
+        if id(optimizer) in depths:
+            running = _running_steps(optimizer, wrapper_code)
+        depths[id(optimizer)] = running
+        if running <= 1:
             if inside_backward():
                 # the optimizer steps in a hook of the pass: the loss is this step's, not the next's
-                for running in _Pass.under_way:
-                    running.report()
+                for this_pass in _Pass.under_way:
+                    this_pass.report()
             before(optimizer)
 
     def after_step(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
-        if _running_steps(optimizer, wrapper_code) <= 1:
+        running = depths.pop(id(optimizer), 0)
+        if running != 1:
+            running = _running_steps(optimizer, wrapper_code)
+        if running <= 1:
             after(optimizer)
+        else:
+            depths[id(optimizer)] = running - 1
 
     register_optimizer_step_pre_hook(outside_compiler(before_step))
     register_optimizer_step_post_hook(outside_compiler(after_step))

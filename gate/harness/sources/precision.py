@@ -58,7 +58,9 @@ class Precision:
     def poll(self, readers: dict[str, Callable[[], str]], frame: FrameType | None = None) -> None:
         """Tell each switch that is another than last time; the first look tells nothing."""
         for name, read in readers.items():
-            self.note(name, read(), frame)
+            now = read()
+            if self._last.get(name) != now:
+                self.note(name, now, frame)
 
     def note(self, name: str, now: str, frame: FrameType | None) -> None:
         """A switch reads so now."""

@@ -48,6 +48,8 @@ def places_of(
             adapters.progress.step(f"runs go one after the other: {obstacle.message}")
             return alone(work, isolation)
         sets = sets[: len(accounts) - 1]
+    # a run sees its own lane at another path, and may not read the others at theirs
+    adapters.files.fresh_folder(work / "lanes", mode=0o700)
     lanes = tuple(
         Lane(number=number, root=work / "lanes" / str(number), seen=work / "run", account=account)
         for number, account in enumerate(accounts)

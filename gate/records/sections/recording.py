@@ -14,7 +14,8 @@ class RecordSettings(Document):
         default=0.02,
         gt=0,
         le=100,
-        description="The share of a step's time that digests may take. If they take more, they "
+        description="The share of the steps' time that digests may take. One half is for what "
+        "comes once and for the first ten steps, the other for all steps: if they take more, they "
         "are recorded at every 2nd, 4th, 8th, ... step. The first step, the last and every loss "
         "are always recorded.",
     )
@@ -23,5 +24,6 @@ class RecordSettings(Document):
         ge=0,
         le=3600,
         description="Digests may take this many seconds of a whole run, however short its steps "
-        "are, so that every step of a short training is observed.",
+        "are: in a run of fewer than 100 steps on any of them, so that every step of a short "
+        "training is observed; in a longer one on its first ten.",
     )
