@@ -178,6 +178,10 @@ class Files(Protocol):
         """
         ...
 
+    def private_folder(self, path: Path) -> None:
+        """Have a folder, made if need be; `StorageError` where another account may write in it."""
+        ...
+
     def fresh_folder(self, path: Path, *, mode: int = 0o755) -> None:
         """Make an empty folder, removing what was there."""
         ...

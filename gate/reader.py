@@ -31,6 +31,7 @@ from gate.evidence.saved_state import ReadState, captured_state, open_captured, 
 from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
 from gate.records.baseline import MAX_ARTIFACT_BYTES, MAX_ENTRY_BYTES, PROPOSED_BASELINE
 from gate.records.document import Document
+from gate.records.measured.cached_runs import CachedRuns
 from gate.records.measured.state_difference import StateDifference
 from gate.records.observed.evidence import MAX_NOT_FINITE
 from gate.records.observed.locks import MAX_LOCK_BYTES
@@ -194,6 +195,11 @@ def _traces(request: ReadingRequest) -> ReadingAnswer:
     return ReadingAnswer(traces=read_traces(FILES, Path(request.out)))
 
 
+def _cached_runs(request: ReadingRequest) -> ReadingAnswer:
+    data = FILES.read_bytes(Path(request.out), max_bytes=MAX_OUTPUT_BYTES)
+    return ReadingAnswer(cached=read_document(CachedRuns, data, request.shown))
+
+
 def _data_pointers(request: ReadingRequest) -> ReadingAnswer:
     copies = Path(request.out)
     return ReadingAnswer(
@@ -230,6 +236,7 @@ def _leaves(state: ReadState) -> ReadingAnswer:
 
 
 NAMED_TASKS = {
+    ReadingTask.CACHED_RUNS: _cached_runs,
     ReadingTask.DATA_POINTERS: _data_pointers,
     ReadingTask.SAVED: _saved,
     ReadingTask.LOCKS: _locks,

@@ -129,6 +129,7 @@ record:
     "runs": """\
 runs:
   parallel: 4
+  cache: /var/cache/repro-gate/base-runs
 """,
     "cost": """\
 cost:

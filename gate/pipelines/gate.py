@@ -25,6 +25,7 @@ from gate.execution.plan import (
 from gate.execution.turns import turns_of
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines, work_tree_baseline
+from gate.pipelines.judging.base_cache import base_runs
 from gate.pipelines.judging.budget import Budget
 from gate.pipelines.judging.comparisons import (
     against_entry,
@@ -167,7 +168,7 @@ def _base_runs(
     if not _needs_base_run(session, run, trusted, now):
         return ()
     environment = Commit.BASE if own else Commit.HEAD
-    base = session.together(plan_base(environment))
+    base = base_runs(session, plan_base(environment), run)
     against = against_run(base[0], run, request)
     if not own or base_run_decides(against, request.settings):
         return base
@@ -228,7 +229,11 @@ def judge(
         movement=movement(request, found.facts.baseline, entry) if changes_baseline else None,
         tolerances=tolerance_uses(first, request.settings.compare.tolerances),
         rare_faults=rare_faults_of(found.facts),
-        performance=performance_of(evidence.runs, request.settings.cost),
+        performance=performance_of(
+            # the speed of another day says nothing of this one
+            tuple(run for run in evidence.runs if not run.run.reused),
+            request.settings.cost,
+        ),
         operator_audit=operator_report(evidence, operator_audit_failure),
         not_run=not_run(request, evidence, failed_audit=bool(operator_audit_failure)),
         seeds_problem=seeds_problem,

@@ -34,6 +34,7 @@ from gate.pipelines.running.aside import Aside
 from gate.pipelines.running.ended import EndedRuns
 from gate.pipelines.running.places import Fitting, alone, places_of
 from gate.pipelines.running.turns import Begun, Turns
+from gate.records.measured.cached_runs import CachedRuns
 from gate.records.measured.timeline import OwnWork
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.data.sets import DataSets, UnrepeatedData
@@ -47,11 +48,7 @@ from gate.records.observed.traced import TraceFinding
 from gate.records.observed.trials.tried import TriedSettings
 from gate.records.processes import ProcessRequest
 from gate.records.request import GateRequest
-from gate.records.runs import (
-    Commit,
-    PlannedRun,
-    Snapshot,
-)
+from gate.records.runs import Commit, PlannedRun, Snapshot
 from gate.settings.load import settings_digest, training_digest
 
 NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
@@ -342,6 +339,10 @@ class Session:
     def traces(self) -> Traces:
         """The operator traces of the newest run."""
         return self._ended.traces()
+
+    def cached_runs(self, data: bytes) -> CachedRuns | None:
+        """What an earlier call kept, parsed by the reading process."""
+        return self._ended.cached_runs(data)
 
     def weight_distance(self, first: str, newest: str) -> WeightDistance:
         """How far the newest run's weights are from the first's; the newest's are gone then."""

@@ -240,11 +240,12 @@ def runs_section(verdict: Verdict, limits: Limits) -> Section | None:
 
 
 def _run_row(run: RunRecord) -> Row:
+    again = f", reused from {run.reused[:10]}" if run.reused else ""
     return (
         Cell(run.label, code=True),
         Cell(run.mode.value),
         Cell(run.commit.value),
-        Cell("time limit" if run.timed_out else f"exit code {run.exit_code}"),
+        Cell(("time limit" if run.timed_out else f"exit code {run.exit_code}") + again),
         Cell(duration(run.wall_seconds)),
         Cell(run.isolation.described),
     )

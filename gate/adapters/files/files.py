@@ -129,6 +129,18 @@ class LocalFiles:
         with storage_faults("looking at", path):
             refuse_links(path, below)
 
+    def private_folder(self, path: Path) -> None:
+        """Have a folder, made if need be; `StorageError` where another account may write in it."""
+        with storage_faults("making", path):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            own = trees.is_private(path)
+        if not own:
+            raise StorageError(
+                f"{safe_line(str(path))} belongs to, or can be written by, another account",
+                hint="Name a folder that the gate's own account owns and no other may write in, "
+                "nor in those above it.",
+            )
+
     def owner(self, path: Path) -> tuple[int, int]:
         """The user and group that own something, a link itself."""
         with storage_faults("looking at", path):

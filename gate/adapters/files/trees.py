@@ -292,3 +292,19 @@ def _remove_files(folder: int, top: int) -> list[str]:
         os.rename(name, unused, src_dir_fd=folder, dst_dir_fd=top)
         moved.append(unused)
     return moved
+
+
+def is_private(path: Path) -> bool:
+    """Whether a folder is this account's, and no other may write in it or give it another name."""
+    own, own_facts = os.geteuid(), os.lstat(path)
+    if own_facts.st_uid != own or not _closed(own_facts, sticky=False):
+        return False
+    above = [os.lstat(folder) for folder in path.absolute().parents]
+    return all(facts.st_uid in (own, 0) and _closed(facts, sticky=True) for facts in above)
+
+
+def _closed(facts: os.stat_result, *, sticky: bool) -> bool:
+    """A real folder that others may not write in; a `sticky` one holds what they may not rename."""
+    mode = facts.st_mode
+    kept = sticky and bool(mode & stat.S_ISVTX)
+    return stat.S_ISDIR(mode) and (kept or not mode & (stat.S_IWGRP | stat.S_IWOTH))

@@ -14,6 +14,7 @@ from gate.evidence.saved_files import SAVED_COPY, SavedCopy, capture_saved
 from gate.execution.launch import run_folders
 from gate.pipelines.running.aside import Aside
 from gate.ports import Files
+from gate.records.measured.cached_runs import CachedRuns
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.evidence import DivergedStates, KeptFile, RunEvidence, SavedFiles
 from gate.records.observed.operator_audit import Refusal
@@ -136,6 +137,15 @@ class EndedRuns:
         folders = self.folders()
         request = ReadingRequest(task=ReadingTask.TRACES, out=str(folders.out.absolute()))
         return self._reader.ask(request).traces
+
+    def cached_runs(self, data: bytes) -> CachedRuns | None:
+        """What an earlier call kept of a base commit's runs."""
+        path = self.folders().taken / "cached-runs.json"
+        self._files.write_bytes(path, data)
+        request = ReadingRequest(
+            task=ReadingTask.CACHED_RUNS, out=str(path.absolute()), shown="runs.cache"
+        )
+        return self._reader.ask(request).cached
 
     def refusals(self, folders: RunFolders) -> tuple[Refusal, ...]:
         """The operators that a failed run was refused, as far as what it left can be read.
