@@ -25,7 +25,7 @@ _is_compiling: Final = torch.compiler.is_compiling
 
 
 class Made:
-    """What this process has made, by number and in order; None until `remember` hooks it."""
+    """What this process has made, by number and in order; None as long as nobody remembers it."""
 
     modules: weakref.WeakValueDictionary[int, nn.Module] | None = None
     optimizers: weakref.WeakValueDictionary[int, Optimizer] | None = None

@@ -54,7 +54,7 @@ OnLeftOut = Callable[[str], None]
 
 
 class _Once(threading.local):
-    """The bodies that this thread has taken in `bodies_once`, and None outside of it.
+    """The bodies that this thread has taken where each is taken once; None anywhere else.
 
     Each beside its tensor: as long as that lives, nothing else gets its place in memory.
     """
