@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 INDENT = "  "
+# one for all: `json.dumps` makes a new one for each of what may be a million facts
+INLINE = json.JSONEncoder(sort_keys=True, allow_nan=False, ensure_ascii=False)
 
 
 def canonical_json(value: object) -> bytes:
@@ -49,4 +51,4 @@ def _is_one_fact(item: object) -> bool:
 
 
 def _inline(value: object) -> str:
-    return json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    return INLINE.encode(value)

@@ -217,8 +217,6 @@ def _start_of(
         output_limit_bytes=2 * MAX_ANSWER_BYTES,
         credentials=credentials,
         mounts=mounts,
-        # it lives for the whole call, and reads what each run leaves
-        live=True,
     )
 
 

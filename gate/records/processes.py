@@ -52,8 +52,7 @@ class ProcessRequest:
     `writable` and `readable` are the folders that it needs: a container holds no others.
     `mounts` are shown where the isolation can show one thing at the path of another. What has a
     `place` has a view, a network and a list of processes of its own; `cpus` are the numbers of the
-    cores that it is kept to, none for all. One that is `live` sees what others write while it runs
-    in temporary folders too, and can write in none.
+    cores that it is kept to, none for all.
     """
 
     argv: tuple[str, ...]
@@ -69,7 +68,6 @@ class ProcessRequest:
     mounts: tuple[ReadOnlyMount, ...] = ()
     place: Place | None = None
     cpus: tuple[int, ...] = ()
-    live: bool = False
 
     def found(self, path: Path) -> Path:
         """Where the gate finds what the process sees at `path`."""

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import RunError
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Credentials
+from gate.records.runs import Credentials, WriteGuard
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -135,6 +136,28 @@ def test_a_child_makes_no_file_and_no_folder(asked: AnsweringProcess, place: str
     for attempt in (f"os.mkdir({name!r})", f"open({name!r}, 'x')"):
         assert failed(asked, f"told = {attempt}").startswith("PermissionError")
     assert not Path(name).exists()
+
+
+@pytest.mark.parametrize("place", ["/tmp", "/var/tmp"])  # noqa: S108 - a folder of its own there
+def test_it_sees_what_is_renamed_below_a_temporary_folder_after_its_start(
+    place: str, system_python: str, account: Credentials
+) -> None:
+    # each run's folder takes the name of the one before; a layer over the place would keep that
+    viewed = replace(account, guard=WriteGuard.MOUNT_NAMESPACE)
+    request = replace(REQUEST, argv=(system_python, *REQUEST.argv[1:]), credentials=viewed)
+    with tempfile.TemporaryDirectory(dir=place) as name, answering(request) as process:
+        top = Path(name)
+        top.chmod(0o755)
+        try:
+            process.wait_until_ready()
+        except RunError as error:
+            pytest.skip(f"no mount namespace here: {error.message}")
+        for number in range(3):
+            (top / "made").mkdir()
+            (top / "made" / f"word{number}").write_text(str(number), "utf-8")
+            (top / "made").rename(top / "run")
+            assert told(process, f"told = os.listdir({str(top / 'run')!r})") == f"['word{number}']"
+            (top / "run").rename(top / f"used{number}")
 
 
 def test_a_child_has_threads_and_signals_to_itself(asked: AnsweringProcess) -> None:

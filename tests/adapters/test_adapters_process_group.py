@@ -196,7 +196,6 @@ def test_one_that_lives_on_sees_what_takes_the_place_of_a_folder_in_a_temporary_
         timeout_seconds=FAR,
         output_limit_bytes=4096,
         credentials=replace(account, guard=WriteGuard.MOUNT_NAMESPACE),
-        live=True,
     )
     with LocalProcesses().together() as group:
         group.start(request, heard.append).let_go()

@@ -53,7 +53,6 @@ def started(account: Credentials, guard: WriteGuard, *argv: str) -> tuple[bytes,
         "mounts": [],
         "place": None,
         "alone": False,
-        "live": False,
         "cpus": [],
     }
     reading, writing = os.pipe()

@@ -48,16 +48,14 @@ def make_view(
     place: tuple[Path, Path] | None = None,
     *,
     alone: bool = False,
-    live: bool = False,
 ) -> None:
     """Move this process into a view of its own, in which only these folders keep what is written.
 
     `mounts` are pairs: what lies at the first path, with all that is mounted below it, is seen at
-    the second too, read-only; `place` is one that stays writable, and that `writable` lies in. No
+    the second too, read-only; `place` is one that stays writable, and that `writable` lies in.
+    Without `writable` temporary folders are read-only too, and show what comes to be in them. No
     time of access moves. With `alone` no other account's processes are seen, and no network, nor
-    the sockets without a file that belong to one. With `live` temporary folders stay the machine's,
-    read-only: a layer over them need not show what is written below it later (Changes to underlying
-    filesystems, in the kernel's overlayfs.rst). Raises `OSError` where kernel (5.12) or container
+    the sockets without a file that belong to one. Raises `OSError` where kernel (5.12) or container
     do not allow it.
     """
     # a namespace of System V objects too: they need no file, and outlive the process that made them
@@ -69,7 +67,9 @@ def make_view(
     # taken hold of now: a layer may come to lie over them
     own = [(path, os.open(path, FOLDER)) for path in writable]
     shown = [(target, os.open(source, HELD)) for source, target in mounts]
-    opened = [] if live else [path for path in TEMPORARY if _lay_over(path)]
+    # a layer need not show what is renamed below it from then on (Changes to underlying filesystems,
+    # in the kernel's overlayfs.rst), and who only reads needs none
+    opened = [path for path in TEMPORARY if writable and _lay_over(path)]
     for path, folder in own:
         _bind(folder, path)
     # these lie in the others, which are bound by now

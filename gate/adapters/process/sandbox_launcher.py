@@ -47,8 +47,7 @@ class Plan(TypedDict):
     own folders, `shared` the temporary folders of all accounts that Landlock leaves open to them;
     `mounts` are pairs of what a view shows and where, `place` is such a pair for the run's own
     folder. Without an account (`uid`) it stays who it is, and nothing is refused to it. `alone`
-    hides other processes and the network, `live` shows temporary folders as they are; `cpus` are
-    those that it is kept to, none for all.
+    hides other processes and the network; `cpus` are those that it is kept to, none for all.
     """
 
     argv: list[str]
@@ -65,7 +64,6 @@ class Plan(TypedDict):
     mounts: list[tuple[str, str]]
     place: tuple[str, str] | None
     alone: bool
-    live: bool
     cpus: list[int]
 
 
@@ -124,7 +122,7 @@ def show_own_view(plan: Plan) -> None:
     if plan["guard"] == "mount namespace":
         mounts = [_pair(mount) for mount in plan["mounts"]]
         writable = [Path(folder) for folder in plan["writable"]]
-        make_view(writable, mounts, place, alone=plan["alone"], live=plan["live"])
+        make_view(writable, mounts, place, alone=plan["alone"])
     elif place is not None:
         show_at_place(place)
 

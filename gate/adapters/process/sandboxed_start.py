@@ -70,7 +70,6 @@ def start_sandboxed(
         "mounts": [(str(one.source), str(one.target)) for one in request.mounts],
         "place": None if place is None else (str(place.source), str(place.target)),
         "alone": place is not None and not request.network,
-        "live": request.live,
         "cpus": list(request.cpus),
     }
     if account is not None:
