@@ -67,8 +67,8 @@ def make_view(
     # taken hold of now: a layer may come to lie over them
     own = [(path, os.open(path, FOLDER)) for path in writable]
     shown = [(target, os.open(source, HELD)) for source, target in mounts]
-    # a layer need not show what is renamed below it from then on (Changes to underlying filesystems,
-    # in the kernel's overlayfs.rst), and who only reads needs none
+    # a layer need not show what is renamed below it from then on ("Changes to underlying
+    # filesystems" in the kernel's overlayfs.rst), and who only reads needs none
     opened = [path for path in TEMPORARY if writable and _lay_over(path)]
     for path, folder in own:
         _bind(folder, path)

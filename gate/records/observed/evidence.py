@@ -271,15 +271,10 @@ class RunEvidence(Document):
     """Everything that a run is judged by.
 
     `left_out` are sentences about tensors and values of kinds that cannot be read, `notes` those
-    about all else that was left out.
-
-    `parameter_names` has, for the place of a parameter's state in an optimizer, the leaf that is
-    the parameter: for a reader only, nothing is decided by it.
-
-    `rank_facts` are told and decide nothing.
-
-    `sources` is what it took from its surroundings, `live_threads` where the number of Python's
-    threads changed on rank 0: for a diagnosis only.
+    about all else that was left out. `parameter_names` has, for the place of a parameter's state in
+    an optimizer, the leaf that is the parameter: for a reader only, nothing is decided by it.
+    `rank_facts` are told and decide nothing. `sources` is what it took from its surroundings,
+    `live_threads` where the number of Python's threads changed on rank 0: for a diagnosis only.
 
     `first_step_seconds` is the cold start: from the start of the process to the end of step 1,
     without what it waited for its turn. `ready_seconds` are those of it until torch was imported,
