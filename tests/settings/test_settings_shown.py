@@ -143,6 +143,8 @@ SHOWN_BY = {
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
     "record.free_seconds": "fingerprints/fingerprints_evidence: "
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
+    "runs.parallel": "pipeline/pipeline_side_by_side: "
+    "one_after_the_other_where_it_is_asked_for_or_there_is_no_room",
     "runs.cache": "pipeline/pipeline_base_cache: "
     "runs_of_the_base_commit_are_made_once_and_taken_again",
     "cost.when": "measurement/measurement_when: a_call_that_is_not_priced_makes_strict_runs_alone",
